@@ -14,7 +14,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -34,12 +34,14 @@ from rrm.judge.domain import FILE as DOMAIN
 from rrm.judge.domain import widened
 from rrm.judge.fitting import Ask, calibrate, untrained
 from rrm.judge.judge_dir import CALIBRATED, JudgeSettings, calibrated_questions, load_settings
+from rrm.judge.prefixes import of_prefixes, of_unfinished
 from rrm.judged import FAILED
 from rrm.labels import StepTarget, merged, step_targets_of, truth_of
 from rrm.output import folder_when_whole
 from rrm.questions import met_before, question_key, question_of
 from rrm.readers.base import printable
 from rrm.score import score_file
+from rrm.seeds import derive_seed
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
@@ -106,6 +108,18 @@ def labelled_rows(
     steps = step_targets_of([t for t in [*rows, *rest] if t.id not in met], raters) if mode == "steps" else {}
     steps_only = [t for t in rest if t.id in steps]
     return Labelled(rows, labels, sources, steps, steps_only, len(rest) - len(steps_only), left_out)
+
+
+def cut_to_prefixes(labelled: Labelled, seed: int) -> Labelled:
+    """The rows, each cut behind one of its steps but the last, drawn by seed and id: runs that go on, with how they ended. Of steps nothing."""
+
+    def cut(t: Trajectory) -> Trajectory:
+        starts = [step.message_index for step in t.steps[1:]]
+        if not starts:
+            return t
+        return t.model_copy(update={"messages": t.messages[: starts[derive_seed(seed, "prefix", t.id) % len(starts)]]})
+
+    return replace(labelled, rows=[cut(t) for t in labelled.rows], steps={}, steps_only=[])
 
 
 def _source(trajectory: Trajectory, annotation: Annotation | None) -> str:
@@ -188,6 +202,7 @@ def calibrate_judge(
     seed: int = 0,
     resamples: int = 1000,
     overwrite: bool = False,
+    prefixes: bool = False,
 ) -> dict[str, Any]:
     """Fit a judge's maps to labels and write its directory. Returns what `calibration.json` holds.
 
@@ -199,6 +214,7 @@ def calibrate_judge(
         method: None: that of the map it has; without one `platt` of a judge that was trained, else `platt_score`, since what a chat
             model writes are grades (`rrm.judge.calibration`).
         overwrite: judge all rows again, dropping those that an earlier run kept.
+        prefixes: fit on runs that are cut at a step: a chat model's judge of runs that go on, for a guard.
 
     Raises:
         ConfigError: the folder holds something, or the mode is not the judge's.
@@ -209,6 +225,12 @@ def calibrate_judge(
     if untrained(judge, mode):
         raise ConfigError(
             f"{judge.model} was trained in {', '.join(judge.settings.modes)}, not in {mode}: choose one by --mode"
+        )
+    if prefixes:
+        judge, labelled = of_unfinished(judge), cut_to_prefixes(labelled, seed)
+    elif of_prefixes(judge.settings):
+        raise ConfigError(
+            f"{judge.model} is calibrated for runs that go on: calibrate it with --prefixes, or the model itself"
         )
     old = judge.settings
     judge.settings = old.model_copy(deep=True)
@@ -244,6 +266,7 @@ def calibrate_judge(
         "positive": float(np.mean(scored.labels >= 0.5)),
     }
     facts |= {"labels": dict(Counter(scored.sources)), "method": chosen, "samples": samples, "seed": seed}
+    facts |= {"prefixes": True} if prefixes else {}
     facts |= {"prior_labels": 0 if prior is None else PRIOR_LABELS}
     record = {
         "mode": mode, "domain": _widen(judge, scored.rows, folder.name, worth["no_order"]), "first_error": failed and failed.reason, **facts,

@@ -54,6 +54,11 @@ def command(
         metavar="FILE",
         help="Annotations: labels of runs without an outcome, and of steps; JSON lines, or a table with a header (id,label).",
     ),
+    prefixes: bool = typer.Option(
+        False,
+        "--prefixes",
+        help="Cut each run at a step, and calibrate a chat model on runs that go on: for rrm guard.",
+    ),
     seed: int = typer.Option(0, help="Of the judge, the folds and the bootstrap."),
     resamples: int = typer.Option(1000, min=100, help="Bootstrap resamples of the questions."),
     overwrite: bool = typer.Option(
@@ -104,6 +109,7 @@ def command(
         seed=seed,
         resamples=resamples,
         overwrite=overwrite,
+        prefixes=prefixes,
     )
     show(record)
     failed = record["statuses"].get("judge_error", 0)

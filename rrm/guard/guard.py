@@ -12,6 +12,7 @@ A step is over once each of its calls has its result; then the run so far is jud
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,9 +29,13 @@ from rrm.guard.policy import Action, GuardPolicy
 from rrm.guard.prefix import Asked, PrefixJudge, mode_of
 from rrm.guard.standing import Standing, digest_before, now
 from rrm.integrations.asking import Judge
+from rrm.judge.prefixes import lacks_prefixes
 from rrm.money import Purse
 from rrm.trajectory import Message, Step, Trajectory
 from rrm.usage import Usage
+
+log = logging.getLogger(__name__)
+UNCALIBRATED = "the judge is a chat model whose scores of runs that go on are not calibrated: rrm calibrate --prefixes makes a judge of it whose are"
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,8 @@ class Guard:
             )
         # refused now, not beside a running agent
         PrefixJudge(judge, mode=self.mode, seed=seed)
+        if lacks_prefixes(judge, self.mode):
+            log.warning("the guard only watches, and never halts: %s", UNCALIBRATED)
         if self.audit is not None and self.audit.is_file():
             purse: Purse | None = getattr(judge, "purse", None)
             if purse is None or purse.max_cost is None:
@@ -262,6 +269,8 @@ class GuardSession:
 
     def _why_unsure(self, asked: Asked) -> str | None:
         """Why the judge abstains on what the policy goes by; None where it does not."""
+        if asked.uncalibrated:
+            return UNCALIBRATED
         if asked.abstains:
             return f"the judge is unsure: the run so far is {OUTSIDE}"
         if asked.unsure and self.policy.signal == "p_good":

@@ -5,7 +5,11 @@
 | trained in `steps`, weights here | slots (`rrm.judge.following`) | the new step's tokens |
 | the same, on a server whose tokenizer is here | slots | a token at each new slot; the server's prefix cache holds the rest |
 | behind `rrm serve`, trained in `steps` | mode `steps` | the whole prefix, there |
+| a chat model | mode `score`, of a run that goes on (`rrm.judge.prefixes`) | the whole prefix |
 | any other | mode `score` | the whole prefix |
+
+What a chat model says of a run that goes on is a number without a meaning until it is calibrated on such (`rrm calibrate --prefixes`): until
+then it is a signal of nothing, and the guard says nothing because of it.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from rrm.feedback import Feedback, Mode
 from rrm.integrations.asking import Judge, lock_of
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.following import Follower
+from rrm.judge.prefixes import is_chat_model, lacks_prefixes, of_unfinished
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
 from rrm.scoring.escalating import EscalatingJudge
 from rrm.trajectory import Trajectory
@@ -47,6 +52,8 @@ class Asked:
     """Whether it abstains on the latest step: its p_good is then no signal."""
     cost: float | None = None
     """What a server's tokens cost, where prices are known."""
+    uncalibrated: bool = False
+    """Whether its scores of runs that go on are no signal at all."""
 
 
 def mode_of(judge: Judge) -> Mode:
@@ -93,6 +100,9 @@ class PrefixJudge:
             raise ConfigError(f"{judge.model} cannot be asked for mode steps here: use mode score")
         self._follower = Follower(judge, seed=seed) if follows and isinstance(judge, AgentRRM) else None
         self._lock = lock_of(judge)
+        self._uncalibrated = lacks_prefixes(judge, self.mode)
+        if is_chat_model(judge) and isinstance(judge, AgentRRM):
+            self.judge = of_unfinished(judge)
 
     def ask(self, trajectory: Trajectory) -> Asked:
         """What the judge says of the run so far. Raises nothing that the judge raises: that is a `judge_error`."""
@@ -126,7 +136,8 @@ class PrefixJudge:
         reason = None if scored else feedback.reason or feedback.status
         score, abstains = feedback.score if scored else None, feedback.abstains
         cost = None if feedback.usage is None else feedback.usage.cost
-        return Asked(feedback.status, score, p_good, reason, tokens, seconds, abstains, unsure, cost)
+        vague = self._uncalibrated
+        return Asked(feedback.status, score, p_good, reason, tokens, seconds, abstains, unsure or vague, cost, vague)
 
     def close(self) -> None:
         """Let the judge forget the run; one that is still at work keeps it."""

@@ -62,6 +62,8 @@ class AgentRRM:
 
     tells_readings = True
     """It takes `on_reading`."""
+    unfinished: bool = False
+    """Whether it is asked of runs that go on after what it is shown (`rrm.judge.prefixes`)."""
 
     def __init__(
         self,
@@ -91,6 +93,7 @@ class AgentRRM:
         self.model, self.model_hash, self.folder, self.dtype = model, model_hash, folder, dtype
         self.asked: ServerOptions = getattr(engine, "options", ServerOptions())
         """How its server is asked; that of a judge here is empty."""
+        self.unfinished = any(facts.get("prefixes") for facts in self.settings.calibrated_on.values())
         self.domain = load_domain(folder)
         self.out_of_domain: OutOfDomain = out_of_domain
         self._sampling = Sampling()
@@ -307,6 +310,7 @@ class AgentRRM:
             "dtype": self.dtype,
             **windows,
             **({"score_source": "expected"} if grades else {}),
+            **({"unfinished": True} if self.unfinished else {}),
             **({} if self.max_windows is None else {"max_windows": self.max_windows}),
             **({} if self.criteria is None else {"criteria": self.criteria.identity}),
             **({} if self.images is None else self.images.deciding),

@@ -162,7 +162,9 @@ def complete_all(
     found = enumerate(zip(rows, keys, strict=True))
     requests = [Request(messages, key, begins is None or begins[i], about=i) for i, (messages, key) in found]
     hear = (
-        answered if repair is None else with_repair(answered, unopened(repair, lambda request: opening(request.about)))
+        answered
+        if repair is None
+        else with_repair(engine, answered, unopened(repair, lambda request: opening(request.about)))
     )
     settled(engine, requests, params, hear, lambda request: "" if is_repair(request) else opening(request.about))
 

@@ -44,6 +44,7 @@ FREE = 300
 """Tokens of a system message for which the budget has room (`rrm.judge.serving.RUBRIC`)."""
 LEAST = 0.25
 """Of a window that must be left for the transcript beside the questions."""
+UNFINISHED = "\n\nThe run goes on after the last step that you see: that the task is not done yet is no fault."
 _NOTE_LINES = "Your notes on steps that you read before:\n"
 _BLOCK = re.compile(rf"<(?=\s*/?\s*{TAG}\b)", re.IGNORECASE)
 _INSTRUCTORS = ("system", "developer")
@@ -74,6 +75,8 @@ class CriteriaAsker:
     reader: Prompter | None
     images: ImageBudget | None = None
     """What it is shown of pictures; None: words in their places."""
+    unfinished: bool = False
+    """Whether runs go on after what is shown."""
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
         """How a transcript is read, and what its earlier readings are asked for.
@@ -130,6 +133,7 @@ class CriteriaAsker:
             told = system_text(self.criteria, ask.mode, structured=structured, beside=beside)
         else:
             told = notes_text(self.criteria, beside)
+        told += UNFINISHED if self.unfinished else ""
         content = self._notes(ask) + ask.chain.plan.reading(ask.number, ask.marks).text
         content = self.planner.clean(neutralise_special(_without_blocks(content)))
         messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rrm.engines.base import Answered, Reply, Request
+from rrm.engines.base import Answered, ChatEngine, Reply, Request
 from rrm.errors import EngineError
 from rrm.judge.said_score import open_think, outside_think, read_said
 from rrm.prompt.prompter import GRID
@@ -43,8 +43,10 @@ class _Again:
     problem: str
 
 
-def with_repair(answered: Answered, repair: Repair) -> Answered:
-    """`answered`, which hears of an unreadable reply only once it was asked for again."""
+def with_repair(engine: ChatEngine, answered: Answered, repair: Repair) -> Answered:
+    """`answered`, which hears of an unreadable reply only once it was asked for again; at once where the engine is scripted."""
+    if not getattr(engine, "asks_again", True):
+        return answered
 
     def heard(request: Request, reply: Reply | EngineError) -> Request | None:
         if isinstance(request.about, _Again):

@@ -46,6 +46,8 @@ class ServerAsker:
     opening: bool
     images: ImageBudget | None = None
     """What it is shown of pictures; None: words in their places."""
+    unfinished: bool = False
+    """Whether runs go on after what is shown."""
     _tokenizing: threading.RLock = field(default_factory=threading.RLock, repr=False)
     """Transcripts are planned in one thread while another one writes their later readings."""
 
@@ -73,7 +75,7 @@ class ServerAsker:
     def messages(self, ask: Ask) -> list[dict[str, str]]:
         """A reading as it is sent."""
         content = neutralise_special(ask.chain.plan.reading(ask.number, ask.marks).text)
-        told = rubric(ask.mode) + (GRID_TOLD if ask.last and not self.trained else "")
+        told = rubric(ask.mode, unfinished=self.unfinished) + (GRID_TOLD if ask.last and not self.trained else "")
         messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
         return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
 
@@ -98,7 +100,7 @@ class ServerAsker:
             ask, item = request.about
             return score_problem(request, reply) if ask.last and not item.opening else None
 
-        hear = with_repair(answered, replace(SCORE, problem=problem))
+        hear = with_repair(self.engine, answered, replace(SCORE, problem=problem))
         settled(self.engine, (self.request(chain, 0) for chain in chains), params, hear, opening)
 
     def request(self, chain: Chain, number: int) -> Request:

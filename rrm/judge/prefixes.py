@@ -1,0 +1,40 @@
+"""Judging runs that go on: a chat model is told so, and its scores mean something once they are calibrated on such runs."""
+
+from __future__ import annotations
+
+import copy
+
+from rrm.errors import ConfigError
+from rrm.feedback import Mode
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.judge_dir import JudgeSettings
+
+
+def of_prefixes(settings: JudgeSettings) -> bool:
+    """Whether a judge's maps were fitted on runs that were cut at a step (`rrm calibrate --prefixes`)."""
+    return any(facts.get("prefixes") for facts in settings.calibrated_on.values())
+
+
+def of_unfinished(judge: AgentRRM) -> AgentRRM:
+    """The same judge, asked of runs that go on.
+
+    Raises:
+        ConfigError: it was trained to judge: it has one rubric.
+    """
+    if not is_chat_model(judge):
+        raise ConfigError(f"{judge.model} is no chat model on a server: runs that go on are judged as others are")
+    other = copy.copy(judge)
+    other.unfinished = True
+    return other
+
+
+def is_chat_model(judge: object) -> bool:
+    """Whether a judge is a model on a server that was not trained to judge."""
+    here = isinstance(judge, AgentRRM) and not hasattr(judge, "address")
+    return here and judge.prompter is None and not judge.settings.modes
+
+
+def lacks_prefixes(judge: object, mode: Mode) -> bool:
+    """Whether a judge's scores of runs that go on mean nothing: a chat model's without a map for them."""
+    known = isinstance(judge, AgentRRM) and of_prefixes(judge.settings) and judge.settings.calibration.covers(mode)
+    return is_chat_model(judge) and not known
