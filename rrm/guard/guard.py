@@ -269,7 +269,7 @@ class GuardSession:
 
     def _why_unsure(self, asked: Asked) -> str | None:
         """Why the judge abstains on what the policy goes by; None where it does not."""
-        if asked.uncalibrated:
+        if asked.uncalibrated and self.policy.signal == "score":
             return UNCALIBRATED
         if asked.abstains:
             return f"the judge is unsure: the run so far is {OUTSIDE}"

@@ -14,6 +14,7 @@ then it is a signal of nothing, and the guard says nothing because of it.
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from dataclasses import dataclass
@@ -100,8 +101,10 @@ class PrefixJudge:
             raise ConfigError(f"{judge.model} cannot be asked for mode steps here: use mode score")
         self._follower = Follower(judge, seed=seed) if follows and isinstance(judge, AgentRRM) else None
         self._lock = lock_of(judge)
-        self._uncalibrated = lacks_prefixes(judge, self.mode)
-        if is_chat_model(judge) and isinstance(judge, AgentRRM):
+        if isinstance(judge, EscalatingJudge) and is_chat_model(judge.stronger):
+            self.judge = copy.copy(judge)
+            self.judge.stronger = of_unfinished(judge.stronger)
+        elif is_chat_model(judge) and isinstance(judge, AgentRRM):
             self.judge = of_unfinished(judge)
 
     def ask(self, trajectory: Trajectory) -> Asked:
@@ -136,8 +139,9 @@ class PrefixJudge:
         reason = None if scored else feedback.reason or feedback.status
         score, abstains = feedback.score if scored else None, feedback.abstains
         cost = None if feedback.usage is None else feedback.usage.cost
-        vague = self._uncalibrated
-        return Asked(feedback.status, score, p_good, reason, tokens, seconds, abstains, unsure or vague, cost, vague)
+        said_by = (one for one in (self.judge, getattr(self.judge, "stronger", None)) if isinstance(one, AgentRRM))
+        vague = any(lacks_prefixes(one, feedback.judge.mode) for one in said_by if one.model == feedback.judge.model)
+        return Asked(feedback.status, score, p_good, reason, tokens, seconds, abstains, unsure, cost, vague)
 
     def close(self) -> None:
         """Let the judge forget the run; one that is still at work keeps it."""
