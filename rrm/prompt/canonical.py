@@ -75,7 +75,7 @@ class CanonicalStep:
     answer: str | None
     """A final answer that the step marks (a `finish` call, `<solution>`, `Finish[…]`)."""
     returns: tuple[tuple[str, str], ...]
-    """(`result`, `user` or `instruction`, text) in the order in which they are shown."""
+    """(`result`, `user` or `instructions`, text) in the order in which they are shown."""
 
     @property
     def action_text(self) -> str:

@@ -142,7 +142,7 @@ def agent_text(message: Message) -> str:
     return "\n".join(p.strip() for p in parts) or "(nothing)"
 
 
-LABELS = {"user": "user", "system": "instruction", "developer": "instruction"}
+LABELS = {"user": "user", "system": "instructions", "developer": "instructions"}
 """What heads a turn after the agent's first that is no tool's result."""
 
 
