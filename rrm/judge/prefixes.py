@@ -30,8 +30,9 @@ def of_unfinished(judge: AgentRRM) -> AgentRRM:
 
 def is_chat_model(judge: object) -> bool:
     """Whether a judge is a model on a server that was not trained to judge."""
-    here = isinstance(judge, AgentRRM) and not hasattr(judge, "address")
-    return here and judge.prompter is None and not judge.settings.modes
+    if not isinstance(judge, AgentRRM) or hasattr(judge, "address"):  # behind `rrm serve` nobody knows
+        return False
+    return judge.prompter is None and not judge.settings.modes
 
 
 def lacks_prefixes(judge: object, mode: Mode) -> bool:

@@ -349,7 +349,7 @@ def train_rl(
     ids = {row["prompt"]: row.pop("prompt_ids") for row in rows}
     with own_forward(model):
         with reference_at(model, folder / "reference", needed=full_reference):
-            trainer = GRPOTrainer(
+            trainer: Any = GRPOTrainer(
                 model=model,
                 reward_funcs=scorer.functions(),  # pyright: ignore[reportArgumentType]
                 args=arguments,
