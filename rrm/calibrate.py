@@ -32,16 +32,15 @@ from rrm.judge.calibration import PRIOR_LABELS, Calibration, Isotonic, check_eno
 from rrm.judge.card import CALIBRATION, calibrated_section, served_card, with_section
 from rrm.judge.domain import FILE as DOMAIN
 from rrm.judge.domain import widened
-from rrm.judge.fitting import Ask, calibrate, untrained
+from rrm.judge.fitting import Ask, calibrate, source_of, untrained
 from rrm.judge.judge_dir import CALIBRATED, JudgeSettings, calibrated_questions, load_settings
-from rrm.judge.prefixes import of_prefixes, of_unfinished
+from rrm.judge.prefixes import of_prefixes, of_unfinished, prefix_of
 from rrm.judged import FAILED
 from rrm.labels import StepTarget, merged, step_targets_of, truth_of
 from rrm.output import folder_when_whole
 from rrm.questions import met_before, question_key, question_of
 from rrm.readers.base import printable
 from rrm.score import score_file
-from rrm.seeds import derive_seed
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
@@ -108,18 +107,6 @@ def labelled_rows(
     steps = step_targets_of([t for t in [*rows, *rest] if t.id not in met], raters) if mode == "steps" else {}
     steps_only = [t for t in rest if t.id in steps]
     return Labelled(rows, labels, sources, steps, steps_only, len(rest) - len(steps_only), left_out)
-
-
-def cut_to_prefixes(labelled: Labelled, seed: int) -> Labelled:
-    """The rows, each cut behind one of its steps but the last, drawn by seed and id: runs that go on, with how they ended. Of steps nothing."""
-
-    def cut(t: Trajectory) -> Trajectory:
-        starts = [step.message_index for step in t.steps[1:]]
-        if not starts:
-            return t
-        return t.model_copy(update={"messages": t.messages[: starts[derive_seed(seed, "prefix", t.id) % len(starts)]]})
-
-    return replace(labelled, rows=[cut(t) for t in labelled.rows], steps={}, steps_only=[])
 
 
 def _source(trajectory: Trajectory, annotation: Annotation | None) -> str:
@@ -227,7 +214,8 @@ def calibrate_judge(
             f"{judge.model} was trained in {', '.join(judge.settings.modes)}, not in {mode}: choose one by --mode"
         )
     if prefixes:
-        judge, labelled = of_unfinished(judge), cut_to_prefixes(labelled, seed)
+        rows = [prefix_of(t, seed) for t in labelled.rows]
+        judge, labelled = of_unfinished(judge), replace(labelled, rows=rows, steps={}, steps_only=[])
     elif of_prefixes(judge.settings):
         raise ConfigError(
             f"{judge.model} is calibrated for runs that go on: calibrate it with --prefixes, or the model itself"
@@ -301,15 +289,6 @@ def _widen(judge: AgentRRM, rows: Sequence[Trajectory], name: str, no_order: str
         return {"skipped": no_order, **counts}
     judge.domain = widened(judge.domain, rows, name)
     return {**counts, "outside": sum(judge.domain.told(t)[0] for t in rows)}
-
-
-def source_of(rows: Sequence[Feedback]) -> dict[str, str]:
-    """Of which kind the scores of these rows are, which those have to be that a map of them is applied to; says so where they are of both."""
-    counts = Counter(row.judge.score_source for row in rows if row.raw_score is not None and row.judge.score_source)
-    if len(counts) > 1:
-        said = ", ".join(f"{n} {source}" for source, n in counts.most_common())
-        log.warning("the map is fitted on scores of two kinds (%s): what it is worth on either is not known", said)
-    return {"score_source": next(iter(counts))} if len(counts) == 1 else {}
 
 
 def _method_of(settings: JudgeSettings, mode: Mode) -> CalibrationMethod:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -196,3 +197,12 @@ def _fitted(
 def untrained(judge: AgentRRM, mode: Mode) -> bool:
     """Whether the judge is known to have had no row of the mode: what it writes there says nothing of it."""
     return bool(judge.settings.modes) and mode not in judge.settings.modes
+
+
+def source_of(rows: Sequence[Feedback]) -> dict[str, str]:
+    """Of which kind the scores of these rows are, which those have to be that a map of them is applied to; says so where they are of both."""
+    counts = Counter(row.judge.score_source for row in rows if row.raw_score is not None and row.judge.score_source)
+    if len(counts) > 1:
+        said = ", ".join(f"{n} {source}" for source, n in counts.most_common())
+        logger.warning("the map is fitted on scores of two kinds (%s): what it is worth on either is not known", said)
+    return {"score_source": next(iter(counts))} if len(counts) == 1 else {}

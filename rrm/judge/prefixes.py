@@ -8,6 +8,8 @@ from rrm.errors import ConfigError
 from rrm.feedback import Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
+from rrm.seeds import derive_seed
+from rrm.trajectory import Trajectory
 
 
 def of_prefixes(settings: JudgeSettings) -> bool:
@@ -39,3 +41,12 @@ def lacks_prefixes(judge: object, mode: Mode) -> bool:
     """Whether a judge's scores of runs that go on mean nothing: a chat model's without a map for them."""
     known = isinstance(judge, AgentRRM) and of_prefixes(judge.settings) and judge.settings.calibration.covers(mode)
     return is_chat_model(judge) and not known
+
+
+def prefix_of(trajectory: Trajectory, seed: int) -> Trajectory:
+    """A run that is cut behind one of its steps but the last, drawn by seed and id; one of a single step as it is."""
+    starts = [step.message_index for step in trajectory.steps[1:]]
+    if not starts:
+        return trajectory
+    end = starts[derive_seed(seed, "prefix", trajectory.id) % len(starts)]
+    return trajectory.model_copy(update={"messages": trajectory.messages[:end]})

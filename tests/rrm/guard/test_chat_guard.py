@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from openai_server import Answer, completion, serve
 
-from rrm.calibrate import Labelled, calibrate_judge, cut_to_prefixes
+from rrm.calibrate import Labelled, calibrate_judge
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import ConfigError
 from rrm.guard.guard import Guard
 from rrm.guard.policy import GuardPolicy
 from rrm.guard.replay import replay, summed
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.prefixes import prefix_of
 from rrm.trajectory import Message, Trajectory
 
 
@@ -65,8 +66,8 @@ def test_a_judge_that_was_calibrated_on_prefixes_halts_those_that_fail(tmp_path:
 
 def test_runs_are_cut_before_their_last_step() -> None:
     rows = [run(i, steps=1 + i % 4) for i in range(40)]
-    cut = cut_to_prefixes(Labelled(rows, [1.0] * 40, ["x"] * 40), seed=3)
-    for whole, short in zip(rows, cut.rows, strict=True):
+    cut = [prefix_of(t, seed=3) for t in rows]
+    for whole, short in zip(rows, cut, strict=True):
         assert short.messages == whole.messages[: len(short.messages)] and short.id == whole.id
         assert len(short.steps) < len(whole.steps) or len(whole.steps) == 1
-    assert len({len(t.steps) for t in cut.rows}) > 2
+    assert len({len(t.steps) for t in cut}) > 2

@@ -11,11 +11,11 @@ import pytest
 from chat_judge import rows_of, transcripts
 from openai_server import Answer, completion, serve
 
-from rrm.calibrate import source_of
 from rrm.engines.openai import OpenAIEngine
 from rrm.feedback import Feedback, JudgeInfo
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
+from rrm.judge.fitting import source_of
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.score import score_file
 
