@@ -233,8 +233,14 @@ def test_what_stands_is_not_written_over_unasked(rrm, files, tmp_path) -> None:
 
 def test_why_attempts_have_no_score_is_said(rrm, files, tmp_path, caplog) -> None:
     """Nothing was: an error asked for another command, and where some had scores the rest fell out without a word."""
-    replies = [*[completion("I am a teapot")] * 3, *[completion("<score>0.4</score>")] * 99]
-    with serve(lambda number, body: replies[number]) as server:
+
+    def answer(
+        number: int, body: Any
+    ) -> Any:  # a reply that cannot be read is asked for once more, and is no better then
+        again = "cannot be read" in body["messages"][-1]["content"]
+        return completion("I am a teapot" if number < 3 or again else "<score>0.4</score>")
+
+    with serve(answer) as server:
         code, said, _ = rrm("choose", files[0], "--model", f"openai:{server.url}#m", "-o", tmp_path / "out.jsonl")
     assert code == 0 and 0 < said["unscored"] <= 3
     assert (

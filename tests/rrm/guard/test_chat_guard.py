@@ -41,15 +41,15 @@ def test_healthy_runs_are_never_halted_for_a_number_that_nobody_calibrated(caplo
     """Each was halted at step 2: an unfinished run was judged as a finished one, by the rubric of such."""
     with serve(harsh) as server, caplog.at_level(logging.WARNING):
         guard = Guard(AgentRRM(OpenAIEngine(server.url, "m"), model="m"), GuardPolicy(halt_below=0.9, patience=1))
-        found = summed([replay(guard, run(i)) for i in range(3)])
-    assert (found["halted"], found["asked"], found["unsure_checks"], found["checks"]) == (0, 0, 18, 18)
+        found = summed([replay(guard, run(i, 3)) for i in range(2)])
+    assert (found["halted"], found["asked"], found["unsure_checks"], found["checks"]) == (0, 0, 6, 6)
     assert "never halts" in caplog.text and "rrm calibrate --prefixes" in caplog.text
     assert all("while it goes on" in body["messages"][0]["content"] for body in server.requests)
 
 
 def test_a_judge_that_was_calibrated_on_prefixes_halts_those_that_fail(tmp_path: Path) -> None:
     good = [i % 2 == 0 for i in range(40)]
-    rows = [run(i, good=ok) for i, ok in enumerate(good)]
+    rows = [run(i, 4, good=ok) for i, ok in enumerate(good)]
     labelled = Labelled(rows, [float(ok) for ok in good], ["outcome:outcome"] * len(rows))
     with serve(harsh) as server:
         plain = AgentRRM.from_pretrained(f"openai:{server.url}#m")
@@ -58,10 +58,10 @@ def test_a_judge_that_was_calibrated_on_prefixes_halts_those_that_fail(tmp_path:
         judge = AgentRRM.from_pretrained(str(tmp_path / "guard"))
         assert judge.unfinished and judge.describe()["unfinished"] is True
         guard = Guard(judge, GuardPolicy(halt_below=0.3, patience=2))
-        found = summed([replay(guard, t) for t in rows[:10]])
+        found = summed([replay(guard, t) for t in rows[:4]])
         with pytest.raises(ConfigError, match="with --prefixes"):
             calibrate_judge(judge, labelled, tmp_path / "other", mode="score")
-    assert found["good"]["halted"] == 0 and found["failing"]["halted"] == found["failing"]["runs"] == 5
+    assert found["good"]["halted"] == 0 and found["failing"]["halted"] == found["failing"]["runs"] == 2
 
 
 def test_runs_are_cut_before_their_last_step() -> None:
