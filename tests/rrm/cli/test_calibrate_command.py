@@ -255,7 +255,7 @@ def test_questions_that_the_judge_was_trained_on_are_left_out(tmp_path: Path, ca
 def test_rows_without_a_score_are_no_rows_of_the_map(tmp_path: Path) -> None:
     def some(n: int, body: dict[str, Any]) -> Answer:
         return (
-            completion("I cannot say.") if re.search(r" n[3-6]\.", body["messages"][-1]["content"]) else grade(n, body)
+            completion("I cannot say.") if re.search(r" n[3-6]\.", body["messages"][1]["content"]) else grade(n, body)
         )
 
     with serve(some) as server:
