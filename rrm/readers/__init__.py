@@ -17,15 +17,24 @@ from typing import Any
 from rrm.errors import ConfigError, ReadError
 from rrm.nearest import nearest
 from rrm.readers import (
+    adk,
     anthropic,
     atif,
+    autogen,
+    bedrock,
     calls,
     canonical,
     claude_code,
+    codex,
+    crewai,
+    gemini,
     inspect_ai,
     judge_sft,
     langchain,
+    langfuse,
+    langgraph,
     langsmith,
+    llama_index,
     mapping,
     mini_swe_agent,
     openai,
@@ -34,18 +43,22 @@ from rrm.readers import (
     otel,
     prm800k,
     processbench,
+    pydantic_ai,
     react,
     responses,
     search_tags,
+    smolagents,
     swe_agent,
     tau2,
     tau_bench,
+    vercel_ai,
     verl,
 )
 from rrm.readers.archive import Archive, Unpacker
 from rrm.readers.base import Container, Gatherer, Item, Labeller, Reader, Unfolding, describe
 from rrm.readers.chat import is_chat
 from rrm.readers.formats import unknown
+from rrm.readers.left import Notes
 from rrm.readers.outcomes import Outcome, Scales, outcome_at
 from rrm.readers.paths import expand
 from rrm.readers.sources import Value, members, values
@@ -61,9 +74,19 @@ READERS: tuple[Reader, ...] = (
     openhands,
     openhands_events,
     claude_code,
+    codex,
+    gemini,
     inspect_ai,
     otel,
+    langfuse,
     langsmith,
+    langgraph,
+    smolagents,
+    crewai,
+    adk,
+    autogen,
+    pydantic_ai,
+    llama_index,
     tau2,
     tau_bench,
     verl,
@@ -72,7 +95,9 @@ READERS: tuple[Reader, ...] = (
     judge_sft,
     calls,
     langchain,
+    vercel_ai,
     responses,
+    bedrock,
     anthropic,
     openai,
     search_tags,
@@ -183,7 +208,7 @@ def _read(
     on_error: OnError | None,
     strict: bool,
 ) -> Iterator[Trajectory]:
-    ids, scales = UniqueIds(), Scales()
+    ids, scales, notes = UniqueIds(), Scales(), Notes()
     for result in _results(paths, how):
         if isinstance(result, ReadError):
             if on_error is not None:
@@ -195,9 +220,11 @@ def _read(
         if unique != result.id:
             result.rename(unique)
         scales.add(result)
+        notes.add(result)
         yield result
-    if complaint := scales.complaint():  # known only now: rows are handed on as they are read
-        log.warning("%s", complaint)
+    for said in (scales.complaint(), *notes.lines()):  # known only now: rows are handed on as they are read
+        if said:
+            log.warning("%s", said)
 
 
 _Held = dict[tuple[PurePath, str], list[Item]]
