@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from smolagents import ChatMessage, CodeAgent, Model, TokenUsage, ToolCallingAgent, tool
+from smolagents.agents import EMPTY_PROMPT_TEMPLATES, PromptTemplates
 from smolagents.models import ChatMessageToolCall, ChatMessageToolCallFunction
 
 HERE = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/rrm/readers/samples")
 TASK = "How wide is the gateway?"
+PROMPTS: PromptTemplates = {**EMPTY_PROMPT_TEMPLATES, "system_prompt": "You measure things."}
 
 
 def called(number: str, name: str, arguments: dict[str, Any]) -> list[ChatMessageToolCall]:
@@ -61,8 +63,8 @@ def width(of: str) -> str:
 
 
 if __name__ == "__main__":
-    agent = ToolCallingAgent(tools=[width], model=Scripted(TOOLS), instructions="You measure things.")
+    agent = ToolCallingAgent(tools=[width], model=Scripted(TOOLS), prompt_templates=PROMPTS)
     agent.run(TASK)
     (HERE / "smolagents_tools.json").write_text(json.dumps(agent.memory.get_full_steps(), indent=1) + "\n")
-    coder = CodeAgent(tools=[width], model=Scripted(CODE), return_full_result=True)
+    coder = CodeAgent(tools=[width], model=Scripted(CODE), prompt_templates=PROMPTS, return_full_result=True)
     (HERE / "smolagents_code.json").write_text(json.dumps(coder.run(TASK).dict(), indent=1) + "\n")

@@ -14,14 +14,16 @@ from rrm.readers.turns import Turns, picture
 from rrm.trajectory import Trajectory
 
 NAME = "autogen"
-MARKS = ("messages[].type|[].type|llm_context.messages", "messages[].source|[].source|llm_context.messages[].type")
+MARKS = (
+    "messages[].source|[].source|llm_context.messages[].source",
+    "stop_reason|[].models_usage|messages[].models_usage|llm_context",
+)
+MANAGERS = ("RoundRobin", "Selector", "Swarm", "MagenticOne")
 PLACES = (
     "messages",
     "llm_context.messages",
     "message_thread",
-    "agent_states.RoundRobinGroupChatManager.message_thread",
-    "agent_states.SelectorGroupChatManager.message_thread",
-    "agent_states.SwarmGroupChatManager.message_thread",
+    *(f"agent_states.{kind}{of}.message_thread" for kind in MANAGERS for of in ("GroupChatManager", "Orchestrator")),
 )
 """Where a result or a state keeps its messages."""
 WORDS = ("Message", "Event")
@@ -46,7 +48,11 @@ def _are_messages(value: Any) -> bool:
 def _is_message(value: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(kind := value.get("type"), str) or "role" in value:
         return False
-    return kind.endswith(WORDS) and "content" in value and (isinstance(value.get("source"), str) or kind in ("SystemMessage", "FunctionExecutionResultMessage"))
+    return (
+        kind.endswith(WORDS)
+        and "content" in value
+        and (isinstance(value.get("source"), str) or kind in ("SystemMessage", "FunctionExecutionResultMessage"))
+    )
 
 
 def parse(item: Item) -> Trajectory:
@@ -78,7 +84,9 @@ def _add(turns: Turns, message: Message, agents: set[str]) -> bool:
     kind, content, source = message["type"], message["content"], message.get("source")
     usage = message.get("models_usage")
     time = message.get("created_at")
-    more: Message = {k: v for k, v in (("id", message.get("id")), ("timestamp", time), ("usage", usage)) if v is not None}
+    more: Message = {
+        k: v for k, v in (("id", message.get("id")), ("timestamp", time), ("usage", usage)) if v is not None
+    }
     more |= {"metadata": message["metadata"]} if message.get("metadata") else {}
     if kind in BESIDE:
         return False
@@ -86,7 +94,9 @@ def _add(turns: Turns, message: Message, agents: set[str]) -> bool:
         for result in content if isinstance(content, list) else []:
             if isinstance(result, dict):
                 failed = result.get("is_error") is True
-                turns.came_back(result.get("content"), result.get("call_id"), result.get("name"), failed=failed, timestamp=time)
+                turns.came_back(
+                    result.get("content"), result.get("call_id"), result.get("name"), failed=failed, timestamp=time
+                )
     elif kind == "ThoughtEvent":
         turns.thought(as_text(content), name=source, **more)
     elif isinstance(content, list) and content and all(isinstance(c, dict) and "arguments" in c for c in content):
@@ -97,7 +107,9 @@ def _add(turns: Turns, message: Message, agents: set[str]) -> bool:
             turns.called(call.get("name", ""), call["arguments"], call.get("id"))
     elif kind == "SystemMessage":
         turns.told("system", content)
-    elif kind == "AssistantMessage" or (source != "user" and kind != "UserMessage" and not _asks(turns, source, agents)):
+    elif kind == "AssistantMessage" or (
+        source != "user" and kind != "UserMessage" and not _asks(turns, source, agents)
+    ):
         if message.get("thought"):
             turns.thought(as_text(message["thought"]), name=source)
         turns.said(_content(content), name=source, **more)

@@ -208,7 +208,9 @@ def make(
     if not messages:
         raise ValueError("no messages: there is nothing to judge")
     task = first_user_text(messages) if task is None else task
-    left = left_behind(item.value, messages, meta, tools, task, id, question_id)
+    left = None
+    if "root" not in item.context:  # else it is counted with the run that holds the others
+        left = left_behind(item.value, messages, meta, tools, task, id, question_id, item.context.get("elsewhere"))
     if left and not any(m.get(key) for m in messages for key in ("content", "reasoning_content", "tool_calls")):
         raise ValueError(
             f"its {len(messages)} messages come out empty, and {left['texts']} texts stay behind (the first at {left['at'][0]}): "

@@ -15,7 +15,10 @@ from rrm.readers.turns import Turns, picture
 from rrm.trajectory import Trajectory
 
 NAME = "bedrock"
-MARKS = ("messages[].role|[].role", "messages[].content[].toolUse|messages[].content[].toolResult|[].content[].toolUse|toolConfig")
+MARKS = (
+    "messages[].role|[].role",
+    "messages[].content[].toolUse|messages[].content[].toolResult|[].content[].toolUse|toolConfig",
+)
 BLOCKS = {"text", "toolUse", "toolResult", "reasoningContent", "image", "document", "video", "audio", "cachePoint"}
 BLOCKS |= {"guardContent", "citationsContent", "searchResult"}
 Message = dict[str, Any]
@@ -146,7 +149,10 @@ def _part(kind: str, inner: Any) -> Message:
     if kind in ("text", "json"):
         return {"type": "text", "text": as_text(inner)}
     if kind == "citationsContent" and isinstance(inner, dict) and isinstance(inner.get("content"), list):
-        return {"type": "text", "text": "\n".join(as_text(b.get("text", "")) for b in inner["content"] if isinstance(b, dict))}
+        return {
+            "type": "text",
+            "text": "\n".join(as_text(b.get("text", "")) for b in inner["content"] if isinstance(b, dict)),
+        }
     if kind == "guardContent" and isinstance(inner, dict) and isinstance(inner.get("text"), dict):
         return {"type": "text", "text": as_text(inner["text"].get("text", ""))}
     source = inner.get("source") if isinstance(inner, dict) else None

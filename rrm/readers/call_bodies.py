@@ -173,7 +173,9 @@ def read_call(record: Any, line: int | None) -> Call:
         ValueError: no call, or one whose messages cannot be read.
     """
     if (place := locate(record)) is None:
-        raise ValueError("no request with its answer in a form of Chat Completions, Responses, Anthropic's Messages or Bedrock's Converse")
+        raise ValueError(
+            "no request with its answer in a form of Chat Completions, Responses, Anthropic's Messages or Bedrock's Converse"
+        )
     asked, answered = place
     body = record if asked == "." else _body(record.get(asked)) if asked else None
     answer = _body(record.get(answered)) if answered else None

@@ -108,7 +108,9 @@ def _trajectory(item: Item) -> Trajectory:
     for line, number in zip(lines, item.context["numbers"], strict=True):
         if line.get("type") not in ("user", "assistant") or not isinstance(line.get("message"), dict):
             if line.get("type") == "result":
-                results.append({k: v for k, v in line.items() if k not in ("type", "session_id", "uuid") and v is not None})
+                results.append(
+                    {k: v for k, v in line.items() if k not in ("type", "session_id", "uuid") and v is not None}
+                )
             else:
                 others[str(line.get("type"))[:40]] += 1
             continue
@@ -118,7 +120,10 @@ def _trajectory(item: Item) -> Trajectory:
         elif reply in replies:
             _add(replies[reply], line["message"])
         else:
-            replies[reply] = {**line, "message": {**line["message"], "content": _blocks(line["message"].get("content"))}}
+            replies[reply] = {
+                **line,
+                "message": {**line["message"], "content": _blocks(line["message"].get("content"))},
+            }
             spoken.append((replies[reply], f"line {number}"))
     messages = [message for line, where in spoken for message in _messages(line, where)]
     meta: dict[str, Any] = {"session_id": session, "lines": len(lines) + len(orphans)}

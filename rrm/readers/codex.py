@@ -21,12 +21,25 @@ from rrm.readers.turns import Turns
 from rrm.trajectory import Trajectory
 
 NAME = "codex"
-MARKS = ("type=response_item|type=session_meta|type=item.completed|type=thread.started", "payload.type|payload.id|item.type|thread_id")
+MARKS = (
+    "type=response_item|type=session_meta|type=item.completed|type=thread.started",
+    "payload.type|payload.id|item.type|thread_id",
+)
 OVER_FOLDER = False
 ROLLOUT = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
-EXEC = {"thread.started", "turn.started", "turn.completed", "turn.failed", "item.started", "item.updated", "item.completed"}
+EXEC = {
+    "thread.started",
+    "turn.started",
+    "turn.completed",
+    "turn.failed",
+    "item.started",
+    "item.updated",
+    "item.completed",
+}
 BEGINNINGS = ("session_meta", "thread.started")
-PREAMBLE = re.compile(r"\s*<(?:environment_context|user_instructions|permissions|INSTRUCTIONS)|# AGENTS\.md instructions")
+PREAMBLE = re.compile(
+    r"\s*<(?:environment_context|user_instructions|permissions|INSTRUCTIONS)|# AGENTS\.md instructions"
+)
 """How messages begin that Codex puts before what the user asks."""
 EXIT = re.compile(r"(?:Process exited with code|Exit code:) (-?\d{1,9})\b")
 TROUBLE = ("error", "stream_error", "turn_aborted", "context_compacted", "thread_rolled_back")
@@ -39,9 +52,11 @@ def sniff(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     kind = value.get("type")
+    if not isinstance(kind, str):
+        return False
     if isinstance(value.get("payload"), dict):
         return kind in ROLLOUT
-    return kind in EXEC and (isinstance(value.get("item"), dict) or "thread_id" in value or str(kind).startswith("turn."))
+    return kind in EXEC and (isinstance(value.get("item"), dict) or "thread_id" in value or kind.startswith("turn."))
 
 
 def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
@@ -49,11 +64,14 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
     runs, known = list[list[Item]](), set[str]()
     for item in items:
         if not isinstance(item.value, dict):
-            yield ReadError(item.path, item.line, f"a line is an object, got {type(item.value).__name__} (format {NAME})")
+            yield ReadError(
+                item.path, item.line, f"a line is an object, got {type(item.value).__name__} (format {NAME})"
+            )
             continue
-        if not runs or (item.value.get("type") in BEGINNINGS and _begins(item.value, known)):
+        begins = as_text(item.value.get("type")) in BEGINNINGS
+        if not runs or (begins and _begins(item.value, known)):
             runs.append([])
-        if item.value.get("type") in BEGINNINGS:
+        if begins:
             known |= _names(item.value)
         runs[-1].append(item)
     for lines in runs:
@@ -75,7 +93,7 @@ def parse(item: Item) -> Trajectory:
     """One session or thread, as `gather` gives it."""
     lines = item.value if isinstance(item.value, list) else [item.value]
     try:
-        return _exec(item, lines) if any(line.get("type") in EXEC for line in lines) else _rollout(item, lines)
+        return _exec(item, lines) if any(as_text(line.get("type")) in EXEC for line in lines) else _rollout(item, lines)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{describe(error)} ({len(lines)} lines of session)") from error
 
@@ -96,7 +114,7 @@ def _rollout(item: Item, lines: list[Line]) -> Trajectory:
             head = head or payload
         elif kind == "turn_context":
             settings = settings or payload
-        elif kind == "event_msg" and payload.get("type") in TROUBLE:
+        elif kind == "event_msg" and as_text(payload.get("type")) in TROUBLE:
             troubles.append(payload)
         else:
             if payload.get("type") == "user_message":
@@ -207,6 +225,10 @@ def _call(kind: str, item: Message) -> tuple[str, Any, Any]:
         said = result.get("content") if isinstance(result, dict) else result
         said = said or (result.get("structured_content") if isinstance(result, dict) else None)
         return name, item.get("arguments"), (error.get("message", error) if isinstance(error, dict) else error) or said
-    given = {k: v for k, v in item.items() if k not in ("id", "type", "item_type", "status", "error", "result") and v is not None}
+    given = {
+        k: v
+        for k, v in item.items()
+        if k not in ("id", "type", "item_type", "status", "error", "result") and v is not None
+    }
     name = {"file_change": "apply_patch", "todo_list": "update_plan"}.get(kind, kind)
     return name, given, item.get("result", item.get("error"))

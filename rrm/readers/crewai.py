@@ -70,7 +70,11 @@ def parse(item: Item) -> Trajectory:
         if not isinstance(task, dict):
             raise ValueError(f"tasks_output[{i}] must be an object, got {type(task).__name__}")
         only += not _task(turns, task, f"tasks_output[{i}].messages")
-    used = ["tasks_output", "id"] if "tasks_output" in value else ["description", "expected_output", "messages", "raw", "agent"]
+    used = (
+        ["tasks_output", "id"]
+        if "tasks_output" in value
+        else ["description", "expected_output", "messages", "raw", "agent"]
+    )
     meta = without(value, *used) | ({"tasks_without_messages": only} if only else {})
     asked = [as_text(t.get("description", "")) for t in tasks or []]
     return make(

@@ -21,7 +21,10 @@ from rrm.readers.turns import Turns
 from rrm.trajectory import Trajectory
 
 NAME = "gemini"
-MARKS = ("messages[].type=gemini|contents[].parts|[].parts|type=gemini", "sessionId|contents[].role|[].role|toolCalls")
+MARKS = (
+    "messages[].type=gemini|contents[].parts|[].parts|type=gemini",
+    "projectHash|contents[].role|[].role|toolCalls",
+)
 OVER_FOLDER = False
 TYPES = ("user", "gemini", "info", "error", "warning")
 Message = dict[str, Any]

@@ -29,7 +29,9 @@ def parts_of(content: Any) -> list[Any]:
 def is_content(value: Any) -> bool:
     """Whether a value is a content whose parts are Google's, which have no type."""
     parts = value.get("parts") if isinstance(value, dict) else None
-    return isinstance(parts, list) and all(isinstance(p, dict) and "type" not in p and "part_kind" not in p for p in parts)
+    return isinstance(parts, list) and all(
+        isinstance(p, dict) and "type" not in p and "part_kind" not in p for p in parts
+    )
 
 
 def add(turns: Turns, role: str, content: Any, **more: Any) -> None:
@@ -60,7 +62,9 @@ def add(turns: Turns, role: str, content: Any, **more: Any) -> None:
     for result in results:
         turns.came_back(**result, timestamp=more.get("timestamp"))
     if spoken:
-        turns.told("user" if role in ("", "function") else role, spoken, **{k: v for k, v in more.items() if v is not None})
+        turns.told(
+            "user" if role in ("", "function") else role, spoken, **{k: v for k, v in more.items() if v is not None}
+        )
 
 
 def result_of(answer: Message) -> tuple[Any, bool]:

@@ -23,7 +23,11 @@ from rrm.readers.spans import Call, Conversation, ToolRun, above, assemble, seco
 from rrm.trajectory import Trajectory
 
 NAME = "langfuse"
-MARKS = ("observations[].type|traceId|trace_id", "observations[].traceId|observations[].id|input|output", "type=GENERATION|observations")
+MARKS = (
+    "observations[].type|traceId|trace_id",
+    "observations[].traceId|observations[].id|input|output",
+    "type=GENERATION|observations",
+)
 OVER_FOLDER = False
 TYPES = {"GENERATION", "SPAN", "EVENT", "TOOL", "AGENT", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
 ASKED = ("messages", "input", "prompt", "question", "query")
@@ -39,11 +43,17 @@ def sniff(value: Any) -> bool:
     listed = value.get("observations")
     if isinstance(listed, list):
         return "messages" not in value and ("id" in value or "name" in value) and all(_is_listed(o) for o in listed)
-    return value.get("type") in TYPES and _get(value, "traceId") is not None and "id" in value
+    return _kind(value) in TYPES and _get(value, "traceId") is not None and "id" in value
 
 
 def _is_listed(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, dict) and value.get("type") in TYPES)
+    return isinstance(value, str) or (isinstance(value, dict) and _kind(value) in TYPES)
+
+
+def _kind(observation: Record) -> str:
+    """An observation's type; '' where it says none."""
+    kind = observation.get("type")
+    return kind if isinstance(kind, str) else ""
 
 
 def _get(record: Record, key: str) -> Any:
@@ -57,7 +67,9 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
     traces: dict[str, tuple[Record, Item, list[int | None]]] = {}
     for item in items:
         if not isinstance(item.value, dict):
-            yield ReadError(item.path, item.line, f"a trace is an object, got {type(item.value).__name__} (format {NAME})")
+            yield ReadError(
+                item.path, item.line, f"a trace is an object, got {type(item.value).__name__} (format {NAME})"
+            )
             continue
         whole = isinstance(item.value.get("observations"), list)
         name = own_id(item.value) if whole else as_text(_get(item.value, "traceId"))
@@ -120,18 +132,22 @@ def _assembled(item: Item) -> Conversation:
     """The conversations of a trace."""
     observations = _objects(item.value)
     ids = [own_id(o) or f"{k}" for k, o in enumerate(observations)]
-    parents = {id: _get(o, "parentObservationId") for id, o in zip(ids, observations, strict=True)}
-    agents = {id: as_text(_get(o, "name") or "") for id, o in zip(ids, observations, strict=True) if o["type"] == "AGENT"}
+    parents = {
+        id: own_id(o, "parentObservationId", "parent_observation_id") for id, o in zip(ids, observations, strict=True)
+    }
+    agents = {
+        id: as_text(_get(o, "name") or "") for id, o in zip(ids, observations, strict=True) if _kind(o) == "AGENT"
+    }
     calls = dict[str, Call]()
     for id, one in zip(ids, observations, strict=True):
-        if one["type"] == "GENERATION":
+        if _kind(one) == "GENERATION":
             calls[id] = _call(one)
     asked = {call["name"] for c in calls.values() for m in c.wrote for call in m.get("tool_calls") or []}
     held = set(parents.values())
     tools = {
         id: one
         for id, one in zip(ids, observations, strict=True)
-        if one["type"] == "TOOL" or (one["type"] == "SPAN" and id not in held and _get(one, "name") in asked)
+        if _kind(one) == "TOOL" or (_kind(one) == "SPAN" and id not in held and as_text(_get(one, "name")) in asked)
     }
     tools_above, agents_above = above(parents, tools.keys()), above(parents, agents.keys())
     for id, call in calls.items():
@@ -221,8 +237,12 @@ def _outcome(record: Record) -> tuple[Outcome | None, dict[str, Any]]:
 
 def _meta(item: Item, observations: list[Record]) -> dict[str, Any]:
     record = item.value
-    kept = {k: v for k, v in record.items() if k not in ("observations", "input", "output", "id") and v not in (None, {}, [], "")}
-    counts = dict(Counter(as_text(o["type"]) for o in observations))
+    kept = {
+        k: v
+        for k, v in record.items()
+        if k not in ("observations", "input", "output", "id") and v not in (None, {}, [], "")
+    }
+    counts = dict(Counter(_kind(o) for o in observations))
     errors = [as_text(_get(o, "statusMessage") or _get(o, "name")) for o in observations if o.get("level") == "ERROR"]
     model = next((m for o in observations if (m := _get(o, "model"))), None)
     more = {"model": model, "errors": errors, "runs": counts}

@@ -65,7 +65,10 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
     for item in items:
         if _is_event(item.value):
             above = item.value.get("parent_ids")
-            name: tuple[str, ...] = ("event", as_text(above[0] if isinstance(above, list) and above else item.value["run_id"]))
+            name: tuple[str, ...] = (
+                "event",
+                as_text(above[0] if isinstance(above, list) and above else item.value["run_id"]),
+            )
         elif (found := _chunk(item.value)) is not None:
             name = ("chunk", *found[0])
         else:
@@ -135,7 +138,9 @@ def _events(item: Item, root: str) -> Trajectory:
         raise ValueError("no message in a stream's events: only `on_chat_model_end` and `on_tool_end` hold them whole")
     behind, more = subagent(item, found)
     meta = {"run_id": root, "events": dict(Counter(e["event"] for e in item.value))} | more
-    thread = next((t for e in item.value if isinstance(m := e.get("metadata"), dict) and (t := own_id(m, "thread_id"))), None)
+    thread = next(
+        (t for e in item.value if isinstance(m := e.get("metadata"), dict) and (t := own_id(m, "thread_id"))), None
+    )
     meta |= {"lines": item.context.get("lines", len(item.value))} | ({"thread_id": thread} if thread else {})
     return make(item, NAME, found.messages, meta=meta, id=root + behind)
 
@@ -152,7 +157,9 @@ def _chunks(item: Item, space: tuple[str, ...]) -> Trajectory:
         modes[mode] += 1
         if mode == "values" and isinstance(data, dict):
             state = {k: v for k, v in data.items() if k != "messages"}
-        updates = [data] if mode == "values" else list(data.values()) if mode == "updates" and isinstance(data, dict) else []
+        updates = (
+            [data] if mode == "values" else list(data.values()) if mode == "updates" and isinstance(data, dict) else []
+        )
         for update in updates:
             for k, raw in enumerate(_messages(update)):
                 message = message_of(raw, "messages")

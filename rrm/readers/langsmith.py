@@ -185,9 +185,7 @@ def _assembled(item: Item) -> Conversation:
     runs: list[Record] = item.value["runs"]
     parents = {name: own_id(r, "parent_run_id") for r in runs if (name := own_id(r)) is not None}
     tools = {name for r in runs if r.get("run_type") == "tool" and (name := own_id(r)) is not None}
-    agents = {
-        name: as_text(r["name"]) for r in runs if r.get("name") in AGENTS and (name := own_id(r)) is not None
-    }
+    agents = {name: as_text(r["name"]) for r in runs if r.get("name") in AGENTS and (name := own_id(r)) is not None}
     tools_above, agents_above = above(parents, tools), above(parents, agents.keys())
     calls = list[Call]()
     for run in _leaves(runs):
@@ -219,7 +217,9 @@ def _run(item: Item) -> Trajectory:
         raise ValueError(f"no messages in {len(runs)} runs")
     behind, more = subagent(item, found)
     if behind:  # feedback is on the trace's root
-        return make(item, NAME, messages, meta=_meta(item, _leaves(runs)) | more, id=as_text(record["trace_id"]) + behind)
+        return make(
+            item, NAME, messages, meta=_meta(item, _leaves(runs)) | more, id=as_text(record["trace_id"]) + behind
+        )
     feedback = _feedback(record)
     on_scale = {p: raw for p, raw in feedback.items() if _key(record, p) not in item.context["other_scale"]}
     labels = {p: v for p, raw in on_scale.items() if (v := as_outcome(raw)) is not None}

@@ -17,7 +17,10 @@ from rrm.readers.turns import Turns, picture
 from rrm.trajectory import Trajectory
 
 NAME = "llama_index"
-MARKS = ("messages[].role|[].role|store|chat_store.store", "messages[].blocks[].block_type|[].blocks[].block_type|chat_store.store")
+MARKS = (
+    "messages[].role|[].role|store|chat_store.store",
+    "messages[].blocks[].block_type|[].blocks[].block_type|chat_store.store",
+)
 OVER_FOLDER = False
 PLACES = ("messages", "chat_history", "chat_store.store", "store")
 EVENTS = ({"tool_kwargs", "tool_output"}, {"response", "current_agent_name"}, {"input", "current_agent_name"})
@@ -33,14 +36,20 @@ def sniff(value: Any) -> bool:
 
 
 def _are_messages(value: Any) -> bool:
-    return is_chat(value) and all(isinstance(m.get("additional_kwargs"), dict) for m in value) and any(map(_marked, value))
+    return (
+        is_chat(value) and all(isinstance(m.get("additional_kwargs"), dict) for m in value) and any(map(_marked, value))
+    )
 
 
 def _marked(message: Message) -> bool:
     blocks = message.get("blocks")
     if isinstance(blocks, list):
         return any(isinstance(b, dict) and "block_type" in b for b in blocks)
-    return "content" in message and "type" not in message and bool(message["additional_kwargs"].keys() & {"tool_calls", "tool_call_id"})
+    return (
+        "content" in message
+        and "type" not in message
+        and bool(message["additional_kwargs"].keys() & {"tool_calls", "tool_call_id"})
+    )
 
 
 def _is_event(value: Any) -> bool:
@@ -146,7 +155,9 @@ def _message(turns: Turns, raw: Any, where: str, name: Any = None, calls: list[A
     for one in [*[b for b in blocks if b.get("block_type") == "tool_call"], *(calls or [])]:
         if isinstance(one, dict):
             number = one.get("tool_call_id", one.get("tool_id"))
-            held.append(tool_call({"name": one.get("tool_name", ""), "arguments": one.get("tool_kwargs"), "id": number}))
+            held.append(
+                tool_call({"name": one.get("tool_name", ""), "arguments": one.get("tool_kwargs"), "id": number})
+            )
     seen = set[str]()
     for call in held:
         key = call.get("id") or as_text([call["name"], call["arguments"]])

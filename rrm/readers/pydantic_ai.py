@@ -31,7 +31,10 @@ def _place(record: Message) -> str | None:
 def _are_messages(value: Any) -> bool:
     if not isinstance(value, list) or not value:
         return False
-    return all(isinstance(m, dict) and m.get("kind") in ("request", "response") and isinstance(m.get("parts"), list) for m in value)
+    return all(
+        isinstance(m, dict) and m.get("kind") in ("request", "response") and isinstance(m.get("parts"), list)
+        for m in value
+    )
 
 
 def parse(item: Item) -> Trajectory:
@@ -67,7 +70,7 @@ def _asked(turns: Turns, part: Message) -> None:
     kind, content, time = part.get("part_kind"), part.get("content"), part.get("timestamp")
     when = {} if time is None else {"timestamp": time}
     if kind == "tool-return" or (kind == "retry-prompt" and part.get("tool_name")):
-        failed = kind == "retry-prompt" or part.get("outcome") in ("failed", "denied")
+        failed = kind == "retry-prompt" or part.get("outcome") not in (None, "success")
         turns.came_back(content, part.get("tool_call_id"), part.get("tool_name"), failed=failed, **when)
     else:
         turns.told("system" if kind == "system-prompt" else "user", _content(content), **when)
@@ -76,7 +79,12 @@ def _asked(turns: Turns, part: Message) -> None:
 def _answered(turns: Turns, message: Message) -> None:
     """One response."""
     turns.close()
-    names = (("id", "provider_response_id"), ("usage", "usage"), ("model", "model_name"), ("finish_reason", "finish_reason"))
+    names = (
+        ("id", "provider_response_id"),
+        ("usage", "usage"),
+        ("model", "model_name"),
+        ("finish_reason", "finish_reason"),
+    )
     more = {name: message.get(key) for name, key in (*names, ("timestamp", "timestamp"))}
     for part in message["parts"]:
         kind, content = as_text(part.get("part_kind")), part.get("content")

@@ -99,6 +99,7 @@ def _act(turns: Turns, step: Message) -> None:
     if thought := inner.get("reasoning_content"):
         turns.thought(as_text(thought))
     turns.said(text_of(output) if isinstance(output, list) else as_text(output or "") or text_of(inner.get("content")))
+    calls = calls or inner.get("tool_calls")  # a step whose call failed keeps it in the model's message alone
     made = [tool_call(c) for c in calls if c is not None] if isinstance(calls, list) else []
     for call in made:
         arguments = call["arguments"]
@@ -120,4 +121,6 @@ def _act(turns: Turns, step: Message) -> None:
 def _is_said(turns: Turns, output: Any) -> bool:
     """Whether the run's answer stands in its last messages."""
     text = as_text(output)
-    return output is None or any(text in as_text(m) or text in as_text(m.get("content") or "") for m in turns.messages[-2:])
+    return output is None or any(
+        text in as_text(m) or text in as_text(m.get("content") or "") for m in turns.messages[-2:]
+    )

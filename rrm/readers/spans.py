@@ -151,21 +151,22 @@ def _root(threads: list[_Thread]) -> _Thread:
 
 
 def with_subagents(item: Item, name: str, assembled: Callable[[Item], Conversation]) -> Iterator[Item]:
-    """A trace's item, then one for each agent below the root's; `Item.context["found"]` of each is its conversation, and
-    `Item.context["parent"]` of the latter the trace's name. What cannot be assembled is left to `parse`, which says why."""
+    """A trace's item, then one for each agent below the root's; `Item.context["found"]` of each is its conversation, `"elsewhere"` of the first
+    what the others hold, and `"root"` of those the trace's name. What cannot be assembled is left to `parse`, which says why."""
     try:
         found = assembled(item)
     except (ValueError, RecursionError):
         yield item
         return
-    yield replace(item, context={**item.context, "found": found})
+    elsewhere = [sub.messages for sub in found.subagents]
+    yield replace(item, context={**item.context, "found": found, "elsewhere": elsewhere})
     for sub in found.subagents:
-        yield replace(item, context={**item.context, "found": sub, PARENT: name, "lines": 0})
+        yield replace(item, context={**item.context, "found": sub, "root": name, "lines": 0})
 
 
 def subagent(item: Item, found: Conversation) -> tuple[str, dict[str, Any]]:
     """The id of the run that an item of `with_subagents` is, behind its trace's, and what its meta says of it."""
-    if (name := item.context.get(PARENT)) is None:
+    if (name := item.context.get("root")) is None:
         return "", found.meta()
     return f"/{found.agent or 'agent'}", {PARENT: {"trace_id": name}, **({"agent": found.agent} if found.agent else {})}
 

@@ -81,7 +81,11 @@ def shown(content: Any) -> str | list[Message]:
     """Content as a message has it: a text, parts of which one is no text, or the JSON of anything else; '' of None."""
     if content is None or isinstance(content, str):
         return content or ""
-    if isinstance(content, list) and content and all(isinstance(p, dict) and isinstance(p.get("type"), str) for p in content):
+    if (
+        isinstance(content, list)
+        and content
+        and all(isinstance(p, dict) and isinstance(p.get("type"), str) for p in content)
+    ):
         found = chat_content(content)
         texts = isinstance(found, list) and all(isinstance(p.get("text"), str) for p in found)
         return text_of(found) if texts else found if isinstance(found, list) else as_text(content)
@@ -95,7 +99,9 @@ def joined(before: str | None, text: str) -> str:
 
 def picture(data: str, kind: Any) -> Message:
     """An image's base64 (or its address) as the chat API's part."""
-    url = data if data.startswith(("http:", "https:", "data:")) else f"data:{as_text(kind or 'image/png')};base64,{data}"
+    url = (
+        data if data.startswith(("http:", "https:", "data:")) else f"data:{as_text(kind or 'image/png')};base64,{data}"
+    )
     return {"type": "image_url", "image_url": {"url": url}}
 
 

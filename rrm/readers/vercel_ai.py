@@ -34,7 +34,9 @@ def _marked(message: Message) -> bool:
     if isinstance(message.get("toolInvocations"), list):
         return True
     typed = isinstance(parts, list) and any(isinstance(p, dict) and isinstance(p.get("type"), str) for p in parts)
-    return typed or (isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in OF_MODELS for p in content))
+    return typed or (
+        isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in OF_MODELS for p in content)
+    )
 
 
 def parse(item: Item) -> Trajectory:
@@ -118,7 +120,10 @@ class _Message:
         elif kind == "dynamic-tool" or (kind.startswith("tool-") and "toolCallId" in part):
             self._call({"toolName": kind.removeprefix("tool-"), **part})
         elif kind in ("file", "image"):
-            data, media = part.get("url", part.get("data", part.get("image"))), part.get("mediaType", part.get("mimeType"))
+            data, media = (
+                part.get("url", part.get("data", part.get("image"))),
+                part.get("mediaType", part.get("mimeType")),
+            )
             is_image = isinstance(data, str) and (kind == "image" or as_text(media or "").startswith("image/"))
             self._said(picture(data, media) if is_image and isinstance(data, str) else part)
         else:
@@ -133,14 +138,14 @@ class _Message:
 
     def _call(self, call: Message) -> None:
         """A call with what became of it."""
-        state, number, name = call.get("state"), call.get("toolCallId"), call.get("toolName", "")
+        state, number, name = as_text(call.get("state")), call.get("toolCallId"), call.get("toolName", "")
         given = next((call[k] for k in ("input", "args", "rawInput") if call.get(k) is not None), None)
         self.turns.agent(**self.more)
         flags = {k: call.get(k) for k in ("providerExecuted", "approval", "title")}
         waits = {} if state in SETTLED or state in FAILED else {"state": state}
         self.turns.called(name, given, number, **flags, **waits)
         if state in FAILED:
-            said = call.get(FAILED[as_text(state)])
+            said = call.get(FAILED[state])
             self.results.append({"content": said or f"[{state}]", "id": number, "name": name, "failed": True})
         elif state in SETTLED:
             self.results.append({"content": call.get("output", call.get("result")), "id": number, "name": name})
@@ -149,7 +154,9 @@ class _Message:
         """A result of a model message: `{type, value}` says whether it failed."""
         output = part.get("output", part.get("result", part.get("error")))
         kind = output.get("type") if isinstance(output, dict) and "value" in output else None
-        failed = part.get("type") == "tool-error" or as_text(kind or "").startswith("error") or part.get("isError") is True
+        failed = (
+            part.get("type") == "tool-error" or as_text(kind or "").startswith("error") or part.get("isError") is True
+        )
         output = output["value"] if kind is not None and isinstance(output, dict) else output
         result = {"content": output, "id": part.get("toolCallId"), "name": part.get("toolName"), "failed": failed}
         if self.is_agent:  # of a tool that the model's server ran
