@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from benchmarks.acceptance import Bar, suite_bars
 
 LOGS = "tests/rrm/readers/test_logs.py"
+CLIS = "tests/rrm/readers/test_cli_logs.py"
 FORMATS = {
-    "Codex CLI, stored and printed": f"{LOGS}::test_codexs_sessions_and_what_it_prints",
-    "Claude Code's stream-json": f"{LOGS}::test_what_claude_code_prints",
-    "Gemini CLI's sessions": f"{LOGS}::test_geminis_sessions_in_both_forms_and_its_api",
+    "Codex CLI, stored and printed": f"{CLIS}::test_codexs_sessions_and_what_it_prints",
+    "Claude Code's stream-json": f"{CLIS}::test_what_claude_code_prints",
+    "Gemini CLI's sessions": f"{CLIS}::test_geminis_sessions_in_both_forms_and_its_api",
     "Vercel's UI messages": f"{LOGS}::test_vercels_chats",
     "Langfuse's traces": f"{LOGS}::test_a_langfuse_trace_whose_agent_shortens_its_history "
     f"{LOGS}::test_langfuses_observations_a_line_each_with_an_agent_below",
@@ -25,7 +26,7 @@ FORMATS = {
 }
 """Of agents' logs → the tests that show that it comes back whole."""
 SILENT = {
-    "logs: one reply of Claude Code is one message id": f"{LOGS}::test_a_reply_of_claude_code_is_one_message_id_wherever_its_blocks_stand",
+    "logs: one reply of Claude Code is one message id": f"{CLIS}::test_a_reply_of_claude_code_is_one_message_id_wherever_its_blocks_stand",
     "logs: the run is the root agent's": f"{LOGS}::test_the_run_is_the_root_agents_and_the_reading_says_how_many_are_below",
     "logs: an infrastructure error is no outcome": f"{LOGS}::test_an_error_beside_a_reward_of_zero_is_no_outcome",
     "logs: a sample and its retry are one attempt": f"{LOGS}::test_a_sample_and_its_retry_are_one_attempt_the_last",

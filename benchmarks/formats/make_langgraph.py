@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
@@ -29,11 +29,24 @@ def called(number: str, of: str) -> ToolCall:
     return ToolCall(name="width", args={"of": of}, id=number)
 
 
-def script() -> Iterator[AIMessage]:
-    """What the model says."""
-    yield AIMessage("Both widths are needed.", tool_calls=[called("c1", "door"), called("c2", "gate")])
-    yield AIMessage("The gate is called gateway.", tool_calls=[called("c3", "gateway")])
-    yield AIMessage("The gateway is wider than the door.")
+STEPS = [
+    AIMessage("Both widths are needed.", tool_calls=[called("c1", "door"), called("c2", "gate")]),
+    AIMessage("The gate is called gateway.", tool_calls=[called("c3", "gateway")]),
+    AIMessage("The gateway is wider than the door."),
+]
+
+
+class Scripted(BaseChatModel):
+    """A model that says what its script says."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        """The step after those that were read."""
+        said = STEPS[sum(isinstance(m, AIMessage) for m in messages)]
+        return ChatResult(generations=[ChatGeneration(message=said.model_copy())])
 
 
 @tool
@@ -46,7 +59,7 @@ def width(of: str) -> str:
 
 def graph() -> Any:
     """An agent with one tool."""
-    model = GenericFakeChatModel(messages=script())
+    model = Scripted()
     built = StateGraph(MessagesState)
     built.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
     built.add_node("tools", ToolNode([width], handle_tool_errors=True))

@@ -22,7 +22,7 @@ from rrm.printing import printable as printable
 from rrm.questions import question_hash
 from rrm.readers.chat import text_of
 from rrm.readers.leaks import outcome_leaks
-from rrm.readers.left import FIELD, left_behind
+from rrm.readers.left import FIELD, come_out_empty, left_behind
 from rrm.readers.outcomes import Outcome, as_outcome
 from rrm.trajectory import Source, Trajectory
 
@@ -211,10 +211,10 @@ def make(
     left = None
     if "root" not in item.context:  # else it is counted with the run that holds the others
         left = left_behind(item.value, messages, meta, tools, task, id, question_id, item.context.get("elsewhere"))
-    if left and not any(m.get(key) for m in messages for key in ("content", "reasoning_content", "tool_calls")):
+    if come_out_empty(messages):
+        behind = f"; {left['texts']} texts stay behind, the first at {left['at'][0]}" if left else ""
         raise ValueError(
-            f"its {len(messages)} messages come out empty, and {left['texts']} texts stay behind (the first at {left['at'][0]}): "
-            "name where they stand with --map message.content=…"
+            f"its {len(messages)} messages come out empty{behind}: name where their text stands with --map message.content=…"
         )
     if left:
         meta = {**meta, FIELD: left}

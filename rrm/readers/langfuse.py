@@ -30,6 +30,7 @@ MARKS = (
 )
 OVER_FOLDER = False
 TYPES = {"GENERATION", "SPAN", "EVENT", "TOOL", "AGENT", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
+OF_A_TRACE = ("projectId", "htmlPath", "totalCost")
 ASKED = ("messages", "input", "prompt", "question", "query")
 SAID = ("output", "answer", "result", "response", "completion", "content", "text")
 Record = dict[str, Any]
@@ -41,8 +42,10 @@ def sniff(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     listed = value.get("observations")
-    if isinstance(listed, list):
-        return "messages" not in value and ("id" in value or "name" in value) and all(_is_listed(o) for o in listed)
+    if isinstance(listed, list) and "messages" not in value:
+        # a list of traces holds observations by their ids, and other data sets have texts of this name
+        whole = any(isinstance(o, dict) for o in listed) or any(key in value for key in OF_A_TRACE)
+        return whole and all(map(_is_listed, listed))
     return _kind(value) in TYPES and _get(value, "traceId") is not None and "id" in value
 
 

@@ -47,9 +47,18 @@ def _chunk(value: Any) -> tuple[tuple[str, ...], str, Any] | None:
     if isinstance(value, dict) and value.get("type") in MODES and "data" in value and "ns" in value:
         held = value["ns"]
         return tuple(map(as_text, held)) if isinstance(held, list) else (), as_text(value["type"]), value["data"]
-    if isinstance(value, dict) and value and all(isinstance(v, dict) and _messages(v) for v in value.values()):
+    if (
+        isinstance(value, dict)
+        and value
+        and all(isinstance(v, dict) and _is_update(_messages(v)) for v in value.values())
+    ):
         return space, "updates", value
     return None
+
+
+def _is_update(messages: list[Any]) -> bool:
+    """Whether a node may have written them: a state begins with what the user or the system said."""
+    return bool(messages) and as_text(messages[0].get("type", "")).lower().startswith(("ai", "tool", "constructor"))
 
 
 def _messages(update: Any) -> list[Any]:

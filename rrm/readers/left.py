@@ -50,6 +50,18 @@ def left_behind(source: Any, *kept: Any) -> dict[str, Any] | None:
     return {"texts": count, "characters": characters, "at": list(places)[:PLACES]}
 
 
+SAYS = ("content", "reasoning_content", "tool_calls")
+
+
+def come_out_empty(messages: list[dict[str, Any]]) -> bool:
+    """Whether no message says, thinks or calls anything, or none of the agent's does while a field that nobody reads holds text."""
+    agents = [m for m in messages if m["role"] == "assistant"]
+    if not any(m.get(key) for m in messages for key in SAYS):
+        return True
+    silent = agents and not any(m.get(key) for m in agents for key in SAYS)
+    return bool(silent) and any(_is_text(text) for m in agents for _, text in _strings(m))
+
+
 def _is_text(text: str) -> bool:
     return len(text.split(None, 1)) == 2
 

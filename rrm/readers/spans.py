@@ -75,14 +75,8 @@ class Conversation:
         return {k: v for k, v in named if v}
 
 
-@dataclass
 class _Thread:
-    """A conversation as its calls are put together."""
-
-    messages: list[Message]
-    inside_tool: bool
-    agents: tuple[str, ...]
-    agent: str
+    """A conversation as its calls are put together; its agent is the outermost of those that made them."""
 
     def __init__(self, messages: list[Message], before: _Thread | None, call: Call) -> None:
         self.messages = messages

@@ -17,6 +17,7 @@ NAME = "vercel_ai"
 MARKS = ("messages[].parts[].type|[].parts[].type|messages[].toolInvocations", "messages[].role|[].role")
 OF_MODELS = ("tool-call", "tool-result", "tool-error")
 """Parts that only the SDK's model messages have."""
+KINDS = ("step-start", "dynamic-tool", "file")
 SETTLED = ("output-available", "result")
 FAILED = {"output-error": "errorText", "output-denied": "approval"}
 """States of a call that gave nothing → where it says why."""
@@ -33,10 +34,16 @@ def _marked(message: Message) -> bool:
     parts, content = message.get("parts"), message.get("content")
     if isinstance(message.get("toolInvocations"), list):
         return True
-    typed = isinstance(parts, list) and any(isinstance(p, dict) and isinstance(p.get("type"), str) for p in parts)
+    typed = isinstance(parts, list) and any(isinstance(p, dict) and _is_part(p) for p in parts)
     return typed or (
         isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in OF_MODELS for p in content)
     )
+
+
+def _is_part(part: Message) -> bool:
+    """Whether a part is one of the SDK's: parts of a text under `content` are OpenTelemetry's."""
+    kind = as_text(part.get("type"))
+    return "text" in part or kind in KINDS or kind.startswith(("tool-", "source-", "data-"))
 
 
 def parse(item: Item) -> Trajectory:
