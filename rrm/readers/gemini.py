@@ -55,7 +55,7 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
     for item in items:
         value = item.value
         if isinstance(value, dict) and "messages" not in value and "contents" not in value:
-            if run is None or "projectHash" in value:
+            if run is None or value.get("sessionId", run.value.get("sessionId")) != run.value.get("sessionId"):
                 if run is not None:
                     yield run
                 run = Item({"messages": []}, item.path, item.line, context={"lines": 0})
@@ -68,20 +68,29 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
 
 
 def _take(session: Message, line: Message) -> None:
-    """One line of a session: a message (again), fields that are set, or a rewind to a message."""
+    """One line of a session: a message (again), fields that are set, or a rewind to a message; what that takes back is kept beside."""
     messages: list[Message] = session["messages"]
-    if "$rewindTo" in line:
-        at = next((k for k, m in enumerate(messages) if m.get("id") == line["$rewindTo"]), len(messages))
+    told = line["$set"] if isinstance(line.get("$set"), dict) else {}
+    if "$rewindTo" in line:  # to one that is not there: to the beginning
+        at = next((k for k, m in enumerate(messages) if m.get("id") == line["$rewindTo"]), 0)
+        _take_back(session, messages[at:])
         del messages[at:]
-    elif isinstance(line.get("$set"), dict):
-        session |= {k: v for k, v in line["$set"].items() if k != "messages"}
-        if isinstance(line["$set"].get("messages"), list):
-            messages[:] = [m for m in line["$set"]["messages"] if isinstance(m, dict)]
+    elif "$set" in line:
+        session |= {k: v for k, v in told.items() if k not in ("messages", "taken_back")}
+        if isinstance(told.get("messages"), list):
+            held = [m for m in told["messages"] if isinstance(m, dict)]
+            _take_back(session, [m for m in messages if m.get("id") not in [h.get("id") for h in held]])
+            messages[:] = held
     elif _is_line(line):
         at = next((k for k, m in enumerate(messages) if m.get("id") == line["id"]), len(messages))
         messages[at : at + 1] = [line]
     else:
-        session |= {k: v for k, v in line.items() if k != "messages"}
+        session |= {k: v for k, v in line.items() if k not in ("messages", "taken_back")}
+
+
+def _take_back(session: Message, messages: list[Message]) -> None:
+    if messages:
+        session["taken_back"] = [*session.get("taken_back", []), *messages]
 
 
 def parse(item: Item) -> Trajectory:

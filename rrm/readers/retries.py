@@ -71,7 +71,7 @@ def _samples(path: str) -> set[str]:
     """The samples of a log."""
     try:
         with open(path, "rb") as file:
-            if file.read(len(MAGIC)) == MAGIC:
+            if file.read(4).startswith(MAGIC):
                 members = (n for n in Archive(path, file).names if n.startswith("samples/"))
                 return {name.removeprefix("samples/").removesuffix(".json") for name in members}
             file.seek(0)

@@ -183,6 +183,7 @@ def test_geminis_sessions_in_both_forms_and_its_api(tmp_path: Path) -> None:
         tmp_path, [head, messages[0], gemini("2", "gemini", ""), *messages[1:4], wrong, {"$rewindTo": "9"}, messages[4]]
     )
     assert rows(told) == WIDER and told.meta["usage"] == {"input": 9} and told.meta["lines"] == 9
+    assert [m["content"] for m in told.meta["taken_back"]] == ["Never mind that."] and "left_behind" not in told.meta
 
     def part(id: str, of: str) -> dict[str, Any]:
         return {"functionCall": {"id": id, "name": "width", "args": {"of": of}}}
