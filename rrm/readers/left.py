@@ -23,6 +23,8 @@ LOST = 0.1
 """Share of a text's letters whose words are lost, from which on it counts as left behind."""
 PLACES = 3
 _WORD = re.compile(r"\w+")
+_MARK = re.compile(r"^[A-Za-z]{1,20}(?: \d{1,4})?:|</?[\w|]{1,40}>", re.MULTILINE)
+"""What a format puts around a text: `Observation 2:`, `<think>`."""
 
 
 def left_behind(source: Any, *kept: Any) -> dict[str, Any] | None:
@@ -68,7 +70,8 @@ def _is_text(text: str) -> bool:
 
 def _lost(text: str, words: set[str]) -> float:
     """The share of a text's letters whose words are not among those that are kept."""
-    found = [w for piece in _unfolded(text) if _is_text(piece) for w in _WORD.findall(piece.lower())]
+    pieces = (_MARK.sub(" ", piece) for piece in _unfolded(text) if _is_text(piece))
+    found = [w for piece in pieces for w in _WORD.findall(piece.lower())]
     total = sum(map(len, found))
     return sum(len(w) for w in found if w not in words) / total if total else 0.0
 
