@@ -27,7 +27,7 @@ Message = dict[str, Any]
 def sniff(value: Any) -> bool:
     """Messages in which each part is a block without a type, also as a bare list."""
     listed = value.get("messages") if isinstance(value, dict) else value
-    return is_chat(listed) and any(has_blocks(m.get("content")) for m in listed)
+    return isinstance(listed, list) and is_chat(listed) and any(has_blocks(m.get("content")) for m in listed)
 
 
 def has_blocks(content: Any) -> bool:

@@ -65,7 +65,7 @@ def _messages(update: Any) -> list[Any]:
     """The messages in a node's update or a state."""
     held = update.get("messages") if isinstance(update, dict) else None
     held = [held] if isinstance(held, dict) else held
-    return held if is_messages(held) else []
+    return held if isinstance(held, list) and is_messages(held) else []
 
 
 def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:

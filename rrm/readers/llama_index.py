@@ -132,7 +132,7 @@ def _message(turns: Turns, raw: Any, where: str, name: Any = None, calls: list[A
     """One chat message; a call stands in a block, in `additional_kwargs`, or in the event's own list."""
     if not isinstance(raw, dict) or not isinstance(raw.get("role"), str):
         raise ValueError(f"{where} must be an object with a role")
-    role = ROLES.get(raw["role"].lower(), raw["role"])
+    role: str = ROLES.get(raw["role"].lower(), raw["role"])
     given = raw.get("additional_kwargs")
     extra = dict(given) if isinstance(given, dict) else {}
     blocks = [b for b in raw["blocks"] if isinstance(b, dict)] if isinstance(raw.get("blocks"), list) else []
@@ -142,14 +142,14 @@ def _message(turns: Turns, raw: Any, where: str, name: Any = None, calls: list[A
         turns.came_back(content, number, extra.pop("name", None), failed=extra.pop("is_error", False) is True)
         return
     if role != "assistant":
-        turns.told(role, content, **extra)
+        turns.told(role, content, **({"additional_kwargs": extra} if extra else {}))
         return
     turns.close()
     for block in blocks:
         if block.get("block_type") == "thinking" and block.get("content"):
             turns.thought(as_text(block["content"]))
     listed = extra.pop("tool_calls", None)
-    turns.agent(name=name, **extra)
+    turns.agent(name=name, additional_kwargs=extra or None)
     turns.said(content)
     held = [tool_call(c) for c in listed] if isinstance(listed, list) else []
     for one in [*[b for b in blocks if b.get("block_type") == "tool_call"], *(calls or [])]:

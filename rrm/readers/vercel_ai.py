@@ -27,7 +27,7 @@ Message = dict[str, Any]
 def sniff(value: Any) -> bool:
     """Chat messages with typed `parts`, with `toolInvocations`, or with parts of the SDK's model messages; also as a bare list."""
     listed = value.get("messages") if isinstance(value, dict) else value
-    return is_chat(listed) and any(_marked(m) for m in listed)
+    return isinstance(listed, list) and is_chat(listed) and any(_marked(m) for m in listed)
 
 
 def _marked(message: Message) -> bool:

@@ -29,7 +29,10 @@ def rows(trajectory: Trajectory) -> list[tuple[Any, ...]]:
     """The messages in the form of `WIDER`; system messages are left out."""
     found = list[tuple[Any, ...]]()
     for message in trajectory.messages:
-        calls = [(c.name, next(iter(dict(c.arguments).values()), ""), c.id) for c in message.tool_calls or []]  # pyright: ignore[reportArgumentType]
+        calls = [
+            (c.name, next(iter(c.arguments.values()), "") if isinstance(c.arguments, dict) else "", c.id)
+            for c in message.tool_calls or []
+        ]
         failed = " failed" if message.model_dump().get("is_error") else ""
         if message.role != "system":
             said = message.reasoning_content or message.text()
