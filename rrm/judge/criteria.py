@@ -46,7 +46,7 @@ LEAST = 0.25
 """Of a window that must be left for the transcript beside the questions."""
 UNFINISHED = "\n\nThe run goes on after the last step that you see: that the task is not done yet is no fault."
 _NOTE_LINES = "Your notes on steps that you read before:\n"
-_BLOCK = re.compile(rf"<(?=\s*/?\s*{TAG}\b)", re.IGNORECASE)
+_BLOCK = re.compile(rf"<(?=\s*+/?+\s*+{TAG}\b)", re.IGNORECASE)
 _INSTRUCTORS = ("system", "developer")
 
 
