@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rrm.engines.base import Answered, Reply, Request, SamplingParams
 from rrm.engines.bodies import chat_body, prompts_body
+from rrm.engines.clients import Unreadable, chat_client, list_client
 from rrm.engines.contexts import most_used, read_context, unread
 from rrm.engines.endpoints import Endpoint, Endpoints, Gate, room_for
 from rrm.engines.feed import Feed
@@ -50,6 +51,7 @@ from rrm.engines.replies import (
 from rrm.engines.server_options import (
     ServerOptions,
     addresses_of,
+    filled,
     is_address,
     public,
     query_of,
@@ -159,8 +161,10 @@ class OpenAIEngine:
 
     @classmethod
     def from_spec(cls, spec: str, **options: Any) -> OpenAIEngine:
-        """`openai:BASE_URL#model`, e.g. `openai:http://localhost:8000/v1#agent-rrm`; several addresses with commas."""
+        """`openai:BASE_URL#model`, e.g. `openai:http://localhost:8000/v1#agent-rrm`; several addresses with commas. `$VARIABLE` in an
+        address is read from the environment."""
         urls, model = addresses_of(spec)
+        urls = [filled(url, public(spec), in_url=True) for url in urls]
         return cls(",".join(urls), model, **options)
 
     def context_tokens(self) -> int | None:
@@ -171,7 +175,7 @@ class OpenAIEngine:
     def _context_at(self, url: str) -> int | None:
         from openai import OpenAI
 
-        with OpenAI(**self._way_to(url), timeout=LIST_TIMEOUT_S) as client:
+        with OpenAI(**self._way_to(url), timeout=LIST_TIMEOUT_S, http_client=list_client()) as client:
             return read_context(client, public(url).removesuffix("/v1"), self.model)
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
@@ -224,7 +228,7 @@ class OpenAIEngine:
         run(self._converse(requests, params, answered))
 
     async def _converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
-        from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI, DefaultAsyncHttpxClient
+        from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI
 
         slots, some_ended = asyncio.Semaphore(self.concurrency), asyncio.Event()
         under_way = dict[int, Work]()
@@ -260,7 +264,7 @@ class OpenAIEngine:
             max_connections=self.concurrency, max_keepalive_connections=self.concurrency
         )
         async with AsyncExitStack() as stack:
-            http = await stack.enter_async_context(DefaultAsyncHttpxClient(limits=limits))
+            http = await stack.enter_async_context(chat_client(limits=limits))
             urls = [endpoint.url for endpoint in self.endpoints.all]
             clients = {url: AsyncOpenAI(**self._way_to(url), http_client=http) for url in urls}
             # imported here, and not within the first request's time
@@ -366,12 +370,16 @@ class OpenAIEngine:
                     text = f"HTTP {rejected.status}: {rejected.text}"
                     raise SchemaRefused(str(self._error(endpoint, text, "ask without a JSON schema"))) from rejected
                 if workaround is None:
-                    hint = HINTS.get(rejected.status, HINTS[400])
+                    hint = HINTS[300] if 300 <= rejected.status < 400 else HINTS.get(rejected.status, HINTS[400])
                     error = self._error(endpoint, f"HTTP {rejected.status}: {rejected.text}", hint)
                     if no_money(rejected.status, rejected.text):
                         raise KeyRefused(str(error)) from rejected
                     # a 403 after answers is a filter's objection to one text; a 401 is never about the text
-                    if rejected.status == 401 or (rejected.status == 403 and not self._answered):
+                    if (
+                        rejected.status == 401
+                        or 300 <= rejected.status < 400
+                        or (rejected.status == 403 and not self._answered)
+                    ):
                         raise KeyRefused(str(error)) from rejected
                     raise error from rejected
                 guessed |= workaround == NO_LOGPROBS and "logprobs" not in rejected.text
@@ -415,6 +423,8 @@ class OpenAIEngine:
             ) from error
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
+            if isinstance(cause, Unreadable):
+                raise Rejected(cause.status, str(cause)) from error
             unconnected = type(cause).__name__ == "ConnectError"  # of whichever HTTP library the client has
             used, lost = Usage(requests=1, unreported=int(not unconnected)), not unconnected
             raise Retry(

@@ -40,6 +40,8 @@ _CONTEXT = re.compile(
 _SCHEMA = re.compile(r"response_format|json_?schema|guided_?\w*|grammar|structured[ _-]?outputs?", re.IGNORECASE)
 _TOO_LARGE = 413
 HINTS = {
+    200: "check that the server speaks OpenAI's API",
+    300: "if that is right, name that address as the model's",
     400: "read the server's message; where it speaks of the context length, give that as --context",
     402: "top up the account",
     401: "set OPENAI_API_KEY to a key this server accepts",
