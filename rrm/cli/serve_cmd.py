@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 
 import typer
 
@@ -39,7 +40,7 @@ def command(
     *,
     judge: JudgeOptions,
 ) -> None:
-    """Serve a judge over HTTP: /v1/score, /v1/rank, /healthz, /metrics, /docs.
+    """Serve a judge over HTTP: /v1/score, /v1/rank, /healthz, /metrics, /openapi.json.
 
     A client needs nothing but the address: rrm score --model http://HOST:PORT, or feedback.judge: http://HOST:PORT. A key in the environment's RRM_API_KEY is asked of
     every client. Ctrl-C or SIGTERM takes no new request, answers those that were accepted, and ends.
@@ -62,6 +63,8 @@ def command(
     from rrm.serve.limits import Limits
     from rrm.serve.run import serve
 
-    limits = Limits(max_body * 2**20, body_timeout, most_transcripts, key)
+    limits = Limits(
+        max_body * 2**20, body_timeout, most_transcripts, key, names=frozenset({host, socket.gethostname()})
+    )
     sizes = {"workers": workers, "batch": batch, "most_waiting": most_waiting}
     finish(asyncio.run(serve(judge, host, port, limits, **sizes, job_s=job_timeout, escalate=escalate)))

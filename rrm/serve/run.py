@@ -16,6 +16,7 @@ import uvicorn
 from rrm.cli.judge_options import JudgeOptions
 from rrm.errors import RRMError
 from rrm.serve.app import make_app
+from rrm.serve.connections import most_connections, protocol
 from rrm.serve.limits import Limits
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import JOB_S, Pool
@@ -69,10 +70,16 @@ async def serve(
         gc.freeze()  # what was imported stays: to look through it while large bodies are read held the loop for a third of a second
         where = f"[{host}]" if ":" in host else host
         app = make_app(pool, limits, metrics)
-        config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S)
+        config = uvicorn.Config(
+            app,
+            http=protocol(most_connections()),
+            log_level="warning",
+            access_log=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
         listening.listen(config.backlog)  # whoever reads the line may ask at once
         typer.echo(
-            f"serving {about['describe']['model']} on http://{where}:{listening.getsockname()[1]} (its API: /docs)",
+            f"serving {about['describe']['model']} on http://{where}:{listening.getsockname()[1]} (its API: /openapi.json)",
             err=True,
         )
         try:
