@@ -48,13 +48,14 @@ def patterns_of(roots: Mapping[str, Path], samples: Mapping[str, Sequence[str]])
     """
     found: dict[tuple[Any, int], Found] = {}
     unknown: list[str] = []
-    trees = {
-        ".".join([package, *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__"): ast.parse(
-            path.read_text(encoding="utf-8")
+    sources = {
+        ".".join([package, *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__"): path.read_text(
+            "utf-8"
         )
         for package, root in roots.items()
         for path in sorted(root.rglob("*.py"))
     }
+    trees = {module: ast.parse(text) for module, text in sources.items()}
     names = _Names.of(trees)
     said = _uses(trees)
 
@@ -62,7 +63,7 @@ def patterns_of(roots: Mapping[str, Path], samples: Mapping[str, Sequence[str]])
         found.setdefault((pattern.pattern, pattern.flags), Found(where, pattern)).uses.update(uses or ANY_USE)
 
     for module, tree in trees.items():
-        for statement in tree.body:
+        for statement in tree.body if "import re\n" in sources[module] else ():
             if isinstance(statement, ast.Assign | ast.AnnAssign) and any(map(_is_re, ast.walk(statement))):
                 for name in _bound(statement):
                     value = names[module][name]
@@ -100,7 +101,9 @@ class _Names(dict[str, Any]):
         if isinstance(node, ast.ImportFrom):
             alias = next(a for a in node.names if (a.asname or a.name) == name)
             home = self.others.get(node.module or "")
-            self[name] = getattr(importlib.import_module(node.module or ""), alias.name) if home is None else home[alias.name]
+            self[name] = (
+                getattr(importlib.import_module(node.module or ""), alias.name) if home is None else home[alias.name]
+            )
         else:
             exec(compile(ast.Module([node], []), "<module>", "exec"), self)  # noqa: S102 - this repository's own
         return self[name]
@@ -116,9 +119,19 @@ def _bound(node: ast.stmt) -> list[str]:
     return [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
 
 
+BLANKS = (" ", "\n", " \n", "\t \r\n")
+
+
+def whole_texts(pattern: re.Pattern[Any], size: int) -> Iterator[str]:
+    """Blanks, line breaks, mixes of both, and all that the pattern repeats and chooses between in turn, with and without blanks."""
+    own = list(dict.fromkeys(_pumps(pattern)))
+    for pump in (*BLANKS, "".join(own), " ".join(own), "\n".join(own)):
+        yield (pump * (size // max(len(pump), 1) + 1))[:size]
+
+
 def texts_for(pattern: re.Pattern[Any], size: int) -> Iterator[str]:
-    """Blanks, line breaks, mixes of both, and what the pattern itself repeats, begins with and chooses between, each to `size`."""
-    for pump in dict.fromkeys([" ", "\n", " \n", "\t \r\n", *_pumps(pattern)]):
+    """What the pattern itself repeats, begins with and chooses between, each alone to `size`."""
+    for pump in dict.fromkeys(_pumps(pattern)):
         yield (pump * (size // len(pump) + 1))[:size]
     for head, pump in dict.fromkeys(_headed(pattern)):
         yield head + (pump * (size // len(pump) + 1))[: size - len(head)]
@@ -130,7 +143,7 @@ def _pumps(pattern: re.Pattern[Any]) -> Iterator[str]:
     seen = [_example(tree), *(text for text in _parts(tree) if text)]
     for text in seen:
         if text:
-            yield from (text, text + " ", text + "\n")
+            yield from (text, text + " ")
 
 
 def _headed(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:

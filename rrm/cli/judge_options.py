@@ -40,7 +40,8 @@ class JudgeOptions:
     ] = None
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None
     token: Annotated[
-        str | None, typer.Option(help="For a private hub id; default: HF_TOKEN, or the one `hf auth login` stored.")
+        str | None,
+        typer.Option(help="For a private hub id, as $VARIABLE; default: HF_TOKEN, or the one `hf auth login` stored."),
     ] = None
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; default: the best there is.")] = None
     dtype: Annotated[
