@@ -57,7 +57,7 @@ def bars(run: bool = True) -> list[Bar]:
     Args:
         run: whether tests that are bars are run.
     """
-    return [*chat_judges(run), *logs(run)]
+    return [*chat_judges(run), *logs(run), *hostile(run)]
 
 
 def chat_judges(run: bool = True) -> Iterator[Bar]:
@@ -102,3 +102,30 @@ def logs(run: bool) -> Iterator[Bar]:
         ok if run else None,
     )
     yield from found[len(FORMATS) :]
+
+
+RRM, AGENTS = "tests/rrm/", "tests/reagent/"
+
+HOSTILE = {
+    "hostile: every compiled pattern of both packages: 100 kB within a second": "tests/test_patterns.py",
+    "hostile: no redirect is followed; neither key nor prompt goes elsewhere": (
+        f"{RRM}engines/test_elsewhere_and_bombs.py {RRM}serve/test_client_troubles.py"
+    ),
+    "hostile: one limit of bytes for a line, a document, a batch, an unpacked file, a reply": (
+        f"{RRM}test_sizes.py {RRM}test_plain_yaml.py"
+    ),
+    "hostile: rrm serve: silent connections, foreign names and pages, bodies of many values": (
+        f"{RRM}serve/test_who_may_ask.py {RRM}serve/test_large_bodies.py"
+    ),
+    "hostile: damaged weights are named": f"{RRM}models/test_damaged_weights.py",
+    "hostile: a secret of an address or token may be a variable": (
+        f"{RRM}engines/test_elsewhere_and_bombs.py::test_a_secret_of_an_address_may_be_a_variable"
+    ),
+    "hostile: a sandboxed program imports no grader": f"{AGENTS}tools/test_sandbox.py",
+    "hostile: no cell of an exported table is a formula": f"{RRM}report/test_report_browser.py",
+}
+
+
+def hostile(run: bool) -> Iterator[Bar]:
+    """Section 4: hostile input."""
+    yield from suite_bars(HOSTILE, run)
