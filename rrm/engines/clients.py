@@ -16,11 +16,14 @@ ASKED = {"Accept-Encoding": "gzip, deflate"}
 """What can be unpacked a piece at a time."""
 
 
-def chat_client(**how: Any) -> DefaultAsyncHttpxClient:
-    """A client that follows no redirect: keys and prompts are for the address that was named."""
-    from openai import DefaultAsyncHttpxClient
+def chat_client(connections: int) -> DefaultAsyncHttpxClient:
+    """A client of so many connections that follows no redirect: keys and prompts are for the address that was named."""
+    from openai import DEFAULT_CONNECTION_LIMITS, DefaultAsyncHttpxClient
 
-    return DefaultAsyncHttpxClient(**how, follow_redirects=False, headers=ASKED, event_hooks={"response": [_read_soon]})
+    limits = type(DEFAULT_CONNECTION_LIMITS)(max_connections=connections, max_keepalive_connections=connections)
+    return DefaultAsyncHttpxClient(
+        limits=limits, follow_redirects=False, headers=ASKED, event_hooks={"response": [_read_soon]}
+    )
 
 
 def list_client() -> DefaultHttpxClient:

@@ -25,6 +25,7 @@ from rrm.engines.contexts import most_used, read_context, unread
 from rrm.engines.endpoints import Endpoint, Endpoints, Gate, room_for
 from rrm.engines.feed import Feed
 from rrm.engines.refusals import (
+    FOR_ALL,
     HINTS,
     NO_LOGPROBS,
     CutPrompt,
@@ -161,11 +162,9 @@ class OpenAIEngine:
 
     @classmethod
     def from_spec(cls, spec: str, **options: Any) -> OpenAIEngine:
-        """`openai:BASE_URL#model`, e.g. `openai:http://localhost:8000/v1#agent-rrm`; several addresses with commas. `$VARIABLE` in an
-        address is read from the environment."""
+        """`openai:BASE_URL#model`, e.g. `openai:http://localhost:8000/v1#rrm`; several with commas; `$VARIABLE` of the environment."""
         urls, model = addresses_of(spec)
-        urls = [filled(url, public(spec), in_url=True) for url in urls]
-        return cls(",".join(urls), model, **options)
+        return cls(filled(",".join(urls), public(spec), in_url=True), model, **options)
 
     def context_tokens(self) -> int | None:
         """Tokens of the model's context as the server says (`rrm.engines.contexts`); None where it does not."""
@@ -228,7 +227,7 @@ class OpenAIEngine:
         run(self._converse(requests, params, answered))
 
     async def _converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
-        from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI
+        from openai import AsyncOpenAI
 
         slots, some_ended = asyncio.Semaphore(self.concurrency), asyncio.Event()
         under_way = dict[int, Work]()
@@ -260,11 +259,8 @@ class OpenAIEngine:
 
         left_out = False
         # clients belong to this loop; their own retries are off, they would repeat the seed
-        limits = type(DEFAULT_CONNECTION_LIMITS)(
-            max_connections=self.concurrency, max_keepalive_connections=self.concurrency
-        )
         async with AsyncExitStack() as stack:
-            http = await stack.enter_async_context(chat_client(limits=limits))
+            http = await stack.enter_async_context(chat_client(self.concurrency))
             urls = [endpoint.url for endpoint in self.endpoints.all]
             clients = {url: AsyncOpenAI(**self._way_to(url), http_client=http) for url in urls}
             # imported here, and not within the first request's time
@@ -370,16 +366,12 @@ class OpenAIEngine:
                     text = f"HTTP {rejected.status}: {rejected.text}"
                     raise SchemaRefused(str(self._error(endpoint, text, "ask without a JSON schema"))) from rejected
                 if workaround is None:
-                    hint = HINTS[300] if 300 <= rejected.status < 400 else HINTS.get(rejected.status, HINTS[400])
+                    hint = HINTS.get(rejected.status, HINTS[400])
                     error = self._error(endpoint, f"HTTP {rejected.status}: {rejected.text}", hint)
                     if no_money(rejected.status, rejected.text):
                         raise KeyRefused(str(error)) from rejected
                     # a 403 after answers is a filter's objection to one text; a 401 is never about the text
-                    if (
-                        rejected.status == 401
-                        or 300 <= rejected.status < 400
-                        or (rejected.status == 403 and not self._answered)
-                    ):
+                    if rejected.status in FOR_ALL or (rejected.status == 403 and not self._answered):
                         raise KeyRefused(str(error)) from rejected
                     raise error from rejected
                 guessed |= workaround == NO_LOGPROBS and "logprobs" not in rejected.text
@@ -422,8 +414,7 @@ class OpenAIEngine:
                 "raise the time-out (--timeout) or lower the concurrency (--concurrency)",
             ) from error
         except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
-            if isinstance(cause, Unreadable):
+            if isinstance(cause := error.__cause__ or error, Unreadable):
                 raise Rejected(cause.status, str(cause)) from error
             unconnected = type(cause).__name__ == "ConnectError"  # of whichever HTTP library the client has
             used, lost = Usage(requests=1, unreported=int(not unconnected)), not unconnected

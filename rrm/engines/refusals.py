@@ -39,9 +39,11 @@ _CONTEXT = re.compile(
 """How servers (vLLM, TGI, llama.cpp, OpenAI, Anthropic, Gemini) say that a prompt does not fit their context."""
 _SCHEMA = re.compile(r"response_format|json_?schema|guided_?\w*|grammar|structured[ _-]?outputs?", re.IGNORECASE)
 _TOO_LARGE = 413
+FOR_ALL = frozenset({401, *range(300, 400)})
+"""Statuses that are never about one text: of a key, and of redirects."""
 HINTS = {
     200: "check that the server speaks OpenAI's API",
-    300: "if that is right, name that address as the model's",
+    **dict.fromkeys(range(300, 400), "if that is right, name that address as the model's"),
     400: "read the server's message; where it speaks of the context length, give that as --context",
     402: "top up the account",
     401: "set OPENAI_API_KEY to a key this server accepts",

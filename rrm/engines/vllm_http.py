@@ -115,10 +115,9 @@ def servers_at(urls: Sequence[str], connections: int, timeout_s: float) -> list[
 
     A password in an address is sent as HTTP's basic authorization, and is no part of the address, which HTTP libraries log.
     """
-    from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI, Timeout
+    from openai import AsyncOpenAI, Timeout
 
-    limits = type(DEFAULT_CONNECTION_LIMITS)(max_connections=connections, max_keepalive_connections=connections)
-    http = chat_client(limits=limits)
+    http = chat_client(connections)
     connect_s = min(CONNECT_S, timeout_s)
     wait = Timeout(timeout_s, connect=connect_s)
     key = (os.environ.get(KEY) or "none").strip()
