@@ -23,4 +23,4 @@ def plain_yaml(text: str) -> Any:
     Raises:
         YAMLError: it is none, or repeats something by an alias.
     """
-    return yaml.load(text, Loader=_Plain)  # noqa: S506 - a SafeLoader
+    return yaml.load(text, Loader=_Plain)

@@ -230,7 +230,9 @@ def special_tokens(tokenizer: Any) -> set[str]:
 
 _MARKED_LINE = re.compile(r"^\[step \d{1,9}\] .{0,400}\(bad\)$", re.MULTILINE)
 """A line of the digest, as it is where the judge found a step bad."""
-_LABEL_LINE = re.compile(r"^[^\S\n]*+(task|tools|agent|user|result|instructions)[^\S\n]*+[:：]", re.IGNORECASE | re.MULTILINE)
+_LABEL_LINE = re.compile(
+    r"^[^\S\n]*+(task|tools|agent|user|result|instructions)[^\S\n]*+[:：]", re.IGNORECASE | re.MULTILINE
+)
 
 
 def escapes(

@@ -224,7 +224,9 @@ def _json(path: str, lines: Iterator[Line], is_jsonl: bool) -> Iterator[Value | 
         if is_jsonl or any(_is_object(path, line) for line in ahead[1:]):
             yield from _jsonl(path, itertools.chain(ahead, lines))
             return
-    before = [(1, b"\n" * min(head[0] - 2, most_bytes() + 1))] if head[0] > 1 else []  # so that errors name the file's own lines
+    before = (
+        [(1, b"\n" * min(head[0] - 2, most_bytes() + 1))] if head[0] > 1 else []
+    )  # so that errors name the file's own lines
     try:
         whole = list(_held(itertools.chain(before, ahead, lines)))
     except TooManyBytes as error:

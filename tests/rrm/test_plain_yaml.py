@@ -14,9 +14,7 @@ from rrm.judge.card import front_matter
 from rrm.plain_yaml import plain_yaml
 from rrm.run_folder import saved_config
 
-BOMB = "a0: &a0 [x, x]\n" + "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
-)
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
 
 
 def test_an_alias_is_refused_and_the_rest_is_read() -> None:

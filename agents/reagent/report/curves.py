@@ -188,9 +188,7 @@ def _guarded(axes: Axes, runs: Sequence[Run]) -> None:
                 axes.axvline(x, color=colour, linewidth=2.4 if stop else 0.9, alpha=0.55)
 
 
-_GONE = re.compile(
-    r"<metadata>.*?(?:</metadata>|\Z)|<style[^<>]*+>.*?(?:</style>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL
-)
+_GONE = re.compile(r"<metadata>.*?(?:</metadata>|\Z)|<style[^<>]*+>.*?(?:</style>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL)
 """What matplotlib writes into a drawing that the page has no use for."""
 
 
