@@ -22,6 +22,7 @@ _BEGIN, _END = chat_text._FAMILIES["<|start_header_id|>"]
 _SPECIAL = [re.escape("<|im_end|>") + "|" + re.escape("<｜end▁of▁sentence｜>")]
 SAMPLES = {
     "rrm.pictures:parts": [r"\[image (\d{1,6}) 0f3a\]"],
+    "rrm.judge.answers:answer_of": [r"(?<!\s)\s*+(?:/|out of)\s*+5\s*+\Z"],
     "rrm.prompt.neutralise:_control_and": [r"<\s*+/?\s*+(?:a|note)\s*+>"],
     "rrm.prompt.template:__init__": _SPECIAL,
     "rrm.readers.chat_text:_marked": [

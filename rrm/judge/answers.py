@@ -252,7 +252,7 @@ def answer_of(question: Question, said: Any) -> tuple[str | None, float | None]:
         return None, float(said)
     text = str(said)
     if question.levels:  # 4/5, of a scale to 5
-        text = re.sub(rf"\s*(?:/|out of)\s*{question.levels[-1]}\s*\Z", "", text.strip(_AROUND))
+        text = re.sub(rf"(?<!\s)\s*+(?:/|out of)\s*+{question.levels[-1]}\s*+\Z", "", text.strip(_AROUND))
     for form in (text.strip(), text.strip(_AROUND), text.strip(_AROUND + ".")):
         for label, value in question.answers.items():
             if plain(form) == plain(label):

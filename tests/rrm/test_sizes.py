@@ -113,21 +113,20 @@ def test_many_small_lines_are_no_bomb(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "rows",
     [
-        pa.array(["x" * (MIB // 2)] * 512),
-        pa.array([["x" * (MIB // 4)] * 4096]),
-        pa.array([{"a": ["x" * (MIB // 4)] * 4096}]),
-        pa.array([[0] * (2 * MIB)]),
+        ["x" * (MIB // 16)] * 512,
+        [["x" * (MIB // 16)] * 256],
+        [{"a": ["x" * (MIB // 16)] * 256}],
+        [[0] * (MIB // 4)],
     ],
     ids=["rows", "list", "struct", "numbers"],
 )
-def test_a_parquet_bomb_is_bounded_before_it_is_pythons(tmp_path: Path, rows: pa.Array) -> None:
+def test_a_parquet_bomb_is_bounded_before_it_is_pythons(tmp_path: Path, rows: list[object]) -> None:
     """2,352 bytes took 4.3 GB: a value that stands once is in every row."""
     path = tmp_path / "bomb.parquet"
-    parquet.write_table(pa.table({"a": rows}), path, compression="zstd")
-    del rows
+    parquet.write_table(pa.table({"a": pa.array(rows)}), path, compression="zstd")
     assert path.stat().st_size < 100_000
     found = 0
-    with little_memory(24):
+    with little_memory(12):
         for value in values(str(path)):
             if isinstance(value, ReadError):
                 assert "has more than 1,048,576 bytes" in value.reason
