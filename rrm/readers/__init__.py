@@ -16,6 +16,7 @@ from typing import Any
 
 from rrm.errors import ConfigError, ReadError
 from rrm.nearest import nearest
+from rrm.printing import printable
 from rrm.readers import (
     adk,
     anthropic,
@@ -231,7 +232,7 @@ def _read(
         yield result
     for said in (scales.complaint(), *notes.lines()):  # known only now: rows are handed on as they are read
         if said:
-            log.warning("%s", said)
+            log.warning("%s", printable(said))
 
 
 _Held = dict[tuple[PurePath, str], list[Item]]

@@ -324,6 +324,11 @@ def test_what_stays_behind_is_counted_and_messages_that_come_out_empty_are_an_er
         (found,) = lines(tmp_path, [asked, snapshot])
     assert found.meta["left_behind"] == {"texts": 1, "characters": 27, "at": ["[].attachment.note"]}
     assert "format claude_code: 1 texts (27 characters) of 1 runs" in caplog.text
+    snapshot["attachment"] = {"note\ud800\x1b[2J": "the plan of the whole house"}
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        lines(tmp_path, [asked, snapshot])
+    assert r".note\ud800\x1b[2J" in caplog.text and caplog.text.encode("utf-8")
     assert "left_behind" not in one({"messages": chat, "notes": "kept in the meta as they are"}).meta
     silent = {"role": "assistant", "content": None, "output": "four feet wide"}
     for messages in ([chat[0], silent], [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}]):
