@@ -304,7 +304,7 @@ def _german(id: str) -> Trajectory:
 def test_version_two_knows_another_language_by_its_words() -> None:
     domain = fit_domain([_support(f"A{i}") for i in range(30)], [_support(f"B{i}") for i in range(30)], version=2)
     assert domain.told(_german("C1"))[0] and domain.unknown_words == 0.5
-    assert domain.distance(_german("C1")) == domain.unknown_share(words_of(_german("C1"))) / 0.5
+    assert domain.distance(_german("C1")) >= domain.unknown_share(words_of(_german("C1"))) / 0.5
     other = _support("C1", said="Your parcel? Let me look for the order, it is on the way to you now.")
     assert not domain.told(other)[0], "words of another subject are no other language"
     few = Trajectory.model_validate({"id": "f", "messages": [{"role": "assistant", "content": "Vier."}]})
@@ -319,10 +319,9 @@ def test_it_widens_to_a_user_s_transcripts_and_takes_nothing_back(version: int, 
     assert Domain.load(tmp_path) == wide and [group.name for group in wide.groups] == ["", "mine"]
     assert domain.told(_german("E1"))[0] and not wide.told(_german("E1"))[0]
     assert not wide.told(_support("C1"))[0]
-    french = _german("F1").to_json().replace("Wann wird meine", "Quand sera livrée ma").replace("Ihre Bestellung", "Il")
-    talk = Trajectory.from_json(
-        french.replace("Ich sehe gerne für Sie nach", "Un instant, je cherche tout de suite " * 9)
-    )
+    said = "Quand sera livrée votre commande ? Un instant, je cherche tout de suite dans nos dossiers, puis nous répondrons. "
+    messages = [{"role": "user", "content": said}, {"role": "assistant", "content": said * 9}]
+    talk = Trajectory.model_validate({"id": "F1", "messages": messages})
     assert wide.told(talk)[0], "neither language"
     with pytest.raises(RRMError, match="19 transcripts with a step: 20 are needed"):
         widened(domain, [_german(f"D{i}") for i in range(19)], "mine")

@@ -220,8 +220,8 @@ def test_where_the_stronger_judge_fails_the_small_judge_s_row_stays(tmp_path: Pa
         done = score_cascade(
             Small(*P_GOOD), judge, transcripts(6), output, share=0.0, retry_errors=True, progress=False
         )
-        assert asked(server) == ["t3"]
-    assert done.escalation is not None and (done.escalation.escalated, done.escalation.failed) == (2, {"unparsable": 1})
+        assert asked(server) == ["t3", "t1"]
+    assert done.escalation is not None and (done.escalation.escalated, done.escalation.failed) == (3, {})
 
 
 def test_a_stronger_judge_that_abstains_takes_no_verdict_away(tmp_path: Path) -> None:
