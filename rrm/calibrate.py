@@ -14,7 +14,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -30,8 +30,12 @@ from rrm.feedback import Feedback, Mode, read_feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import PRIOR_LABELS, Calibration, Isotonic, check_enough, key_of
 from rrm.judge.card import CALIBRATION, calibrated_section, served_card, with_section
-from rrm.judge.fitting import Ask, calibrate, untrained
+from rrm.judge.domain import FILE as DOMAIN
+from rrm.judge.domain import widened
+from rrm.judge.fitting import Ask, calibrate, source_of, untrained
 from rrm.judge.judge_dir import CALIBRATED, JudgeSettings, calibrated_questions, load_settings
+from rrm.judge.prefixes import of_prefixes, of_unfinished, prefix_of
+from rrm.judged import FAILED
 from rrm.labels import StepTarget, merged, step_targets_of, truth_of
 from rrm.output import folder_when_whole
 from rrm.questions import met_before, question_key, question_of
@@ -140,7 +144,15 @@ class Asking:
         told = {"threshold": self.judge.settings.threshold} if mode == "steps" else {}
         first = self.passes == 1  # of all rows: later ones are of some of them
         done = score_file(
-            self.judge, rows, path, mode=mode, total=len(rows), retry_errors=True, settings=told, warn=first, **self.how
+            self.judge,
+            rows,
+            path,
+            mode=mode,
+            total=len(rows),
+            retry_errors=(FAILED,),
+            settings=told,
+            warn=first,
+            **self.how,
         )
         if done.stopped is not None:
             raise SpendingLimit(f"{path}: {done.stopped}")
@@ -177,6 +189,7 @@ def calibrate_judge(
     seed: int = 0,
     resamples: int = 1000,
     overwrite: bool = False,
+    prefixes: bool = False,
 ) -> dict[str, Any]:
     """Fit a judge's maps to labels and write its directory. Returns what `calibration.json` holds.
 
@@ -188,6 +201,7 @@ def calibrate_judge(
         method: None: that of the map it has; without one `platt` of a judge that was trained, else `platt_score`, since what a chat
             model writes are grades (`rrm.judge.calibration`).
         overwrite: judge all rows again, dropping those that an earlier run kept.
+        prefixes: fit on runs that are cut at a step: a chat model's judge of runs that go on, for a guard.
 
     Raises:
         ConfigError: the folder holds something, or the mode is not the judge's.
@@ -198,6 +212,13 @@ def calibrate_judge(
     if untrained(judge, mode):
         raise ConfigError(
             f"{judge.model} was trained in {', '.join(judge.settings.modes)}, not in {mode}: choose one by --mode"
+        )
+    if prefixes:
+        rows = [prefix_of(t, seed) for t in labelled.rows]
+        judge, labelled = of_unfinished(judge), replace(labelled, rows=rows, steps={}, steps_only=[])
+    elif of_prefixes(judge.settings):
+        raise ConfigError(
+            f"{judge.model} is calibrated for runs that go on: calibrate it with --prefixes, or the model itself"
         )
     old = judge.settings
     judge.settings = old.model_copy(deep=True)
@@ -233,15 +254,19 @@ def calibrate_judge(
         "positive": float(np.mean(scored.labels >= 0.5)),
     }
     facts |= {"labels": dict(Counter(scored.sources)), "method": chosen, "samples": samples, "seed": seed}
+    facts |= {"prefixes": True} if prefixes else {}
     facts |= {"prior_labels": 0 if prior is None else PRIOR_LABELS}
     record = {
-        "mode": mode, "first_error": failed and failed.reason, **facts,
+        "mode": mode, "domain": _widen(judge, scored.rows, folder.name, worth["no_order"]), "first_error": failed and failed.reason, **facts,
         "judge": judge.describe() | {"agent-rrm": version("agent-rrm")}, "statuses": statuses,
         "left_out": {"unlabelled": labelled.unlabelled, "trained_on": len(labelled.trained_on)},
         "maps": found, **worth,
     }  # fmt: skip
     for key in fitted:
-        judge.settings.calibrated_on[key] = facts
+        of_key = [
+            f for f, t in zip(of_rows, labelled.rows, strict=True) if key == key_of(mode, judge.in_windows(t, mode))
+        ]
+        judge.settings.calibrated_on[key] = facts | source_of(of_key)
     judge.settings.default_mode = mode
     if judge.prompter is None:
         judge.settings.request = judge.asked.deciding
@@ -250,6 +275,20 @@ def calibrate_judge(
     check_new(folder)  # hours may have passed
     _write(judge, folder, record, scored, apart)
     return record
+
+
+def _widen(judge: AgentRRM, rows: Sequence[Trajectory], name: str, no_order: str | None) -> dict[str, Any]:
+    """Widen what the judge says it was measured on to the rows it is calibrated on; how many of them were outside and are now, or why not."""
+    if judge.domain is None:
+        return {"skipped": f"the judge has no {DOMAIN}: it marks no transcript"}
+    counts = {"rows": len(rows), "outside_before": sum(judge.domain.told(t)[0] for t in rows)}
+    if no_order:
+        log.warning(
+            "transcripts like these stay as far outside what the judge was measured on as they were: %s", no_order
+        )
+        return {"skipped": no_order, **counts}
+    judge.domain = widened(judge.domain, rows, name)
+    return {**counts, "outside": sum(judge.domain.told(t)[0] for t in rows)}
 
 
 def _method_of(settings: JudgeSettings, mode: Mode) -> CalibrationMethod:
@@ -381,6 +420,8 @@ def how_few(rows: int, good: int, questions: int, known: Band | None) -> str:
 def _write(judge: AgentRRM, folder: Path, record: dict[str, Any], scored: Scored, apart: OutOfFold | None) -> None:
     with folder_when_whole(folder) as building:
         judge.save_pretrained(building)
+        if judge.domain is not None:
+            judge.domain.save(building)
         (building / CALIBRATED[0]).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         with open(building / CALIBRATED[1], "w", encoding="ascii") as out:
             for i, t in enumerate(scored.rows):

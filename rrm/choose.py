@@ -179,12 +179,24 @@ def read_scores(path: str | Path, rows: Sequence[Trajectory]) -> list[float | No
     twice = [key for key, times in Counter((id, digest) for _, id, digest in rated).items() if times > 1]
     if twice:
         raise RRMError(f"{path}: two rows of {twice[0][0]!r}; `rrm score` writes one of each")
-    return [None if row is None else row.score for row in match_rows(Rows(rated), rows, path)]
+    found = match_rows(Rows(rated), rows, path)
+    why = Counter("no row" if row is None else row.status for row in found if row is None or row.score is None)
+    if why:
+        first = next(i for i, row in enumerate(found) if row is None or row.score is None)
+        row = found[first]
+        log.warning(
+            "%s has no score for %d of %d attempts (%s); %s, for example: %s",
+            path, why.total(), len(rows), ", ".join(f"{said} {n}" for said, n in sorted(why.items())), printable(rows[first].id, limit=80),
+            "it has no row: score it too" if row is None else printable(row.reason or "no reason is given"),
+        )  # fmt: skip
+    return [None if row is None else row.score for row in found]
 
 
 @dataclass(frozen=True)
 class _Rated:
     score: float | None
+    status: str
+    reason: str | None
 
 
 def _score_row(line: str) -> tuple[_Rated, str, str | None]:
@@ -195,4 +207,6 @@ def _score_row(line: str) -> tuple[_Rated, str, str | None]:
     score = row["score"]
     if score is not None and (isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1):
         raise ValueError(f"a score is a number from 0 to 1, or null, got {score!r}")
-    return _Rated(None if score is None else float(score)), row["id"], digest_of(row)
+    status, reason = str(row.get("status") or "no score"), row.get("reason")
+    rated = _Rated(None if score is None else float(score), status, reason if isinstance(reason, str) else None)
+    return rated, row["id"], digest_of(row)

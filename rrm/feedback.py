@@ -92,6 +92,8 @@ class JudgeInfo(BaseModel):
     """Numbers the weights are computed in; None for a server."""
     temperature: float | None = None
     """The reply was sampled at; None where nothing was sampled (`score` mode of a local judge) or the server chose."""
+    left_out: list[str] | None = None
+    """Parameters that the server refuses and chose itself: `temperature`, where 0 was asked for and replies may vary; None: none."""
     request: dict[str, Any] | None = None
     """What else was asked of a server that varies its answers (`reasoning_effort`, `extra_body`, `thinking_tokens`); None: nothing."""
     calibrated: bool | None = None

@@ -9,6 +9,7 @@ from typing import IO, TypeVar
 
 from rrm.errors import ReadError, RRMError
 from rrm.printing import describe
+from rrm.sizes import TooManyBytes, lines_of
 
 T = TypeVar("T")
 BLOCK = 65536
@@ -31,13 +32,17 @@ def read_lines(path: str | Path, parse: Callable[[str], T], what: str, *, begins
         lines = open(path, "rb")  # noqa: SIM115
     except OSError as error:
         raise ReadError(str(path), None, f"cannot be opened: {error.strerror}") from error
+    number = 0
     with lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip() and not (begins and _is_torn(line, begins.encode("ascii"))):
-                try:
-                    yield parse(line.decode("utf-8"))
-                except (ValueError, TypeError) as error:
-                    raise ReadError(str(path), number, f"not {what}: {describe(error)}") from error
+        try:
+            for number, line in enumerate(lines_of(lines), 1):
+                if line.strip() and not (begins and _is_torn(line, begins.encode("ascii"))):
+                    try:
+                        yield parse(line.decode("utf-8"))
+                    except (ValueError, TypeError) as error:
+                        raise ReadError(str(path), number, f"not {what}: {describe(error)}") from error
+        except TooManyBytes as error:
+            raise ReadError(str(path), number + 1, str(error)) from error
 
 
 def _is_torn(line: bytes, begins: bytes) -> bool:

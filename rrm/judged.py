@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,22 +20,23 @@ from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 FAILED: Status = "judge_error"
-"""Of rows that may be judged again."""
+AGAIN: frozenset[str] = frozenset((FAILED, "unparsable", "truncated"))
+"""Of rows that may be judged again: another try, or more room for the reply, may bring a score."""
 
 
 class Judged:
     """The rows an output holds, by id, and an append to them.
 
-    A row with status `judge_error` that is judged again stays until `tidy`: what was spent on it is known whenever a run ends.
+    A row with a status of `AGAIN` that is judged again stays until `tidy`: what was spent on it is known whenever a run ends.
     """
 
-    def __init__(self, output: Output, retry_errors: bool, spending: Spending) -> None:
-        """Read the rows that stand; `retry_errors` takes those with status `judge_error` for not judged.
+    def __init__(self, output: Output, again: Collection[str], spending: Spending) -> None:
+        """Read the rows that stand; those with a status in `again` are taken for not judged.
 
         Raises:
             RRMError: a line that is no row of a scoring run, or a second one of an id whose first did not fail.
         """
-        self.spending, self._output, self._retries = spending, output, retry_errors
+        self.spending, self._output, self._again = spending, output, again
         self._ledger, self._appended, self._tidied = Ledger(), array("Q"), False
         for number, row in output.rows():
             try:
@@ -43,15 +44,16 @@ class Judged:
             except (KeyError, TypeError, AttributeError, ValueError) as error:
                 raise RRMError(f"{output.path}:{number}: not a row of `rrm score`; {WAY_OUT}") from error
             try:
-                spending.met(row, row["status"] == FAILED)
+                spending.met(row, row["status"] in AGAIN)
             except ValueError as error:
                 raise RRMError(f"{output.path}:{number}: {error}; {WAY_OUT}") from error
-        if (second := self._ledger.second(but=FAILED)) is not None:
+        if (second := self._ledger.second(but=AGAIN)) is not None:
             id = next(row["id"] for number, row in output.rows() if number == second + 1)
             raise RRMError(f"{output.path}:{second + 1}: a second row of {id!r}; {WAY_OUT}")
         self.tidy()
-        if retry_errors and (failed := self._ledger.last(FAILED)):
-            log.warning("%s: %d transcripts that ended in judge_error are judged again", output.path, failed)
+        if failed := {status: n for status in sorted(again) if (n := self._ledger.last(status))}:
+            said = ", ".join(f"{n} {status}" for status, n in failed.items())
+            log.warning("%s: transcripts without a score are judged again (%s)", output.path, said)
 
     def status_of(self, trajectory: Trajectory) -> str | None:
         """The status of a trajectory's row, None where it has none yet.
@@ -60,7 +62,7 @@ class Judged:
             RRMError: the row is of other content.
         """
         known = self._known(trajectory)
-        if known is None or (self._retries and known.status == FAILED):
+        if known is None or known.status in self._again:
             return None
         if known.digest != trajectory.digest:
             raise RRMError(
@@ -107,7 +109,7 @@ class Judged:
 
     def append(self, feedback: Feedback, trajectory: Trajectory) -> None:
         """Append a row, which a kill does not undo."""
-        row = self.spending.paid(to_row(feedback, trajectory), feedback.usage, feedback.status == FAILED)
+        row = self.spending.paid(to_row(feedback, trajectory), feedback.usage, feedback.status in AGAIN)
         self._output.append([row])
         self._appended.append(key_of(trajectory.id))
 
@@ -173,8 +175,3 @@ def to_row(feedback: Feedback, trajectory: Trajectory) -> dict[str, Any]:
     """An output row: the feedback, and where its transcript came from."""
     source = trajectory.source.model_dump(exclude={"outcome_field"}) if trajectory.source else {}
     return {**feedback.model_dump(), "source": {**source, "digest": trajectory.digest}}
-
-
-def is_failed(row: Mapping[str, Any]) -> bool:
-    """Whether a row may be judged again."""
-    return row.get("status") == FAILED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -112,12 +112,12 @@ class Ledger:
         statuses = np.frombuffer(bytes(self._statuses), dtype=np.uint8)[self._order]
         return int((statuses[ends] == self._names.index(status)).sum())
 
-    def second(self, but: str) -> int | None:
-        """The number of the first row whose id stands in an earlier row of another status than `but`; None where there is none."""
+    def second(self, but: Collection[str]) -> int | None:
+        """The number of the first row whose id stands in an earlier row of a status that is not in `but`; None where there is none."""
         self._sort()
         order, again = self._order, np.flatnonzero(self._ranked[1:] == self._ranked[:-1])
-        allowed = self._names.index(but) if but in self._names else UNKNOWN
-        second = [int(order[i + 1]) for i in again if self._statuses[int(order[i])] != allowed]
+        allowed = {number for number, name in enumerate(self._names) if name in but}
+        second = [int(order[i + 1]) for i in again if self._statuses[int(order[i])] not in allowed]
         return min(second, default=None)
 
     def keys(self) -> np.ndarray:

@@ -86,6 +86,8 @@ class Purse:
         """Money spent before, on this output and on others that were paid from here."""
         self.blind = False
         """Whether a whole reply came without its usage, so that nobody knows what is spent."""
+        self.assumed = 0.0
+        """Money that failed requests may have cost at most."""
         self._output, self._others = "", dict[str, float]()
         """What is paid for, and the money that other outputs have cost."""
         self._forget()
@@ -99,7 +101,7 @@ class Purse:
     def begin(self, earlier: Usage | None, output: str = "") -> None:
         """Pay for an output from here on, which has cost so much before. What other outputs have cost counts on: the limit is of
         all that a command writes."""
-        self._others[self._output] = self.spent - math.fsum(self._others.values())
+        self._others[self._output] = self.spent - self.assumed - math.fsum(self._others.values())
         self._others.pop(output, None)
         before = (earlier.cost or 0.0) if earlier is not None else 0.0
         self._output, self.usage = output, Usage()
@@ -108,8 +110,8 @@ class Purse:
 
     @property
     def spent(self) -> float:
-        """Money, what was spent before included."""
-        return self.earlier + (self.usage.cost or 0.0)
+        """Money, what was spent before included, and what failed requests may have cost."""
+        return self.earlier + (self.usage.cost or 0.0) + self.assumed
 
     def priced(self, usage: Usage) -> Usage:
         """The usage with its money, where there are prices and it has none yet."""
@@ -121,13 +123,16 @@ class Purse:
         """Of a usage's money, what was paid for what was sent; 0 without prices."""
         return 0.0 if self.prices is None else self.prices.of(usage.model_copy(update={"completion_tokens": 0}))
 
-    def pay(self, usage: Usage, *, whole: bool = True) -> Usage:
+    def pay(self, usage: Usage, *, whole: bool = True, at_most: Usage | None = None) -> Usage:
         """Count what a request used; returns it with its money.
 
         Args:
             whole: whether a whole reply came; of a failure nobody expects its usage.
+            at_most: what a request that failed, and does not say, may have used: a limit counts as much, and no row does.
         """
         self.blind = self.blind or (whole and usage.unreported > 0)
+        if self.prices is not None and at_most is not None:
+            self.assumed += self.prices.of(at_most)
         usage = self.priced(usage)
         self.usage += usage
         return usage
@@ -164,7 +169,7 @@ class Purse:
         if self.max_cost is None:
             return False
         begun = Work(replies=under_way) if isinstance(under_way, int) else under_way
-        expected = self.earlier + self._ended_cost + self.foreseen(begun)
+        expected = self.earlier + self.assumed + self._ended_cost + self.foreseen(begun)
         if following is not None:
             expected += max(self.foreseen(following) - self._ended_cost / max(self._ended, 1), 0.0)
         return self.blind or max(self.spent, expected) >= self.max_cost
@@ -177,8 +182,9 @@ class Purse:
                 "out to go on"
             )
         reached = self.max_cost is None or self.spent >= self.max_cost
+        failed = f", {self.assumed:.6g} of it at most by requests that failed" if self.assumed else ""
         beyond = "" if reached else ", and the next transcript may go beyond it"
         return (
-            f"--max-cost {self.max_cost:g} is reached ({self.spent:.6g} spent{beyond}): what was judged is kept; run the same command with a "
+            f"--max-cost {self.max_cost:g} is reached ({self.spent:.6g} spent{failed}{beyond}): what was judged is kept; run the same command with a "
             "higher --max-cost to go on"
         )

@@ -193,7 +193,8 @@ def open_output(
             raise RRMError(f"cannot write {error.filename or header}: {error.strerror}") from error
         output = Output(path, sync_seconds)
         if path.stat().st_size and not (empty and all(empty(row) for _, row in output.rows())):
-            _compare(path, run.read(), made_by)
+            if _compare(path, run.read(), made_by):
+                write_header(run, made_by)
         else:
             write_header(run, made_by)
         if torn:
@@ -253,21 +254,31 @@ def write_header(run: IO[str], made_by: Mapping[str, Any]) -> None:
     os.fsync(run.fileno())
 
 
-def _compare(path: Path, header: str, made_by: Mapping[str, Any]) -> None:
-    """Refuse to mix rows of different making in one file."""
+ROOM = frozenset(("max_new_tokens", "thinking_tokens"))
+"""Room for a reply: with more of it others are whole, and those that were are what they were. The window shrinks by it."""
+
+
+def _compare(path: Path, header: str, made_by: Mapping[str, Any]) -> bool:
+    """Refuse to mix rows of different making in one file; returns whether they differ in what may change between two runs."""
     way_out = f"{WAY_OUT} to make everything again"
     try:
         before = json.loads(header)["fingerprint"]
     except (ValueError, KeyError, TypeError) as error:
         raise RRMError(f"{path} has rows, but {path}.run.json does not say what made them; {way_out}") from error
     now = json.loads(json.dumps(dict(made_by)))
-    differs = differences(before, now)
+    changed = {name for name in ROOM if before.get(name) != now.get(name)}
+    freed = changed | ({"transcript_tokens"} if changed and _served_name(now) is not None else set())
+    differs = differences(*({name: v for name, v in made.items() if name not in freed} for made in (before, now)))
     if differs:
         context = any(said.startswith("transcript_tokens ") for said in differs) and _served_name(now) is not None
         first = f"{CONTEXT}; else " if context else ""
         raise RRMError(f"{path} holds rows made otherwise: {'; '.join(differs)}; {first}{way_out}")
     if before.get("model") != now.get("model") and _served_name(before) is not None:
         log.warning("%s: its rows came from %s, further ones come from %s", path, before["model"], now["model"])
+    if changed:
+        said = "; ".join(differences(*({name: made.get(name) for name in freed} for made in (before, now))))
+        log.warning("%s: further rows are made with other room for a reply: %s", path, said)
+    return bool(changed)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -310,6 +321,8 @@ def _difference(name: str, before: Any, now: Any) -> str:
     if name == "criteria":
         was, now_is = (f"the criteria {c}" if c else "the judge's fixed rubric" for c in (before, now))
         return f"they answer {was} and further ones would answer {now_is} (--criteria)"
+    if name == "dtype" and before and now:  # an extra that was installed meanwhile changes the default
+        return f"dtype was {before!r} and is {now!r} (--dtype {before} goes on so)"
     return f"{name} was {before!r} and is {now!r}"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from rrm.errors import RRMError, SpendingLimit
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.rank import Ranking, group_hash, position_bias, rank_groups
-from rrm.judged import FAILED, to_row
+from rrm.judged import AGAIN, to_row
 from rrm.money import Purse
 from rrm.output import WAY_OUT, Output, open_output
 from rrm.questions import question_of
@@ -46,7 +46,7 @@ def rank_file(
         rows: attempts, all questions'; their ids are unique.
         size, both_orders, seed: as in `rrm.judge.rank.rank_groups`.
         overwrite: start afresh, dropping the rows of an earlier run.
-        retry_errors: compare questions again that have a row with status `judge_error`.
+        retry_errors: compare questions again that have a row without a place that may get one (`judge_error`, `unparsable`, `truncated`).
 
     Raises:
         RRMError: an id occurs twice, no question has two attempts, the output belongs to other settings or to a running process, or
@@ -155,7 +155,9 @@ def _held(out: Output, groups: dict[str, list[Trajectory]], retry_errors: bool, 
                 f"{out.path}: the attempts at {question!r} are others than those that were ranked, and relative scores are of all of them "
                 f"together; {WAY_OUT}"
             )
-        errors = retry_errors and any(status == FAILED for status, _ in held)
+        alone = sum(bool(t.steps) for t in group) < 2  # nothing is asked, however often
+        failed = (found[t.id][0] in AGAIN for t in group if t.id in found and t.steps)
+        errors = retry_errors and not alone and any(failed)
         if len(together.get(question, ())) == len(group) and not errors:
             whole |= {t.id: found[t.id][0] for t in group}
     again = asked.keys() - whole.keys()

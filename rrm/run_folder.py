@@ -18,7 +18,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rrm.engines.server_options import public
-from rrm.errors import RRMError
+from rrm.errors import ConfigError, RRMError
+from rrm.plain_yaml import plain_yaml
 
 logger = logging.getLogger(__name__)
 LOCK = ".lock"
@@ -43,8 +44,14 @@ def saved_config(path: Path, model: type[BaseModel]) -> dict[str, Any]:
     """A saved config as this version would dump it, or as it stands where it is no config of this version.
 
     Options newer than it stand at their defaults; options since removed are left out where they were null (off).
+
+    Raises:
+        ConfigError: it is no YAML, or holds an alias.
     """
-    tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        tree = plain_yaml(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not a config that a run wrote: {error}") from error
     try:
         model.model_validate(tree)
     except ValidationError as error:

@@ -15,7 +15,7 @@ import logging
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ import numpy as np
 from rrm.coverage import Coverage
 from rrm.errors import RRMError, ServerGone, SpendingLimit
 from rrm.feedback import OUTSIDE, Feedback, Mode, Reads
-from rrm.judged import FAILED, Judged, failure_text, is_failed
+from rrm.judged import AGAIN, FAILED, Judged, failure_text
 from rrm.money import Purse
 from rrm.output import open_output
 from rrm.pacing import beside, windows
@@ -38,6 +38,8 @@ from rrm.trajectory import Trajectory
 from rrm.unshown import Unshown
 
 log = logging.getLogger(__name__)
+GIVE_UP_TRUNCATED = 12
+"""Rows after which a run stops whose replies were all cut off before their score: each is paid, and no later one would fare better."""
 
 
 class Judge(Protocol):
@@ -101,6 +103,10 @@ class ScoreSummary:
     no row says."""
     usage_now: dict[str, Any] | None = None
     """What this run's rows used."""
+    score_sources: dict[str, int] | None = None
+    """How many of this run's scores are `expected`, and how many `sampled`, where there are any."""
+    left_out: dict[str, int] | None = None
+    """Parameters that the server refused, each with how many of this run's rows it chose it for; None: none."""
     stopped: str | None = None
     """Why the run ended before its inputs did, and how to go on; None: it did not."""
     seconds: float = 0.0
@@ -123,7 +129,7 @@ def score_file(
     seed: int = 0,
     chunk_size: int = 256,
     overwrite: bool = False,
-    retry_errors: bool = False,
+    retry_errors: bool | Collection[str] = False,
     settings: Mapping[str, Any] | None = None,
     total: int | None = None,
     progress: bool = True,
@@ -136,7 +142,8 @@ def score_file(
         inputs: trajectories with unique ids, streamed; at most `chunk_size` are held at a time.
         chunk_size: largest window handed to the judge at once (it sorts a window by length).
         overwrite: start afresh, dropping the rows of an earlier run.
-        retry_errors: judge rows with status `judge_error` again (the file is rewritten without them in the end).
+        retry_errors: judge rows again that have one of these statuses (the file is rewritten without them in the end); True: any that may
+            bring a score then, `judge_error`, `unparsable` and `truncated`.
         settings: anything else that decides the scores (token budget, …), compared on resume.
         total: number of inputs where known, for the time left.
         progress: a progress bar on stderr where that is a terminal, else a line of the log every half minute.
@@ -157,10 +164,11 @@ def score_file(
     )  # apart: a server's inputs are read in a thread of their own
     started = time.monotonic()
     with ExitStack() as stack:
-        again = is_failed if retry_errors else None
-        rows = stack.enter_context(open_output(Path(output), fingerprint, overwrite=overwrite, empty=again))
+        again = AGAIN if retry_errors is True else frozenset(retry_errors or ())
+        empty = (lambda row: row.get("status") in again) if again else None
+        rows = stack.enter_context(open_output(Path(output), fingerprint, overwrite=overwrite, empty=empty))
         purse: Purse | None = getattr(judge, "purse", None)
-        out = Judged(rows, retry_errors, Spending() if purse is None else Spending(purse.priced))
+        out = Judged(rows, again, Spending() if purse is None else Spending(purse.priced))
         if purse is not None:
             purse.begin(out.spending.total, str(output))
         stack.callback(out.tidy)
@@ -227,6 +235,13 @@ def score_file(
     summary.out_of_domain = outside_of(taking.marks, warn=warn)
     summary.unsure = unsure_of(taking.verdicts, warn=warn)
     summary.criteria = taking.answers.means()
+    summary.left_out, summary.score_sources = dict(taking.left_out) or None, dict(taking.sources) or None
+    if warn and len(taking.sources) > 1:
+        log.warning(
+            "%d scores are expectations over the grid and %d the numbers that the model wrote (judge.score_source): they differ in spread",
+            taking.sources["expected"],
+            taking.sources["sampled"],
+        )
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
 
@@ -318,12 +333,16 @@ class _Taking:
         """Whether a row is outside what the judge was measured on, of the rows that say."""
         self.verdicts = Counter[str]()
         """Steps `judged`, and those that the judge abstains on, by why."""
+        self.left_out, self.sources = Counter[str](), Counter[str]()
+        self.scored = False
+        """Whether any row has a score, of this run and of resumed ones."""
         self.answers = Answers()
         self.readings: dict[str, Readings] = {}
         """Of the transcripts under way that take several."""
 
     def cover(self, id: str, status: str, coverage: float | None) -> None:
         """Note what was read for a row. Where that is nothing and there is no score, the status says why: no larger budget would mend it."""
+        self.scored |= status == "scored"
         if coverage is not None and (coverage > 0 or status == "scored"):
             self.coverage.add(id, coverage)
 
@@ -366,6 +385,10 @@ class _Taking:
         self.cover(feedback.id, feedback.status, feedback.coverage)
         verdicts = [finding.verdict for finding in feedback.findings]
         self.place(feedback.out_of_domain, len(verdicts), verdicts.count("unsure"))
+        for name in feedback.judge.left_out or ():
+            self.left_out[name] += 1
+        if feedback.score is not None and feedback.judge.score_source:
+            self.sources[feedback.judge.score_source] += 1
         answers = feedback.criteria
         self.answers.add(feedback.status, None if answers is None else {name: a.value for name, a in answers.items()})
         if feedback.score is None and self.summary.first_failure is None:
@@ -374,6 +397,12 @@ class _Taking:
         if self.failing:
             self.summary.first_error = self.summary.first_error or feedback.reason
         self._show()
+        if not self.scored and self.statuses["truncated"] == self.summary.judged >= GIVE_UP_TRUNCATED:
+            raise RRMError(
+                f"the first {self.summary.judged} replies all ended before their score ({feedback.reason}), and so would the others: raise "
+                "--thinking-tokens where the model thinks first (4000, say), else --max-new-tokens, or lower --reasoning-effort, and run the "
+                "command with --retry-errors; what was judged is kept"
+            )
         if self.failing >= self.give_up_after:
             raise RRMError(
                 f"the last {self.failing} transcripts all ended in judge_error: {feedback.reason}. Once that is "

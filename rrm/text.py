@@ -34,7 +34,7 @@ _DIGIT_COMMA = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _WORD = re.compile(r"(?:(?<![^\W_])-(?=\.?\d))?(?:[^\W_]+(?:\.\d+)?|\.\d+)")
 """A minus is a sign where no word stands before it: `-2`, `x=-2`, but `3-2` is two words. A point stays inside a number."""
 _DECIMAL = re.compile(r"(-?)(\d*)\.(\d+)")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(\[`<])")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s++(?=[A-Z\"'(\[`<])")
 _SAME_SIGN = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2013\N{MINUS SIGN}", "-"),

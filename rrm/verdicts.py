@@ -50,7 +50,7 @@ _SEVERAL = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """As `_ANCHOR`, for `Steps 1-3`, `Step 1-2` and `[step 1, 2]`."""
-_NUMBER = re.compile(rf"(?P<to>{_TO})?\s*(?:steps?\s*)?#?(?P<step>\d+)", re.IGNORECASE)
+_NUMBER = re.compile(rf"(?:(?P<to>{_TO})\s*+(?:steps?\s*+)?#?)?(?P<step>\d+)", re.IGNORECASE)
 SEVERAL = 50
 """Steps of the run that one anchor speaks of at most: a reply of a few words is not a thousand findings."""
 _ASIDE = re.compile(r"[ \t*_`]*+\((?P<inside>[^()\n]{1,40})\)(?=[ \t*_`]*+[:|–—-])")

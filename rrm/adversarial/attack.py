@@ -230,7 +230,9 @@ def special_tokens(tokenizer: Any) -> set[str]:
 
 _MARKED_LINE = re.compile(r"^\[step \d{1,9}\] .{0,400}\(bad\)$", re.MULTILINE)
 """A line of the digest, as it is where the judge found a step bad."""
-_LABEL_LINE = re.compile(r"^\s*(task|tools|agent|user|result)\s*[:：]", re.IGNORECASE | re.MULTILINE)
+_LABEL_LINE = re.compile(
+    r"^[^\S\n]*+(task|tools|agent|user|result|instructions)[^\S\n]*+[:：]", re.IGNORECASE | re.MULTILINE
+)
 
 
 def escapes(
@@ -280,8 +282,9 @@ def _through(text: str, trajectory: Trajectory, tokenizer: Tokenizer | None) -> 
     found += [f"control token {token}" for token in re.findall(r"<\|[^|<>\n]{1,40}\|>", text)]
     found += [f"special token {token}" for token in special_tokens(tokenizer) if token in text]
     seen = [m.role for step in trajectory.steps for m in step.observations]
-    users = sum(role == "user" for role in seen)
-    most = {"task": 1, "tools": 1, "agent": len(trajectory.steps), "user": users, "result": len(seen) - users}
+    users, told = seen.count("user"), seen.count("system") + seen.count("developer")
+    most = {"task": 1, "tools": 1, "agent": len(trajectory.steps), "user": users, "result": len(seen) - users - told}
+    most["instructions"] = told + 1  # the head of a canonical prompt has them, too
     said = Counter(label.lower() for label in _LABEL_LINE.findall(text))
     found += [f"{said[label]} lines of {label}: for {n}" for label, n in most.items() if said[label] > n]
     return found

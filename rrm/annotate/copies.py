@@ -16,7 +16,7 @@ from rrm.prompt.forms import native_step
 from rrm.text import content_words
 from rrm.trajectory import Message, Trajectory
 
-_NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w.]*\d)")
+_NUMBER = re.compile(r"(?<![\w.])\d[\d,]{0,30}(?:\.\d{1,30})?(?![\w.]{0,30}\d)")
 _NAME = re.compile(r"\b[A-Z][a-zé]+(?:[ -](?:of |the |de )?[A-Z][a-zé]+)+\b")
 _DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
 _ID = re.compile(r"#?\b[A-Za-z]{1,4}[-_]?\d{3,10}\b|\b\d{6,10}\b")

@@ -21,12 +21,12 @@ _CALL_IS_WRONG = re.compile(
     | (?:invalid|unknown|unrecognized|unexpected)\ (?:argument|parameter|option|keyword|flag|value|field|format|type|syntax|date)
     | must\ be\ (?:one\ of|of\ type|an?\ (?:integer|number|string|list|object|valid)) | is\ not\ (?:a\ valid|of\ type)\b | validation\ error
     | (?:unknown|no\ such|invalid|undefined)\ (?:tool|function|command|method|action)\b
-    | \b(?:tool|function)\ \S+\ (?:does\ not\ exist|is\ not\ (?:available|known|defined))
+    | \b(?:tool|function)\ \S{1,200}+\ (?:does\ not\ exist|is\ not\ (?:available|known|defined))
     | you\ have\ an\ error\ in\ your\ sql\ syntax | unknown\ column | \b(?:Syntax|Indentation)Error\b | not\ a\ valid\ tool
     | unexpected\ EOF\ while | syntax\ error\b | command\ not\ found | arguments?\ (?:are|is)\ malformed | not\ provided\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_PROGRAM = re.compile(r"Traceback \(most recent call last\)|^\s*File \"(?!<)", re.MULTILINE)
+_PROGRAM = re.compile(r"Traceback \(most recent call last\)|^[^\S\n]*+File \"(?!<)", re.MULTILINE)
 """What stands in an error of a program that was run, or of a file that it read: the call was well formed."""
 _HEAD = 400
 """Characters of a result in which it says what was wrong with the call; a longer one is a text that may speak of errors."""

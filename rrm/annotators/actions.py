@@ -24,7 +24,7 @@ _BLOCKS: tuple[tuple[ActionKind, str, re.Pattern[str]], ...] = (
     ("call", "search", re.compile(r"<\|begin_of_query\|>(.*?)(<\|end_of_query\|>|\Z)", re.DOTALL)),
     *(("answer", "answer", re.compile(rf"<{tag}>(.*?)(</{tag}>|\Z)", re.DOTALL)) for tag in ANSWER_TAGS),
 )
-_EMPTY_ANSWER = re.compile(rf"<({'|'.join(ANSWER_TAGS)})>\s*</\1>")
+_EMPTY_ANSWER = re.compile(rf"<({'|'.join(ANSWER_TAGS)})>\s*+</\1>")
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
 _FUNCTION_CALLS = re.compile(r"<function_call>\s*+\[\s*+((\w[\w.]*+)\s*+\(.*?)(</function_call>|\Z)", re.DOTALL)
 _CALL = re.compile(r"(\w[\w.]*+)\s*+\((.*)\)", re.DOTALL)

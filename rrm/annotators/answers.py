@@ -15,7 +15,7 @@ ANSWER_TAGS = ("solution", "answer", "final_answer")
 ANSWER_CALLS = frozenset({"finish", "answer", "submit", "final_answer"})
 """Names in lower case, of tools with one argument and of ReAct actions."""
 
-_BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
+_BOXED = re.compile(r"\\boxed\{((?:[^{}]++|\{[^{}]*+\})*+)\}")
 _LINE = re.compile(
     r"""(?: ^[ \t>*_\#-]*+ (?:(?i:final)[ ])? (?i:answer) [*_]*+ : | Final[ ]Answer[*_]*+ : ) [*_]*+ \s*+ (\S[^\n]*)
     | (?:The|(?:[Ss]o|Thus|Therefore|Hence),?[ ]the)[ ](?:final[ ]|correct[ ])?answer[ ]is:?[ \t]*(\S[^\n]*)

@@ -23,24 +23,24 @@ _LINE = 400
 """Characters of the first line that are read."""
 
 _EXCEPTION = re.compile(
-    r"^[^\S\n]*+(?:[\w.]+\.)?(?!Error:[^\S\n]*+(?![45]\d\d[^\S\n]*$)[-+]?[\d.]+[^\S\n]*%?[^\S\n]*$)"  # a measured one
-    r"(\w*(?:Error|Exception|Timeout|Interrupt))\b(?::|[^\S\n]*$)",
+    r"^[^\S\n]*+(?:[\w.]+\.)?(?!Error:[^\S\n]*+(?![45]\d\d[^\S\n]*+$)[-+]?+[\d.]++[^\S\n]*+(?:%[^\S\n]*+)?+$)"  # a measured one
+    r"(\w*(?:Error|Exception|Timeout|Interrupt))\b(?::|[^\S\n]*+$)",
     re.MULTILINE,
 )
 _TRACEBACK = re.compile(r"^(?:(\w+)[^\S\n]++)?Traceback \(most recent call last\)", re.MULTILINE)
 _NO_INPUT = re.compile(r"^I don't understand your input", re.MULTILINE)
 """MINT's words; they may follow the result of another action of the same step."""
 _NOT_UNDERSTOOD = re.compile(
-    r"^\W*(?:invalid action\b|unknown (?:tool|action)\b|could not parse\b|malformed (?:command|action)\b"
+    r"^\W*+(?:invalid action\b|unknown (?:tool|action)\b|could not parse\b|malformed (?:command|action)\b"
     r"|no (?:sql|bash|python) code was found|format your (?:sql|bash|python) command)"
     r"|generated an exception: unknown tool|your last `\w+` action did not contain",
     re.IGNORECASE,
 )
 _SAID = re.compile(
-    r"""^\W*(?:
+    r"""^\W*+(?:
       (?:(?:an?|the|tool|call|function|execution|runtime|server|internal|http|api|network|connection|validation|sql|database
         |syntax|fatal|critical|unexpected|unknown|parse|parsing|input|request|timeout)[ ]){0,2}
-        error\b\s*(?:[:!\]](?!\s*(?![45]\d\d$)[-+]?[\d.]+\s*%?\s*$)|code\b|[45]\d\d\b|-\s|$)     # Error: …, [CALL ERROR] …, ERROR - …, Error 404
+        error\b\s*(?:[:!\]](?!\s*+(?![45]\d\d$)[-+]?+[\d.]++\s*+(?:%\s*+)?+$)|code\b|[45]\d\d\b|-\s|$)     # Error: …, [CALL ERROR] …, ERROR - …, Error 404
     | error\[\w+\]:                                                        # error[E0308]: …
     | error[ ](?:execut|call|runn|pars|read|load|fetch|invok|process|open|retriev|connect|creat|writ|sav|access|download
         |search|perform|send|updat|delet|evaluat|compil|generat|decod|gett)\w*ing\b
@@ -59,7 +59,7 @@ _SAID = re.compile(
     | (?:the[ ])?command[ ](?:[^\n]+[ ])?(?:(?:exited|failed)[ ]with|returned[ ]non-zero)[ ](?:exit[ ])?(?:status|code)[ :]+[1-9]\d*\b
     | (?:permission|access)[ ]denied\W*$ | no[ ]such[ ]file[ ]or[ ]directory\W*$ | command[ ]not[ ]found\W*$
     | operation[ ]not[ ]permitted\W*$ | connection[ ](?:refused|timed[ ]out|reset(?:[ ]by[ ]peer)?)\W*$
-    | (?:\w+_)?error>\s*+(?!(?:none|null|false|no[ ]errors?|[-+]?[\d.]+\s*%?)?\s*</)            # <error>…, <tool_use_error>…
+    | (?:\w+_)?error>\s*+(?!(?:none|null|false|no[ ]errors?|[-+]?+[\d.]++(?:\s*+%)?+)?\s*+</)            # <error>…, <tool_use_error>…
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -89,7 +89,7 @@ _ERROR_FIRST = re.compile(
 )
 _NO_ERROR = frozenset({"", "no", "none", "no error", "no errors", "null", "false", "ok", "n/a", "0"})
 _FOR_AGENTS = re.compile(
-    r"""^\W*(?:
+    r"""^\W*+(?:
       [A-Z_ ]*ERROR\]                                                        # [CALL ERROR] …
     | (?i:error:\ +(?:please\ +)?(?:write|use|respond|reply|answer|provide|give|output|format|expected|include|call)\b
       | error:\ +no\ (?:action|tool|function|command)\b | (?:error:\ +)?(?:(?:missing|invalid|unknown|malformed|unrecogni[sz]ed|unparsable)

@@ -35,7 +35,7 @@ _VERDICT = re.compile(
 )
 _GOOD = frozenset({"GOOD", "CORRECT", "GREAT"})
 _EMPTY_OPENING = re.compile(
-    r"(?:The assistant's|Your|The|This) [\w' ]{0,40}?(?:is|are|was|were) (?:still |again |also )*(?:not correct|incorrect|wrong|not good)\.\s+"
+    r"(?:The assistant's|Your|The|This) [\w' ]{0,40}?(?:is|are|was|were) (?:still |again |also )*(?:not correct|incorrect|wrong|not good)\.\s++"
     r"(?=\S)"
 )
 _NOTHING = frozenset({"", "not given", "none", "n/a"})

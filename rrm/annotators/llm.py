@@ -1,6 +1,6 @@
 """`llm`: any chat model behind a `ChatEngine` writes the labels (the paper's annotator was GPT-OSS-120B).
 
-The model reads the same rendering as the judge that will be trained, never outcome or reference, and is asked for one
+The model reads the whole transcript, in windows as any chat judge does, never outcome or reference, and is asked for one
 verdict a step. What it knows anyway it may still give away: findings and traces that name the reference answer where the
 transcript does not are dropped and counted. A reply without a usable score makes no annotation; a resumed run asks again.
 """
@@ -10,15 +10,20 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from rrm.annotation import Annotation
 from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.errors import SpendingLimit
 from rrm.feedback import Feedback, JudgeInfo, clear, format_findings
-from rrm.judge.chat import ChatItem, judge_chat
+from rrm.judge.calibration import Calibration
+from rrm.judge.wanted import Wanted
+from rrm.judge.windowed import Ask, Chain, hear_all
+from rrm.judge.writers import ServerAsker
 from rrm.pacing import windows
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
-from rrm.prompt.rendering import CUT_VERSION, judge_messages
+from rrm.prompt.rendering import PROMPT_VERSION
+from rrm.prompt.windows import Planner
 from rrm.readers.base import printable
 from rrm.text import leaks, references, transcript_text
 from rrm.trajectory import Trajectory
@@ -34,12 +39,14 @@ MAX_TRACE_WORDS = 200
 """A reasoning model's thoughts can be longer than anything a small judge should learn to write; then there is no trace."""
 
 
-def prompt(trajectory: Trajectory, transcript_tokens: int) -> ChatItem:
-    """The annotator's request: the judge's messages with `INSTRUCTION` at the end of the rubric."""
-    budget = transcript_tokens * CHARACTERS_PER_TOKEN
-    messages, cut = judge_messages(trajectory, "full", CharacterTokenizer(), budget)
-    messages[0]["content"] += INSTRUCTION
-    return ChatItem(trajectory.id, messages, len(trajectory.steps), -(-cut // CHARACTERS_PER_TOKEN))
+@dataclass(frozen=True)
+class Annotator(ServerAsker):
+    """Asks for labels: a judge's prompt, with `INSTRUCTION` at the end of the rubric."""
+
+    def messages(self, ask: Ask) -> list[dict[str, str]]:
+        """A reading as it is sent."""
+        system, *rest = super().messages(ask)
+        return [{**system, "content": system["content"] + INSTRUCTION}, *rest]
 
 
 class Useless:
@@ -114,7 +121,7 @@ def annotate(
     Args:
         engine: what answers; one with `converse` is asked a whole window at once.
         model: name written into the annotations.
-        transcript_tokens: budget of a rendered transcript, a token counted as four characters.
+        transcript_tokens: of a window, a token counted as four characters.
         window: most trajectories held at once, or as many as are asked at once: what a killed run may have to ask again.
         counts: gains `annotated`, `leaks_dropped`, `findings_unclear` (kept, but not taught: no verdict could be read),
             `traces_too_long`, `without_steps` and the statuses of replies that were of no use.
@@ -123,12 +130,13 @@ def annotate(
         SpendingLimit: the engine's money is spent; what it had answered by then was yielded.
     """
     counts = Counter() if counts is None else counts
-    info = JudgeInfo(model=model, prompt_version=CUT_VERSION, mode="full")
+    info = JudgeInfo(model=model, prompt_version=PROMPT_VERSION, mode="full", seed=seed)
+    planner = Planner(CharacterTokenizer(), transcript_tokens * CHARACTERS_PER_TOKEN)
+    asker = Annotator(engine, planner, None, (), opening=False)
     params = SamplingParams(
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         seed=seed,
-        stop=("</score>",),
         timeout_s=getattr(engine, "timeout_s", SamplingParams.timeout_s),
     )
     at_once = getattr(engine, "concurrency", 1)
@@ -136,15 +144,16 @@ def annotate(
         for given in windows(trajectories, max(window, at_once), first=at_once):  # one round of requests
             rows = [t for t in given if t.steps]
             counts["without_steps"] += len(given) - len(rows)  # the agent never spoke: there is nothing to say of it
-            items = [prompt(t, transcript_tokens) for t in rows]
-            said, limit = list[Feedback](), None
+            said, limit = dict[int, Feedback](), None
+
+            def keep(chain: Chain, found: list[Feedback], said: dict[int, Feedback] = said) -> None:
+                said[chain.row] = found[0]
+
             try:
-                answered = zip(
-                    rows, judge_chat(engine, items, info=info, params=params, on_feedback=said.append), strict=True
-                )
+                hear_all(asker, rows, Wanted(info, params, Calibration(), 1, True, None), keep)
             except SpendingLimit as reached:
-                limit, by_id = reached, {f.id: f for f in said}
-                answered = [(t, by_id[t.id]) for t in rows if t.id in by_id]
+                limit = reached
+            answered = [(t, said[row]) for row, t in enumerate(rows) if row in said]
             for trajectory, feedback in answered:
                 annotation = to_annotation(trajectory, feedback, model, counts, useless)
                 if annotation is not None:

@@ -35,8 +35,8 @@ _GAVE_UP = re.compile(
     r"provide)|unable to (?:find|determine|answer)|not enough information|give up)\b",
     re.IGNORECASE,
 )
-_CALLED = re.compile(r"\b(\w*search\w*|\w*lookup\w*|\w*wiki\w*)\s*\(", re.IGNORECASE)
-_PRINT_ONLY = re.compile(r"""(?:\s*print\s*\(\s*f?(?:"[^"{]*"|'[^'{]*')\s*\)\s*;?\s*)+""")
+_CALLED = re.compile(r"\b(?=\w{0,64}?(?:search|lookup|wiki))(\w++)\s*+\(", re.IGNORECASE)
+_PRINT_ONLY = re.compile(r"""(?:\s*+print\s*+\(\s*+f?+(?:"[^"{]*+"|'[^'{]*+')\s*+\)\s*+(?:;\s*+)?+)++""")
 _NUMBER = re.compile(r"(?:Out\[\d+\]:\s*)?[-+]?[\d.,]+(?:e[-+]?\d+)?%?", re.IGNORECASE)
 _NO_RESULT = re.compile(
     r"no (?:good )?(?:results?|matches|page|documents?)\b|not found|could not find|nothing happens", re.IGNORECASE

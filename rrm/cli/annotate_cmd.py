@@ -182,7 +182,7 @@ def _open(
         from rrm.annotators import llm
         from rrm.engines.openai import OpenAIEngine
         from rrm.engines.server_options import public
-        from rrm.prompt.rendering import CUT_VERSION
+        from rrm.prompt.rendering import PROMPT_VERSION
 
         model = judge.model or ""
         if not model.startswith("openai:"):
@@ -195,7 +195,7 @@ def _open(
             raise ConfigError(f"--annotator llm takes no {', '.join(others)}")
         engine = OpenAIEngine.from_spec(model, **judge.served)
         model = public(model)
-        made_by |= {"model": model, "prompt_version": CUT_VERSION, **budgets, **engine.options.deciding}
+        made_by |= {"model": model, "prompt_version": PROMPT_VERSION, **budgets, **engine.options.deciding}
         return made_by, lambda rows: llm.annotate(rows, engine, model=model, counts=counts, **options), engine.purse
     from rrm.annotators import self_
 

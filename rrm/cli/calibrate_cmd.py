@@ -54,6 +54,11 @@ def command(
         metavar="FILE",
         help="Annotations: labels of runs without an outcome, and of steps; JSON lines, or a table with a header (id,label).",
     ),
+    prefixes: bool = typer.Option(
+        False,
+        "--prefixes",
+        help="Cut each run at a step, and calibrate a chat model on runs that go on: for rrm guard.",
+    ),
     seed: int = typer.Option(0, help="Of the judge, the folds and the bootstrap."),
     resamples: int = typer.Option(1000, min=100, help="Bootstrap resamples of the questions."),
     overwrite: bool = typer.Option(
@@ -104,6 +109,7 @@ def command(
         seed=seed,
         resamples=resamples,
         overwrite=overwrite,
+        prefixes=prefixes,
     )
     show(record)
     failed = record["statuses"].get("judge_error", 0)
@@ -124,7 +130,7 @@ def command(
 def map_text(fitted: dict[str, Any]) -> str:
     """A fitted map in one line, or why there is none."""
     if "skipped" in fitted:
-        return f"none, {fitted['skipped']}"
+        return f"{'the earlier one' if 'kept' in fitted else 'none'}, {fitted['skipped']}"
     if fitted["method"] == "isotonic":
         return f"isotonic, {len(fitted['x'])} thresholds, {fitted['rows']} labels"
     reads = "raw" if fitted["reads"] == "score" else "logit(raw)"
@@ -148,6 +154,12 @@ def show(record: dict[str, Any]) -> None:
             )
     for key, fitted in record["maps"].items():
         console.print(f"map of {key}: {map_text(fitted)}", markup=False, soft_wrap=True)
+    if "outside" in (domain := record["domain"]):
+        console.print(
+            f"{domain['outside_before']} of {domain['rows']} rows were outside what the judge was measured on, now {domain['outside']}",
+            markup=False,
+            soft_wrap=True,
+        )
     for at in record["interval"] or ():
         console.print(
             f"  raw {at['raw']:.3f} means {at['score']:.3f} [{at['low']:.3f}, {at['high']:.3f}]", markup=False

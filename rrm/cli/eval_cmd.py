@@ -188,10 +188,11 @@ def why_no_label(rows: int, annotations: Path | None) -> str:
 
 def judge_rows(judge: AgentRRM, rows: Sequence[Trajectory], output: Path, run: int, **how: Any) -> list[Feedback]:
     """Judge through a file of rows beside the metrics, which a killed run leaves and the next one goes on with."""
+    from rrm.judged import FAILED
     from rrm.score import score_file
 
     path = output.with_suffix(f".rows{run + 1 if run else ''}.jsonl")
-    done = score_file(judge, rows, path, total=len(rows), retry_errors=True, warn=run == 0, **how)
+    done = score_file(judge, rows, path, total=len(rows), retry_errors=(FAILED,), warn=run == 0, **how)
     if done.stopped is not None:
         raise SpendingLimit(f"{path}: {done.stopped}")
     return feedback_of(path, rows)[0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from rrm.cli import finish
-from rrm.cli.judge_options import JudgeOptions, with_judge_options
+from rrm.cli.judge_options import ESCALATE, JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, mapping_of, read_inputs, refuse_missing, refuse_overlap
 from rrm.config import overridden, read_config
 from rrm.deadline import Deadline
@@ -44,6 +44,7 @@ def command(
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
     outcome: str | None = OUTCOME,
+    escalate: str | None = ESCALATE,
     *,
     judge: JudgeOptions,
 ) -> None:
@@ -56,13 +57,13 @@ def command(
     """
     if inputs:
         reading = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
-        _replay(inputs, audit, policy_of(policy, set), judge, reading)
+        _replay(inputs, audit, policy_of(policy, set), judge, reading, escalate)
         return
     if sys.stdin.isatty():
         raise ConfigError("give transcripts to replay; without them a hook's JSON is read from standard input")
     deadline, code = Deadline(HOOK_S), 0
     try:
-        finish(_hook(audit, policy_of(policy, set), judge, deadline))
+        finish(_hook(audit, policy_of(policy, set), judge, deadline, escalate))
     except Exception as error:  # noqa: BLE001
         # whatever it was: 2, this package's code of a user's error, would block the agent's call
         log.error("%s%s", "" if isinstance(error, RRMError) else f"{type(error).__name__}: ", error)
@@ -96,7 +97,9 @@ def policy_of(path: Path | None, overrides: list[str]) -> GuardPolicy:
     return read_config(path, GuardPolicy, overrides)
 
 
-def _hook(audit: Path, policy: GuardPolicy, options: JudgeOptions, deadline: Deadline) -> dict[str, Any]:
+def _hook(
+    audit: Path, policy: GuardPolicy, options: JudgeOptions, deadline: Deadline, escalate: str | None
+) -> dict[str, Any]:
     """What a hook is answered; a judge is loaded only where one is asked."""
     from rrm.guard.absent import AbsentJudge
     from rrm.guard.audit import NOT_JUDGED, AuditRow, append, read_audit
@@ -122,7 +125,7 @@ def _hook(audit: Path, policy: GuardPolicy, options: JudgeOptions, deadline: Dea
     trajectory = session_of(hook)
     if not step_is_over(trajectory):
         return answer(event, state.action, state.why)
-    judge = _judge_of(options, deadline)
+    judge = _judge_of(options, deadline, escalate)
     if isinstance(judge, AbsentJudge):  # which says so at once
         guard = Guard(judge, policy, audit=audit, mode="steps")
     else:
@@ -134,7 +137,7 @@ def _hook(audit: Path, policy: GuardPolicy, options: JudgeOptions, deadline: Dea
     return answer(event, verdict.action, verdict.reason)
 
 
-def _judge_of(options: JudgeOptions, deadline: Deadline) -> AgentRRM | AbsentJudge:
+def _judge_of(options: JudgeOptions, deadline: Deadline, escalate: str | None) -> AgentRRM | AbsentJudge:
     """A hook's judge. One that cannot be had (what cannot be loaded or reached, a refused key included) fails at each judgement: the audit shows
     that nobody watched, and `on_failure` is obeyed.
 
@@ -142,28 +145,37 @@ def _judge_of(options: JudgeOptions, deadline: Deadline) -> AgentRRM | AbsentJud
         ConfigError: an option that is wrong, or does not go with the judge: a mistake of the command, as in its policy.
     """
     from rrm.guard.absent import AbsentJudge
+    from rrm.scoring.escalating import escalating
     from rrm.serve.address import SCHEMES
     from rrm.serve.client import CONCURRENCY, RemoteJudge, address_for
 
-    if options.model is None or not options.model.startswith(SCHEMES):
+    model = options.model
+    if model is None or not model.startswith(SCHEMES):
         try:
-            return deadline.within(options.load)
+            return deadline.within(lambda: options.load_with(escalate))
         except ConfigError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it was, the agent waits for an answer
-            return AbsentJudge(options.model, error)
+            return AbsentJudge(model, error)
+    options, second = (options, None) if escalate is None else options.escalating(escalate)
     how = options.how()
     timeout_s, concurrency = how.pop("timeout_s") or HOOK_TIMEOUT_S, how.pop("concurrency") or CONCURRENCY
     how |= {"max_transcript_tokens": how.pop("transcript_tokens"), "until": deadline.at - ANSWER_S}
-    address = address_for(options.model, timeout_s=timeout_s, patience_s=HOOK_PATIENCE_S, **how)
+    address = address_for(model, timeout_s=timeout_s, patience_s=HOOK_PATIENCE_S, **how)
     try:
-        return deadline.within(lambda: RemoteJudge(address, concurrency=concurrency, out_of_domain=options.of_domain))
+        judge = deadline.within(lambda: RemoteJudge(address, concurrency=concurrency, out_of_domain=options.of_domain))
+        return judge if second is None else escalating(judge, deadline.within(second.load))
     except Exception as error:  # noqa: BLE001 - likewise; what a server refuses is a ConfigError, too
-        return AbsentJudge(options.model, error)
+        return AbsentJudge(model, error)
 
 
 def _replay(
-    inputs: list[str], audit: Path, policy: GuardPolicy, options: JudgeOptions, reading: dict[str, Any]
+    inputs: list[str],
+    audit: Path,
+    policy: GuardPolicy,
+    options: JudgeOptions,
+    reading: dict[str, Any],
+    escalate: str | None,
 ) -> None:
     from rrm.guard.audit import read_audit
     from rrm.guard.guard import Guard
@@ -171,7 +183,7 @@ def _replay(
 
     refuse_missing(inputs)
     refuse_overlap(inputs, audit)
-    guard = Guard(options.load(), policy, audit=audit)
+    guard = Guard(options.load_with(escalate), policy, audit=audit)
     if audit.is_file() and (before := sum(1 for _ in read_audit(audit))):
         log.warning("%s holds %d rows already: these are put behind them", audit, before)
     with ErrorLog(None) as errors:

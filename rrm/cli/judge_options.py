@@ -40,7 +40,8 @@ class JudgeOptions:
     ] = None
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None
     token: Annotated[
-        str | None, typer.Option(help="For a private hub id; default: HF_TOKEN, or the one `hf auth login` stored.")
+        str | None,
+        typer.Option(help="For a private hub id, as $VARIABLE; default: HF_TOKEN, or the one `hf auth login` stored."),
     ] = None
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; default: the best there is.")] = None
     dtype: Annotated[
@@ -200,6 +201,15 @@ class JudgeOptions:
             theirs |= {"device": self.device, "token": self.token, "out_of_domain": self.out_of_domain}
         return first, JudgeOptions(model=stronger, **theirs)
 
+    def load_with(self, stronger: str | None) -> AgentRRM:
+        """The judge, with a stronger one of this name for what it is unsure of; None: alone."""
+        if stronger is None:
+            return self.load()
+        from rrm.scoring.escalating import escalating
+
+        first, second = self.escalating(stronger)
+        return escalating(first.load(), second.load())
+
     def load(self) -> AgentRRM:
         """The judge."""
         from rrm.judge.agent_rrm import AgentRRM
@@ -218,6 +228,14 @@ OF_SERVERS = ("temperature", "reasoning_effort", "thinking_tokens", "extra_body"
 """The options that `ServerOptions` holds."""
 OF_STRONGER = (*OF_SERVERS, "timeout", "concurrency", "context", "max_new_tokens", "criteria", "images")
 """The options that are the stronger judge's where there are two."""
+
+
+ESCALATE: Any = typer.Option(
+    None,
+    metavar="MODEL",
+    help="A stronger judge, named as --model, for what --model is unsure of. --price, --max-cost and the other options of servers are then its own.",
+)
+"""Of a command that judges as it goes (`rrm.scoring.escalating`)."""
 
 
 def with_judge_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -31,7 +31,9 @@ def command(
     outcome: str | None = OUTCOME,
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Rank everything again, dropping OUT's rows."),
-    retry_errors: bool = typer.Option(False, "--retry-errors", help="Rank questions with a judge_error row again."),
+    retry_errors: bool = typer.Option(
+        False, "--retry-errors", help="Rank questions again with a judge_error, unparsable or truncated row."
+    ),
     *,
     judge: JudgeOptions,
 ) -> None:

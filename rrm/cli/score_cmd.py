@@ -76,7 +76,9 @@ def command(
     ),
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Judge everything again, dropping OUT's rows."),
-    retry_errors: bool = typer.Option(False, "--retry-errors", help="Judge rows with status judge_error again."),
+    retry_errors: bool = typer.Option(
+        False, "--retry-errors", help="Judge rows with status judge_error, unparsable or truncated again."
+    ),
     *,
     judge: JudgeOptions,
 ) -> None:
@@ -132,6 +134,7 @@ def command(
                 done = score_file(loaded, trajectories, output, total=expected, **run)
             else:
                 run |= escalation_of(stronger, mode, escalate_share)
+                run["mode"] = mode_of_small(run["mode"], loaded)
                 done = score_cascade(loaded, stronger, trajectories, output, total=expected, **run)
             summary = asdict(done)
             if html is not None and done.stopped is None:
@@ -169,12 +172,18 @@ def escalation_of(stronger: object, mode: Modes | None, share: float | None) -> 
     return {"stronger_mode": chosen_mode(asked, stronger, Modes.full), **({} if share is None else {"share": share})}
 
 
+def mode_of_small(mode: str, judge: AgentRRM) -> str:
+    """`steps` in the place of `score` where the judge takes the score from its reading of the steps: the same score, and
+    its row shows which steps it is unsure of."""
+    return "steps" if mode == "score" and judge.abilities.reads_slots("score") else mode
+
+
 def warn_of_escalation(escalation: dict[str, Any] | None) -> int:
-    """Warn of rows of which the stronger judge gave no score; returns how many ended in `judge_error`."""
+    """Warn of rows of which the stronger judge gave no score, or no verdict; returns how many ended in `judge_error`."""
     failed = {} if escalation is None else escalation["failed"]
     if escalation is not None and failed:
         log.warning(
-            "%d transcripts keep the first judge's row, as %s gave no score (%s); --retry-errors asks again where it could not be reached",
+            "%d transcripts keep the first judge's row, as %s gave no score or no verdict (%s); --retry-errors asks again where it could not be reached",
             sum(failed.values()),
             escalation["model"],
             printable(str(escalation["first_failure"])),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 
 import typer
 
 from rrm.cli import finish
-from rrm.cli.judge_options import JudgeOptions, with_judge_options
+from rrm.cli.judge_options import ESCALATE, JudgeOptions, with_judge_options
 from rrm.errors import ConfigError
 from rrm.extras import needs
 
@@ -34,11 +35,12 @@ def command(
         min=0.1,
         help="Seconds between two rows, after which a worker is taken for one that hangs, and started again.",
     ),
+    escalate: str | None = ESCALATE,
     open_to_all: bool = typer.Option(False, "--open", help="Listen beyond this machine without a key."),
     *,
     judge: JudgeOptions,
 ) -> None:
-    """Serve a judge over HTTP: /v1/score, /v1/rank, /healthz, /metrics, /docs.
+    """Serve a judge over HTTP: /v1/score, /v1/rank, /healthz, /metrics, /openapi.json.
 
     A client needs nothing but the address: rrm score --model http://HOST:PORT, or feedback.judge: http://HOST:PORT. A key in the environment's RRM_API_KEY is asked of
     every client. Ctrl-C or SIGTERM takes no new request, answers those that were accepted, and ends.
@@ -56,9 +58,13 @@ def command(
             f"{judge.model} is served already: name a judge to load, for a chat model openai:BASE_URL#model"
         )
     judge.server()  # refused before anything is loaded
+    if escalate is not None and workers > 1 and judge.max_cost is not None:
+        raise ConfigError("--max-cost is of one process, and each of the --workers would spend as much: serve with one")
     from rrm.serve.limits import Limits
     from rrm.serve.run import serve
 
-    limits = Limits(max_body * 2**20, body_timeout, most_transcripts, key)
+    limits = Limits(
+        max_body * 2**20, body_timeout, most_transcripts, key, names=frozenset({host, socket.gethostname()})
+    )
     sizes = {"workers": workers, "batch": batch, "most_waiting": most_waiting}
-    finish(asyncio.run(serve(judge, host, port, limits, **sizes, job_s=job_timeout)))
+    finish(asyncio.run(serve(judge, host, port, limits, **sizes, job_s=job_timeout, escalate=escalate)))

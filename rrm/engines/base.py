@@ -170,6 +170,8 @@ class Reply:
     """The generated tokens' texts, aligned with `top_logprobs`."""
     usage: Usage | None = None
     """What a server used for it, tries that failed included; None: not a server."""
+    repaired: str | None = None
+    """Why a first reply could not be read, in whose place this one stands; None: it is the first."""
     others: tuple[Reply, ...] = ()
     """Ways it could have gone on, as far as that was asked for (`rrm.judge.expected`); whole, with the reply's own beginning."""
 
@@ -188,6 +190,8 @@ class Request:
     """The asker's own."""
     prompts: Sequence[Sequence[int]] = ()
     """Token ids, in the place of messages: nothing is written, the reply's `top_logprobs` are those of the token after each."""
+    json_schema: dict[str, Any] | None = field(default=None, hash=False)
+    """What its reply must be, where the server can be held to one; asked without where it cannot."""
     readings: int = 1
     """Requests of about this size that the piece of work takes, as far as that is known."""
 

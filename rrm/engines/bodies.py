@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rrm.engines.base import SamplingParams
-from rrm.engines.refusals import OPTIONAL
+from rrm.engines.refusals import OPTIONAL, most_logprobs
 from rrm.engines.server_options import ServerOptions
 
 
@@ -28,21 +28,21 @@ def chat_body(
         "model": model,
         "messages": [{name: _encodable(said) for name, said in m.items()} for m in messages],
         "temperature": params.temperature,
-        "top_p": params.top_p,
+        **({} if params.top_p == 1.0 else {"top_p": params.top_p}),
         "seed": seed,
         limit: params.max_new_tokens + (options.thinking_tokens or 0),
     }
     if options.reasoning_effort is not None:
         body["reasoning_effort"] = options.reasoning_effort
-    more = dict(options.extra_body or {})
+    more = {name: value for name, value in (options.extra_body or {}).items() if name not in quirks & OPTIONAL}
     if messages[-1]["role"] == "assistant":  # go on from there (vLLM, SGLang), not after an end of turn
         # a template that would open a reasoning block of its own is told not to, as when a judge is trained
         template = {"enable_thinking": False} | (more.get("chat_template_kwargs") or {})
         more |= {"continue_final_message": True, "add_generation_prompt": False, "chat_template_kwargs": template}
     if more:
         body["extra_body"] = more
-    if params.top_logprobs > 0 and "no_logprobs" not in quirks:
-        body |= {"logprobs": True, "top_logprobs": params.top_logprobs}
+    if most := most_logprobs(params, quirks):
+        body |= {"logprobs": True, "top_logprobs": most}
     if params.json_schema is not None:
         schema = {"name": "judgement", "strict": True, "schema": params.json_schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}

@@ -1,7 +1,7 @@
 """`int8`: verdicts of a Llama or Qwen2 judge on a CPU, faster than float32, by OpenVINO (`pip install 'agent-rrm[fast]'`).
 
 Only `choice_logprobs` runs in int8 (`rrm.engines.int8_graph`): what else is asked, or saved, goes to the float model, which is
-loaded for it. The graph is made once a model, library version and scheme, and kept on disk.
+loaded for it. The graph is made once a model, library version and scheme, and kept on disk; one that cannot be read is made anew.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import os
 import shutil
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,11 +38,21 @@ GRAPH_INPUTS = 4
 """Before the keys and values."""
 
 
+@contextmanager
+def library_errors() -> Iterator[None]:
+    """What OpenVINO raises within is an EngineError, also where the library itself cannot be loaded."""
+    try:
+        yield
+    except (RuntimeError, ImportError) as error:
+        raise EngineError(f"OpenVINO: {' '.join(str(error).split()):.300}") from error
+
+
+@library_errors()
 def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
-    """Where the model's graph lies; it is made of `load()`, a transformers model in float32, unless it is there.
+    """Where the model's graph lies; it is made of `load()`, a transformers model in float32, unless it is there and can be read.
 
     Raises:
-        EngineError: a model that `rrm.engines.int8_graph` does not know.
+        EngineError: a model that `rrm.engines.int8_graph` does not know, or the library failed.
     """
     from filelock import FileLock
 
@@ -49,18 +60,46 @@ def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
 
     version = ov.get_version().partition("-")[0]
     target = cache / "int8" / f"{model_hash}-{SCHEME}-openvino-{version}"
-    if not (target / FILE).is_file():
+    if not _readable(target / FILE):
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.parent / f".{target.name}.lock"):
-            if not (target / FILE).is_file():
+            if not _readable(target / FILE):
+                if target.exists():
+                    log.warning("the int8 graph in %s is damaged: it is made anew", target)
+                    shutil.rmtree(target)
                 for stale in target.parent.glob(f".{target.name}.*/"):  # of a process that was killed: we hold the lock
                     shutil.rmtree(stale)
                 with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
-                    ov.save_model(build(load()), Path(scratch) / "graph" / FILE, compress_to_fp16=False)
-                    os.replace(Path(scratch) / "graph", target)
+                    made = Path(scratch) / "graph"
+                    ov.save_model(build(load()), made / FILE, compress_to_fp16=False)
+                    for path in (*made.iterdir(), made):
+                        _to_disk(path)
+                    os.replace(made, target)
     return target / FILE
 
 
+def _readable(graph: Path) -> bool:
+    """Whether a graph is there and whole: its weights are mapped, not read."""
+    from rrm.engines.int8_graph import ov
+
+    try:
+        return graph.is_file() and ov.Core().read_model(graph) is not None
+    except RuntimeError:
+        return False
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until a file or a folder's entries are on disk; not every system can open a folder."""
+    if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
+        return
+    opened = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+@library_errors()
 def multiplies_exactly() -> bool:
     """Whether this processor's int8 products are exact: some without VNNI add pairs of them in 16 bits, which overflow."""
     from rrm.engines.int8_graph import linear, op, ov, quantised
@@ -79,8 +118,12 @@ class Int8Engine:
         eos_token_id: the tokenizer's.
         floats: loads the engine for everything else.
         kept_bytes: memory for rows kept under keys; the least recently used are dropped, which costs time alone.
+
+    Raises:
+        EngineError: the graph cannot be read or compiled.
     """
 
+    @library_errors()
     def __init__(
         self, graph: Path, eos_token_id: int, floats: Callable[[], HFEngine], *, kept_bytes: int = KEPT_BYTES
     ) -> None:

@@ -9,7 +9,6 @@ sent to the server, and never logged or put into a message. Every reply and erro
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import random
@@ -21,15 +20,21 @@ from typing import TYPE_CHECKING, Any
 
 from rrm.engines.base import Answered, Reply, Request, SamplingParams
 from rrm.engines.bodies import chat_body, prompts_body
+from rrm.engines.clients import Unreadable, chat_client, list_client
+from rrm.engines.contexts import most_used, read_context, unread
 from rrm.engines.endpoints import Endpoint, Endpoints, Gate, room_for
 from rrm.engines.feed import Feed
 from rrm.engines.refusals import (
+    FOR_ALL,
     HINTS,
-    OPTIONAL,
-    RETRY_STATUS,
+    NO_LOGPROBS,
+    CutPrompt,
     EmptyReply,
+    Quirks,
     Rejected,
     Retry,
+    error_in,
+    failure,
     is_too_long,
     no_money,
     speaks_of_schema,
@@ -38,7 +43,6 @@ from rrm.engines.refusals import (
 from rrm.engines.replies import (
     MAX_WAIT_S,
     body_of,
-    context_in,
     parse_next,
     parse_reply,
     reply_of,
@@ -48,6 +52,7 @@ from rrm.engines.replies import (
 from rrm.engines.server_options import (
     ServerOptions,
     addresses_of,
+    filled,
     is_address,
     public,
     query_of,
@@ -139,8 +144,7 @@ class OpenAIEngine:
         self.options = options or ServerOptions()
         self.purse = Purse(self.options.prices, self.options.max_cost)
         self.endpoints = Endpoints(urls, self.concurrency)
-        self._quirks: frozenset[str] = frozenset()
-        """What this server was found not to accept: a parameter's name, `no_logprobs`, `max_completion_tokens`."""
+        self._quirks = Quirks()
         self.takes_schema: bool | None = None
         """Whether it holds replies to a JSON schema (`SamplingParams.json_schema`); None: not tried yet."""
         self._answered = False
@@ -149,7 +153,7 @@ class OpenAIEngine:
     @property
     def refuses_temperature(self) -> bool:
         """Whether this server was found to sample at a temperature of its own (reasoning models)."""
-        return "temperature" in self._quirks
+        return "temperature" in self._quirks.known
 
     @property
     def thinking_tokens(self) -> int:
@@ -158,26 +162,20 @@ class OpenAIEngine:
 
     @classmethod
     def from_spec(cls, spec: str, **options: Any) -> OpenAIEngine:
-        """`openai:BASE_URL#model`, e.g. `openai:http://localhost:8000/v1#agent-rrm`; several addresses with commas."""
+        """`openai:BASE_URL#model`, e.g. `openai:http://localhost:8000/v1#rrm`; several with commas; `$VARIABLE` of the environment."""
         urls, model = addresses_of(spec)
-        return cls(",".join(urls), model, **options)
+        return cls(filled(",".join(urls), public(spec), in_url=True), model, **options)
 
     def context_tokens(self) -> int | None:
-        """Tokens of the model's context as the server says (`max_model_len` of GET /models, vLLM's); None where it does not."""
+        """Tokens of the model's context as the server says (`rrm.engines.contexts`); None where it does not."""
         said = [self._context_at(endpoint.url) for endpoint in self.endpoints.all]
         return min((tokens for tokens in said if tokens is not None), default=None)
 
     def _context_at(self, url: str) -> int | None:
-        from openai import OpenAI, OpenAIError
+        from openai import OpenAI
 
-        try:
-            with OpenAI(**self._way_to(url), timeout=LIST_TIMEOUT_S) as client:
-                listed = json.loads(client.models.with_raw_response.list().http_response.content)
-            said = context_in(listed["data"], self.model)
-        except (OpenAIError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            log.debug("%s does not say how long its context is: %s", self._name(), type(error).__name__)
-            return None
-        return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None
+        with OpenAI(**self._way_to(url), timeout=LIST_TIMEOUT_S, http_client=list_client()) as client:
+            return read_context(client, public(url).removesuffix("/v1"), self.model)
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
         """One reply. Raises `EngineError` when none could be had."""
@@ -229,7 +227,7 @@ class OpenAIEngine:
         run(self._converse(requests, params, answered))
 
     async def _converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
-        from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI, DefaultAsyncHttpxClient
+        from openai import AsyncOpenAI
 
         slots, some_ended = asyncio.Semaphore(self.concurrency), asyncio.Event()
         under_way = dict[int, Work]()
@@ -238,19 +236,22 @@ class OpenAIEngine:
             """A request and all that follows it."""
             following: Request | None = request
             before: Endpoint | None = None
-            cost = read = 0.0
+            cost, read, paid = 0.0, 0.0, list[Usage]()
             try:
                 while following is not None:
                     try:
-                        reply, before = await self._with_retries(line, following, params, before)
+                        reply, before = await self._with_retries(line, following, params, before, paid)
                     except KeyRefused:
                         raise  # the others would fare no better: leaving cancels them
                     except EngineError as error:
+                        if isinstance(error, SchemaRefused) and following.json_schema is not None:
+                            following = replace(following, json_schema=None)
+                            continue
                         reply = error
                     if reply.usage is not None:
                         cost += reply.usage.cost or 0.0
                         read += self.purse.read_of(reply.usage)
-                    following = answered(following, reply)
+                    following, paid = answered(following, reply), []
             finally:
                 self.purse.end(cost, under_way.pop(id(request)), read)
                 some_ended.set()
@@ -258,11 +259,8 @@ class OpenAIEngine:
 
         left_out = False
         # clients belong to this loop; their own retries are off, they would repeat the seed
-        limits = type(DEFAULT_CONNECTION_LIMITS)(
-            max_connections=self.concurrency, max_keepalive_connections=self.concurrency
-        )
         async with AsyncExitStack() as stack:
-            http = await stack.enter_async_context(DefaultAsyncHttpxClient(limits=limits))
+            http = await stack.enter_async_context(chat_client(self.concurrency))
             urls = [endpoint.url for endpoint in self.endpoints.all]
             clients = {url: AsyncOpenAI(**self._way_to(url), http_client=http) for url in urls}
             # imported here, and not within the first request's time
@@ -290,11 +288,10 @@ class OpenAIEngine:
             raise SpendingLimit(self.purse.why_closed())
 
     async def _with_retries(
-        self, line: _Line, request: Request, params: SamplingParams, before: Endpoint | None
+        self, line: _Line, request: Request, params: SamplingParams, before: Endpoint | None, paid: list[Usage]
     ) -> tuple[Reply, Endpoint]:
-        """A reply, and who gave it."""
+        """A reply, and who gave it; `paid` gains what each try used."""
         failures = throttled = 0
-        paid: list[Usage] = []
         while True:
             # 31 bits: some servers keep seeds in a signed or unsigned 32-bit integer
             seed = derive_seed(params.seed, request.key, failures + throttled) % 2**31
@@ -314,16 +311,16 @@ class OpenAIEngine:
                 elsewhere = self.endpoints.failed(endpoint, error, burst, max(pause, error.retry_after))
                 if (rest := self.endpoints.rest_s()) > MAX_WAIT_S:
                     hint = f"it asks to wait {rest:,.0f} s: what was judged is kept; run the same command again then"
-                    failure = KeyRefused(str(self._error(endpoint, error.reason, hint)))
-                    failure.usage = total_of(paid)
-                    raise failure from error
+                    closed = KeyRefused(str(self._error(endpoint, error.reason, hint)))
+                    closed.usage = total_of(paid)
+                    raise closed from error
                 if failures > self.max_retries or throttled > THROTTLED_TRIES * self.max_retries:
                     if isinstance(error, EmptyReply):
                         return Reply(text="", stop_reason="eos", usage=total_of(paid)), endpoint
                     reason = f"{error.reason} (tried {failures + throttled} times)"
-                    failure = self._error(endpoint, reason, error.hint)
-                    failure.usage = total_of(paid)
-                    raise failure from error
+                    failed = self._error(endpoint, reason, error.hint)
+                    failed.usage = total_of(paid)
+                    raise failed from error
             finally:
                 await line.gate.give(endpoint)
             if not elsewhere:  # a pause it asked for the gate keeps, and lets others through that are free before
@@ -344,12 +341,16 @@ class OpenAIEngine:
         paid: list[Usage],
     ) -> Reply:
         """One try; a request the server rejects is asked again in the form it accepts, and the form is remembered."""
-        quirks = self._quirks
+        quirks, guessed = self._quirks.known, False
+        params = params if request.json_schema is None else replace(params, json_schema=request.json_schema)
         if params.json_schema is not None and self.takes_schema is False:
             raise SchemaRefused(f"{self._name()} takes no JSON schema")
         while True:
             try:
                 reply = await self._post(self._form(way, request, params, seed, quirks), params, paid)
+            except CutPrompt as cut:
+                hint = "serve the model with a longer context (Ollama: OLLAMA_CONTEXT_LENGTH), or say how long it is with --context"
+                raise TooLong(str(self._error(endpoint, str(cut), hint))) from cut
             except Rejected as rejected:
                 if is_too_long(rejected):
                     hint = "say how long its context is with --context, lower --transcript-tokens, or serve it with a longer one"
@@ -370,19 +371,15 @@ class OpenAIEngine:
                     if no_money(rejected.status, rejected.text):
                         raise KeyRefused(str(error)) from rejected
                     # a 403 after answers is a filter's objection to one text; a 401 is never about the text
-                    if rejected.status == 401 or (rejected.status == 403 and not self._answered):
+                    if rejected.status in FOR_ALL or (rejected.status == 403 and not self._answered):
                         raise KeyRefused(str(error)) from rejected
                     raise error from rejected
+                guessed |= workaround == NO_LOGPROBS and "logprobs" not in rejected.text
                 quirks = quirks | {workaround}
                 continue
             self._answered = True
-            self._remember(quirks)
+            self._quirks.learn(quirks, guessed, self._name())
             return reply
-
-    def _remember(self, quirks: frozenset[str]) -> None:
-        for name in sorted(OPTIONAL & (quirks - self._quirks)):
-            log.warning("%s refuses %r: it is left to the server from here on", self._name(), name)
-        self._quirks |= quirks
 
     def _form(self, way: _Way, request: Request, params: SamplingParams, seed: int, quirks: frozenset[str]) -> _Form:
         if request.prompts:
@@ -390,31 +387,37 @@ class OpenAIEngine:
             read = partial(parse_next, count=len(request.prompts))
             return _Form(way.prompts.with_raw_response.create, body, read)
         body = chat_body(self.model, request.messages, params, self.options, seed, quirks)
-        return _Form(way.chat.with_raw_response.create, body, partial(parse_reply, stop=params.stop))
+        return _Form(way.chat.with_raw_response.create, body, parse_reply)
 
     async def _post(self, form: _Form, params: SamplingParams, paid: list[Usage]) -> Reply:
         """One HTTP request; every way it can fail becomes `Retry` or `Rejected`. `paid` gains what it used."""
         import openai
 
         limit = min(self.timeout_s, params.timeout_s)
-        used, whole = Usage(requests=1, unreported=1), False
+        used, whole, lost = Usage(requests=1, unreported=1), False, True
         try:
             # the client's own limit is per read; a server that drips bytes must end as well
             async with asyncio.timeout(limit):
                 raw = await form.create(**form.body, timeout=limit)
             payload = body_of(raw.http_response)
             used = usage_of(payload)
+            if (failed := error_in(payload)) is not None:
+                used, lost = (Usage(requests=1) if used.unreported else used), failed[0] >= 500 and used.unreported > 0
+                raise failure(*failed)
             reply = reply_of(form.read, payload, raw.http_response)
-            whole = True
+            whole, lost = True, False
+            if (cut := unread(form.body.get("messages", ()), used.prompt_tokens)) is not None:
+                raise CutPrompt(*cut)
         except (TimeoutError, openai.APITimeoutError) as error:
             raise Retry(
                 f"no reply within {limit:g} s",
                 "raise the time-out (--timeout) or lower the concurrency (--concurrency)",
             ) from error
         except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
+            if isinstance(cause := error.__cause__ or error, Unreadable):
+                raise Rejected(cause.status, str(cause)) from error
             unconnected = type(cause).__name__ == "ConnectError"  # of whichever HTTP library the client has
-            used = Usage(requests=1, unreported=int(not unconnected))
+            used, lost = Usage(requests=1, unreported=int(not unconnected)), not unconnected
             raise Retry(
                 f"cannot connect ({cause})"
                 if unconnected
@@ -423,14 +426,11 @@ class OpenAIEngine:
                 unconnected=unconnected,
             ) from error
         except openai.APIStatusError as error:
-            used = Usage(requests=1)
             status, text = error.status_code, error.response.text.strip()[:300] or "(no message)"
-            if (status in RETRY_STATUS or status >= 500) and not no_money(status, text):
-                hint, wait = HINTS.get(status, "look into the server's log"), retry_after_s(error.response.headers)
-                raise Retry(f"HTTP {status}: {text}", hint, wait, throttled=status == 429) from error
-            raise Rejected(status, text) from error
+            used, lost = Usage(requests=1), status >= 500 or status == 408
+            raise failure(status, text, retry_after_s(error.response.headers)) from error
         finally:
-            paid.append(self.purse.pay(used, whole=whole))
+            paid.append(self.purse.pay(used, whole=whole, at_most=most_used(form.body) if lost else None))
         if not reply.text.strip() and reply.stop_reason != "length":  # of prompts it always is
             raise EmptyReply("empty reply", "look into the server's log")
         return reply

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from rrm.engines.base import SamplingParams
 
+log = logging.getLogger(__name__)
 RETRY_STATUS = frozenset({408, 409, 429})
 """Besides every 5xx."""
 OPTIONAL = frozenset({"temperature", "top_p", "seed"})
 """Parameters a server may refuse (reasoning models take no temperature): a request goes without what its refusal names."""
 _OPTIONAL = re.compile(rf"\b(?:{'|'.join(sorted(OPTIONAL))})\b")
 _LOGPROBS = re.compile(r"\b(?:top_)?logprobs\b")
+_NO_RIGHT = re.compile(
+    r"not (?:allowed|supported|available)|unsupported|unknown|unrecognized|does(?: not|n't) support", re.IGNORECASE
+)
+"""How a server says that it gives no log-probabilities at all, rather than fewer."""
+_PAIR = re.compile(r"\bboth\b|\bonly one\b|\btogether\b|mutually exclusive|\bone of\b", re.IGNORECASE)
+"""How a proxy says that it takes one of two parameters (Anthropic behind one: `temperature` and `top_p` cannot both be specified)."""
+FEWER_LOGPROBS = (20, 5)
+"""Alternatives a token that servers allow at most: OpenAI's API 20 (platform.openai.com/docs/api-reference/chat/create), vLLM as
+`--max-logprobs` says, others 5."""
+GUESSES = 3
+"""Refusals in a row that did not name log-probabilities and went away without them, before they are no more asked for."""
+NO_LOGPROBS = "no_logprobs"
 _CONTEXT = re.compile(
     r"context_length_exceeded|exceed_context_size"
     r"|(?:maximum|max|model'?s) context (?:length|size|window)|exceeds? the (?:\w+ )?context (?:length|size|window)"
@@ -23,7 +39,11 @@ _CONTEXT = re.compile(
 """How servers (vLLM, TGI, llama.cpp, OpenAI, Anthropic, Gemini) say that a prompt does not fit their context."""
 _SCHEMA = re.compile(r"response_format|json_?schema|guided_?\w*|grammar|structured[ _-]?outputs?", re.IGNORECASE)
 _TOO_LARGE = 413
+FOR_ALL = frozenset({401, *range(300, 400)})
+"""Statuses that are never about one text: of a key, and of redirects."""
 HINTS = {
+    200: "check that the server speaks OpenAI's API",
+    **dict.fromkeys(range(300, 400), "if that is right, name that address as the model's"),
     400: "read the server's message; where it speaks of the context length, give that as --context",
     402: "top up the account",
     401: "set OPENAI_API_KEY to a key this server accepts",
@@ -39,6 +59,13 @@ class Rejected(Exception):
     def __init__(self, status: int, text: str) -> None:
         self.status, self.text = status, text
         super().__init__(status, text)
+
+
+class CutPrompt(Exception):
+    """A server answered to a part of what it was sent, which trying again does not change."""
+
+    def __init__(self, read: int, sent: int) -> None:
+        super().__init__(f"it read {read:,} tokens of a prompt of at least {sent:,}, and cut the rest away in silence")
 
 
 class Retry(Exception):
@@ -59,23 +86,102 @@ class Retry(Exception):
         super().__init__(reason)
 
 
+def failure(status: int, text: str, wait: float = 0.0) -> Retry | Rejected:
+    """What a status of 400 or more is: worth another try, or not.
+
+    Args:
+        wait: seconds the server asks for.
+    """
+    if (status in RETRY_STATUS or status >= 500) and not no_money(status, text):
+        return Retry(
+            f"HTTP {status}: {text}", HINTS.get(status, "look into the server's log"), wait, throttled=status == 429
+        )
+    return Rejected(status, text)
+
+
+def error_in(payload: Any) -> tuple[int, str] | None:
+    """(status, message) of an error that a provider puts into a 200, at the top or in a choice (openrouter.ai/docs/api-reference/errors); None
+    where there is none. One without a status counts as a server's error, 500."""
+    if not isinstance(payload, Mapping):
+        return None
+    choices = payload.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    of_choice = first if isinstance(first, Mapping) else {}
+    said = payload.get("error") or of_choice.get("error")
+    if not said and of_choice.get("finish_reason") != "error":
+        return None
+    told: Mapping[str, Any] = said if isinstance(said, Mapping) else {"message": said}
+    code = str(told.get("code") or told.get("status") or "")
+    status = int(code) if re.fullmatch(r"[45]\d\d", code) else 429 if "rate_limit" in code or "quota" in code else 500
+    return status, str(told.get("message") or "the reply ended in an error")[:300] + (
+        f" ({code})" if code and not code.isdigit() else ""
+    )
+
+
 class EmptyReply(Retry):
     """The server answered with no text: tried again, and in the end handed back as it is (status `unparsable`)."""
 
 
+class Quirks:
+    """What a server was found not to accept: a parameter's name, `no_logprobs`, `top_logprobs=5`, `max_completion_tokens`."""
+
+    def __init__(self) -> None:
+        self.known: frozenset[str] = frozenset()
+        self._guesses = 0
+        """Replies in a row that came without log-probabilities, after a refusal that did not name them."""
+
+    def learn(self, quirks: frozenset[str], guessed: bool, server: str) -> None:
+        """Remember the form in which a request was answered, and warn of what is missing from it.
+
+        Args:
+            guessed: log-probabilities were left out though the refusal did not name them: it may have been this one text.
+            server: its name, for messages.
+        """
+        self._guesses = self._guesses + 1 if guessed else 0
+        found = quirks - self.known - ({NO_LOGPROBS} if guessed and self._guesses < GUESSES else set())
+        for name in sorted(OPTIONAL & found):
+            log.warning("%s refuses %r: it is left to the server from here on", server, name)
+        if NO_LOGPROBS in found:
+            log.warning("%s gives no log-probabilities: scores are the numbers it writes, no expectations", server)
+        self.known |= found
+
+
 def workaround_of(rejected: Rejected, params: SamplingParams, quirks: frozenset[str]) -> str | None:
-    """What to leave out or say otherwise before asking again: what the server's message names, else log-probabilities."""
-    may_leave_out = params.top_logprobs > 0 and "no_logprobs" not in quirks
-    if rejected.status == 403 and may_leave_out and _LOGPROBS.search(rejected.text):
-        return "no_logprobs"  # the key is taken, this is not: asked again without, which a bad key does not survive
+    """What to leave out or say otherwise before asking again: what the server's message names, else log-probabilities.
+
+    Of two parameters of which it takes one, temperature stays: at another one a judge's scores are others."""
+    most = most_logprobs(params, quirks)
+    names_logprobs = _LOGPROBS.search(rejected.text) is not None
+    if rejected.status == 403 and most and names_logprobs:
+        return NO_LOGPROBS  # the key is taken, this is not: asked again without, which a bad key does not survive
     if rejected.status not in (400, 422):
         return None
     if "max_completion_tokens" in rejected.text and "max_completion_tokens" not in quirks:
         return "max_completion_tokens"
     named = [m.group() for m in _OPTIONAL.finditer(rejected.text) if m.group() not in quirks]
+    if _PAIR.search(rejected.text):
+        named.sort(key=lambda name: name == "temperature")
     if named:  # the first one: a server may go on to quote the whole request
         return named[0]
-    return "no_logprobs" if may_leave_out else None
+    return fewer_logprobs(rejected.text, most) if most else None
+
+
+def most_logprobs(params: SamplingParams, quirks: frozenset[str]) -> int:
+    """Alternatives a token to ask for, of a server of which this is known; 0: none."""
+    if NO_LOGPROBS in quirks:
+        return 0
+    allowed = [int(name.partition("=")[2]) for name in quirks if name.startswith("top_logprobs=")]
+    return min([params.top_logprobs, *allowed])
+
+
+def fewer_logprobs(text: str, most: int) -> str:
+    """The next try after a refusal of `most` alternatives: as many as the server's message allows, else fewer, else none."""
+    if _LOGPROBS.search(text) and not _NO_RIGHT.search(text):
+        said = [int(number) for number in re.findall(r"(?<![\w.])\d{1,3}(?![\w.])", text)]
+        fewer = [number for number in (*said, *FEWER_LOGPROBS) if 0 < number < most]
+        if fewer:
+            return f"top_logprobs={max(fewer)}"
+    return NO_LOGPROBS
 
 
 def is_too_long(rejected: Rejected) -> bool:

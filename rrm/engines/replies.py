@@ -71,11 +71,11 @@ def _garbage(response: Any) -> Retry:
     return Retry(f"not a chat completion: {response.text.strip()[:300]!r}", "check that the server speaks OpenAI's API")
 
 
-def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
-    """A server's chat completion as a Reply, of `MOST_CHARS` at most.
+def parse_reply(payload: dict[str, Any]) -> Reply:
+    """A server's chat completion as a Reply, of `MOST_CHARS` at most, and all that it holds: where it ends is the model's own affair.
 
-    Stop texts are applied here and not by the server, which would take them out of the text and not say which one it
-    met. Reasoning that a server hands over apart comes back as a `<think>` block, without judge tags of its own.
+    Reasoning that a server hands over apart comes back as a `<think>` block, without judge tags of its own. Tokens are those of the
+    text: a server that takes the reasoning out of it may leave its tokens in.
 
     Raises:
         KeyError, IndexError, TypeError, AttributeError, ValueError: not a chat completion.
@@ -84,23 +84,8 @@ def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
     message = choice["message"]
     text = _content_text(message.get("content"))
     reason: StopReason = "length" if choice.get("finish_reason") == "length" else "eos"
-    tokens: list[str] = []
-    top: list[dict[str, float]] = []
-    for item in (choice.get("logprobs") or {}).get("content") or []:
-        alternatives = {str(a["token"]): float(a["logprob"]) for a in item.get("top_logprobs") or []}
-        alternatives.setdefault(str(item["token"]), float(item["logprob"]))
-        tokens.append(str(item["token"]))
-        top.append(alternatives)
-    if not _are_logprobs(top):
-        top = []
-    thought = text.find("</think>") + 1  # a score tried out while thinking ends nothing
-    ends = [text.find(s, thought) + len(s) for s in stop if s in text[thought:]]
-    if ends and min(ends) < len(text):
-        text = text[: min(ends)]
-        kept = _tokens_within(tokens, len(text))
-        tokens, top = tokens[:kept], top[:kept]
-    if ends:
-        reason = "stop"
+    tokens, top = _logprobs_in(choice.get("logprobs"))
+    tokens, top = _of_text(text, tokens, top)
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(reasoning, str) and reasoning.strip() and text.strip() and "</think>" not in text:
         text = f"<think>{_JUDGE_TAG.sub('', reasoning).strip()}</think>{text}"
@@ -110,6 +95,43 @@ def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
         kept = _tokens_within(tokens, MOST_CHARS)
         text, reason, tokens, top = text[:MOST_CHARS], "length", tokens[:kept], top[:kept]
     return Reply(text=text, stop_reason=reason, top_logprobs=top or None, tokens=tokens)
+
+
+def _logprobs_in(said: Any) -> tuple[list[str], list[dict[str, float]]]:
+    """(tokens, alternatives of each) of a choice; none where a token has no log-probability, or one that is none: its text counts."""
+    tokens, top = list[str](), list[dict[str, float]]()
+    items = said.get("content") if isinstance(said, Mapping) else None
+    for item in items if isinstance(items, list) else []:
+        others = item.get("top_logprobs") if isinstance(item, Mapping) else None
+        found = [item, *(others if isinstance(others, list) else [])]
+        if not all(isinstance(a, Mapping) and isinstance(a.get("token"), str) for a in found):
+            return [], []
+        known = [a for a in found if a is item or a.get("logprob") is not None]
+        if not all(_is_logprob(a.get("logprob")) for a in known):
+            return [], []
+        alternatives = {a["token"]: float(a["logprob"]) for a in known[1:]}
+        alternatives.setdefault(item["token"], float(item["logprob"]))
+        tokens.append(item["token"])
+        top.append(alternatives)
+    return tokens, top
+
+
+def _is_logprob(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value <= ROUNDING  # NaN is not
+
+
+def _of_text(text: str, tokens: list[str], top: list[dict[str, float]]) -> tuple[list[str], list[dict[str, float]]]:
+    """The tokens of the text, or of its last score where only that can be found among them; none where it cannot."""
+    joined = "".join(tokens)
+    if joined == text or not top:
+        return tokens, top
+    wanted = text if text and text in joined else text[max(text.rfind("<score>"), 0) :]
+    start = joined.rfind(wanted) if wanted else -1
+    if start < 0:
+        return [], []
+    first, last = _tokens_within(tokens, start), _tokens_within(tokens, start + len(wanted))
+    first -= len("".join(tokens[:first])) > start  # a token that holds more than the text's beginning
+    return tokens[first:last], top[first:last]
 
 
 def parse_next(payload: dict[str, Any], count: int) -> Reply:
@@ -178,12 +200,3 @@ def _tokens_within(tokens: Sequence[str], length: int) -> int:
             return count
         covered += len(token)
     return len(tokens)
-
-
-def context_in(models: Sequence[Mapping[str, Any]], name: str) -> Any:
-    """What a server's list says of a model's context; of an adapter's what it says of the model that this is over (vLLM); llama.cpp
-    has it in `meta`."""
-    by_id = {m["id"]: m for m in models}
-    named = by_id.get(name, {})
-    over = by_id.get(named.get("parent"), {})
-    return named.get("max_model_len") or over.get("max_model_len") or (named.get("meta") or {}).get("n_ctx")

@@ -122,6 +122,9 @@ class ScriptedChatEngine:
             `f(messages, params, key)`.
     """
 
+    asks_again = False
+    """It says what it is scripted to say: an unreadable reply is not asked for once more."""
+
     def __init__(
         self,
         script: Sequence[ChatAnswer]

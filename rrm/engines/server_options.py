@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from rrm.errors import ConfigError
 from rrm.money import Prices
@@ -149,12 +149,30 @@ def read_headers(pairs: Sequence[str], environment: Mapping[str, str] | None = N
             raise ConfigError("--header: write NAME=VALUE, the value as $VARIABLE where it is secret")
         if name.lower() in {other.lower() for other in found}:
             raise ConfigError(f"--header {name} is given twice")
-        for match in _VARIABLE.finditer(value):
-            if (match[1] or match[2]) not in known:
-                raise ConfigError(f"--header {name}: the environment has no {match[1] or match[2]}")
-        found[name] = _VARIABLE.sub(lambda m: known[m[1] or m[2]].strip(), value).strip()
+        found[name] = filled(value, f"--header {name}", known).strip()
         check_header(name, found[name])
     return found
+
+
+def filled(value: str, where: str, environment: Mapping[str, str] | None = None, *, in_url: bool = False) -> str:
+    """A value with `$VARIABLE` and `${VARIABLE}` read from the environment, so that no secret stands in a command's line.
+
+    Args:
+        where: the option, for errors.
+        in_url: marks that end a part of an address are escaped.
+
+    Raises:
+        ConfigError: a variable that is not set.
+    """
+    known = os.environ if environment is None else environment
+
+    def said(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if name not in known:
+            raise ConfigError(f"{where}: the environment has no {name}")
+        return quote(known[name].strip(), safe="") if in_url else known[name].strip()
+
+    return _VARIABLE.sub(said, value)
 
 
 def read_extra_body(text: str) -> dict[str, Any]:

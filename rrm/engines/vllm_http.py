@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from rrm.engines.clients import Unreadable, chat_client
 from rrm.engines.refusals import RETRY_STATUS, Rejected, Retry
 from rrm.engines.replies import retry_after_s
-from rrm.engines.server_options import ServerOptions, is_address, public
+from rrm.engines.server_options import ServerOptions, filled, is_address, public
 from rrm.engines.vllm_wire import WrongReply
 from rrm.errors import ConfigError, EngineError
 
@@ -78,6 +79,8 @@ class Server:
             raise Retry(*late) from error
         except openai.APIConnectionError as error:  # time-outs among them
             cause = error.__cause__ or error
+            if isinstance(cause, Unreadable):
+                raise WrongReply(str(cause)) from error
             kind = type(cause).__name__
             if kind == "ConnectTimeout":
                 reason = f"cannot connect (nothing answered within {self.connect_s:g} s)"
@@ -112,10 +115,9 @@ def servers_at(urls: Sequence[str], connections: int, timeout_s: float) -> list[
 
     A password in an address is sent as HTTP's basic authorization, and is no part of the address, which HTTP libraries log.
     """
-    from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
+    from openai import AsyncOpenAI, Timeout
 
-    limits = type(DEFAULT_CONNECTION_LIMITS)(max_connections=connections, max_keepalive_connections=connections)
-    http = DefaultAsyncHttpxClient(limits=limits)
+    http = chat_client(connections)
     connect_s = min(CONNECT_S, timeout_s)
     wait = Timeout(timeout_s, connect=connect_s)
     key = (os.environ.get(KEY) or "none").strip()
@@ -144,7 +146,8 @@ def servers_of(spec: str) -> tuple[list[str], str | None]:
         ConfigError: not of that form.
     """
     addresses, _, model = spec.removeprefix(PREFIX).partition("#")
-    urls = [url.strip().rstrip("/").removesuffix("/v1") for url in addresses.split(",") if url.strip()]
+    urls = [filled(url, public(spec), in_url=True) for url in addresses.split(",") if url.strip()]
+    urls = [url.strip().rstrip("/").removesuffix("/v1") for url in urls]
     wrong = [url for url in urls if not is_address(url) or urlsplit(url).query]
     if not spec.startswith(PREFIX) or not urls or wrong:
         shown = public(spec)

@@ -66,6 +66,8 @@ class AuditRow(BaseModel):
     """That the judge read for it."""
     seconds: float = Field(default=0.0, ge=0.0)
     """That it took."""
+    cost: float | None = Field(default=None, ge=0.0)
+    """Money for it, where prices are known: `--max-cost` counts what stands in the audit."""
     judge: str | None = None
     unsure: bool = False
     """The judge abstained (`rrm.judge.abstaining`): its numbers count for nothing."""

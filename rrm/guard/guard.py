@@ -12,6 +12,7 @@ A step is over once each of its calls has its result; then the run so far is jud
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +29,13 @@ from rrm.guard.policy import Action, GuardPolicy
 from rrm.guard.prefix import Asked, PrefixJudge, mode_of
 from rrm.guard.standing import Standing, digest_before, now
 from rrm.integrations.asking import Judge
+from rrm.judge.prefixes import lacks_prefixes
+from rrm.money import Purse
 from rrm.trajectory import Message, Step, Trajectory
+from rrm.usage import Usage
+
+log = logging.getLogger(__name__)
+UNCALIBRATED = "the judge is a chat model whose scores of runs that go on are not calibrated: rrm calibrate --prefixes makes a judge of it whose are"
 
 
 @dataclass(frozen=True)
@@ -94,8 +101,14 @@ class Guard:
             )
         # refused now, not beside a running agent
         PrefixJudge(judge, mode=self.mode, seed=seed)
+        if lacks_prefixes(judge, self.mode):
+            log.warning("the guard only watches, and never halts: %s", UNCALIBRATED)
         if self.audit is not None and self.audit.is_file():
-            next(read_audit(self.audit), None)
+            purse: Purse | None = getattr(judge, "purse", None)
+            if purse is None or purse.max_cost is None:
+                next(read_audit(self.audit), None)
+            else:
+                purse.begin(Usage(cost=sum(row.cost or 0.0 for row in read_audit(self.audit))), str(self.audit))
 
     def session(
         self,
@@ -256,6 +269,8 @@ class GuardSession:
 
     def _why_unsure(self, asked: Asked) -> str | None:
         """Why the judge abstains on what the policy goes by; None where it does not."""
+        if asked.uncalibrated and self.policy.signal == "score":
+            return UNCALIBRATED
         if asked.abstains:
             return f"the judge is unsure: the run so far is {OUTSIDE}"
         if asked.unsure and self.policy.signal == "p_good":
@@ -290,6 +305,7 @@ class GuardSession:
                 reason=why,
                 tokens=asked.tokens,
                 seconds=round(asked.seconds, 6),
+                cost=asked.cost,
                 judge=judge if isinstance(judge, str) else None,
                 unsure=unsure,
             )

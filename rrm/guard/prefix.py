@@ -5,11 +5,16 @@
 | trained in `steps`, weights here | slots (`rrm.judge.following`) | the new step's tokens |
 | the same, on a server whose tokenizer is here | slots | a token at each new slot; the server's prefix cache holds the rest |
 | behind `rrm serve`, trained in `steps` | mode `steps` | the whole prefix, there |
+| a chat model | mode `score`, of a run that goes on (`rrm.judge.prefixes`) | the whole prefix |
 | any other | mode `score` | the whole prefix |
+
+What a chat model says of a run that goes on is a number without a meaning until it is calibrated on such (`rrm calibrate --prefixes`): until
+then it is a signal of nothing, and the guard says nothing because of it.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from dataclasses import dataclass
@@ -21,7 +26,9 @@ from rrm.feedback import Feedback, Mode
 from rrm.integrations.asking import Judge, lock_of
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.following import Follower
+from rrm.judge.prefixes import is_chat_model, lacks_prefixes, of_unfinished
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
+from rrm.scoring.escalating import EscalatingJudge
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
@@ -35,7 +42,7 @@ class Asked:
     """`scored`, or why there is no number."""
     score: float | None
     p_good: float | None
-    """That the latest step was good; None outside of mode `steps`."""
+    """That the latest step was good; 1 or 0 of a stronger judge that gives a verdict alone; None outside of mode `steps`."""
     reason: str | None
     tokens: int
     """That the judge read: computed by an engine here, reported by a server, else estimated, four characters a token."""
@@ -44,6 +51,10 @@ class Asked:
     """Whether the run so far is outside what the judge was measured on, and it abstains: its score is then no signal."""
     unsure: bool = False
     """Whether it abstains on the latest step: its p_good is then no signal."""
+    cost: float | None = None
+    """What a server's tokens cost, where prices are known."""
+    uncalibrated: bool = False
+    """Whether its scores of runs that go on are no signal at all."""
 
 
 def mode_of(judge: Judge) -> Mode:
@@ -90,6 +101,11 @@ class PrefixJudge:
             raise ConfigError(f"{judge.model} cannot be asked for mode steps here: use mode score")
         self._follower = Follower(judge, seed=seed) if follows and isinstance(judge, AgentRRM) else None
         self._lock = lock_of(judge)
+        if isinstance(judge, EscalatingJudge) and is_chat_model(judge.stronger):
+            self.judge = copy.copy(judge)
+            self.judge.stronger = of_unfinished(judge.stronger)
+        elif is_chat_model(judge) and isinstance(judge, AgentRRM):
+            self.judge = of_unfinished(judge)
 
     def ask(self, trajectory: Trajectory) -> Asked:
         """What the judge says of the run so far. Raises nothing that the judge raises: that is a `judge_error`."""
@@ -116,11 +132,16 @@ class PrefixJudge:
         last = len(trajectory.steps)
         latest = next((f for f in feedback.findings if f.step == last), None) if self.mode == "steps" else None
         p_good, unsure = (None, False) if latest is None else (latest.p_good, latest.verdict == "unsure")
+        if latest is not None and p_good is None and latest.decided:  # a stronger judge's word
+            p_good = float(latest.verdict == "good")
         scored = feedback.status == "scored"
         tokens = self._read(feedback, computed, trajectory)
         reason = None if scored else feedback.reason or feedback.status
         score, abstains = feedback.score if scored else None, feedback.abstains
-        return Asked(feedback.status, score, p_good, reason, tokens, seconds, abstains, unsure)
+        cost = None if feedback.usage is None else feedback.usage.cost
+        said_by = (one for one in (self.judge, getattr(self.judge, "stronger", None)) if isinstance(one, AgentRRM))
+        vague = any(lacks_prefixes(one, feedback.judge.mode) for one in said_by if one.model == feedback.judge.model)
+        return Asked(feedback.status, score, p_good, reason, tokens, seconds, abstains, unsure, cost, vague)
 
     def close(self) -> None:
         """Let the judge forget the run; one that is still at work keeps it."""
@@ -130,7 +151,10 @@ class PrefixJudge:
 
     def _judged(self, trajectory: Trajectory) -> Feedback:
         if self._follower is not None:
-            return self._follower.judge(trajectory)
+            feedback = self._follower.judge(trajectory)
+            if isinstance(self.judge, EscalatingJudge):
+                (feedback,) = self.judge.again([feedback], [trajectory], mode=self.mode, seed=self.seed, latest=True)
+            return feedback
         (feedback,) = self.judge.judge([trajectory], mode=self.mode, samples=1, seed=self.seed)
         return feedback
 

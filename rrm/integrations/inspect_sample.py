@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, format_findings
+from rrm.feedback import OUTSIDE, Feedback, format_findings
 from rrm.readers import inspect_ai
 from rrm.readers.base import Item
 from rrm.trajectory import Trajectory
@@ -53,15 +53,18 @@ def trajectory_of(
 
 
 def explanation(feedback: Feedback) -> str | None:
-    """What the judge wrote: the critique, or a line for each step; of a failure how it failed."""
+    """What the judge wrote: the critique, or a line for each step; of a failure how it failed; where it abstains, that and why."""
     if feedback.score is None:
         return f"{feedback.status}: {feedback.reason}" if feedback.reason else feedback.status
+    if feedback.abstains:
+        return f"the judge gives no verdict on any step: the run is {OUTSIDE}"
     return feedback.critique or format_findings(feedback.findings) or None
 
 
 def references(trajectory: Trajectory, feedback: Feedback) -> list[dict[str, str]]:
-    """The messages of the steps that were spoken of, as Inspect's `Reference`: `[step k]` in the text becomes a link."""
-    steps = sorted({finding.step for finding in feedback.findings})
+    """The messages of the steps that were spoken of, as Inspect's `Reference`: `[step k]` in the text becomes a link. None where the
+    judge abstains."""
+    steps = sorted({finding.step for finding in feedback.findings if not feedback.abstains})
     ids = {step.index: (step.message.model_extra or {}).get("id") for step in trajectory.steps}
     return [
         {"type": "message", "cite": f"[step {k}]", "id": id} for k in steps if isinstance(id := ids.get(k), str) and id

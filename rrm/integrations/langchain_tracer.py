@@ -27,6 +27,7 @@ from rrm.feedback import Feedback, Mode
 from rrm.integrations.asking import Judge
 from rrm.integrations.loading import asker
 from rrm.readers import langsmith, read_value
+from rrm.readers.left import PARENT
 from rrm.trajectory import Trajectory
 
 try:
@@ -119,7 +120,7 @@ def trajectories(run: Run) -> list[Trajectory]:
     found = read_value(runs, f"run {run.id}", format=langsmith.NAME)
     for error in (one for one in found if isinstance(one, ReadError)):
         log.info("not judged: %s", error)
-    return [one for one in found if isinstance(one, Trajectory) and one.steps]
+    return [one for one in found if isinstance(one, Trajectory) and one.steps and PARENT not in one.meta]
 
 
 def flat(run: Run, trace: str) -> list[dict[str, Any]]:

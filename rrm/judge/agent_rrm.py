@@ -62,6 +62,8 @@ class AgentRRM:
 
     tells_readings = True
     """It takes `on_reading`."""
+    unfinished: bool = False
+    """Whether it is asked of runs that go on after what it is shown (`rrm.judge.prefixes`)."""
 
     def __init__(
         self,
@@ -91,6 +93,7 @@ class AgentRRM:
         self.model, self.model_hash, self.folder, self.dtype = model, model_hash, folder, dtype
         self.asked: ServerOptions = getattr(engine, "options", ServerOptions())
         """How its server is asked; that of a judge here is empty."""
+        self.unfinished = any(facts.get("prefixes") for facts in self.settings.calibrated_on.values())
         self.domain = load_domain(folder)
         self.out_of_domain: OutOfDomain = out_of_domain
         self._sampling = Sampling()
@@ -296,6 +299,8 @@ class AgentRRM:
     def describe(self) -> dict[str, Any]:
         """What decides this judge's scores; the rules are of it, as windows begin with their digest."""
         windows = {} if self.prompt_version == CUT_VERSION else {"rules": rules.VERSION}
+        # a chat model that was not trained to judge is told the grid, and asked for log-probabilities
+        grades = self.prompter is None and self.criteria is None and not self.settings.modes
         return {
             "model": self.model,
             "model_hash": self.model_hash,
@@ -304,6 +309,8 @@ class AgentRRM:
             "max_new_tokens": self.settings.max_new_tokens,
             "dtype": self.dtype,
             **windows,
+            **({"score_source": "expected"} if grades else {}),
+            **({"unfinished": True} if self.unfinished else {}),
             **({} if self.max_windows is None else {"max_windows": self.max_windows}),
             **({} if self.criteria is None else {"criteria": self.criteria.identity}),
             **({} if self.images is None else self.images.deciding),
@@ -431,7 +438,8 @@ class AgentRRM:
         samples = samples if self.abilities.samples(mode) else 1
         params = params_of(self, seed, temperature)
         maps = self.settings.calibration
-        return Wanted(self.info(mode, seed), params, maps, samples, together, on_feedback, on_reading)
+        sources = {key: facts.get("score_source") for key, facts in self.settings.calibrated_on.items()}
+        return Wanted(self.info(mode, seed), params, maps, samples, together, on_feedback, on_reading, sources)
 
     def info(self, mode: Mode, seed: int) -> JudgeInfo:
         """What its rows say of it, as far as that is known before it is asked."""

@@ -8,7 +8,8 @@
 | cut off by length before all was answered | `truncated` |
 | every answer without a value ("not applicable") | `unparsable`: there is nothing to make a score of |
 
-The answers that could be read are kept beside the failure. An answer is never guessed: `0.7 or so`, `7/10` and `true` are no numbers.
+The answers that could be read are kept beside the failure. An answer is never guessed: `0.7 or so` and `true` are no numbers, and `7/10`
+is one of a scale to 10 alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any
 
 from rrm.engines.base import Reply
 from rrm.feedback import CriterionAnswer, Mode, parse_findings, parse_judgement, parse_score
-from rrm.judge.chat import Judgement, open_think, outside_think
+from rrm.judge.chat import Judgement
+from rrm.judge.said_score import open_think, outside_think
 from rrm.phantoms import cut_from_critique, said_of
 from rrm.prompt.criteria import TAG, Criteria, Question, plain
 from rrm.verdicts import SEVERAL, named_steps
@@ -30,6 +32,8 @@ _FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n[ \t]*```\Z", re.DOTALL | re.I
 _OPEN = re.compile(rf"<{TAG}\s+name\s*=\s*[\"']?([A-Za-z][\w-]{{0,47}})[\"']?\s*>", re.IGNORECASE)
 _CLOSE = re.compile(rf"</{TAG}\s*>", re.IGNORECASE)
 _LINE = re.compile(r"^[ \t*_#>-]*(why|steps|answer)[ \t*_]*:[ \t*_]*", re.IGNORECASE | re.MULTILINE)
+_TRUTH: dict[Any, str] = {True: "yes", "true": "yes", "1": "yes", False: "no", "false": "no", "0": "no"}
+"""Answers of a program to a question of yes or no; 1 and 1.0 are True's key."""
 _AROUND = " \t\n*_`\"'"
 _MOST = 10**6
 """A step's number is below this."""
@@ -236,6 +240,10 @@ def answer_of(question: Question, said: Any) -> tuple[str | None, float | None]:
         ValueError: it is not in the question's scale; the message quotes it and says what is.
     """
     allowed = question.described()
+    if question.scale == "yes_no" and isinstance(said, str | int | float):
+        said = _TRUTH.get(said.strip(_AROUND + ".").casefold() if isinstance(said, str) else said, said)
+    if question.levels and isinstance(said, float) and said.is_integer():
+        said = int(said)
     if isinstance(said, bool) or said is None or not isinstance(said, str | int | float):
         raise ValueError(f"{_quoted([said])} where {allowed} was asked for")
     if isinstance(said, int | float) and question.of_numbers:
@@ -243,6 +251,8 @@ def answer_of(question: Question, said: Any) -> tuple[str | None, float | None]:
             raise ValueError(f"{str(said)[:_QUOTED]} lies outside [0, 1]")
         return None, float(said)
     text = str(said)
+    if question.levels:  # 4/5, of a scale to 5
+        text = re.sub(rf"(?<!\s)\s*+(?:/|out of)\s*+{question.levels[-1]}\s*+\Z", "", text.strip(_AROUND))
     for form in (text.strip(), text.strip(_AROUND), text.strip(_AROUND + ".")):
         for label, value in question.answers.items():
             if plain(form) == plain(label):

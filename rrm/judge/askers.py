@@ -28,6 +28,8 @@ class Judge(Protocol):
     settings: JudgeSettings
     max_windows: int | None
     images: ImageBudget | None
+    unfinished: bool
+    """Whether a chat model is asked of runs that go on."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def asker_of(judge: Judge, *, slots: bool = False) -> LocalAsker | ServerAsker |
     settings = judge.settings
     if settings.criteria is not None:
         chat = chat_of(judge)
-        return CriteriaAsker(settings.criteria, chat.engine, chat.planner, chat.reader, judge.images)
+        return CriteriaAsker(settings.criteria, chat.engine, chat.planner, chat.reader, judge.images, judge.unfinished)
     prompter = judge.reader if slots and judge.prompter is None else judge.prompter
     if prompter is not None:
 
@@ -84,7 +86,9 @@ def asker_of(judge: Judge, *, slots: bool = False) -> LocalAsker | ServerAsker |
     characters = settings.transcript_tokens * CHARACTERS_PER_TOKEN
     own = Planner(CharacterTokenizer(), characters, max_windows=judge.max_windows)
     planner = own if judge.reader is None else judge.reader.planner
-    return ServerAsker(judge.engine, planner, judge.reader, settings.modes, settings.opening, judge.images)
+    return ServerAsker(
+        judge.engine, planner, judge.reader, settings.modes, settings.opening, judge.images, judge.unfinished
+    )
 
 
 def cut_of(judge: Judge) -> LocalCut | ServerCut:

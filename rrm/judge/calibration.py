@@ -152,12 +152,12 @@ def fit(
     return Platt(a=a, b=b, rows=len(x), reads=reads)
 
 
-def half_of(calibrator: Calibrator) -> float:
-    """The raw value in [0, 1] that is mapped to one half; an end of [0, 1] where all are mapped to one side of it."""
+def half_of(calibrator: Calibrator, value: float = 0.5) -> float:
+    """The raw value in [0, 1] that is mapped to one half, or this value; an end of [0, 1] where all are mapped to one side of it."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if calibrator(middle) < 0.5 else (low, middle)
+        low, high = (middle, high) if calibrator(middle) < value else (low, middle)
     return high
 
 

@@ -12,6 +12,7 @@ from rrm.feedback import Mode
 from rrm.judge.calibration import P_GOOD
 from rrm.judge.judge_dir import JudgeSettings, judge_folder
 from rrm.models.hub import HubError, download
+from rrm.plain_yaml import plain_yaml
 
 HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
 """Public names of bases that have a short one here."""
@@ -57,7 +58,7 @@ def front_matter(text: str) -> dict[str, Any]:
     if opening.strip() or not closing:
         return {}
     try:
-        found = yaml.safe_load(head)
+        found = plain_yaml(head)
     except yaml.YAMLError:
         return {}
     return found if isinstance(found, dict) else {}

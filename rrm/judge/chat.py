@@ -4,7 +4,7 @@
 |---|---|
 | no reply after the retries (time-out, HTTP error, refused connection) | `judge_error` |
 | the server refuses the key | none: `KeyRefused` is raised, since no other row would fare better |
-| empty reply, no score, a score that is not a number in [0, 1] | `unparsable` |
+| empty reply, no score, one that can be read in no way or in two (`rrm.judge.said_score`), asked for once more | `unparsable` |
 | the server cannot take a prompt of this length (`TooLong`) | `too_long` |
 | cut off by length before a complete score, or inside its thinking | `truncated` |
 
@@ -16,23 +16,22 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rrm.annotation import Finding
-from rrm.blocks import contents
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
 from rrm.errors import EngineError, RRMError, TooLong
 from rrm.feedback import (
     CriterionAnswer,
     Feedback,
     JudgeInfo,
-    ParsedJudgement,
     Status,
     parse_findings,
-    parse_judgement,
 )
 from rrm.judge.expected import expected_score, settled, with_opening
+from rrm.judge.repair import SCORE, Repair, is_repair, said_of_repair, with_repair
+from rrm.judge.said_score import open_think, outside_think, read_said, without_thoughts
 from rrm.phantoms import cut_from_critique, cut_from_trace, said_of
 from rrm.usage import Usage, total_of
 
@@ -73,6 +72,8 @@ class Judgement:
     raw_score: float | None = None
     off_grid_mass: float | None = None
     """Set exactly where `raw_score` is an expectation over the grid."""
+    said: float | None = None
+    """The number in the text, where `raw_score` is an expectation."""
     reason: str | None = None
     coverage: float | None = None
     """Share of the transcript's tokens that was read for it; None: what the item says."""
@@ -119,17 +120,22 @@ def judge_chat(
         if len(replies[row]) == samples:
             in_order = [replies[row][k] for k in range(samples)]
             # known by now: a server refuses it before it answers
-            refused = getattr(engine, "refuses_temperature", False)
-            sampled = info.model_copy(update={"temperature": None if refused else params.temperature})
-            done[row] = to_feedback(items[row], in_order, sampled, calibrate)
+            asked = info.model_copy(update=sampled_as(engine, params))
+            done[row] = to_feedback(items[row], in_order, asked, calibrate)
             if on_feedback is not None:
                 on_feedback(done[row])
 
     rows = [item.request() for item in items for _ in range(samples)]
     keys = [item.id if k == 0 else f"{item.id}/sample{k}" for item in items for k in range(samples)]
     begins = [k == 0 for _ in items for k in range(samples)]
-    complete_all(engine, rows, params, keys, take, begins, lambda index: items[index // samples].opening)
+    complete_all(engine, rows, params, keys, take, begins, lambda index: items[index // samples].opening, SCORE)
     return [done[row] for row in range(len(items))]
+
+
+def sampled_as(engine: ChatEngine, params: SamplingParams) -> dict[str, Any]:
+    """What a row's `judge` says of how replies were sampled, known once the server has answered."""
+    refused = getattr(engine, "refuses_temperature", False)
+    return {"temperature": None, "left_out": ["temperature"]} if refused else {"temperature": params.temperature}
 
 
 def complete_all(
@@ -140,12 +146,14 @@ def complete_all(
     take: Callable[[int, Reply | EngineError], None],
     begins: Sequence[bool] | None = None,
     opening: Callable[[int], str] = lambda row: "",
+    repair: Repair | None = None,
 ) -> None:
     """Every row's reply through `take`: many at once where the engine can, else one after the other.
 
     Args:
         begins: which rows begin a piece of work, which a spending limit leaves out whole; default: all.
         opening: what is put into the mouth of a row's reply, of which the expected score is wanted; empty: nothing, or it is not.
+        repair: how a reply that cannot be read is asked for again, where nothing is put into its mouth; None: it is not.
     """
 
     def answered(request: Request, reply: Reply | EngineError) -> None:
@@ -153,7 +161,17 @@ def complete_all(
 
     found = enumerate(zip(rows, keys, strict=True))
     requests = [Request(messages, key, begins is None or begins[i], about=i) for i, (messages, key) in found]
-    settled(engine, requests, params, answered, lambda request: opening(request.about))
+    hear = (
+        answered
+        if repair is None
+        else with_repair(engine, answered, unopened(repair, lambda request: opening(request.about)))
+    )
+    settled(engine, requests, params, hear, lambda request: "" if is_repair(request) else opening(request.about))
+
+
+def unopened(repair: Repair, opening: Callable[[Request], str]) -> Repair:
+    """The repair of replies into whose mouth nothing is put: a judge that was trained to go on from there knows no talk."""
+    return replace(repair, problem=lambda request, reply: None if opening(request) else repair.problem(request, reply))
 
 
 def to_feedback(
@@ -182,11 +200,12 @@ def combine(
         first = failed[0]
         unscored = {"samples": len(judgements), "calibrated": None, **_temperature(first)}
         return _feedback(item, first, info.model_copy(update=unscored), None, None, first.reason, usage)
-    scores = [j.raw_score for j in scored if j.raw_score is not None]
-    mean = statistics.fmean(scores)
-    nearest = min(scored, key=lambda j: abs((j.raw_score or 0.0) - mean))
     masses = [j.off_grid_mass for j in scored if j.off_grid_mass is not None]
     expected = len(masses) == len(scored)
+    # a mean is of one kind: of expectations, or of numbers that were said
+    scores = [(j.raw_score if expected or j.said is None else j.said) or 0.0 for j in scored]
+    mean = statistics.fmean(scores)
+    nearest = scored[min(range(len(scored)), key=lambda i: abs(scores[i] - mean))]
     info = info.model_copy(
         update={
             "samples": len(scored),
@@ -244,46 +263,24 @@ def read_reply(reply: Reply | EngineError) -> Judgement:
             "too_long" if isinstance(reply, TooLong) else "judge_error", reason=str(reply), usage=reply.usage
         )
     text = open_think(reply.text)
-    parsed = _parse(text)
+    parsed = read_said(text, ended=reply.stop_reason != "length")
+    again = said_of_repair(reply)
     if parsed.score is None:
         cut = reply.stop_reason == "length" and not _COMPLETE_SCORE.search(outside_think(text))
-        reason = _why_cut(reply, text) if cut else parsed.problem
+        reason = _why_cut(reply, text) if cut else "; ".join(filter(None, (parsed.problem, again)))
         status: Status = "truncated" if cut else "unparsable"
         return Judgement(status, parsed.trace, parsed.critique, reason=reason, usage=reply.usage)
-    score, off_grid = expected_score(reply, parsed.score) or (parsed.score, None)
-    return Judgement("scored", parsed.trace, parsed.critique, score, off_grid, usage=reply.usage)
+    expected = expected_score(reply, parsed.score)
+    score, off_grid = expected or (parsed.score, None)
+    said = parsed.score if expected else None
+    return Judgement("scored", parsed.trace, parsed.critique, score, off_grid, said, reason=again, usage=reply.usage)
 
 
 def _why_cut(reply: Reply, text: str) -> str:
     """What a reply that was cut off by length had come to."""
     thought = reply.usage.reasoning_tokens if reply.usage is not None else 0
-    if "<think>" in _without_thoughts(text) or (thought and not text.strip()):
+    if "<think>" in without_thoughts(text) or (thought and not text.strip()):
         # all tries' tokens are counted together, so of one alone it is known how long it thought
         after = f" after {thought} tokens of it" if thought and reply.usage and reply.usage.requests == 1 else ""
         return f"cut off by length inside its thinking{after}: raise --thinking-tokens, or lower --reasoning-effort"
     return "cut off by length before a complete score"
-
-
-def open_think(text: str) -> str:
-    """Thinking models' chat templates open the reasoning in the prompt: the reply then only closes it."""
-    close = text.find("</think>")
-    return "<think>" + text if close >= 0 and "<think>" not in text[:close] else text
-
-
-def outside_think(text: str) -> str:
-    """The text without its reasoning: a score tried out there is no verdict, whether the block was closed or not."""
-    return _without_thoughts(text).partition("<think>")[0]
-
-
-def _without_thoughts(text: str) -> str:
-    parts, at = list[str](), 0
-    for start, end in contents(text, "think"):
-        parts.append(text[at : start - len("<think>")])
-        at = end + len("</think>")
-    return "".join((*parts, text[at:]))
-
-
-def _parse(text: str) -> ParsedJudgement:
-    verdict = parse_judgement(outside_think(text))
-    problem = "no <score> block" if text.strip() and verdict.problem == "empty reply" else verdict.problem
-    return verdict.model_copy(update={"trace": parse_judgement(text).trace, "problem": problem})

@@ -19,11 +19,12 @@ from functools import lru_cache
 from typing import Any
 
 from rrm.annotation import Finding
-from rrm.engines.base import ChatEngine, Reply, SamplingParams
+from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
 from rrm.errors import ConfigError, EngineError, SchemaRefused
 from rrm.feedback import Mode, Reads
 from rrm.judge.answers import is_object, read_answers, read_notes
-from rrm.judge.chat import Judgement, complete_all, read_reply
+from rrm.judge.chat import Judgement, complete_all, read_reply, sampled_as
+from rrm.judge.repair import Repair, said_of_repair
 from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
 from rrm.judge.writers import with_pictures
 from rrm.pictures import ImageBudget
@@ -43,8 +44,9 @@ FREE = 300
 """Tokens of a system message for which the budget has room (`rrm.judge.serving.RUBRIC`)."""
 LEAST = 0.25
 """Of a window that must be left for the transcript beside the questions."""
+UNFINISHED = "\n\nThe run goes on after the last step that you see: that the task is not done yet is no fault."
 _NOTE_LINES = "Your notes on steps that you read before:\n"
-_BLOCK = re.compile(rf"<(?=\s*/?\s*{TAG}\b)", re.IGNORECASE)
+_BLOCK = re.compile(rf"<(?=\s*+/?+\s*+{TAG}\b)", re.IGNORECASE)
 _INSTRUCTORS = ("system", "developer")
 
 
@@ -73,6 +75,8 @@ class CriteriaAsker:
     reader: Prompter | None
     images: ImageBudget | None = None
     """What it is shown of pictures; None: words in their places."""
+    unfinished: bool = False
+    """Whether runs go on after what is shown."""
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
         """How a transcript is read, and what its earlier readings are asked for.
@@ -103,9 +107,9 @@ class CriteriaAsker:
         tokens = sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
         return Reads(tokens * samples, len(asks) * samples, chain.plan.coverage)
 
-    def temperature(self, params: SamplingParams) -> float | None:
-        """Replies are sampled at; None where the server chooses, which is known once it has answered."""
-        return None if getattr(self.engine, "refuses_temperature", False) else params.temperature
+    def sampled(self, params: SamplingParams) -> dict[str, Any]:
+        """`rrm.judge.chat.sampled_as`."""
+        return sampled_as(self.engine, params)
 
     def beside(self, trajectory: Trajectory) -> Beside:
         """The policy and the reference answer of a transcript, as far as the criteria allow them."""
@@ -129,6 +133,7 @@ class CriteriaAsker:
             told = system_text(self.criteria, ask.mode, structured=structured, beside=beside)
         else:
             told = notes_text(self.criteria, beside)
+        told += UNFINISHED if self.unfinished else ""
         content = self._notes(ask) + ask.chain.plan.reading(ask.number, ask.marks).text
         content = self.planner.clean(neutralise_special(_without_blocks(content)))
         messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
@@ -224,7 +229,17 @@ class CriteriaAsker:
         rows = [self.messages(ask, structured=structured) for ask in asks]
         sent = replace(params, json_schema=schema)
         keys, begins = [ask.key for ask in asks], [ask.number == 0 and ask.chain.sample == 0 for ask in asks]
-        complete_all(self.engine, rows, sent, keys, lambda i, reply: judge(asks[i], reply), begins)
+
+        def problem(request: Request, reply: Reply) -> str | None:
+            ask = asks[request.about]
+            if structured and self._takes_schema is None and not is_object(reply):
+                return None  # it holds no reply to a schema: the question is asked in tags
+            found = self._read(ask, reply, structured=structured)
+            unread = found.status == "unparsable" and len(found.criteria or ()) < len(self.criteria.questions)
+            return found.reason if ask.last and unread else None
+
+        repair = Repair(problem, "Answer every question again, all in the form that was asked for and nothing else.")
+        complete_all(self.engine, rows, sent, keys, lambda i, reply: judge(asks[i], reply), begins, repair=repair)
 
     def _read(self, ask: Ask, reply: Reply | EngineError, *, structured: bool) -> Judgement:
         """What a reply says; of the last reading with how it was asked."""
@@ -241,7 +256,7 @@ class CriteriaAsker:
             if beside.cut
             else None
         )
-        reason = "; ".join(filter(None, (judgement.reason, short))) or None
+        reason = "; ".join(filter(None, (judgement.reason, said_of_repair(reply), short))) or None
         return replace(judgement, about=about, reason=reason, usage=reply.usage)
 
 
@@ -262,8 +277,9 @@ def policy_of(trajectory: Trajectory) -> str | None:
 
 
 def without_instructions(trajectory: Trajectory) -> Trajectory:
-    """The transcript without system prompts; its steps keep their numbers."""
-    kept = [m for m in trajectory.messages if m.role not in _INSTRUCTORS]
+    """The transcript without its system prompt, which stands apart; what the agent is told later stays in its place."""
+    first = len(trajectory.prelude)
+    kept = [m for i, m in enumerate(trajectory.messages) if i >= first or m.role not in _INSTRUCTORS]
     return trajectory.model_copy(update={"messages": kept})
 
 

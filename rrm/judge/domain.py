@@ -9,6 +9,10 @@ TF-IDF weights; a feature that no group has counts in the length of x alone, as 
 m_g is the group's own median, so that groups of loose and of strict form compare; t the quantile of 1 - share over *calibration*
 transcripts, which are of other questions. Above 1 a transcript is "outside what this judge was measured on". That
 says nothing of the run; it is still scored. No language model is asked: its perplexity would cost a further prefill.
+
+Version 2 describes shapes alone, to which all languages are nearly alike. So it also knows the training transcripts' common words, and
+the share of a transcript's words that is none of them, over the calibration transcripts' largest (`UNKNOWN_SHARE` leaves out the
+strangest), is a distance, too; the larger of the two counts.
 """
 
 from __future__ import annotations
@@ -16,7 +20,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,10 +31,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, ImagesRead
 from rrm.judge.abstaining import abstain
+from rrm.judge.form import features, step_features, words_of
 from rrm.pictures import told_of
-from rrm.prompt.canonical import canonical_step
-from rrm.text import STOP_WORDS
-from rrm.trajectory import Message, Trajectory
+from rrm.questions import question_of
+from rrm.trajectory import Trajectory
 
 FILE = "domain.json"
 MOST_BYTES = 1_000_000
@@ -42,80 +45,20 @@ LEAST_ROWS = 20
 """Fewest transcripts of a group of its own, and fewest calibration transcripts: a twentieth of fewer is none."""
 SEEN = 0.02
 """Share of some group's transcripts that must have a feature that is kept."""
+FOLDS = 5
+"""In which a further group's transcripts are held against each other."""
 LEAST_COSINE = 1e-3
 LEAST_SCALE = 0.05
-_CHARACTERS, _LINES, _TAGS = 20_000, 200, 200
-"""Of a message that are looked at: more is more of the same."""
-_ROLES = {"tool": "o", "user": "u", "system": "s", "developer": "s", "assistant": "a"}
-_WORD = re.compile(r"[^\W\d_]+")
-_LATIN = "\u024f"
-"""The last letter of the Latin blocks."""
-_MARK = re.compile(r"[^\W\d_]{1,24}|\d+|[^\w\s]")
-_TAG = re.compile(r"</?\w{1,24}>?")
 _DIGITS = 3
+COMMON = 0.1
+"""Share of the training transcripts that must have a word which is common."""
+LEAST_WORDS = 12
+"""Fewer say nothing of a language."""
+LEAST_UNKNOWN = 0.5
+"""The limit of the share of unknown words is at least this: other subjects have words of their own."""
+UNKNOWN_SHARE = 0.01
+"""Of the calibration transcripts that have a larger share of unknown words than the limit."""
 R = TypeVar("R")
-
-
-def features(trajectory: Trajectory) -> Counter[str]:
-    """How often each element of form occurs; time is linear in the messages and bounded for each."""
-    found: Counter[str] = Counter()
-    roles = "^" + "".join(_ROLES[m.role] for m in trajectory.messages) + "$"
-    found.update(f"turns:{roles[i : i + 3]}" for i in range(len(roles) - 2))
-    for message in trajectory.messages:
-        _add_message(found, message)
-    return found
-
-
-def _add_message(found: Counter[str], message: Message) -> None:
-    role = _ROLES[message.role]
-    if message.reasoning_content:
-        found[f"{role}:reasoning"] += 1
-    if message.name:
-        found[f"{role}:name:{message.name[:60]}"] += 1
-    for call in message.tool_calls or []:
-        name = call.name[:60]
-        found[f"call:{name}"] += 1
-        if isinstance(call.arguments, dict):
-            found.update(f"argument:{name}.{key[:20]}" for key in call.arguments)
-    whole = message.text()
-    text = whole[:_CHARACTERS]
-    lines = [line for line in text.split("\n") if line.strip()]
-    for line in lines[:_LINES]:
-        marks = _MARK.findall(line[:60].lower())[:2]
-        found[f"{role}:line:" + " ".join("0" if mark.isdigit() else mark for mark in marks)] += 1
-    found.update(f"{role}:tag:{tag}" for tag in _TAG.findall(text)[:_TAGS])
-    found[f"{role}:lines:{min(len(lines), 50).bit_length()}"] += 1
-    found[f"{role}:characters:{len(whole).bit_length()}"] += 1
-
-
-def step_features(trajectory: Trajectory) -> Counter[str]:
-    """How often each shape of a canonical step occurs: what stands in it, of what length, and in which language. No name, no word.
-
-    For judges that read canonical steps (prompt version 3), to which the form of a log does not matter.
-    """
-    found: Counter[str] = Counter()
-    before, texts = "^", [trajectory.task]
-    steps = [canonical_step(step) for step in trajectory.steps]
-    for step in steps:
-        returned = "".join(sorted({label[0] for label, _ in step.returns}))
-        shape = "t" * bool(step.thought) + "c" * min(len(step.calls), 3) + "a" * (step.answer is not None) + returned
-        found.update((f"step:{shape}", f"steps:{before}>{shape}"))
-        before = shape
-        sizes = {"thought": len(step.thought), "call": sum(len(call.text) for call in step.calls)}
-        sizes["return"] = sum(len(text) for _, text in step.returns)
-        found.update(f"{name}:{size.bit_length() // 2}" for name, size in sizes.items())
-        texts += [step.thought, *(text for _, text in step.returns)]
-    told = " ".join(texts)[:_CHARACTERS].lower()
-    words = _WORD.findall(told)
-    english = sum(word in STOP_WORDS for word in words) / max(len(words), 1)
-    foreign = sum(c.isalpha() and c > _LATIN for c in told) / max(len(told), 1)
-    for name in (
-        f"english:{min(int(10 * english), 4)}",
-        f"foreign:{min(int(20 * foreign), 4)}",
-        f"length:{len(steps).bit_length()}",
-    ):
-        found[name] += max(len(steps), 1)
-    return found
 
 
 FEATURES = {1: features, 2: step_features}
@@ -152,6 +95,10 @@ class Domain(BaseModel):
     idf: dict[str, float]
     """Feature → weight."""
     groups: list[Group] = Field(min_length=1)
+    words: dict[str, float] = Field(default_factory=dict)
+    """Common words → share of the training transcripts that have it; none in version 1."""
+    unknown_words: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Share of a transcript's words that are none of these, above which it is outside."""
 
     @field_validator("version")
     @classmethod
@@ -199,16 +146,21 @@ class Domain(BaseModel):
 
     def distance(self, trajectory: Trajectory) -> float:
         """How far the transcript's form is from the nearest group's; above 1: outside what the judge was measured on."""
-        return self.distance_of(FEATURES[self.version](trajectory))
+        form = self.distance_of(FEATURES[self.version](trajectory))
+        return max(form, self.unknown_share(words_of(trajectory)) / self.unknown_words) if self.words else form
+
+    def unknown_share(self, said: Counter[str]) -> float:
+        """Share of these words that are not common; 0 of fewer than `LEAST_WORDS`."""
+        total = said.total()
+        return sum(n for word, n in said.items() if word not in self.words) / total if total >= LEAST_WORDS else 0.0
 
     def told(self, trajectory: Trajectory) -> tuple[bool, float]:
         """Whether the transcript is outside, and the distance as rows say it, in four digits: by these it is outside."""
-        return self.told_of(FEATURES[self.version](trajectory))
+        return _told(self.distance(trajectory))
 
     def told_of(self, counts: Counter[str]) -> tuple[bool, float]:
-        """The same of features that were counted before."""
-        distance = float(f"{self.distance_of(counts):.4g}")
-        return distance > 1.0, distance
+        """The same of features that were counted before, whatever the words."""
+        return _told(self.distance_of(counts))
 
     def distance_of(self, counts: Counter[str]) -> float:
         """`distance` of features that were counted before."""
@@ -219,6 +171,11 @@ class Domain(BaseModel):
             cosine = math.fsum(v * group.centroid.get(f, 0.0) for f, v in known) / length if length else 0.0
             best = min(best, -math.log(min(max(cosine, LEAST_COSINE), 1.0)) / group.scale)
         return best / self.threshold
+
+
+def _told(distance: float) -> tuple[bool, float]:
+    distance = float(f"{distance:.4g}")
+    return distance > 1.0, distance
 
 
 def load_domain(folder: Path | None) -> Domain | None:
@@ -284,10 +241,54 @@ def fit_domain(
     by_source: dict[str, list[Trajectory]] = {}
     for t in train:
         by_source.setdefault(_source(t), []).append(t)
-    of = FEATURES[version]
-    counts = {name: [of(t) for t in rows] for name, rows in grouped(by_source, seed).items()}
+    of, chosen = FEATURES[version], grouped(by_source, seed)
+    counts = {name: [of(t) for t in rows] for name, rows in chosen.items()}
     found = fit_counts(counts, [of(t) for t in calibration], share=share, most_bytes=most_bytes)
-    return found.model_copy(update={"version": version})
+    found = found.model_copy(update={"version": version})
+    return found if version == 1 else with_words(found, [t for rows in chosen.values() for t in rows], calibration)
+
+
+def with_words(domain: Domain, rows: Sequence[Trajectory], held_out: Sequence[Trajectory]) -> Domain:
+    """The domain with the rows' common words beside its own, and a limit that is no lower than it was."""
+    said = [words_of(t) for t in rows]
+    shares = {word: n / len(said) for word, n in Counter(word for one in said for word in one).items()}
+    known = {w: _rounded(n) for w, n in sorted(shares.items()) if n >= COMMON and len(w) <= 24 and w.isprintable()}
+    found = domain.model_copy(update={"words": known | domain.words})
+    least = domain.unknown_words if domain.words else LEAST_UNKNOWN
+    strange = [found.unknown_share(words_of(t)) for t in held_out]
+    limit = max(least, float(np.quantile(strange, 1.0 - UNKNOWN_SHARE)))
+    return found.model_copy(update={"unknown_words": limit})
+
+
+def widened(domain: Domain, rows: Sequence[Trajectory], name: str) -> Domain:
+    """The domain with a further group, a user's transcripts, of which `domain.share` lie outside, each held against those of other
+    questions; what was inside stays so.
+
+    Raises:
+        RRMError: fewer than `LEAST_ROWS` transcripts.
+    """
+    if len(rows) < LEAST_ROWS:
+        raise RRMError(f"{len(rows)} transcripts with a step: {LEAST_ROWS} are needed to say what is like them")
+    rows = random.Random(name).sample(list(rows), min(len(rows), MOST_ROWS))
+    counts = [FEATURES[domain.version](t) for t in rows]
+    seen, total = Counter(f for row in counts for f in row), domain.rows + len(rows)
+    new = {f: n for f, n in seen.items() if n >= max(2.0, SEEN * len(rows)) and f.isprintable()}
+    idf = {f: min(domain.unknown, _rounded(math.log((1 + total) / (1 + n)) + 1.0)) for f, n in sorted(new.items())}
+    idf |= domain.idf
+    place = {q: i % FOLDS for i, q in enumerate(sorted({question_of(t) for t in rows}))}
+    folds = [place[question_of(t)] for t in rows]
+
+    def group(without: int | None, scale: float) -> Group:
+        others = [c for c, fold in zip(counts, folds, strict=True) if fold != without] or counts
+        centroid = _centroid(others, idf, domain.unknown)
+        return Group(name=name, rows=len(rows), scale=scale, centroid=centroid)
+
+    apart = {fold: _domain(idf, domain.unknown, [group(fold, 1.0)]) for fold in set(folds)}
+    far = [apart[fold].distance_of(c) for c, fold in zip(counts, folds, strict=True)]
+    scale = max(float(np.quantile(far, 1.0 - domain.share)) / domain.threshold, LEAST_SCALE)
+    facts = {"idf": idf, "rows": total, "groups": [*domain.groups, group(None, scale)]}
+    found = domain.model_copy(update=facts)
+    return with_words(found, rows, rows) if domain.words else found
 
 
 def grouped(by_source: Mapping[str, Sequence[R]], seed: int) -> dict[str, list[R]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from rrm.engines.base import Answered, ChatEngine, Reply, Request, SamplingParams, converse
 from rrm.errors import EngineError
 from rrm.feedback import parse_score
+from rrm.judge.said_score import score_blocks
 from rrm.prompt.prompter import GRID
 from rrm.usage import total_of
 
@@ -22,7 +23,6 @@ MIN_MASS = 0.9
 """Probability the server's alternatives must place on the grid before their expectation is believed."""
 MIN_OPEN = 0.005
 """Probability of another way from which it is asked for: less could not move a score by as much."""
-_SCORE_BLOCK = re.compile(r"<score>([^<]*)</score>")
 _NUMBER = re.compile(r"<score>([^<]*)(?:</score>|\Z)")
 
 
@@ -174,13 +174,9 @@ def _places(reply: Reply, sampled: float | None) -> Iterator[_Place]:
 def _start(reply: Reply, sampled: float | None) -> tuple[int, int] | None:
     """(token, offset in it) where the last score's number starts, if it reads as `sampled`; None: whatever it reads as."""
     tokens = reply.tokens
-    found = list((_NUMBER if sampled is None else _SCORE_BLOCK).finditer("".join(tokens)))
+    text = "".join(tokens)
+    found = list(_NUMBER.finditer(text)) if sampled is None else [m for m in score_blocks(text) if _is(m[1], sampled)]
     if not found:
-        return None
-    try:
-        if sampled is not None and parse_score(found[-1][1].strip()) != sampled:
-            return None
-    except ValueError:
         return None
     position = found[-1].end(1) - len(found[-1][1].lstrip())
     for index, token in enumerate(tokens):
@@ -188,6 +184,13 @@ def _start(reply: Reply, sampled: float | None) -> tuple[int, int] | None:
             return index, position
         position -= len(token)
     return None
+
+
+def _is(written: str, value: float) -> bool:
+    try:
+        return parse_score(written.strip()) == value
+    except ValueError:
+        return False
 
 
 def _read_number(written: str, before: str, token: str) -> list[float]:

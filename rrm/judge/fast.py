@@ -55,8 +55,8 @@ def int8_engine(
         required: raise instead.
 
     Raises:
-        MissingExtra, EngineError, OSError: it is required and the library is absent, the processor or the model does not fit, or
-            the cache cannot be written.
+        MissingExtra, EngineError, OSError: it is required and the library is absent or fails, the processor or the model does not fit,
+            or the cache cannot be written.
     """
     try:
         needs("fast", "reading steps in int8, three times as fast,", "openvino")

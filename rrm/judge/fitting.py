@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +13,7 @@ from rrm.errors import RRMError
 from rrm.evaluation.metrics.process import HALF
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.calibration import P_GOOD, Calibration, fit, fit_by_reading, half_of, key_of
+from rrm.judge.calibration import P_GOOD, Calibration, Calibrator, fit, fit_by_reading, half_of, key_of
 from rrm.labels import StepTarget
 from rrm.questions import question_of
 from rrm.trajectory import Trajectory
@@ -120,7 +121,8 @@ def calibrate_steps(
     in windows. A step is good from a calibrated p_good of one half on.
 
     What is found of earlier steps stands in later windows. So a first map says which raw probability becomes one half; transcripts of
-    which a window would be told something else by it are read again; and the maps are fitted on what is said then.
+    which a window would be told something else by it are read again; and the maps are fitted on what is said then. Where no map of single
+    steps can be fitted, the judge keeps the one it has, and its threshold.
 
     Args:
         targets: of the first rows; of the others only steps are known.
@@ -129,24 +131,28 @@ def calibrate_steps(
         The feedback, its findings before calibration, and what was fitted, by the maps' keys.
     """
     labels = [*targets, *[None] * (len(rows) - len(targets))]
-    maps = judge.settings.calibration.modes
-    for key in (P_GOOD, key_of("steps"), key_of("steps", windowed=True)):
+    maps, threshold = judge.settings.calibration.modes, judge.settings.threshold
+    old = maps.pop(P_GOOD, None)
+    for key in (key_of("steps"), key_of("steps", windowed=True)):
         maps.pop(key, None)
-    judge.settings.threshold = HALF  # an earlier one was of an earlier map
+    judge.settings.threshold = HALF  # of raw probabilities, until all is read
     said = ask(rows, "steps")
     in_windows = [judge.in_windows(t, "steps") for t in rows]
-    found = {P_GOOD: _fitted(judge, _step_pairs(rows, said, steps), settings.method, prior)}
-    if P_GOOD in maps:
-        first = maps.pop(P_GOOD)  # until all is read, probabilities are compared raw
-        cut = judge.settings.threshold = half_of(first)
-        again = [i for i, windowed in enumerate(in_windows) if windowed and _turned(said[i], cut)]
-        for i, feedback in zip(again, ask([rows[i] for i in again], "steps"), strict=True):
-            said[i] = feedback
-        if again:
-            found[P_GOOD] = _fitted(judge, _step_pairs(rows, said, steps), settings.method, prior)
+    found = {P_GOOD: _fitted(judge, _step_pairs(rows, said, steps), settings.method, prior, old)}
+    fitted = P_GOOD in maps
+    first, then = (maps.pop(P_GOOD), HALF) if fitted else (old, threshold)
+    cut = judge.settings.threshold = then if first is None else half_of(first, then)
+    again = [i for i, windowed in enumerate(in_windows) if windowed and _turned(said[i], cut)]
+    for i, feedback in zip(again, ask([rows[i] for i in again], "steps"), strict=True):
+        said[i] = feedback
+    if fitted and again:
+        found[P_GOOD] = _fitted(judge, _step_pairs(rows, said, steps), settings.method, prior, old)
+    if first is not None:
         maps.setdefault(P_GOOD, first)
-        judge.settings.threshold = HALF
-        found[P_GOOD] = maps[P_GOOD].model_dump() | {"threshold": HALF, "read_again": len(again)}
+        told = maps[P_GOOD].model_dump()
+        found[P_GOOD] = (told if fitted else found[P_GOOD] | {"kept": told}) | {"read_again": len(again)}
+    judge.settings.threshold = then
+    found[P_GOOD] |= {"threshold": then}
     return said, found | _fitted_by_reading(judge, "steps", rows, said, labels, in_windows, settings.method, prior)
 
 
@@ -169,14 +175,20 @@ def _turned(feedback: Feedback, threshold: float) -> bool:
 
 
 def _fitted(
-    judge: AgentRRM, pairs: Sequence[tuple[float, float]], method: CalibrationMethod, prior: Calibration | None
+    judge: AgentRRM,
+    pairs: Sequence[tuple[float, float]],
+    method: CalibrationMethod,
+    prior: Calibration | None,
+    old: Calibrator | None,
 ) -> dict[str, Any]:
-    """Fit and keep a judge's map of single steps; what was fitted, or why nothing was."""
+    """Fit and keep a judge's map of single steps; what was fitted, or why nothing was, and that the old map stays."""
     try:
         present = prior and [prior.p_good(raw) for raw, _ in pairs]
         fitted = fit([raw for raw, _ in pairs], [y for _, y in pairs], method, present)
     except RRMError as error:
-        logger.warning("%s stays uncalibrated: %s", P_GOOD, error)
+        logger.warning(
+            "%s %s: %s", P_GOOD, "stays uncalibrated" if old is None else "keeps its earlier map and threshold", error
+        )
         return {"skipped": str(error), "rows": len(pairs)}
     judge.settings.calibration.modes[P_GOOD] = fitted
     return fitted.model_dump()
@@ -185,3 +197,12 @@ def _fitted(
 def untrained(judge: AgentRRM, mode: Mode) -> bool:
     """Whether the judge is known to have had no row of the mode: what it writes there says nothing of it."""
     return bool(judge.settings.modes) and mode not in judge.settings.modes
+
+
+def source_of(rows: Sequence[Feedback]) -> dict[str, str]:
+    """Of which kind the scores of these rows are, which those have to be that a map of them is applied to; says so where they are of both."""
+    counts = Counter(row.judge.score_source for row in rows if row.raw_score is not None and row.judge.score_source)
+    if len(counts) > 1:
+        said = ", ".join(f"{n} {source}" for source, n in counts.most_common())
+        logger.warning("the map is fitted on scores of two kinds (%s): what it is worth on either is not known", said)
+    return {"score_source": next(iter(counts))} if len(counts) == 1 else {}

@@ -218,7 +218,7 @@ DECISIVE = (
 """Files that decide a judge's scores, beside `judge.json`, its own code and where its replies end (`content_hash`)."""
 CONFIGS = ("config.json", "tokenizer_config.json")
 _CODE = re.compile(r"([\w-]+)\.\w+")
-_BESIDE = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
+_BESIDE = re.compile(r"^[^\S\n]*+(?:from|import)[^\S\n]++\.(\w+)", re.MULTILINE)
 FOR_THE_READER = {"name", "default_mode", "trained_on", "calibrated_on", "training_questions"}
 """What `judge.json` says that decides no score."""
 LATER: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rrm.engines.base import ChatEngine, TokenEngine
-from rrm.engines.server_options import ServerOptions, addresses_of, meant, public, saved
+from rrm.engines.server_options import ServerOptions, addresses_of, filled, meant, public, saved
 from rrm.errors import ConfigError, MissingExtra, RRMError
 from rrm.extras import needs
 from rrm.judge.fast import INT8, int8_engine, takes_int8
@@ -25,6 +25,7 @@ from rrm.judge.judge_dir import (
     shipped,
 )
 from rrm.models.base import base_path
+from rrm.models.damage import named_damage
 from rrm.models.device import default_device, default_dtype
 from rrm.models.hub import HubError, download
 from rrm.pictures import ImageBudget
@@ -67,6 +68,11 @@ class Options:
     """Pictures of a transcript that are shown at most; 0: none."""
     trust_remote_code: bool = False
     """Said by who loads, never by what is loaded."""
+
+    @property
+    def hub_token(self) -> str | None:
+        """`token`, `$VARIABLE` read from the environment."""
+        return None if self.token is None else filled(self.token, "--token")
 
     def over(self, settings: JudgeSettings) -> JudgeSettings:
         """The settings with the budgets given here in the place of their own."""
@@ -165,7 +171,7 @@ def find_folder(model: str | None, options: Options, *, weights: bool = True) ->
         )
     try:
         folder = download(
-            model, revision=options.revision, token=options.token, weights=weights, code=options.trust_remote_code
+            model, revision=options.revision, token=options.hub_token, weights=weights, code=options.trust_remote_code
         )
     except HubError as error:
         raise RRMError(f"no judge {model!r}: neither a directory nor a shipped judge, and {error}") from error
@@ -413,7 +419,7 @@ def _load_vision(model: str, options: Options) -> Loaded:
     name = model.removeprefix(VISION)
     folder = Path(name).expanduser()
     if not folder.is_dir():
-        folder = download(name, revision=options.revision, token=options.token, code=options.trust_remote_code)
+        folder = download(name, revision=options.revision, token=options.hub_token, code=options.trust_remote_code)
     if options.dtype is not None and options.dtype not in DTYPES:
         raise ConfigError(f"dtype {options.dtype!r}: choose one of {', '.join(DTYPES)}")
     place = options.device or default_device()
@@ -448,15 +454,17 @@ def load_weights(
         # whole weights load in their final type; a merge in bfloat16 would round the adapter away
         import torch
 
-        weights = AutoModelForCausalLM.from_pretrained(
-            str(place), dtype=torch.float32 if adapter else dtype, use_safetensors=True, **how
-        )
+        with named_damage(place):
+            weights = AutoModelForCausalLM.from_pretrained(
+                str(place), dtype=torch.float32 if adapter else dtype, use_safetensors=True, **how
+            )
     except (OSError, ValueError, ImportError) as error:  # ImportError: an attention that is not installed
         raise RRMError(f"cannot load the judge {model or str(place)!r}: {error}") from error
     if adapter:
         from peft import PeftModel
 
-        weights = PeftModel.from_pretrained(weights, str(folder)).merge_and_unload().to(dtype)
+        with named_damage(folder):
+            weights = PeftModel.from_pretrained(weights, str(folder)).merge_and_unload().to(dtype)
     return weights, tokenizer, content_hash(folder, place) if adapter else content_hash(folder)
 
 
@@ -466,7 +474,7 @@ def _base_folder(folder: Path, settings: JudgeSettings, options: Options, *, wei
     if Path(place).is_dir():
         return Path(place)
     return download(
-        place, revision=settings.base_revision, token=options.token, weights=weights, code=options.trust_remote_code
+        place, revision=settings.base_revision, token=options.hub_token, weights=weights, code=options.trust_remote_code
     )
 
 

@@ -82,4 +82,4 @@ def params_of(judge: Judge, seed: int, temperature: float) -> SamplingParams:
     timeout = getattr(judge.engine, "timeout_s", SamplingParams.timeout_s)
     if settings.criteria is not None:
         return replace(params, timeout_s=timeout)
-    return replace(params, stop=("</score>",), timeout_s=timeout, top_logprobs=20)
+    return replace(params, stop=(), timeout_s=timeout, top_logprobs=20)

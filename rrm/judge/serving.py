@@ -14,8 +14,8 @@ from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.rendering import CUT_VERSION
 
 log = logging.getLogger(__name__)
-UNKNOWN = 8192
-"""Transcript tokens of a window where nobody knows the context."""
+UNKNOWN = 32_768
+"""Tokens of a context that nobody knows: a shorter one shows, as a server that reads less than it is sent is found out."""
 RUBRIC = 300
 """Tokens kept for rubric and chat template."""
 SHARE = 0.6
@@ -45,7 +45,7 @@ def fitted(
     """The settings with a transcript budget that fits into the server's context. A judge of prompt version 1 keeps its own.
 
     Args:
-        context: as the caller says; None: the server is asked (`max_model_len` of GET /models).
+        context: as the caller says; None: the server is asked (`rrm.engines.contexts`).
         chosen: whether the settings' budget was chosen, by a judge's directory or the caller, and not just the default.
         exact: whether the judge's own tokenizer counts.
 
@@ -60,8 +60,15 @@ def fitted(
             )
         return settings
     context = engine.context_tokens() if context is None else context
+    if context is None and chosen:
+        return settings
     if context is None:
-        return settings if chosen else settings.model_copy(update={"transcript_tokens": UNKNOWN})
+        log.warning(
+            "%s does not say how long its context is: %d tokens are assumed; say it with --context",
+            engine.model,
+            UNKNOWN,
+        )
+        context = UNKNOWN
     most = room(context, settings.max_new_tokens + engine.thinking_tokens, exact)
     if chosen and settings.transcript_tokens > most:
         log.warning(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from rrm.annotation import Finding
 from rrm.engines.base import SamplingParams
@@ -176,8 +176,8 @@ class Asker(Protocol):
         """How a transcript is read, and what its earlier readings are asked for."""
         ...
 
-    def temperature(self, params: SamplingParams) -> float | None:
-        """Replies are sampled at, where that is known before they are there."""
+    def sampled(self, params: SamplingParams) -> dict[str, Any]:
+        """What a row's `judge` says of how replies are sampled, where the judgements do not."""
         ...
 
     def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
@@ -253,8 +253,7 @@ def hear_all(
             return
         cut = chain.plan.transcript_tokens - chain.plan.shown_tokens
         item = ChatItem(chain.trajectory.id, [], len(chain.trajectory.steps), -(-cut // asker.planner.scale))
-        temperature = asker.temperature(wanted.params)
-        rows = wanted.rows(item, results, windowed=chain.plan.windowed, temperature=temperature)
+        rows = wanted.rows(item, results, windowed=chain.plan.windowed, sampled=asker.sampled(wanted.params))
         if (told := told_of(chain.trajectory)) is not None:
             rows = [row.model_copy(update={"images": ImagesRead.model_validate(told)}) for row in rows]
         ended(chain, rows)

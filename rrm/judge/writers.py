@@ -6,21 +6,22 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rrm.annotation import Finding
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine
 from rrm.errors import EngineError
 from rrm.feedback import Mode, Reads
-from rrm.judge.chat import ChatItem, Judgement, read_reply
+from rrm.judge.chat import ChatItem, Judgement, read_reply, sampled_as
 from rrm.judge.expected import settled
 from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
+from rrm.judge.repair import SCORE, is_repair, score_problem, with_repair
 from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
 from rrm.pictures import ImageBudget, Seen
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
-from rrm.prompt.rendering import OPENINGS, rubric
+from rrm.prompt.rendering import GRID_TOLD, OPENINGS, rubric
 from rrm.prompt.windows import Plan, Planner
 from rrm.trajectory import Trajectory
 
@@ -45,6 +46,8 @@ class ServerAsker:
     opening: bool
     images: ImageBudget | None = None
     """What it is shown of pictures; None: words in their places."""
+    unfinished: bool = False
+    """Whether runs go on after what is shown."""
     _tokenizing: threading.RLock = field(default_factory=threading.RLock, repr=False)
     """Transcripts are planned in one thread while another one writes their later readings."""
 
@@ -65,14 +68,15 @@ class ServerAsker:
         tokens = sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
         return Reads(tokens * samples, len(chain.plan) * samples, chain.plan.coverage)
 
-    def temperature(self, params: SamplingParams) -> float | None:
-        """Replies are sampled at; None where the server chooses, which is known once it has answered."""
-        return None if getattr(self.engine, "refuses_temperature", False) else params.temperature
+    def sampled(self, params: SamplingParams) -> dict[str, Any]:
+        """`rrm.judge.chat.sampled_as`."""
+        return sampled_as(self.engine, params)
 
     def messages(self, ask: Ask) -> list[dict[str, str]]:
         """A reading as it is sent."""
         content = neutralise_special(ask.chain.plan.reading(ask.number, ask.marks).text)
-        messages = [{"role": "system", "content": rubric(ask.mode)}, {"role": "user", "content": content}]
+        told = rubric(ask.mode, unfinished=self.unfinished) + (GRID_TOLD if ask.last and not self.trained else "")
+        messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
         return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
 
     def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
@@ -87,10 +91,17 @@ class ServerAsker:
             return None
 
         def opening(request: Request) -> str:
+            if is_repair(request):
+                return ""
             ask, item = request.about
             return item.opening if ask.last else ""  # of earlier readings no score is wanted
 
-        settled(self.engine, (self.request(chain, 0) for chain in chains), params, answered, opening)
+        def problem(request: Request, reply: Reply) -> str | None:
+            ask, item = request.about
+            return score_problem(request, reply) if ask.last and not item.opening else None
+
+        hear = with_repair(self.engine, answered, replace(SCORE, problem=problem))
+        settled(self.engine, (self.request(chain, 0) for chain in chains), params, hear, opening)
 
     def request(self, chain: Chain, number: int) -> Request:
         """What is sent for a reading."""
@@ -203,9 +214,9 @@ class LocalAsker:
             names = [asks[i].key for i in chosen]
             judge_rows(self.engine, self.prompter, [prompts[i] for i in chosen], names, mode, params, 1, on_row)
 
-    def temperature(self, params: SamplingParams) -> float | None:
-        """None: each judgement knows its own, as a retry's is another."""
-        return None
+    def sampled(self, params: SamplingParams) -> dict[str, Any]:
+        """Nothing: each judgement knows its own temperature, as a retry's is another."""
+        return {}
 
     def _found(self, steps: Sequence[int | None], logprobs: Sequence[Sequence[float]]) -> list[Finding]:
         """A finding a slot, by the raw probability."""

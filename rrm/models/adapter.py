@@ -12,6 +12,7 @@ from rrm.imports import is_import_path
 from rrm.judge.card import HUB_NAMES
 from rrm.judge.judge_dir import FILE, base_of, judge_folder, load_settings
 from rrm.models.base import base_path, lora_config
+from rrm.models.damage import named_damage
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -94,7 +95,8 @@ def with_adapter(model: Any, settings: LoraSettings, base: str) -> Any:
 
     folder = checked_adapter(settings, base)
     found = get_peft_model(model, lora_config(settings, model))
-    theirs = load_file(str(folder / WEIGHTS))
+    with named_damage(folder):
+        theirs = load_file(str(folder / WEIGHTS))
     ours = get_peft_model_state_dict(found, save_embedding_layers=False)
     wrong = [f"{name} is not here" for name in sorted(theirs.keys() - ours.keys())]
     wrong += [f"{name} is not there" for name in sorted(ours.keys() - theirs.keys())]

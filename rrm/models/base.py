@@ -10,6 +10,7 @@ from typing import Any
 from rrm.config import BaseSettings, LoraSettings
 from rrm.errors import RRMError
 from rrm.judge.judge_dir import judge_folder
+from rrm.models.damage import named_damage
 from rrm.models.hub import HubError, download
 
 
@@ -44,7 +45,7 @@ def load_model(config: BaseSettings) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM
 
     path = _place(config)
-    with _loading(config):
+    with _loading(config), named_damage(path):
         tokenizer = _tokenizer(config, path)
         model = AutoModelForCausalLM.from_pretrained(
             path,

@@ -25,7 +25,7 @@ from rrm.annotators.answers import ANSWER_CALLS
 from rrm.annotators.failures import error_of
 from rrm.jsonnumbers import strict
 from rrm.prompt.neutralise import neutralise_canonical
-from rrm.prompt.rendering import NO_RESULT, answers, on_one_line, water_fill
+from rrm.prompt.rendering import LABELS, NO_RESULT, answers, on_one_line, water_fill
 from rrm.trajectory import Message, Step, ToolCall, Trajectory
 
 MOST_JSON = 200_000
@@ -75,7 +75,7 @@ class CanonicalStep:
     answer: str | None
     """A final answer that the step marks (a `finish` call, `<solution>`, `Finish[…]`)."""
     returns: tuple[tuple[str, str], ...]
-    """(`result` or `user`, text) in the order in which they are shown."""
+    """(`result`, `user` or `instructions`, text) in the order in which they are shown."""
 
     @property
     def action_text(self) -> str:
@@ -174,8 +174,8 @@ def _returns(step: Step) -> Iterator[tuple[str, str]]:
             yield tuple(NO_RESULT.split(": ", 1))  # pyright: ignore[reportReturnType]
             continue
         text = environment_text(step.model_copy(update={"observations": [message]}))
-        if message.role == "user":
-            yield "user", text
+        if message.role in LABELS:
+            yield LABELS[message.role], text
             continue
         flagged = (message.model_extra or {}).get("is_error") is True and error_of(text) is None
         yield "result", ("error: " if flagged else "") + readable(text)

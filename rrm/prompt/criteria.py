@@ -24,7 +24,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -48,6 +48,9 @@ NOT_APPLICABLE = "not applicable"
 TAG = "criterion"
 """Encloses an answer, where the server takes no JSON schema."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,47}")
+_RANGE = re.compile(r"(\d{1,3})\s?[-–]\s?(\d{1,3})")
+MOST_LEVEL = 100
+"""Of a scale of whole numbers."""
 _APART = re.compile(r"(?:[\s_]|(?<=\w)-+(?=\w)|(?<!\S)-+(?=\s))+")
 """Between words; a sign stays what it is: -1 is not 1, and C- is no C."""
 
@@ -64,8 +67,8 @@ class Question(BaseModel):
 
     ask: str = Field(min_length=1, max_length=4000)
     """The question, as the model is asked it."""
-    scale: Literal["yes_no", "unit"] | None = None
-    """`yes_no`: yes is 1, no is 0. `unit`: a number from 0 to 1."""
+    scale: str | None = None
+    """`yes_no`: yes is 1, no is 0. `unit`: a number from 0 to 1. `1-5`: a whole number of such a range, its ends 0 and 1."""
     labels: dict[str, float | None] | None = Field(default=None, min_length=2, max_length=MOST_LABELS)
     """Instead of a scale: the answers there are, each with its value in [0, 1]; null has no value, and is not counted."""
     weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
@@ -91,10 +94,22 @@ class Question(BaseModel):
             raise ValueError("no label has a value: give one at least a number from 0 to 1")
         return labels
 
+    @field_validator("scale")
+    @classmethod
+    def _known_scale(cls, scale: str | None) -> str | None:
+        if scale in (None, "yes_no", "unit"):
+            return scale
+        found = _RANGE.fullmatch(scale)
+        if found is None or not int(found[1]) < int(found[2]) <= MOST_LEVEL:
+            raise ValueError(
+                f"the scale {scale!r}: write yes_no, unit, or two whole numbers such as 1-5, {MOST_LEVEL} at most"
+            )
+        return f"{int(found[1])}-{int(found[2])}"
+
     @model_validator(mode="after")
     def _one_scale(self) -> Question:
         if (self.scale is None) == (self.labels is None):
-            raise ValueError("give one of `scale: yes_no`, `scale: unit` and `labels: {name: value, …}`")
+            raise ValueError("give one of `scale: yes_no`, `scale: unit`, `scale: 1-5` and `labels: {name: value, …}`")
         if self.may_not_apply and plain(NOT_APPLICABLE) in map(plain, self.labels or {}):
             raise ValueError(f"may_not_apply brings the label {NOT_APPLICABLE!r} along: leave one of the two out")
         return self
@@ -105,7 +120,14 @@ class Question(BaseModel):
         own: dict[str, float | None] = dict(self.labels or {})
         if self.scale == "yes_no":
             own = {"yes": 1.0, "no": 0.0}
+        own |= {str(k): (k - self.levels[0]) / (len(self.levels) - 1) for k in self.levels}
         return {**own, NOT_APPLICABLE: None} if self.may_not_apply else own
+
+    @property
+    def levels(self) -> range:
+        """The whole numbers of a scale such as `1-5`; empty of any other."""
+        found = _RANGE.fullmatch(self.scale or "")
+        return range(int(found[1]), int(found[2]) + 1) if found else range(0)
 
     @property
     def of_numbers(self) -> bool:
@@ -114,7 +136,11 @@ class Question(BaseModel):
 
     def described(self) -> str:
         """The answers there are, in words."""
-        words = [json.dumps(label, ensure_ascii=False) for label in self.answers]
+        words = [
+            json.dumps(label, ensure_ascii=False) for label in self.answers if not (self.levels and label.isdigit())
+        ]
+        if self.levels:
+            words.insert(0, f"a whole number from {self.levels[0]} to {self.levels[-1]}")
         if self.of_numbers:
             words.insert(0, "a number from 0.0 to 1.0")
         return " or ".join(words)
@@ -352,7 +378,10 @@ def answer_schema(criteria: Criteria, mode: Mode) -> dict[str, Any]:
 
 
 def _answer_schema(question: Question) -> dict[str, Any]:
-    labels = {"type": "string", "enum": list(question.answers)}
+    labels: dict[str, Any] = {"type": "string", "enum": list(question.answers)}
+    if question.levels:
+        whole = {"type": "integer", "enum": list(question.levels)}
+        labels = {"anyOf": [whole, {"type": "string", "enum": [NOT_APPLICABLE]}]} if question.may_not_apply else whole
     number = {"type": "number"}
     answer = {"anyOf": [number, labels]} if question.of_numbers and question.answers else labels
     if question.of_numbers and not question.answers:

@@ -40,8 +40,8 @@ def native_step(step: CanonicalStep, number: int) -> list[Message]:
         message = message.model_copy(update={"content": "", "reasoning_content": step.thought})
     returned, free = list[Message](), iter(ids[: len(step.calls)])
     for label, text in step.returns:
-        if label == "user":
-            returned.append(Message(role="user", content=text))
+        if label != "result":
+            returned.append(Message(role="user" if label == "user" else "system", content=text))
         else:
             returned.append(Message(role="tool", content=text, tool_call_id=next(free, None)))
     return [message, *returned]

@@ -85,7 +85,7 @@ _PATTERNS = (
 )
 _BREAK = r"\n\r\x85\u2028\u2029"
 _LABEL = re.compile(
-    rf"(?<=[{_BREAK}])[ \t]*+(?:(?P<label>task|tools|agent|result|user)\s*+(?P<colon>:)"
+    rf"(?<=[{_BREAK}])[ \t]*+(?:(?P<label>task|tools|agent|result|user|instructions)\s*+(?P<colon>:)"
     r"|(?P<call>call)(?P<blank>[ \t])(?=[^\s{]{1,80}[ \t]*+\{))"
 )
 """Begins a line as `rrm.prompt.rendering` begins its own; groups are the word and the character that ends it, were it lines below."""

@@ -10,22 +10,32 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
 from rrm.errors import ConfigError, ReadError
 from rrm.nearest import nearest
+from rrm.printing import printable
 from rrm.readers import (
+    adk,
     anthropic,
     atif,
+    autogen,
+    bedrock,
     calls,
     canonical,
     claude_code,
+    codex,
+    crewai,
+    gemini,
     inspect_ai,
     judge_sft,
     langchain,
+    langfuse,
+    langgraph,
     langsmith,
+    llama_index,
     mapping,
     mini_swe_agent,
     openai,
@@ -34,20 +44,25 @@ from rrm.readers import (
     otel,
     prm800k,
     processbench,
+    pydantic_ai,
     react,
     responses,
     search_tags,
+    smolagents,
     swe_agent,
     tau2,
     tau_bench,
+    vercel_ai,
     verl,
 )
 from rrm.readers.archive import Archive, Unpacker
 from rrm.readers.base import Container, Gatherer, Item, Labeller, Reader, Unfolding, describe
 from rrm.readers.chat import is_chat
 from rrm.readers.formats import unknown
+from rrm.readers.left import Notes
 from rrm.readers.outcomes import Outcome, Scales, outcome_at
 from rrm.readers.paths import expand
+from rrm.readers.retries import key_of, superseded
 from rrm.readers.sources import Value, members, values
 from rrm.readers.unique import UniqueIds
 from rrm.trajectory import Trajectory
@@ -61,9 +76,19 @@ READERS: tuple[Reader, ...] = (
     openhands,
     openhands_events,
     claude_code,
+    codex,
+    gemini,
     inspect_ai,
     otel,
+    langfuse,
     langsmith,
+    langgraph,
+    smolagents,
+    crewai,
+    adk,
+    autogen,
+    pydantic_ai,
+    llama_index,
     tau2,
     tau_bench,
     verl,
@@ -72,7 +97,9 @@ READERS: tuple[Reader, ...] = (
     judge_sft,
     calls,
     langchain,
+    vercel_ai,
     responses,
+    bedrock,
     anthropic,
     openai,
     search_tags,
@@ -157,6 +184,12 @@ class _How:
     mapping: dict[str, str] | None
     outcome: str | None
     unfolding: Unfolding | None = None
+    superseded: dict[str, set[str]] = field(default_factory=dict)
+    """File -> samples of it that a later log holds again."""
+
+    def passes(self, path: str, item: Item) -> bool:
+        """Whether an item stands again in a later log of its task."""
+        return path in self.superseded and key_of(item.value) in self.superseded[path]
 
 
 def check_mapping(fields: dict[str, str]) -> None:
@@ -183,7 +216,7 @@ def _read(
     on_error: OnError | None,
     strict: bool,
 ) -> Iterator[Trajectory]:
-    ids, scales = UniqueIds(), Scales()
+    ids, scales, notes = UniqueIds(), Scales(), Notes()
     for result in _results(paths, how):
         if isinstance(result, ReadError):
             if on_error is not None:
@@ -195,9 +228,11 @@ def _read(
         if unique != result.id:
             result.rename(unique)
         scales.add(result)
+        notes.add(result)
         yield result
-    if complaint := scales.complaint():  # known only now: rows are handed on as they are read
-        log.warning("%s", complaint)
+    for said in (scales.complaint(), *notes.lines()):  # known only now: rows are handed on as they are read
+        if said:
+            log.warning("%s", printable(said))
 
 
 _Held = dict[tuple[PurePath, str], list[Item]]
@@ -207,7 +242,13 @@ _Held = dict[tuple[PurePath, str], list[Item]]
 def _results(paths: list[str | os.PathLike[str]], how: _How) -> Iterator[Trajectory | ReadError]:
     """Everything the paths hold; what is spread over a folder follows when the folder's last file has been read."""
     held: _Held = {}
-    for path in expand(paths):
+    listed = list(expand(paths))
+    how = replace(how, superseded=superseded(path for path in listed if isinstance(path, str)))
+    if again := sum(map(len, how.superseded.values())):
+        log.warning(
+            "%d samples stand again in a later log of their task, a retry: only the last of each is read", again
+        )
+    for path in listed:
         if isinstance(path, ReadError):
             yield path
             continue
@@ -235,6 +276,8 @@ def _file(
             yield ReadError(path, value.line, "an empty list: nothing to read")
         for item in items if how.unfolding is None else [replace(one, unfolding=how.unfolding) for one in items]:
             name = item.format or (how.format if how.format != "auto" else sniff(item.value))
+            if how.passes(path, item):
+                continue
             if name is None:
                 yield ReadError(path, item.line, unknown(item.value, READERS))
             elif (reader := _GATHERERS.get(name)) is None:
@@ -252,7 +295,10 @@ def _archive(archive: Archive, how: _How, held: _Held) -> Iterator[Trajectory | 
     for reader in READERS if how.format == "auto" else [FORMATS[how.format]]:
         if isinstance(reader, Unpacker) and (runs := reader.unpack(archive)) is not None:
             for run in runs:
-                yield run if isinstance(run, ReadError) else _parse(reader, run, how.outcome)
+                if isinstance(run, ReadError):
+                    yield run
+                elif not how.passes(archive.path, run):
+                    yield _parse(reader, run, how.outcome)
             return
     for place, found in members(archive):
         yield from _file(place, found, how, held)

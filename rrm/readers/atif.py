@@ -46,7 +46,7 @@ def _runs(document: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
     waiting: list[tuple[dict[str, Any], dict[str, Any]]] = [(document, {})]
     while waiting:
         run, context = waiting.pop(0)
-        yield run, context
+        yield run, context | {"elsewhere": _embedded(run)}
         parent = {k: run[k] for k in ("trajectory_id", "session_id") if run.get(k) is not None}
         waiting += [(sub, {"parent": parent}) for sub in _embedded(run)]
 

@@ -22,6 +22,7 @@ from rrm.printing import printable as printable
 from rrm.questions import question_hash
 from rrm.readers.chat import text_of
 from rrm.readers.leaks import outcome_leaks
+from rrm.readers.left import FIELD, come_out_empty, left_behind
 from rrm.readers.outcomes import Outcome, as_outcome
 from rrm.trajectory import Source, Trajectory
 
@@ -197,15 +198,28 @@ def make(
     """Assemble a Trajectory from normalised messages; what is not given is derived.
 
     The task defaults to the first user message, the question id to the hash of the task, the id to the place in the
-    file. Messages in which the environment reveals the verdict are listed in `meta["outcome_leaks"]`. A run in which the
-    agent never spoke is kept: it has no steps, and real logs hold such runs.
+    file. Messages in which the environment reveals the verdict are listed in `meta["outcome_leaks"]`, and texts of the item that
+    stand in nothing that was read are counted in `meta["left_behind"]`. A run in which the agent never spoke is kept: it has no
+    steps, and real logs hold such runs.
 
     Raises:
-        ValueError: no messages, or parts of the wrong type.
+        ValueError: no messages or only empty ones, or parts of the wrong type.
     """
     if not messages:
         raise ValueError("no messages: there is nothing to judge")
     task = first_user_text(messages) if task is None else task
+    left = None
+    if "root" not in item.context:  # else it is counted with the run that holds the others
+        left = left_behind(item.value, messages, meta, tools, task, id, question_id, item.context.get("elsewhere"))
+    if come_out_empty(messages):
+        behind = f"; {left['texts']} texts stay behind, the first at {left['at'][0]}" if left else ""
+        raise ValueError(
+            f"its {len(messages)} messages come out empty{behind}: name where their text stands with --map message.content=…"
+        )
+    if left:
+        meta = {**meta, FIELD: left}
+    if outcome and outcome.unscored:
+        meta, outcome = {**meta, "unscored": outcome.field}, None
     if leaks := outcome_leaks(messages):
         meta = {**meta, "outcome_leaks": leaks}
     return Trajectory(

@@ -1,8 +1,8 @@
 """One logged model call: where its request and its answer stand in a record, and both as chat messages.
 
-Bodies of three APIs are known: Chat Completions, Responses and Anthropic's Messages, told apart by what they hold (a proxy may ask in
-one and answer in another). Records: a pair under usual names, LiteLLM's payload (`messages` beside `response`), lines of OpenAI's
-and Anthropic's batches (a request or an answer alone, joined by `custom_id`).
+Bodies of four APIs are known: Chat Completions, Responses, Anthropic's Messages and Bedrock's Converse, told apart by what they hold (a
+proxy may ask in one and answer in another). Records: a pair under usual names, LiteLLM's payload (`messages` beside `response`),
+Bedrock's invocation logs, lines of OpenAI's and Anthropic's batches (a request or an answer alone, joined by `custom_id`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rrm.readers import anthropic, event_streams
+from rrm.readers import anthropic, bedrock, event_streams
 from rrm.readers.anthropic import anthropic_tools, unblock
 from rrm.readers.base import own_id
 from rrm.readers.chat import as_text, chat_message, is_chat, text_of, tool_list
@@ -29,7 +29,9 @@ PAIRS = (
 """Names of a request and its answer in one record."""
 HALVES = (("body", "response"), ("params", "result"))
 """The same in lines of batches, where a line has a `custom_id` and one of the two."""
-ASKED = ("messages", "input", "prompt", "instructions", "system", "tools")
+ENVELOPES = ("inputBodyJson", "outputBodyJson")
+"""Where Bedrock's invocation logs keep the two bodies."""
+ASKED = ("messages", "input", "prompt", "instructions", "system", "tools", "toolConfig")
 """Fields of a request that become messages and tools; the others stay in meta."""
 ANSWERED = ("choices", "output", "content", "role", "message")
 IDS = ("conversationid", "threadid", "sessionid", "traceid")
@@ -124,6 +126,8 @@ def _body(raw: Any) -> Any:
                 return raw
         elif isinstance(raw, dict) and "body" in raw and "messages" not in raw and "choices" not in raw:
             raw = raw["body"] if raw["body"] is not None or "error" not in raw else {"error": raw["error"]}
+        elif isinstance(raw, dict) and (envelope := next((k for k in ENVELOPES if k in raw), None)):
+            raw = raw[envelope]
         elif isinstance(raw, dict) and raw.get("type") == "succeeded" and isinstance(raw.get("message"), dict):
             raw = raw["message"]
         else:
@@ -153,6 +157,8 @@ def is_answer(body: Any) -> bool:
     if not isinstance(body, dict):
         return is_chat(body) or is_items(body)
     choices, output = body.get("choices"), body.get("output")
+    if bedrock.reply_of(body) is not None:
+        return True
     if isinstance(choices, list) and choices and all(isinstance(c, dict) for c in choices):
         return "message" in choices[0] or "text" in choices[0]
     if body.get("object") == "response" or is_items(output) or is_chat(output):
@@ -167,7 +173,9 @@ def read_call(record: Any, line: int | None) -> Call:
         ValueError: no call, or one whose messages cannot be read.
     """
     if (place := locate(record)) is None:
-        raise ValueError("no request with its answer in a form of Chat Completions, Responses or Anthropic's Messages")
+        raise ValueError(
+            "no request with its answer in a form of Chat Completions, Responses, Anthropic's Messages or Bedrock's Converse"
+        )
     asked, answered = place
     body = record if asked == "." else _body(record.get(asked)) if asked else None
     answer = _body(record.get(answered)) if answered else None
@@ -204,6 +212,8 @@ def _request(body: dict[str, Any]) -> list[Message]:
     if key != "messages" or is_items(raw):
         items = as_items(body.get("instructions"), "instructions", "system") + as_items(raw, key)
         return ItemReader().read(items).messages
+    if bedrock.sniff(body):
+        return bedrock.system_of(body.get("system")) + chat_messages(raw)
     if anthropic.sniff(body):
         system = body.get("system")
         said = [{"role": "system", "content": text_of(system) or as_text(system)}] if system else []
@@ -224,6 +234,8 @@ def _reply(answer: Any) -> list[Message]:
         said = choices[0].get("message", choices[0].get("text"))
         said = said if isinstance(said, dict) else {"content": said}
         return [chat_message({"role": "assistant", **said}, "choices[0].message")]
+    if (message := bedrock.reply_of(answer)) is not None:
+        return bedrock.unblock(message, "output.message")
     if isinstance(output := answer.get("output"), list):
         return ItemReader().read(output).messages
     return (
@@ -242,7 +254,8 @@ def _rest(answer: Any) -> dict[str, Any]:
 
 def _envelope(raw: Any, body: Any, used: tuple[str, ...]) -> dict[str, Any]:
     """What an envelope and the body in it say beside the messages."""
-    outside = {k: v for k, v in raw.items() if k != "body"} if isinstance(raw, dict) and "body" in raw else {}
+    around = [k for k in ("body", *ENVELOPES) if isinstance(raw, dict) and k in raw]
+    outside = {k: v for k, v in raw.items() if k not in around} if around else {}
     inside = {k: v for k, v in body.items() if k not in used and v is not None} if isinstance(body, dict) else {}
     return _without_secrets(outside | inside)
 
@@ -275,6 +288,8 @@ def _is_secret(name: Any) -> bool:
 
 def _tools(record: dict[str, Any], body: dict[str, Any]) -> list[dict[str, Any]] | None:
     settings = record.get("model_parameters")
+    if (tools := bedrock.tools_of(body.get("toolConfig"))) is not None:
+        return tools
     raw = body.get("tools") or (settings.get("tools") if isinstance(settings, dict) else None)
     if not isinstance(raw, list) or not all(isinstance(t, dict) for t in raw):
         return None

@@ -17,7 +17,7 @@ from rrm.readers.chat import ROLES
 Turn = tuple[str, str]
 """A role (of `ROLES`' values) and the text as it stands."""
 _NAMES = "system|developer|user|assistant|tool|ipython|environment"
-_PADS = r"(?:\s|<\|endoftext\|>|<\|begin_of_text\|>|<\|end_of_text\|>|<s>|</s>|<\|finetune_right_pad_id\|>)*"
+_PADS = r"(?:\s|<\|endoftext\|>|<\|begin_of_text\|>|<\|end_of_text\|>|<s>|</s>|<\|finetune_right_pad_id\|>)*+"
 _FAMILIES = {
     "<|im_start|>": (rf"<\|im_start\|>({_NAMES})\n", r"<\|im_end\|>"),
     "<|im_end|>": (rf"<\|im_start\|>({_NAMES})\n", r"<\|im_end\|>"),
@@ -41,7 +41,7 @@ _ENDS = {
 }
 """What is being read -> the tags that end it."""
 _LINE = re.compile(rf"(?:\A|\n)({_NAMES})\n")
-_GLUED = re.compile(r"\A\s*(system|user)\n\n(.*?)assistant\n\n\Z", re.DOTALL)
+_GLUED = re.compile(r"\A\s*+(system|user)\n\n(.*?)assistant\n\n\Z", re.DOTALL)
 _OPENS = re.compile(rf"\s*{RESPONSE}")
 
 

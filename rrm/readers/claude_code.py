@@ -1,8 +1,9 @@
-"""`claude_code`: session files of Claude Code. One file holds one session on many lines; a session is one trajectory.
+"""`claude_code`: session files of Claude Code, and what it prints with `--output-format stream-json`. A session is one trajectory.
 
-Lines are grouped by `sessionId`; each sidechain (a sub-agent's run) becomes a trajectory of its own. Lines that are no
-messages (summaries, snapshots, progress) are counted by type in `meta["other_lines"]`; summaries keep their text. All
-lines of a file are held until its end, because a session's last line is only known there.
+Lines are grouped by their session's id; each sidechain (a sub-agent's run) becomes a trajectory of its own that names its session. One reply
+is one `message.id`, wherever its blocks stand: a block that is written again, or grows, counts once. Lines that are no messages
+(summaries, snapshots, progress) are counted by type in `meta["other_lines"]`; summaries keep their text, and the stream's `result` its
+fields. All lines of a file are held until its end, because a session's last line is only known there.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ from typing import Any
 from rrm.errors import ReadError
 from rrm.readers.anthropic import unblock
 from rrm.readers.base import Item, describe, make, own_id, printable
-from rrm.readers.chat import text_of
+from rrm.readers.chat import as_text, text_of, tool_list
+from rrm.readers.left import PARENT
 from rrm.trajectory import Trajectory
 
 NAME = "claude_code"
-MARKS = ("type", "sessionId", "message|uuid")
+MARKS = ("type", "sessionId|session_id", "message|uuid|subtype")
 OVER_FOLDER = False
 ORPHANS = {"summary", "file-history-snapshot", "queue-operation", "progress", "custom-title", "last-prompt"}
 """Line types that may come without a session id; they belong to the session beside them in the file."""
-SESSION_KEYS = ("version", "cwd", "gitBranch")
+SESSION_KEYS = ("version", "cwd", "gitBranch", "model", "permissionMode", "claude_code_version")
+STREAMED = {"system", "assistant", "user", "result", "stream_event"}
+"""Types of the stream's lines."""
+OF_THE_REPLY = ("id", "usage", "stop_reason")
+"""Fields of a reply that its message keeps."""
 
 
 def sniff(value: Any) -> bool:
@@ -31,6 +37,8 @@ def sniff(value: Any) -> bool:
         return False
     if isinstance(value.get("sessionId"), str):
         return "message" in value or "uuid" in value or value["type"] in ORPHANS
+    if isinstance(value.get("session_id"), str) and value["type"] in STREAMED:
+        return any(k in value for k in ("message", "subtype", "event"))
     return (value["type"] == "summary" and "leafUuid" in value) or (
         value["type"] == "file-history-snapshot" and "snapshot" in value
     )
@@ -50,10 +58,10 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
         path = item.path
         if not isinstance(item.value, dict):
             yield ReadError(item.path, item.line, f"a session line is an object, got {type(item.value).__name__}")
-        elif not isinstance(item.value.get("sessionId"), str):
+        elif (session := _session(item.value)) is None:
             orphans.append(item)
         else:
-            runs.setdefault((item.value["sessionId"], _chain(item.value, roots)), []).append(item)
+            runs.setdefault((session, _chain(item.value, roots)), []).append(item)
     if not runs and orphans:
         lines = f"{len(orphans)} lines without a sessionId"
         yield ReadError(path, orphans[0].line, f"no session in this file, only {lines}: nothing to judge")
@@ -73,8 +81,14 @@ def parse(item: Item) -> Trajectory:
         raise ValueError(f"{describe(error)} {counted}") from error
 
 
+def _session(line: dict[str, Any]) -> str | None:
+    return next((line[k] for k in ("sessionId", "session_id") if isinstance(line.get(k), str)), None)
+
+
 def _chain(line: dict[str, Any], roots: dict[str, str]) -> str:
-    """'' for the main conversation; for a sidechain the agent's id, or the uuid of its first line."""
+    """'' for the main conversation; for a sidechain the agent's id, the call that started it, or the uuid of its first line."""
+    if isinstance(call := line.get("parent_tool_use_id"), str):
+        return call
     if line.get("isSidechain") is not True:
         return ""
     agent = line.get("agentId")
@@ -87,23 +101,35 @@ def _chain(line: dict[str, Any], roots: dict[str, str]) -> str:
 def _trajectory(item: Item) -> Trajectory:
     lines: list[dict[str, Any]] = item.value
     session, chain, orphans = item.context["session"], item.context["chain"], item.context["orphans"]
-    messages = list[dict[str, Any]]()
     others: Counter[str] = Counter(str(o.get("type"))[:40] for o in orphans)
-    open_id: str | None = None  # one reply is written block by block, on lines that share the reply's id
+    spoken = list[tuple[dict[str, Any], str]]()
+    replies: dict[str, dict[str, Any]] = {}  # one reply is written block by block, on lines that share the reply's id
+    results = list[dict[str, Any]]()
     for line, number in zip(lines, item.context["numbers"], strict=True):
         if line.get("type") not in ("user", "assistant") or not isinstance(line.get("message"), dict):
-            others[str(line.get("type"))[:40]] += 1
+            if line.get("type") == "result":
+                results.append(
+                    {k: v for k, v in line.items() if k not in ("type", "session_id", "uuid") and v is not None}
+                )
+            else:
+                others[str(line.get("type"))[:40]] += 1
             continue
-        made = _messages(line, f"line {number}")
         reply = own_id(line["message"]) if line["type"] == "assistant" else None
-        if reply is not None and reply == open_id and len(made) == 1:
-            _merge(messages[-1], made[0])
+        if reply is None:
+            spoken.append((line, f"line {number}"))
+        elif reply in replies:
+            _add(replies[reply], line["message"])
         else:
-            messages += made
-        open_id = reply if messages and messages[-1]["role"] == "assistant" else None
+            replies[reply] = {
+                **line,
+                "message": {**line["message"], "content": _blocks(line["message"].get("content"))},
+            }
+            spoken.append((replies[reply], f"line {number}"))
+    messages = [message for line, where in spoken for message in _messages(line, where)]
     meta: dict[str, Any] = {"session_id": session, "lines": len(lines) + len(orphans)}
     meta |= {k: lines[0][k] for k in SESSION_KEYS if lines[0].get(k) is not None}
-    meta |= {"sidechain": chain} if chain else {}
+    meta |= {"sidechain": chain, PARENT: {"session_id": session}} if chain else {}
+    meta |= {"results": results} if results else {}
     meta |= {"other_lines": dict(others)} if others else {}
     model = next((m for line in lines if (m := _model(line)) is not None), None)
     meta |= {"model": model} if model else {}
@@ -111,7 +137,13 @@ def _trajectory(item: Item) -> Trajectory:
         meta["summaries"] = summaries
     name = f"{session}/{chain}" if chain else session
     asked = (text_of(m["content"]) for m in messages if m["role"] == "user" and not m.get("is_meta"))
-    return make(item, NAME, messages, meta=meta, id=name, task=next((t for t in asked if t.strip()), ""))
+    task = next((t for t in asked if t.strip()), "")
+    offered = next((line["tools"] for line in lines if line.get("subtype") == "init" and "tools" in line), None)
+    # a stream does not hold what was asked: sessions of no known question are no attempts at one
+    question = None if task else name
+    return make(
+        item, NAME, messages, meta=meta, id=name, task=task, question_id=question, tools=tool_list(offered) or None
+    )
 
 
 def _model(line: dict[str, Any]) -> str | None:
@@ -125,6 +157,8 @@ def _messages(line: dict[str, Any], where: str) -> list[dict[str, Any]]:
     inner = line["message"]
     raw = {"role": inner.get("role", line["type"]), "content": inner.get("content"), "timestamp": line.get("timestamp")}
     made = unblock(raw, where)
+    if line["type"] == "assistant":
+        made[0] |= {k: inner[k] for k in OF_THE_REPLY if inner.get(k) is not None}
     outcome = line.get("toolUseResult")
     took = (
         next((outcome[k] for k in ("durationMs", "totalDurationMs") if k in outcome), None)
@@ -139,18 +173,38 @@ def _messages(line: dict[str, Any], where: str) -> list[dict[str, Any]]:
     return made
 
 
-def _merge(message: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add the next blocks of the same reply."""
-    for key in ("content", "reasoning_content"):
-        a, b = message.get(key), more.get(key)
-        if a and b:
-            both_text = isinstance(a, str) and isinstance(b, str)
-            message[key] = f"{a}\n{b}" if both_text else [*_parts(a), *_parts(b)]
-        elif b:
-            message[key] = b
-    if calls := more.get("tool_calls"):
-        message["tool_calls"] = [*message.get("tool_calls", []), *calls]
+def _blocks(content: Any) -> list[Any]:
+    """A message's content as a list of blocks."""
+    return list(content) if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
 
 
-def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+def _add(reply: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add the blocks of one more line of a reply, each that is there already in its place; the later usage counts."""
+    message = reply["message"]
+    kept, taken = message["content"], set[int]()
+    before = len(kept)
+    for block in _blocks(more.get("content")):
+        same = next((k for k in range(before) if k not in taken and _is_same(kept[k], block)), None)
+        if same is None:
+            kept.append(block)
+            continue
+        taken.add(same)
+        if _length(block) >= _length(kept[same]):
+            kept[same] = block
+    message |= {k: more[k] for k in OF_THE_REPLY if more.get(k) is not None}
+
+
+def _is_same(block: Any, other: Any) -> bool:
+    """Whether two blocks are one: of one id, or of which one begins with the other."""
+    if not isinstance(block, dict) or not isinstance(other, dict) or block.get("type") != other.get("type"):
+        return block == other
+    if block.get("id") is not None or other.get("id") is not None:
+        return block.get("id") == other.get("id")
+    field = "thinking" if block.get("type") == "thinking" else "text"
+    a, b = block.get(field), other.get(field)
+    return (a.startswith(b) or b.startswith(a)) if isinstance(a, str) and isinstance(b, str) else block == other
+
+
+def _length(block: Any) -> int:
+    """How far a block is written."""
+    return len(as_text(block))

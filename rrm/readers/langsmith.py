@@ -19,7 +19,7 @@ from rrm.readers.base import Item, describe, make, own_id
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.langchain import is_messages, message_of
 from rrm.readers.outcomes import FIELDS, Outcome, as_outcome, get
-from rrm.readers.spans import Call, ToolRun, assemble, inside, seconds
+from rrm.readers.spans import Call, Conversation, ToolRun, above, assemble, seconds, subagent, with_subagents
 from rrm.trajectory import Trajectory
 
 NAME = "langsmith"
@@ -32,6 +32,8 @@ LONG = ("inputs", "outputs", "child_runs", "events", "serialized", "manifest", "
 SUCCESS = frozenset({*FIELDS, "correctness", "accuracy", "exact_match", "pass", "ok", "completion", "completed"})
 """Keys of feedback that say how a run ended, behind one of the words of `OF_WHAT`."""
 OF_WHAT = ("is", "answer", "task", "goal", "final", "user", "overall", "agent")
+AGENTS = ("LangGraph", "AgentExecutor")
+"""Names that LangChain gives the run of a whole agent."""
 PAIR_ROLES = ("human", "user", "ai", "assistant", "system", "developer", "tool", "function")
 Record = dict[str, Any]
 Message = dict[str, Any]
@@ -74,10 +76,10 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
         Item(_trace(t, [r for r, _ in g]), g[0][1].path, g[0][1].line, context=_places(g)) for t, g in traces.items()
     ]
     # a 1 is no success where the file has the key's 5
-    other_scale = {_key(i.value, path) for i in made for path, value in _feedback(i.value).items() if _is_off(value)}
+    other_scale = {_key(i.value, path) for i in made for path, value in _feedback(i.value).items() if is_off(value)}
     for item in made:
         item.context["other_scale"] = other_scale
-        yield item
+        yield from with_subagents(item, as_text(item.value["trace_id"]), _assembled)
 
 
 def _places(group: list[tuple[Record, Item]]) -> dict[str, Any]:
@@ -158,14 +160,14 @@ def _key(record: Record, path: str) -> str:
     return as_text(get(record, path.removesuffix(".score") + ".key")) if path.startswith("feedback[") else path
 
 
-def _says_success(key: str) -> bool:
+def says_success(key: str) -> bool:
     """Whether a feedback's key names success: of `hallucination` or `latency` a 1 is none."""
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", key.removeprefix("feedback_stats.").removesuffix(".avg"))
     left = list(itertools.dropwhile(OF_WHAT.__contains__, map(str.lower, words)))
     return "_".join(left) in SUCCESS
 
 
-def _is_off(value: Any) -> bool:
+def is_off(value: Any) -> bool:
     return isinstance(value, int | float) and not 0 <= value <= 1
 
 
@@ -178,39 +180,59 @@ def parse(item: Item) -> Trajectory:
         raise ValueError(f"{describe(error)}; left out: {told}") from error
 
 
-def _run(item: Item) -> Trajectory:
-    record = item.value
-    runs: list[Record] = record["runs"]
-    parents = {own_id(r, "parent_run_id") for r in runs if r.get("run_type") == "llm"}
-    leaves = [r for r in runs if r.get("run_type") == "llm" and own_id(r) not in parents]
-    above = {name: own_id(r, "parent_run_id") for r in runs if (name := own_id(r)) is not None}
-    apart = inside(above, {name for r in runs if r.get("run_type") == "tool" and (name := own_id(r)) is not None})
-    calls = [_call(r, own_id(r) in apart) for r in leaves]
+def _assembled(item: Item) -> Conversation:
+    """The conversations of a trace."""
+    runs: list[Record] = item.value["runs"]
+    parents = {name: own_id(r, "parent_run_id") for r in runs if (name := own_id(r)) is not None}
+    tools = {name for r in runs if r.get("run_type") == "tool" and (name := own_id(r)) is not None}
+    agents = {name: as_text(r["name"]) for r in runs if r.get("name") in AGENTS and (name := own_id(r)) is not None}
+    tools_above, agents_above = above(parents, tools), above(parents, agents.keys())
+    calls = list[Call]()
+    for run in _leaves(runs):
+        calls.append(_call(run))
     # a graph's state holds the whole conversation, results included
     states = [r for r in runs if r.get("run_type") == "chain" and _listed(get_messages(r.get("outputs"))) is not None]
-    calls += [
-        Call(
-            [], _read(get_messages(r["outputs"]), f"run {own_id(r)} outputs", "assistant"), _end(r), own_id(r) in apart
-        )
-        for r in states
-    ]
-    found = assemble(calls, [_tool_run(r) for r in runs if r.get("run_type") == "tool"])
+    for run in states:
+        wrote = _read(get_messages(run["outputs"]), f"run {own_id(run)} outputs", "assistant")
+        calls.append(Call([], wrote, _end(run)))
+    for call, run in zip(calls, [*_leaves(runs), *states], strict=True):
+        name = own_id(run) or ""
+        call.inside_tool = bool(tools_above.get(name))
+        call.agents = (*agents_above.get(name, ()), *([name] if name in agents else []))
+        call.agent = agents[call.agents[-1]] if call.agents else ""
+    return assemble(calls, [_tool_run(r) for r in runs if r.get("run_type") == "tool"])
+
+
+def _leaves(runs: list[Record]) -> list[Record]:
+    """The calls of models that hold no other."""
+    parents = {own_id(r, "parent_run_id") for r in runs if r.get("run_type") == "llm"}
+    return [r for r in runs if r.get("run_type") == "llm" and own_id(r) not in parents]
+
+
+def _run(item: Item) -> Trajectory:
+    record, found = item.value, item.context.get("found") or _assembled(item)
+    runs: list[Record] = record["runs"]
     messages = found.messages or _asked_and_said(record)
     if not messages:
         raise ValueError(f"no messages in {len(runs)} runs")
+    behind, more = subagent(item, found)
+    if behind:  # feedback is on the trace's root
+        return make(
+            item, NAME, messages, meta=_meta(item, _leaves(runs)) | more, id=as_text(record["trace_id"]) + behind
+        )
     feedback = _feedback(record)
     on_scale = {p: raw for p, raw in feedback.items() if _key(record, p) not in item.context["other_scale"]}
     labels = {p: v for p, raw in on_scale.items() if (v := as_outcome(raw)) is not None}
-    sole = next((p for p in labels if len(feedback) == 1 and _says_success(_key(record, p))), None)
+    sole = next((p for p in labels if len(feedback) == 1 and says_success(_key(record, p))), None)
     fields = {"outcome_fields": list(labels)} if feedback and sole is None else {}
     return make(
         item,
         NAME,
         messages,
-        meta=_meta(item, leaves) | found.meta() | fields,
+        meta=_meta(item, _leaves(runs)) | more | fields,
         id=as_text(record["trace_id"]),
         outcome=None if sole is None else Outcome(labels[sole], sole),
-        tools=next((t for r in leaves if (t := _tools(r))), None),
+        tools=next((t for r in _leaves(runs) if (t := _tools(r))), None),
     )
 
 
@@ -268,7 +290,7 @@ def _message(one: Any, where: str, role: str) -> list[Message]:
     return [message_of(one, where)]
 
 
-def _call(run: Record, inside_tool: bool) -> Call:
+def _call(run: Record) -> Call:
     """What an `llm` run read and wrote."""
     inputs, where = run.get("inputs"), f"run {own_id(run)}"
     read = _read(get_messages(inputs), f"{where} inputs", "user")
@@ -286,7 +308,7 @@ def _call(run: Record, inside_tool: bool) -> Call:
     for message in wrote:
         if isinstance(stamp := run.get("end_time"), str | int | float) and not isinstance(stamp, bool):
             message.setdefault("timestamp", stamp)
-    return Call(read, wrote, _order(run)[0], inside_tool)
+    return Call(read, wrote, _order(run)[0])
 
 
 def _wrote(outputs: Any, where: str) -> list[Message]:

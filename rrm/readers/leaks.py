@@ -10,7 +10,7 @@ from rrm.trajectory import Trajectory
 
 VERDICT = re.compile(
     r"\byour (?:final )?(?:answer|solution|submission) (?:is|was) (?:wrong|incorrect|correct|right)\b"
-    r"|^\W*(?:observation ?\d*:)?\s*(?:answer|solution) is (?:in)?correct\W*$"
+    r"|^[^\w\n]*+(?:observation ?\d{0,6}:)?[^\S\n]*+(?:answer|solution) is (?:in)?correct\b[^\w\n]*+$"
     r"|\breward ?[=:] ?(?:true\b|false\b|-?\d)"
     r"|\bepisode (?:finished|ended)\b.{0,40}\b(?:success|fail)"
     r"|\btask (?:was )?(?:completed successfully|failed|succeeded)\b"
@@ -23,7 +23,7 @@ VERDICT = re.compile(
 _GOOD = re.compile(r"\b(?:correct|right|true|success\w*|succeeded)\b|[=:] ?1(?:\.0*)?(?![.\d])", re.IGNORECASE)
 _BAD = re.compile(r"\b(?:incorrect|wrong|false|fail\w*)\b|[=:] ?0(?:\.0*)?(?![.\d])", re.IGNORECASE)
 _SENTENCE = re.compile(r"\n|[.!?]\s+")
-_LABEL_ONLY = re.compile(r"\W*(?:observation ?\d*:)?\W*", re.IGNORECASE)
+_LABEL_ONLY = re.compile(r"\W*+(?:observation ?\d*+:\W*+)?+", re.IGNORECASE)
 
 
 def reveals_verdict(text: str) -> bool:

@@ -1,16 +1,17 @@
-"""A list of chat messages from whatever wrote it, OpenAI's shape or Anthropic's."""
+"""A list of chat messages from whatever wrote it, OpenAI's shape, Anthropic's or Bedrock's."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from rrm.readers import bedrock
 from rrm.readers.anthropic import content_of, has_blocks, unblock
 from rrm.readers.chat import chat_message
 
 
 def chat_messages(raw: Any, where: str = "messages") -> list[dict[str, Any]]:
     """Normalised messages, one for each of the input's (so indices into them keep their meaning); where any of them holds Anthropic's
-    blocks, what the `anthropic` reader makes of them all: a result among a message's blocks becomes a message of its own.
+    or Bedrock's blocks, what the reader of that name makes of them all: a result among a message's blocks becomes a message of its own.
 
     Raises:
         ValueError: not a list, an entry that is not an object, a role nobody knows, or blocks of which one is none.
@@ -21,4 +22,7 @@ def chat_messages(raw: Any, where: str = "messages") -> list[dict[str, Any]]:
         raise ValueError(f"{where} must be a list of messages, got {type(raw).__name__}")
     if any(has_blocks(content_of(message)) for message in raw):
         return [made for i, message in enumerate(raw) for made in unblock(message, f"{where}[{i}]")]
+    if any(bedrock.has_blocks(content_of(message)) for message in raw):
+        read = [bedrock.unblock if bedrock.has_blocks(content_of(m)) else unblock for m in raw]
+        return [made for i, message in enumerate(raw) for made in read[i](message, f"{where}[{i}]")]
     return [chat_message(message, f"{where}[{i}]") for i, message in enumerate(raw)]

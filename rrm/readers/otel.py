@@ -1,7 +1,7 @@
 """`otel`: OpenTelemetry traces of model calls (GenAI conventions, OpenInference, OpenLLMetry). One trace is one run.
 
 Read from OTLP JSON (`resourceSpans`, `resourceLogs`), one document or one a line, and from spans as the SDK's console exporter prints
-them. The longest conversation of a trace is the run (`rrm.readers.spans`). Evaluations recorded in a trace are kept in meta, as
+them. The root agent's conversation is the run, each agent below it a run of its own (`rrm.readers.spans`). Evaluations recorded in a trace are kept in meta, as
 `evaluations`; none is taken for the outcome unless `--outcome evaluations.NAME.score` says so.
 """
 
@@ -15,7 +15,7 @@ from rrm.errors import ReadError
 from rrm.readers.base import Item, describe, make
 from rrm.readers.chat import as_text
 from rrm.readers.otel_messages import from_json, messages_of, tools_of
-from rrm.readers.spans import Call, ToolRun, assemble, inside, seconds
+from rrm.readers.spans import Call, Conversation, ToolRun, above, assemble, seconds, subagent, with_subagents
 from rrm.trajectory import Trajectory
 
 NAME = "otel"
@@ -84,7 +84,8 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
             lines[trace] += 1
     for trace, records in traces.items():
         place = first[trace]
-        yield Item(_trace(trace, records), place.path, place.line, context={"lines": lines[trace]})
+        made = Item(_trace(trace, records), place.path, place.line, context={"lines": lines[trace]})
+        yield from with_subagents(made, trace, _assembled)
 
 
 def _spans(value: Any) -> Iterator[Span]:
@@ -230,32 +231,54 @@ def parse(item: Item) -> Trajectory:
 
 
 def _run(item: Item) -> Trajectory:
-    record, spans = item.value, item.value["spans"]
-    calls, runs, tools = list[Call](), list[ToolRun](), None
-    made = {span["span_id"]: run for span in spans if (run := _tool_run(span)) is not None}
-    apart = inside({span["span_id"]: span["parent_id"] for span in spans}, made.keys())
+    record, found = item.value, item.context.get("found") or _assembled(item)
+    if not found.messages:
+        raise ValueError(f"no messages in {len(record['spans'])} spans: was recording of message content switched on?")
+    behind, more = subagent(item, found)
+    offered = [tools_of(span["attributes"]) or [] for span in record["spans"]]
+    tools = max(offered, key=len, default=[]) or None
+    return make(item, NAME, found.messages, meta=_meta(item) | more, id=record["trace_id"] + behind, tools=tools)
+
+
+def _assembled(item: Item) -> Conversation:
+    """The conversations of a trace."""
+    spans = item.value["spans"]
+    calls, runs = list[Call](), dict[str, ToolRun]()
     for span in spans:
-        if span["span_id"] in made:
-            runs.append(made[span["span_id"]])
+        if (run := _tool_run(span)) is not None:
+            runs[span["span_id"]] = run
+    agents = {span["span_id"]: _agent(span) for span in spans if _kinds(span) & {"invoke_agent", "agent"}}
+    parents = {span["span_id"]: span["parent_id"] for span in spans}
+    tools_above, agents_above = above(parents, runs.keys()), above(parents, agents.keys())
+    for span in spans:
+        number = span["span_id"]
+        if number in runs:
             continue
         read, wrote = messages_of(span)
         for message in wrote:
             if span["end"] is not None:
                 message.setdefault("timestamp", span["end"])
-        calls.append(Call(read, wrote, _start(span), span["span_id"] in apart))
-        offered = tools_of(span["attributes"])
-        tools = offered if offered and len(offered) > len(tools or []) else tools
-    found = assemble(calls, runs)
-    if not found.messages:
-        raise ValueError(f"no messages in {len(spans)} spans: was recording of message content switched on?")
-    return make(item, NAME, found.messages, meta=_meta(item) | found.meta(), id=record["trace_id"], tools=tools)
+        inside = (*agents_above[number], number) if number in agents else agents_above[number]
+        name = agents[inside[-1]] if inside else ""
+        calls.append(Call(read, wrote, _start(span), bool(tools_above[number]), inside, name))
+    return assemble(calls, list(runs.values()))
+
+
+def _kinds(span: Span) -> set[str]:
+    """What a span is of, by each convention that it follows."""
+    return {as_text(span["attributes"].get(key, "")).lower() for key in KINDS}
+
+
+def _agent(span: Span) -> str:
+    """The name of a span's agent."""
+    said = _first(span["attributes"], "gen_ai.agent.name", "agent.name", "traceloop.entity.name")
+    return as_text(said if said is not None else span["name"].removeprefix("invoke_agent "))
 
 
 def _tool_run(span: Span) -> ToolRun | None:
     """The run of a tool that a span records; None for another span."""
     said = span["attributes"]
-    kinds = {as_text(said.get(key, "")).lower() for key in KINDS}
-    if not kinds & {"execute_tool", "tool"}:
+    if not _kinds(span) & {"execute_tool", "tool"}:
         return None
     names = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
     name = next((said[k] for k in names if isinstance(said.get(k), str)), span["name"].removeprefix("execute_tool "))
@@ -309,11 +332,7 @@ def _meta(item: Item) -> dict[str, Any]:
 
 def _usage(spans: list[Span]) -> dict[str, int]:
     """Tokens read and written, over the calls themselves: an agent's span repeats the sum of its calls."""
-    calls = [
-        s
-        for s in spans
-        if as_text(_first(s["attributes"], *KINDS) or "").lower() not in ("invoke_agent", "agent", "chain")
-    ]
+    calls = [s for s in spans if not _kinds(s) & {"invoke_agent", "agent", "chain"}]
     found: dict[str, int] = {}
     for name, keys in (("input_tokens", INPUT_TOKENS), ("output_tokens", OUTPUT_TOKENS)):
         counts = [n for s in calls if isinstance(n := _first(s["attributes"], *keys), int) and not isinstance(n, bool)]

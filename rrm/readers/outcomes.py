@@ -63,6 +63,8 @@ class Outcome:
 
     value: float
     field: str
+    unscored: bool = False
+    """Whether the number is what a run is given that broke before anyone scored it."""
 
 
 def as_outcome(value: Any) -> float | None:
@@ -83,7 +85,7 @@ def find_outcome(record: dict[str, Any], *more: str) -> Outcome | None:
     """
     for name in FIELDS:
         if (value := _said(record, name)) is not None:
-            return Outcome(value, name)
+            return Outcome(value, name, name in NUMERIC and value == 0 and bool(record.get("error")))
     for name in more:
         if not isinstance(record.get(name), str) and (value := as_outcome(record.get(name))) is not None:
             return Outcome(value, name)

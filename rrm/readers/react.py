@@ -32,16 +32,16 @@ FIELDS = (
 CONTINUES = ("completion", "response", "output", "generated_text")
 """Fields that hold only what came after `prompt`."""
 LABEL = re.compile(
-    r"^[ \t]*(Thought|ActionPath|Action Input|Action|Observation|Final Answer)[ \t]*\d*[ \t]*:", re.MULTILINE
+    r"^[ \t]*(Thought|ActionPath|Action Input|Action|Observation|Final Answer)[ \t]*+(?:\d++[ \t]*+)?+:", re.MULTILINE
 )
-ACTS = re.compile(r"^[ \t]*(?:Action|Final Answer)[ \t]*\d*[ \t]*:", re.MULTILINE)
-QUESTION = re.compile(r"^[ \t]*Question[ \t]*\d*[ \t]*:[ \t]*", re.MULTILINE)
+ACTS = re.compile(r"^[ \t]*(?:Action|Final Answer)[ \t]*+(?:\d++[ \t]*+)?+:", re.MULTILINE)
+QUESTION = re.compile(r"^[ \t]*Question[ \t]*+(?:\d++[ \t]*+)?+:[ \t]*+", re.MULTILINE)
 EXAMPLES_END = re.compile(r"^.*END OF EXAMPLES.*$", re.MULTILINE)
-ALPACA = re.compile(r"### Instruction:\n(.*?)\n+### Response:\n", re.DOTALL)
+ALPACA = ("### Instruction:\n", "\n### Response:\n")
 CONSOLE = re.compile(r"^> ?\S", re.MULTILINE)
 CONSOLE_TASK = re.compile(r"[Yy]our task is to:?\s*(.+)")
-OBSERVATION = re.compile(r"^\s*Observation[ \t]*\d*[ \t]*:[ \t]*")
-CALL = re.compile(r"([A-Za-z_][\w .-]{0,60}?)\s*(?:\[(.*)\]|\((.*)\))\s*\.?\s*", re.DOTALL)
+OBSERVATION = re.compile(r"^\s*+Observation[ \t]*+(?:\d++[ \t]*+)?+:[ \t]*+")
+CALL = re.compile(r"([A-Za-z_][\w .-]{0,60}?)\s*+(?:\[(.*)\]|\((.*)\))\s*+(?:\.\s*+)?+", re.DOTALL)
 
 
 def _is_react(text: str) -> bool:
@@ -133,8 +133,10 @@ def _from_chat(raw: list[Any]) -> tuple[list[dict[str, Any]], str]:
 
 def from_text(text: str, asked: str | None) -> tuple[list[dict[str, Any]], str]:
     """One text: instructions and examples, the question, then the run."""
-    if alpaca := ALPACA.search(text):
-        prefix, question, run = text[: alpaca.start()], alpaca.group(1), text[alpaca.end() :]
+    prefix, begun, rest = text.partition(ALPACA[0])
+    question, answered, run = rest.partition(ALPACA[1])
+    if begun and answered:
+        question = question.rstrip("\n")
     else:
         start, question_at = _question_span(text, asked)
         label = LABEL.search(text, question_at)

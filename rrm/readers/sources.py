@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -24,8 +23,12 @@ from rrm.readers.archive import BLOCK, MAGIC, Archive
 from rrm.readers.base import describe, printable, stem
 from rrm.readers.hub import hub_rows, is_hub
 from rrm.readers.jsontext import check_depth, decode, json_problem, parse_json, plain
+from rrm.readers.parquet import bounded_parquet
 from rrm.readers.paths import names_data, say_left_out
+from rrm.sizes import TooManyBytes, bounded, check_weight, inflated, most_bytes
 
+LINE = 64
+"""Bytes that a line takes beside its own."""
 LOOK_AHEAD = 20  # lines looked at to tell broken JSONL from an indented document
 BINARY = {
     b"PK\x03\x04": "a zip archive inside another file: unpack it",
@@ -154,23 +157,10 @@ def _peek(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
 
 def _gunzip(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Decompressed blocks; all that a truncated or damaged file still gives, then `_Broken`."""
-    member = zlib.decompressobj(wbits=31)
-    done = False
-    for block in blocks:
-        while block:
-            if done and not block.strip(b"\0"):
-                break  # zero padding after the last member, as tape tools write it
-            if done:
-                member, done = zlib.decompressobj(wbits=31), False
-            try:
-                yield member.decompress(block, BLOCK)
-                while member.unconsumed_tail:
-                    yield member.decompress(member.unconsumed_tail, BLOCK)
-            except zlib.error as error:
-                raise _Broken(f"the gzip data is damaged from here on ({error})") from error
-            done, block = member.eof, member.unused_data
-    if not done:
-        raise _Broken("the gzip data ends early: what follows is missing, fetch the file again")
+    try:
+        yield from inflated(blocks)
+    except ValueError as error:
+        raise _Broken(str(error)) from error
 
 
 def _to_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
@@ -185,8 +175,8 @@ def _to_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 
 def _lines(path: str, blocks: Iterable[bytes]) -> Iterator[Line]:
-    """Numbered lines without their newline, blank ones included; a broken stream ends in one error."""
-    number, tail = 0, list[bytes]()
+    """Numbered lines without their newline, blank ones included; a broken stream, and a line beyond `most_bytes`, end it in one error."""
+    number, tail, held, most = 0, list[bytes](), 0, most_bytes()
     try:
         for block in blocks:
             parts = block.split(b"\n")
@@ -195,7 +185,11 @@ def _lines(path: str, blocks: Iterable[bytes]) -> Iterator[Line]:
                 number += 1
                 yield number, b"".join(tail)
                 tail.clear()
+                held = 0
             tail.append(parts[-1])
+            held += len(parts[-1])
+            if held > most:
+                raise _Broken(str(TooManyBytes("this line")))
     except _Broken as broken:
         lost = sum(map(len, tail))
         unfinished = f"; an unfinished line of {lost:,} bytes was left out" if lost else ""
@@ -211,11 +205,7 @@ def _blank(line: Line) -> bool:
 
 def _json(path: str, lines: Iterator[Line], is_jsonl: bool) -> Iterator[Value | ReadError]:
     """Decide between JSONL (streamed) and a JSON document (whole) by the first lines, then read it."""
-    before = list[Line]()
-    head = next(lines, None)
-    while head is not None and _blank(head):
-        before.append(head)
-        head = next(lines, None)
+    head = next((line for line in lines if not _blank(line)), None)
     if head is None:
         yield ReadError(path, None, "the file is empty: nothing to read")
         return
@@ -234,7 +224,29 @@ def _json(path: str, lines: Iterator[Line], is_jsonl: bool) -> Iterator[Value | 
         if is_jsonl or any(_is_object(path, line) for line in ahead[1:]):
             yield from _jsonl(path, itertools.chain(ahead, lines))
             return
-    yield from _document(path, [*before, *ahead, *lines], is_jsonl)
+    before = (
+        [(1, b"\n" * min(head[0] - 2, most_bytes() + 1))] if head[0] > 1 else []
+    )  # so that errors name the file's own lines
+    try:
+        whole = list(_held(itertools.chain(before, ahead, lines)))
+    except TooManyBytes as error:
+        yield ReadError(path, None, str(error))
+        return
+    yield from _document(path, whole, is_jsonl)
+
+
+def _held(lines: Iterable[Line]) -> Iterator[Line]:
+    """The lines of a document, which is held whole.
+
+    Raises:
+        TooManyBytes: of a longer one than `most_bytes`, each line counted with what it takes in memory.
+    """
+    size, most = 0, most_bytes()
+    for line in lines:
+        size += 0 if isinstance(line, ReadError) else len(line[1]) + LINE
+        if size > most:
+            raise TooManyBytes("this document")
+        yield line
 
 
 def _jsonl(path: str, lines: Iterable[Line]) -> Iterator[Value | ReadError]:
@@ -253,6 +265,7 @@ def _is_object(path: str, line: Line) -> bool:
 
 def _parse_line(path: str, line: tuple[int, bytes]) -> Value | ReadError:
     try:
+        check_weight(line[1], "this line")
         return Value(line[0], parse_json(decode(line[1])))
     except (ValueError, RecursionError) as error:
         return ReadError(path, line[0], describe(error))
@@ -265,6 +278,7 @@ def _document(path: str, lines: list[Line], is_jsonl: bool) -> Iterator[Value | 
     good = [line for line in lines if not isinstance(line, ReadError)]
     try:
         text = decode(b"\n".join(line[1] for line in good))
+        check_weight(text, "this document")
     except ValueError as error:
         if is_jsonl or any(_is_object(path, line) for line in good):
             yield from _jsonl(path, good)
@@ -306,17 +320,15 @@ def _sequence(text: str) -> tuple[list[tuple[int, Any]], str | None, int | None]
 def _parquet(path: str, blocks: Iterable[bytes]) -> Iterator[Value | ReadError]:
     """Rows of a parquet file, a few hundred at a time; a file is read in place, a pipe is loaded whole."""
     import pyarrow as pa
-    from pyarrow import parquet
 
     row = 0
     try:
         local = path != "-" and os.path.isfile(path) and not path.lower().endswith(".gz")
-        with parquet.ParquetFile(path if local else io.BytesIO(b"".join(blocks))) as table:
-            for batch in table.iter_batches(batch_size=256):
-                for record in batch.to_pylist():
-                    row += 1
-                    yield _row(path, row, record)
-    except (pa.ArrowException, OSError, _Broken) as error:
+        with bounded_parquet(path if local else io.BytesIO(b"".join(bounded(blocks, "this file")))) as records:
+            for record in records:
+                row += 1
+                yield _row(path, row, record)
+    except (pa.ArrowException, OSError, _Broken, TooManyBytes) as error:
         yield ReadError(path, row + 1, f"the parquet data cannot be read from here on: {printable(str(error))}")
         return
     if row == 0:

@@ -1,7 +1,8 @@
 """One conversation from the model calls and tool runs of a trace (OpenTelemetry, LangSmith).
 
-A call says what it read and what it wrote. A call that read a conversation so far continues it; the longest conversation
-is the run, and tool results that no later call read are taken from the tools' own records.
+A call says what it read and what it wrote. A call that read a conversation so far continues it. The run is the root agent's conversation
+(where no agent is recorded, the longest), agents below it are runs of their own, and tool results that no later call read are taken
+from the tools' own records.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from rrm.readers.base import Item
 from rrm.readers.chat import as_text, text_of
+from rrm.readers.left import PARENT
 
 Message = dict[str, Any]
 
@@ -29,6 +32,10 @@ class Call:
     """Seconds; calls are taken in this order."""
     inside_tool: bool = False
     """Made by a tool while it ran: an agent that is called as a tool."""
+    agents: tuple[str, ...] = ()
+    """The ids of the agents' runs that it was made in, the outermost first."""
+    agent: str = ""
+    """The name of the innermost."""
 
 
 @dataclass
@@ -52,18 +59,40 @@ class Conversation:
 
     messages: list[Message]
     others: list[list[Message]] = field(default_factory=list)
-    """Conversations beside it (sub-agents, retries) that say something it does not."""
+    """Conversations beside it (retries, other agents of its level) that say something it does not."""
     unmatched: list[ToolRun] = field(default_factory=list)
     """Tool runs that no message asked for."""
+    agent: str = ""
+    """The name of its agent, where the trace has one."""
+    subagents: list[Conversation] = field(default_factory=list)
+    """Conversations of agents below its own, in the order of their first calls."""
 
     def meta(self) -> dict[str, Any]:
         """What is left beside the messages, for a trajectory's meta."""
         runs = [{"name": r.name, "arguments": r.arguments, "result": r.result} for r in self.unmatched]
-        return {k: v for k, v in (("other_conversations", self.others), ("other_tool_runs", runs)) if v}
+        below = [sub.agent for sub in self.subagents]
+        named = (("other_conversations", self.others), ("other_tool_runs", runs), ("subagents", below))
+        return {k: v for k, v in named if v}
+
+
+class _Thread:
+    """A conversation as its calls are put together; its agent is the outermost of those that made them."""
+
+    def __init__(self, messages: list[Message], before: _Thread | None, call: Call) -> None:
+        self.messages = messages
+        self.inside_tool = call.inside_tool and (before is None or before.inside_tool)
+        outer = before if before is not None and len(before.agents) <= len(call.agents) else call
+        self.agents, self.agent = outer.agents, outer.agent
+
+    def is_below(self, other: _Thread) -> bool:
+        """Whether its agent was started by the other's."""
+        deeper = 0 < len(other.agents) < len(self.agents) and self.agents[: len(other.agents)] == other.agents
+        return deeper or (self.inside_tool and not other.inside_tool)
 
 
 def assemble(calls: Sequence[Call], runs: Sequence[ToolRun]) -> Conversation:
-    """The longest conversation of a trace; of two as long the later one. No calls: no messages.
+    """The root agent's conversation of a trace, with those of the agents below it; the longest where agents are not recorded or stand side
+    by side, of two as long the later one. No calls: no messages.
 
     What was said inside a tool's run is taken only where there is nothing else: the trace's outcome is its caller's.
 
@@ -71,51 +100,88 @@ def assemble(calls: Sequence[Call], runs: Sequence[ToolRun]) -> Conversation:
         calls: in any order; messages in the OpenAI shape.
         runs: in any order.
     """
-    ends: dict[str, tuple[list[Message], bool]] = {}  # a conversation so far, by the digest of its messages
+    ends: dict[str, _Thread] = {}  # a conversation so far, by the digest of what its last call read and wrote
+    tails: dict[str, str] = {}  # the key of its last message → that digest
     for call in sorted(calls, key=lambda c: c.start):
         if not call.read and not call.wrote:
             continue
-        digests = _prefixes([*call.read, *call.wrote])
+        keys = [_key(message) for message in (*call.read, *call.wrote)]
+        digests = _prefixes(keys)
         known = next((k for k in range(len(call.read), 0, -1) if digests[k - 1] in ends), 0)
+        begun = digests[known - 1] if known else None
+        if begun is None and (shortened := _shortened(call.read, keys, tails, ends)) is not None:
+            known, begun = shortened
         # what was said before is kept as it was recorded then: histories drop reasoning and times
-        before, inside = ends.pop(digests[known - 1]) if known else ([], True)
-        # two instrumentations may record one call: the first record went on from what was kept
-        made = ([*before, *call.read[known:], *call.wrote], inside and call.inside_tool)
-        if digests[-1] in ends:
-            ends[digests[-1]] = (ends[digests[-1]][0], ends[digests[-1]][1] and made[1])
-        else:
-            ends[digests[-1]] = made
+        before = ends.pop(begun) if begun is not None else None
+        earlier = before.messages if before else []
+        made = _Thread([*earlier, *call.read[known:], *call.wrote], before, call)
+        if (same := ends.get(digests[-1])) is not None:
+            # two instrumentations may record one call: the first record went on from what was kept
+            made = _Thread(same.messages, same, call)
+        ends[digests[-1]] = made
+        tails[keys[-1]] = digests[-1]
     if not ends:
         return Conversation([], unmatched=list(runs))
-    found = [messages for messages, _ in ends.values()]
-    outside = [k for k, (_, inside) in enumerate(ends.values()) if not inside]
-    longest = max(outside or range(len(found)), key=lambda k: (len(found[k]), k))
-    messages, unmatched = _filled(found[longest], sorted(runs, key=lambda r: r.start))
-    held = Counter(map(_key, messages))
-    others = [f for k, f in enumerate(found) if k != longest and Counter(map(_key, f)) - held]
-    return Conversation(messages, others, unmatched)
+    threads = list(ends.values())
+    main = _root(threads)
+    left = sorted(runs, key=lambda r: r.start)
+    found, left = _filled(main.messages, left)
+    held = Counter(map(_key, found))
+    others = [t for t in threads if t is not main and Counter(map(_key, t.messages)) - held]
+    subagents = list[Conversation]()
+    for thread in (t for t in others if t.is_below(main)):
+        messages, left = _filled(thread.messages, left)
+        subagents.append(Conversation(messages, agent=thread.agent))
+    beside = [t.messages for t in others if not t.is_below(main)]
+    return Conversation(found, beside, left, main.agent, subagents)
 
 
-def inside(parents: Mapping[str, str | None], tools: Collection[str]) -> set[str]:
-    """The names of a trace's runs (or spans) that have a tool's run above them.
+def _root(threads: list[_Thread]) -> _Thread:
+    """The conversation that the others are below, or the longest that is not below any."""
+    outside = [t for t in threads if not t.inside_tool] or threads
+    longest = max(range(len(outside)), key=lambda k: (len(outside[k].messages), k))
+    above = [t for t in outside if outside[longest].is_below(t)]
+    return min(above, key=lambda t: (len(t.agents), -len(t.messages))) if above else outside[longest]
+
+
+def with_subagents(item: Item, name: str, assembled: Callable[[Item], Conversation]) -> Iterator[Item]:
+    """A trace's item, then one for each agent below the root's; `Item.context["found"]` of each is its conversation, `"elsewhere"` of the first
+    what the others hold, and `"root"` of those the trace's name. What cannot be assembled is left to `parse`, which says why."""
+    try:
+        found = assembled(item)
+    except (ValueError, RecursionError):
+        yield item
+        return
+    elsewhere = [sub.messages for sub in found.subagents]
+    yield replace(item, context={**item.context, "found": found, "elsewhere": elsewhere})
+    for sub in found.subagents:
+        yield replace(item, context={**item.context, "found": sub, "root": name, "lines": 0})
+
+
+def subagent(item: Item, found: Conversation) -> tuple[str, dict[str, Any]]:
+    """The id of the run that an item of `with_subagents` is, behind its trace's, and what its meta says of it."""
+    if (name := item.context.get("root")) is None:
+        return "", found.meta()
+    return f"/{found.agent or 'agent'}", {PARENT: {"trace_id": name}, **({"agent": found.agent} if found.agent else {})}
+
+
+def above(parents: Mapping[str, str | None], marked: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Name → the marked names above it, the outermost first.
 
     Args:
-        parents: name -> the name of what it stands under, which may be no run of the trace.
-        tools: the names of the runs of tools.
+        parents: name → the name of what it stands under, which may be none of them; those in a circle end where they began.
+        marked: some of the names.
     """
-    known: dict[str, bool] = {}
+    known: dict[str, tuple[str, ...]] = {}
     for name in parents:
-        path = list[str]()
-        at: str | None = name
-        while at is not None and at not in known and at in parents:
-            known[at] = False  # parents in a circle end here
-            path.append(at)
-            at = parents[at]
-        below = at is not None and (known.get(at, False) or at in tools)
+        path, at = dict[str, None](), name
+        while at is not None and at not in known and at in parents and at not in path:
+            path[at], at = None, parents[at]
+        held = known.get(at, ()) + ((at,) if at in marked else ()) if at is not None and at in known else ()
         for one in reversed(path):
-            known[one] = below
-            below = below or one in tools
-    return {name for name in parents if known[name]}
+            known[one] = held
+            held = (*held, one) if one in marked else held
+    return known
 
 
 def _key(message: Message) -> str:
@@ -138,13 +204,28 @@ def _arguments(raw: Any) -> Any:
     return raw
 
 
-def _prefixes(messages: list[Message]) -> list[str]:
-    """The digest of the first k messages, for each k from 1."""
+def _prefixes(keys: list[str]) -> list[str]:
+    """The digest of the first k messages, for each k from 1, of their keys."""
     digests, so_far = list[str](), b""
-    for message in messages:
-        so_far = hashlib.blake2b(so_far + _key(message).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    for key in keys:
+        so_far = hashlib.blake2b(so_far + key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         digests.append(so_far.hex())
     return digests
+
+
+def _shortened(
+    read: list[Message], keys: list[str], tails: Mapping[str, str], ends: Mapping[str, _Thread]
+) -> tuple[int, str] | None:
+    """(messages of `read` that are old, the conversation) where a call read the end of a conversation without some of its earlier
+    messages, as a client does that shortens its history; the system prompt may be another."""
+    for k in range(len(read), 0, -1):
+        thread = ends.get(tails.get(keys[k - 1], "")) if read[k - 1]["role"] == "assistant" else None
+        if thread is None:
+            continue
+        before = iter(map(_key, thread.messages))
+        if all(read[j]["role"] == "system" or keys[j] in before for j in range(k)):
+            return k, tails[keys[k - 1]]
+    return None
 
 
 def _filled(messages: list[Message], runs: list[ToolRun]) -> tuple[list[Message], list[ToolRun]]:

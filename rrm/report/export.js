@@ -31,7 +31,7 @@ rows.questions.forEach((name, q) => {
 function csvCell(value) {
   if (value === null || value === undefined) return "";
   if (typeof value !== "string") return String(value);
-  const text = /^[\s\p{Cf}]*[=+\-@|%＝＋－＠]|^[\t\r\n]/u.test(value) ? `'${value}` : value;
+  const text = /^[\s\p{Cc}\p{Cf}]*[=+\-@|%＝＋－＠]|^\p{Cc}/u.test(value) ? `'${value}` : value;
   return /[",;\t\r\n']/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 

@@ -4,13 +4,14 @@
     OUT.escalated.jsonl   the stronger judge's rows, likewise: no judgement is paid twice
     OUT.jsonl             a row a transcript, made of both at the end of a run, also of one that stopped early
 
-A row of OUT.jsonl is the stronger judge's where that gave a score, else the small judge's. Its `judge` says which one. Beside that:
+A row of OUT.jsonl is the stronger judge's where that gave a score and does not abstain, else the small judge's. Its `judge` says which one.
+Beside that:
 
 | field | what |
 |---|---|
 | `escalated` | true; "control": the small judge was sure; false: the row is the small judge's |
 | `small_judge` | of an escalated row: the small judge's feedback, without fields at their defaults |
-| `escalation_failed` | where the stronger judge gave no score: its `model`, and the `status` and `reason` of its row |
+| `escalation_failed` | where the stronger judge gave no score: its `model`, and the `status` and `reason` of its row; where it abstains the `status` is "unsure" |
 
 `usage` is of both judges.
 """

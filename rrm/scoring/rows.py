@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from rrm.feedback import Feedback, clear
+from rrm.feedback import OUTSIDE, Feedback, clear
 from rrm.trajectory import Trajectory
 from rrm.usage import total_of
 
@@ -30,7 +30,7 @@ class Escalation:
     left: int = 0
     """Rows that were to go to the stronger judge and have not: the money was spent, or it could not be reached any more."""
     failed: dict[str, int] = field(default_factory=dict)
-    """Rows of which the stronger judge gave no score, by its status."""
+    """Rows of which the stronger judge gave no score, by its status; `unsure`: a score without a verdict."""
     first_failure: str | None = None
     agreement: dict[str, Any] | None = None
     """On the control rows: `steps` to which both judges gave a verdict, how many `agree`, their `share`; `rows` with such steps, and in how
@@ -69,6 +69,17 @@ def is_sure(feedback: Feedback) -> bool:
     return feedback.status == "scored" and not feedback.out_of_domain and not unsure
 
 
+def failure_of(small: Feedback, stronger: Feedback) -> tuple[str, str | None] | None:
+    """(status, reason) where the small judge's row is kept: the stronger one gave no score, or abstains where the small one gave a
+    score. None: its row is taken."""
+    if stronger.status != "scored":
+        return stronger.status, stronger.reason
+    unsure = bool(stronger.findings) and all(finding.verdict == "unsure" for finding in stronger.findings)
+    if small.status == "scored" and (stronger.abstains or unsure):
+        return "unsure", OUTSIDE if stronger.abstains else "it is unsure of every step"
+    return None
+
+
 def merged_row(row: Row, theirs: Row | None) -> Row:
     """Make a row of OUT.jsonl from the small judge's and the stronger judge's; None: that has none of this transcript."""
     if theirs is None:
@@ -76,8 +87,8 @@ def merged_row(row: Row, theirs: Row | None) -> Row:
     small, stronger = feedback_of(row), feedback_of(theirs)
     usage = total_of((small.usage, stronger.usage))
     paid = {"usage": None if usage is None else usage.model_dump()}
-    if stronger.status != "scored":
-        failed = {"model": stronger.judge.model, "status": stronger.status, "reason": stronger.reason}
+    if failure := failure_of(small, stronger):
+        failed = {"model": stronger.judge.model, "status": failure[0], "reason": failure[1]}
         return {**row, **paid, "escalated": False, "escalation_failed": failed}
     own = small.model_dump(exclude={"id"}, exclude_defaults=True)
     return {**theirs, **paid, "escalated": "control" if is_sure(small) else True, "small_judge": own}
@@ -118,9 +129,9 @@ class MergedRows:
         if stronger is None:
             return
         self.tried.add(small.id)
-        if stronger.status != "scored":
-            counts.failed[stronger.status] = counts.failed.get(stronger.status, 0) + 1
-            counts.first_failure = counts.first_failure or f"{stronger.status}: {stronger.reason}"
+        if failure := failure_of(small, stronger):
+            counts.failed[failure[0]] = counts.failed.get(failure[0], 0) + 1
+            counts.first_failure = counts.first_failure or ": ".join(map(str, failure))
         elif not sure:
             counts.escalated += 1
         else:

@@ -20,6 +20,7 @@ from rrm.engines.server_options import is_address, shown_address
 from rrm.errors import ConfigError, RRMError, ServerGone
 from rrm.printing import describe, printable
 from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
+from rrm.sizes import BLOCK, TooManyBytes, bounded, check_weight, most_bytes
 
 KEY = "RRM_API_KEY"
 """Environment variable: what the server asks for, and clients send."""
@@ -200,8 +201,12 @@ class Address:
         """
         begun, calls = False, calls or self.calls()
         with self._reply(path, body, calls, self.timeout_s) as reply, calls.accepted():
-            for line in reply:
+            most = most_bytes()
+            while line := reply.readline(most + 1):
                 try:
+                    if len(line) > most:
+                        raise TooManyBytes("a line of the answer")
+                    check_weight(line, "a line of the answer")
                     said = json.loads(line)
                     if not isinstance(said, dict):
                         raise ValueError("a line is no object")
@@ -270,7 +275,8 @@ class Address:
         while calls.over is None:
             try:
                 with self._reply(path, body, calls, timeout_s or self.timeout_s) as reply, calls.accepted():
-                    whole = reply.read()
+                    whole = b"".join(bounded(iter(lambda: reply.read(BLOCK), b""), "the answer"))
+                    check_weight(whole, "the answer")
                 pauses.answered()
                 return json.loads(whole)
             except (ValueError, RecursionError) as error:

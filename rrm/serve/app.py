@@ -1,4 +1,4 @@
-"""The endpoints: POST /v1/score, /v1/rank, /v1/measure; GET /v1/judge, /healthz, /metrics, /openapi.json, /docs."""
+"""The endpoints: POST /v1/score, /v1/rank, /v1/measure; GET /v1/judge, /healthz, /metrics, /openapi.json."""
 
 from __future__ import annotations
 
@@ -68,9 +68,12 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
         title="Agent-RRM",
         version=__version__,
         lifespan=life,
+        docs_url=None,  # its page would run a script from elsewhere
+        redoc_url=None,
         description="A reasoning reward model over HTTP: `rrm serve`.",
     )
     app.router.route_class = BodyRoute
+    app.state.large, app.state.limits = asyncio.Lock(), limits
 
     def known() -> About:
         if pool.about is None:

@@ -13,11 +13,15 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
+from rrm.sizes import check_weight
 from rrm.trajectory import Trajectory
 
 SMALL = 2**15
 """Bytes of a body that is read between two others; a larger one would keep them waiting."""
+VALUES = 8
+"""Times the largest body that the values of one may take."""
 
 
 def loads(body: bytes) -> Any:
@@ -28,6 +32,18 @@ def loads(body: bytes) -> Any:
         RecursionError: it is nested too deeply.
     """
     return json.loads(body, object_hook=lambda found: found)
+
+
+def check_values(body: bytes, most: int) -> None:
+    """Refuse a body that is small as bytes and large as values: 31 MiB of `{},` would take 1.4 GB.
+
+    Raises:
+        HTTPException: 413.
+    """
+    try:
+        check_weight(body, "the body", VALUES * most)
+    except ValueError as error:
+        raise HTTPException(413, f"{error}: send fewer transcripts at once") from None
 
 
 def dumps(run: Trajectory) -> str:
@@ -42,7 +58,7 @@ def dumps(run: Trajectory) -> str:
 
 
 class BodyRequest(Request):
-    """A request whose body is put together and parsed in a thread unless it is `SMALL`."""
+    """A request whose body is put together and parsed in a thread unless it is `SMALL`; one such body is parsed at a time."""
 
     async def body(self) -> bytes:
         """All of it."""
@@ -56,7 +72,12 @@ class BodyRequest(Request):
         """Its body's value; as `loads` raises."""
         if not hasattr(self, "_json"):
             body = await self.body()
-            self._json = loads(body) if len(body) <= SMALL else await asyncio.to_thread(loads, body)
+            if len(body) <= SMALL:
+                self._json = loads(body)
+            else:
+                async with self.app.state.large:
+                    check_values(body, self.app.state.limits.body_bytes)
+                    self._json = await asyncio.to_thread(loads, body)
         return self._json
 
 

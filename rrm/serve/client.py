@@ -257,7 +257,8 @@ class RemoteJudge(AgentRRM):
             ConfigError: of another one.
         """
         said, own = feedback.judge, (self.model, self.model_hash)
-        if (said.model, said.model_hash) != own:
+        stronger = self.about.describe.get("escalate")  # of its own name, which a row then has
+        if (said.model, said.model_hash) != own and (stronger is None or said.model.rpartition("#")[2] != stronger):
             names = [f"{name} ({hash})" if hash else name for name, hash in (own, (said.model, said.model_hash))]
             raise ConfigError(
                 f"{self.address.url} now serves another judge: {names[1]}, and this run began with {names[0]}"

@@ -8,7 +8,9 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -42,6 +44,9 @@ class Limits:
     key: str | None = None
     flight_bytes: int | None = None
     """Of all requests that are not answered; None: `FLIGHT` times `body_bytes`."""
+
+    names: frozenset[str] = frozenset()
+    """Beside `localhost` and addresses, under which it may be asked while there is no key."""
 
     @property
     def most_in_flight(self) -> int:
@@ -122,12 +127,34 @@ class Gate:
             said = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
             if not hmac.compare_digest(said, self.limits.key.encode()):
                 return answer(401, "this server wants a key: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
+        if self.limits.key is None and (why := self._foreign(headers)) is not None:
+            return answer(403, why)
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > self.limits.body_bytes:
             return answer(413, self._too_large(), {"Connection": "close"})
         if length.isdigit() and self.flight + int(length) > self.limits.most_in_flight:
             return answer(429, self._full(), {"Retry-After": str(AGAIN_S)})
         return None
+
+    def _foreign(self, headers: Mapping[bytes, bytes]) -> str | None:
+        """Why a request may be a web page's of elsewhere: it asks a name that was rebound to this machine, or comes from another page."""
+        host, origin = (headers.get(name, b"").decode("latin-1").lower() for name in (b"host", b"origin"))
+        hint = "ask it by its address, or start it with a key"
+        if host and not self._own(host):
+            return f"without a key this server answers to no foreign name, such as {host[:100]}: {hint}"
+        if origin and origin not in (f"http://{host}", f"https://{host}"):
+            return f"without a key this server answers no page of {origin[:100]}: {hint}"
+        return None
+
+    def _own(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            if name == "localhost" or name in self.limits.names:
+                return True
+            ip_address(name)
+        except ValueError:
+            return False
+        return True
 
     def _full(self) -> str:
         return f"{self.flight:,} bytes of requests are not answered yet: ask again later, or for fewer"

@@ -16,6 +16,7 @@ import uvicorn
 from rrm.cli.judge_options import JudgeOptions
 from rrm.errors import RRMError
 from rrm.serve.app import make_app
+from rrm.serve.connections import most_connections, protocol
 from rrm.serve.limits import Limits
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import JOB_S, Pool
@@ -48,11 +49,13 @@ async def serve(
     batch: int,
     most_waiting: int,
     job_s: float = JOB_S,
+    escalate: str | None = None,
 ) -> dict[str, Any]:
     """Serve until SIGTERM or Ctrl-C; returns what was done.
 
     Args:
         workers, batch, most_waiting, job_s: of the pool.
+        escalate: name of a stronger judge for what this one is unsure of.
 
     Raises:
         RRMError: the judge cannot be loaded, or nothing can listen there.
@@ -60,17 +63,23 @@ async def serve(
     listening = listen_on(host, port, limits.body_s)
     with contextlib.closing(listening):
         metrics = Metrics()
-        options = asdict(judge)
+        options = {**asdict(judge), "escalate": escalate}
         pool = Pool(options, workers=workers, batch=batch, most_waiting=most_waiting, metrics=metrics, job_s=job_s)
         about = await pool.start()
         gc.collect()
         gc.freeze()  # what was imported stays: to look through it while large bodies are read held the loop for a third of a second
         where = f"[{host}]" if ":" in host else host
         app = make_app(pool, limits, metrics)
-        config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S)
+        config = uvicorn.Config(
+            app,
+            http=protocol(most_connections()),
+            log_level="warning",
+            access_log=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
         listening.listen(config.backlog)  # whoever reads the line may ask at once
         typer.echo(
-            f"serving {about['describe']['model']} on http://{where}:{listening.getsockname()[1]} (its API: /docs)",
+            f"serving {about['describe']['model']} on http://{where}:{listening.getsockname()[1]} (its API: /openapi.json)",
             err=True,
         )
         try:

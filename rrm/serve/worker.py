@@ -1,6 +1,6 @@
 """A process that holds a judge: `python -m rrm.serve.worker`, started by `rrm.serve.pool`, one job after the other.
 
-    in    {"options": {…}}                                      once: `JudgeOptions`, by name
+    in    {"options": {…}}                                      once: `JudgeOptions`, by name, and `escalate`
     out   {"about": {…}} | {"failed": "why"}                    once
     in    {"job": 7, "what": "score", "how": {…}, "items": […]} items: transcripts, or groups of them to be compared
     out   {"job": 7, "at": 0, "row": {…}}                       one an item, in any order
@@ -157,6 +157,13 @@ def run(load: Callable[[Mapping[str, Any]], AgentRRM]) -> None:
         _leave()
 
 
+def load_judge(options: Mapping[str, Any]) -> AgentRRM:
+    """The judge of `JudgeOptions` by name; `escalate` beside them names a stronger one."""
+    how = dict(options)
+    escalate = how.pop("escalate", None)
+    return JudgeOptions(**how).load_with(escalate)
+
+
 def ahead(jobs: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The jobs, the next one read while one is done: more than a pipe holds has come when it is wanted. Where they end before what was read
     is done, the process ends: a server that lives waits for the answers."""
@@ -183,4 +190,4 @@ def _leave() -> NoReturn:
 
 
 if __name__ == "__main__":
-    run(lambda options: JudgeOptions(**options).load())
+    run(load_judge)

@@ -1,6 +1,6 @@
 """Stage 2: RL with TRL's GRPOTrainer (GRPO, arXiv 2402.03300), wrapped, not subclassed.
 
-Prompts go in as text that the trainer's own tokenisation turns into exactly `Prompter.prompt(…).ids` (checked); a reply
+Prompts go in as `Prompter.prompt(…).ids`, whatever a tokenizer would make of their text as a whole; a reply
 begins after the opening tag, which the rewards put back. All steps' prompts are laid out beforehand, neighbours in
 length together, so a resumed run sees exactly the rows it would have seen.
 
@@ -46,22 +46,14 @@ REFERENCE_ADAPTER = "ref"
 
 
 def make_row(prompter: Prompter, trajectory: Trajectory, target: Target, mode: Mode) -> dict[str, Any]:
-    """A prompt and, as columns, everything its replies are measured against.
-
-    Raises:
-        RRMError: the trainer would tokenise the prompt to other ids than a judge reads.
-    """
+    """A prompt, as text that names it and as the ids that a judge reads, and, as columns, everything its replies are measured against."""
     text, _ = prompter.text(trajectory, mode)
-    ids = prompter.encode(text)
-    if prompter.tokenizer(text=text)["input_ids"] != ids:
-        raise RRMError(
-            f"the tokenizer adds special tokens to text ({trajectory.id}: {prompter.tokenizer(text=text)['input_ids'][:3]}…"
-            f" where a judge reads {ids[:3]}…): load it with add_bos_token=False and add_eos_token=False"
-        )
-    findings = (about(target.annotation, shown_steps(text)).findings if target.annotation else None) or []
+    read = prompter.prompt(trajectory, mode)
+    findings = (about(target.annotation, read.steps or shown_steps(text)).findings if target.annotation else None) or []
     return {
         "prompt": text,
-        "prompt_tokens": len(ids),
+        "prompt_ids": read.ids,
+        "prompt_tokens": len(read.ids),
         "id": trajectory.id,
         "target": target.score,
         "n_steps": len(trajectory.steps),
@@ -354,15 +346,18 @@ def train_rl(
     arguments = grpo_config(config, folder, bf16=config.model.dtype == "bfloat16" or model.dtype == torch.bfloat16)
     scorer = Scorer(settings.mode, prompter.eos_token_id, folder / "samples.jsonl", part_weights(settings))
     full_reference = adapter is None and settings.beta != 0.0
+    ids = {row["prompt"]: row.pop("prompt_ids") for row in rows}
     with own_forward(model):
         with reference_at(model, folder / "reference", needed=full_reference):
-            trainer = GRPOTrainer(
+            trainer: Any = GRPOTrainer(
                 model=model,
                 reward_funcs=scorer.functions(),  # pyright: ignore[reportArgumentType]
                 args=arguments,
                 train_dataset=Dataset.from_list(rows),
                 processing_class=prompter.tokenizer,
             )
+        # a judge encodes a transcript piece by piece: of the whole text other tokens may come
+        trainer._tokenize_prompts = lambda prompts: ([list(ids[prompt]) for prompt in prompts], None, {})
         checkpoint = last_checkpoint(folder)
         if checkpoint:
             logger.info("continuing from %s", checkpoint)

@@ -23,6 +23,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.fitting import calibrate
 from rrm.judge.judge_dir import save_settings
 from rrm.labels import step_targets_of, truth_of
+from rrm.models.damage import named_damage
 from rrm.output import folder_when_whole
 from rrm.provenance import environment
 from rrm.run_folder import sole_writer
@@ -51,14 +52,15 @@ def keep_stage(run: Run, trained: Any, stage: Path, facts: dict[str, Any]) -> An
 
 def load_trained(model: Any, path: Path) -> Any:
     """A stage's saved weights on the base: an adapter, or full weights."""
-    if (path / "adapter_config.json").is_file():
-        from peft import PeftModel
+    with named_damage(path):
+        if (path / "adapter_config.json").is_file():
+            from peft import PeftModel
 
-        if isinstance(model, PeftModel):  # of the stage before: its adapter was trained further
-            model.load_adapter(str(path), str(model.active_adapter))
-            return model
-        return PeftModel.from_pretrained(model, str(path))
-    return type(model).from_pretrained(str(path), dtype=model.dtype)
+            if isinstance(model, PeftModel):  # of the stage before: its adapter was trained further
+                model.load_adapter(str(path), str(model.active_adapter))
+                return model
+            return PeftModel.from_pretrained(model, str(path))
+        return type(model).from_pretrained(str(path), dtype=model.dtype)
 
 
 def run_drills(run: Run, model: Any) -> Any:

@@ -137,6 +137,14 @@ def test_rows_of_another_making_are_not_mixed_in(
     assert (summary.judged, summary.resumed, len(rows_of(output))) == (3, 0, 3)
 
 
+def test_another_dtype_than_before_names_the_option_that_goes_on(tmp_path: Path) -> None:
+    """As where the extra `fast` was installed meanwhile."""
+    output = tmp_path / "out.jsonl"
+    score_file(ChatJudge(dtype="float32"), transcripts(2), output)
+    with pytest.raises(RRMError, match=r"dtype was 'float32' and is 'int8' \(--dtype float32 goes on so\)"):
+        score_file(ChatJudge(dtype="int8"), transcripts(3), output)
+
+
 def test_rows_of_an_older_judge_s_blend_say_what_they_are(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     score_file(ChatJudge(), transcripts(2), output, settings={"blend": "0a1b"})

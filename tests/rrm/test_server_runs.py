@@ -20,7 +20,7 @@ from openai_server import Answer, Server, completion, failure, serve
 
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
-from rrm.errors import RRMError
+from rrm.errors import KeyRefused, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.money import Prices
@@ -143,6 +143,46 @@ def test_a_slow_server_takes_its_rows_and_no_others(tmp_path: Path) -> None:
     assert summary.statuses == {"judge_error": 2, "scored": 14}
     (slow, _) = [row for row in rows_of(tmp_path / "o.jsonl") if row["status"] == "judge_error"]
     assert slow["usage"]["requests"] == slow["usage"]["unreported"] == 1 and slow["usage"]["cost"] == 0.0
+
+
+def test_a_limit_counts_what_failed_too(tmp_path: Path) -> None:
+    """Requests that ran out of time or into an error cost 0.0: a run went on to its end, whatever the limit."""
+    for name, answer in (("late", Answer(hang=True)), ("broken", failure(500))):
+        with serve(lambda n, body, answer=answer: answer) as server:
+            judge = judge_at(server.url, 0.002, concurrency=1, timeout_s=0.3, max_retries=0)
+            summary = score_file(judge, transcripts(40), tmp_path / name)
+        assert summary.stopped is not None and "--max-cost 0.002 is reached" in summary.stopped
+        assert "at most by requests that failed" in summary.stopped
+        assert 0 < summary.statuses["judge_error"] < 10 and len(server.requests) == summary.judged
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "requests"),
+    [
+        ({"error": {"code": 400, "message": "no such model"}}, "judge_error", 2),
+        ({"error": {"code": 502, "message": "the provider is down"}}, "judge_error", 3),
+        ({"error": "overloaded"}, "judge_error", 3),
+        ({"choices": [{"message": {"content": WHOLE}, "finish_reason": "error"}]}, "judge_error", 3),
+        ({"choices": [{"message": {"content": None}, "error": {"code": 503, "message": "gone"}}]}, "judge_error", 3),
+    ],
+)
+def test_an_error_inside_a_200_is_an_error(tmp_path: Path, body: dict[str, Any], status: str, requests: int) -> None:
+    """`not a chat completion`, whatever it said, and of `finish_reason: error` the score in its half reply."""
+    with serve(lambda n, sent: Answer(body=json.dumps(body).encode())) as server:
+        score_file(judge_at(server.url, concurrency=1, max_retries=2), transcripts(1), tmp_path / "o.jsonl")
+    (row,) = rows_of(tmp_path / "o.jsonl")
+    assert (row["status"], row["score"], len(server.requests)) == (status, None, requests)
+    assert "HTTP " in row["reason"] and "not a chat completion" not in row["reason"]
+
+
+def test_a_refused_key_or_an_empty_account_inside_a_200_stops_the_run(tmp_path: Path) -> None:
+    """All 30 rows were asked for, four times each, and became `judge_error`."""
+    for code, message in ((401, "No auth credentials found"), (402, "Insufficient credits")):
+        body = json.dumps({"error": {"code": code, "message": message}}).encode()
+        refused = pytest.raises(KeyRefused, match=f"HTTP {code}: {message}")
+        with serve(lambda n, sent, body=body: Answer(body=body)) as server, refused:
+            score_file(judge_at(server.url, concurrency=1), transcripts(30), tmp_path / str(code))
+        assert len(server.requests) == 1
 
 
 def killed(
@@ -317,8 +357,7 @@ def test_what_varies_the_answers_is_compared_and_the_way_there_is_not(tmp_path: 
         run(2, server.url, reasoning_effort="low", headers={"X-A": "secret-a"}, prices=PRICES)
         run(4, f"{other.url},{server.url}", reasoning_effort="low", headers={"X-A": "secret-b"})
         for changed in ({"reasoning_effort": "high"}, {}, {"reasoning_effort": "low", "temperature": 0.5},
-                        {"reasoning_effort": "low", "extra_body": {"top_k": 1}},
-                        {"reasoning_effort": "low", "thinking_tokens": 9}):  # fmt: skip
+                        {"reasoning_effort": "low", "extra_body": {"top_k": 1}}):  # fmt: skip
             with pytest.raises(RRMError, match="made otherwise"):
                 run(4, server.url, **changed)
     assert rows_of(output)[0]["judge"]["request"] == {"reasoning_effort": "low"} and len(rows_of(output)) == 4

@@ -19,14 +19,17 @@ from reagent.feedback.modes import (
     UnifiedFeedback,
 )
 from reagent.feedback.process import ProcessFeedback
-from reagent.feedback.settings import FeedbackConfig, ModeName
+from reagent.feedback.settings import EscalateConfig, FeedbackConfig, ModeName
 from reagent.feedback.shuffled import ShuffledRewards
 from reagent.feedback.stages import by_stage, longest, named, one_stage, read_criteria
 from reagent.feedback.texts import TextWriter
 from reagent.train.config import AgentConfig, EnvironmentConfig
+from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.rank import check_ranks
+from rrm.money import Prices
+from rrm.scoring.escalating import escalating
 from rrm.seeds import derive_seed
 
 MODES: dict[ModeName, type[Adapter]] = {
@@ -177,6 +180,23 @@ def load_judge(settings: FeedbackConfig, device: str, option: str = "feedback.ju
     asked = longest(read_criteria(settings))
     try:
         how = {"device": device, **settings.judge_options.chosen}
-        return AgentRRM.from_pretrained(settings.judge, criteria=asked, **how)
+        judge = AgentRRM.from_pretrained(settings.judge, criteria=asked, **how)
     except RRMError as error:
         raise RRMError(f"{option}={settings.judge}: {error}") from error
+    return judge if settings.escalate is None else escalating(judge, _stronger(settings.escalate, device))
+
+
+def _stronger(settings: EscalateConfig, device: str) -> AgentRRM:
+    """The judge of what `feedback.judge` is unsure of; raises RRMError where it cannot be loaded."""
+    prices = None if settings.price is None else Prices.parse(settings.price)
+    how: dict[str, Any] = {"max_new_tokens": settings.max_new_tokens, "timeout_s": settings.timeout_s}
+    try:
+        if settings.model.startswith("openai:"):
+            how["server"] = ServerOptions(prices=prices, max_cost=settings.max_cost)
+        elif prices is not None or settings.max_cost is not None:
+            raise ConfigError("price and max_cost are of openai:BASE_URL#model")
+        elif "://" not in settings.model:
+            how["device"] = device
+        return AgentRRM.from_pretrained(settings.model, concurrency=settings.concurrency, **how)
+    except RRMError as error:
+        raise RRMError(f"feedback.escalate.model={settings.model}: {error}") from error

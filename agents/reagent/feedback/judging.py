@@ -24,6 +24,7 @@ from rrm.feedback import Feedback, Mode
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
 from rrm.score import outside_of
 from rrm.trajectory import Trajectory
+from rrm.usage import Usage, total_of
 
 if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM
@@ -123,17 +124,21 @@ class Judging:
         self.known.clear()
         if self.record is None or not self.record.is_file():
             return
-        kept = []
+        kept, paid = [], list[Usage | None]()
         for line in self.record.read_text(encoding="ascii").splitlines():
             try:
                 row = json.loads(line)
             except ValueError:  # cut short by a kill
                 continue
+            paid.append(Feedback.model_validate(row["feedback"]).usage)
             if 0 < update > row["update"]:  # a run that starts anew keeps nothing
                 kept.append(line + "\n")
                 feedback = Feedback.model_validate(row["feedback"])
                 if feedback.status != "judge_error":
                     self.known[row["key"], row["mode"]] = feedback
+        purse = getattr(self.judge, "purse", None)
+        if purse is not None and update > 0:  # what is made again was paid all the same
+            purse.begin(total_of(paid), str(self.record))
         self.record.write_text("".join(kept), encoding="ascii")
 
     def ask(self, trajectories: Sequence[Trajectory], mode: Mode, update: int, report: Report) -> list[Feedback]:

@@ -121,6 +121,20 @@ class JudgeOptions(Section):
         return {name: value for name, value in self.model_dump().items() if value is not None}
 
 
+class EscalateConfig(Section):
+    """A stronger judge for what `feedback.judge` is unsure of (`rrm.scoring.escalating`)."""
+
+    model: str = Field(min_length=1)
+    """What `rrm score --escalate` takes."""
+    price: str | None = None
+    """`IN,OUT[,CACHED]`, of a million tokens each."""
+    max_cost: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """With a price: nothing more is asked once this process's judgements cost so much, those of a run that is gone on with included."""
+    max_new_tokens: int | None = Field(default=None, ge=1)
+    timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    concurrency: int | None = Field(default=None, ge=1)
+
+
 class CriteriaStage(Section):
     """Criteria, and from when on they are asked."""
 
@@ -194,6 +208,7 @@ class FeedbackConfig(Section):
     """What `rrm score --model` takes: `lab`, `default`, a directory, a hub id, `openai:BASE_URL#model`. `lab` reads runs of the
     search lab alone."""
     judge_options: JudgeOptions = Field(default_factory=JudgeOptions)
+    escalate: EscalateConfig | None = None
     criteria: str | list[CriteriaStage] | None = None
     """Questions that a chat judge answers instead of the fixed rubric, a file or a shipped name (`rrm.prompt.criteria`): s is then the
     weighted mean of its answers, and an answer that is missing or not in its scale a failed judgement. Or stages of a training,
@@ -271,6 +286,9 @@ class FeedbackConfig(Section):
                 f"feedback.score_from=rank gives relative scores of first attempts, which feedback.{wrong} has no use for: set "
                 "feedback.score_from=judge, or take feedback.mode=r without curriculum and recalibrate"
             )
+        if self.escalate is not None and (self.recalibrate is not None or self.criteria is not None):
+            wrong = "criteria" if self.recalibrate is None else "recalibrate"
+            raise ValueError(f"feedback.{wrong} is of one judge's answers: leave it out, or feedback.escalate")
         if self.mode == "c" and self.refinement == "none":
             raise ValueError(
                 "feedback.mode=c is a second attempt: set feedback.refinement=critique, or feedback.mode=none"

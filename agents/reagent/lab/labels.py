@@ -19,7 +19,7 @@ from rrm.feedback import format_findings
 from rrm.seeds import derive_seed
 from rrm.trajectory import Message, Trajectory
 
-_ANSWER = re.compile(r"Answer: *(\S.*)$")
+_ANSWER = re.compile(r"Answer: *+(\S.{0,400}+)$")
 
 
 class _Replay:

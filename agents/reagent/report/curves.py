@@ -188,19 +188,22 @@ def _guarded(axes: Axes, runs: Sequence[Run]) -> None:
                 axes.axvline(x, color=colour, linewidth=2.4 if stop else 0.9, alpha=0.55)
 
 
+_GONE = re.compile(r"<metadata>.*?(?:</metadata>|\Z)|<style[^<>]*+>.*?(?:</style>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL)
+"""What matplotlib writes into a drawing that the page has no use for."""
+
+
 def _for_page(svg: str, name: str, label: str) -> str:
     """A drawing of matplotlib's as an element of the page: no styles, ids of its own, scaled by the page."""
     svg = svg[svg.index("<svg") :]
-    for gone in (r"<metadata>.*?</metadata>", r"<style[^>]*>.*?</style>", r"<!--.*?-->"):
-        svg = re.sub(gone, "", svg, flags=re.DOTALL)
+    svg = _GONE.sub("", svg)
     svg = re.sub(r' style="([^"]*)"', lambda found: _attributes(found[1]), svg)
-    used = {*re.findall(r'href="#([^"]+)"', svg), *re.findall(r"url\(#([^)]+)\)", svg)}
+    used = {*re.findall(r'href="#([^"]+)"', svg), *re.findall(r"url\(#([^()]++)\)", svg)}
     svg = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", svg)
     svg = re.sub(r'(?:xlink:)?href="#', f'href="#{name}-', svg).replace("url(#", f"url(#{name}-")
     svg = svg.replace(INK, "currentColor")
     size = re.search(r'viewBox="[^"]*"', svg)
     start = f'<svg class="chart" {size[0] if size else ""} role="img" aria-label="{label}" stroke-linejoin="round">'
-    return re.sub(r"<svg[^>]*>", start, svg, count=1).strip()
+    return re.sub(r"<svg[^<>]*+>", start, svg, count=1).strip()
 
 
 def _attributes(style: str) -> str:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import yaml
 
 from rrm.errors import ConfigError, ReadError, RRMError
+from rrm.plain_yaml import plain_yaml
 
 Row = dict[str, Any]
 SPENT = ("time/sync_s", "time/rollout_s", "time/update_s", "time/judge_s")
@@ -286,7 +287,7 @@ def _lines(path: Path) -> int:
 def _config(path: Path) -> Row:
     """A run's config.yaml as it stands: of runs of older versions only what the report shows matters."""
     try:
-        tree = yaml.safe_load(read_text(path))
+        tree = plain_yaml(read_text(path))
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(tree, dict) or "algorithm" not in tree:

@@ -29,7 +29,7 @@ START_S = 60.0
 MOST_CHARS = 2000
 """A longer answer is no final answer, and is wrong."""
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
-_DOLLARS = re.compile(r"\A[\s$]+|(?:\s|(?<!\\)\$)+\Z")
+_DOLLARS = re.compile(r"\A[\s$]++|(?:(?<![\s$])|(?<=\\\$))(?:\s|(?<!\\)\$)++\Z")
 """Around a formula; `\\$` is a currency's."""
 _BOLD = re.compile(r"\*\*(.+)\*\*", re.DOTALL)
 _INTEGER = re.compile(r"[-+]?\d{1,30}")

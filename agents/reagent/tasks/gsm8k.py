@@ -16,7 +16,7 @@ from reagent.env.task import Task
 from reagent.tasks.base import Benchmark, Limits
 from reagent.tasks.reading import Row
 
-_FINAL = re.compile(r"####[ \t]*(\S[^\n]*?)\s*\Z")
+_FINAL = re.compile(r"####[ \t]*+(\S[^\n]{0,400}+)\s*+\Z")
 _MARKED = re.compile(r"#### (-?[\d.,]+)", re.ASCII)
 _NUMBER = re.compile(r"-?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?<=\d)", re.ASCII)
 _CALCULATION = re.compile(r"<<([^=<>]*)=[^<>]*>>")

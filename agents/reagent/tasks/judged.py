@@ -20,7 +20,7 @@ from reagent.errors import GradeUnknown
 from reagent.tasks.base import Benchmark
 from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.errors import ConfigError, EngineError, SchemaRefused
-from rrm.judge.chat import outside_think
+from rrm.judge.said_score import outside_think
 from rrm.prompt.neutralise import neutralise_control
 
 VerdictKind = Literal["correct", "incorrect", "unreadable"]

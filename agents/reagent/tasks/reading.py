@@ -7,10 +7,8 @@ JSON, JSONL and parquet, each plain or gzipped, and `hf:owner/name:split` are re
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from rrm.errors import ReadError
 from rrm.jsonl import write_lines
 from rrm.readers.archive import Archive
 from rrm.readers.sources import values
+from rrm.sizes import BLOCK, bounded, inflated
 
 _CELL_CHARS = 16 * 1024 * 1024
 """Longest cell of a CSV file: encrypted texts and data URIs are longer than Python's default allows."""
@@ -104,8 +103,10 @@ def _csv(path: str) -> Iterator[Row]:
     """Rows of a CSV file with a header; every value is text, empty ones None."""
     limit = csv.field_size_limit(_CELL_CHARS)
     try:
-        raw = Path(path).read_bytes()
-        text = (gzip.decompress(raw) if path.lower().endswith(".gz") else raw).decode("utf-8-sig")
+        with open(path, "rb") as file:
+            blocks = iter(lambda: file.read(BLOCK), b"")
+            blocks = inflated(blocks) if path.lower().endswith(".gz") else blocks
+            text = b"".join(bounded(blocks, "the file")).decode("utf-8-sig")
         reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
         for number, data in enumerate(reader, 1):
             if None in data or None in data.values():
@@ -113,8 +114,10 @@ def _csv(path: str) -> Iterator[Row]:
             yield Row({key: value or None for key, value in data.items()}, path, number)
     except OSError as error:
         raise ReadError(path, None, f"cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, csv.Error, EOFError, zlib.error) as error:
+    except (UnicodeDecodeError, csv.Error) as error:
         raise ReadError(path, None, f"not a CSV file in UTF-8: {error}") from error
+    except ValueError as error:  # damaged, or beyond `most_bytes`
+        raise ReadError(path, None, f"cannot be unpacked: {error}") from error
     finally:
         csv.field_size_limit(limit)
 

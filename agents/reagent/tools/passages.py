@@ -14,6 +14,7 @@ from typing import IO, Any, cast
 import numpy as np
 
 from rrm.errors import ConfigError, ReadError
+from rrm.sizes import TooManyBytes, bounded, check_weight, lines_of
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts → (number of texts, dimensions), float."""
@@ -42,10 +43,10 @@ def read_passages(path: str | Path) -> Iterator[Passage]:
     path = Path(path)
     try:
         with _opened(path) as file:
-            lines = iter(file)
+            lines = lines_of(file)
             first = next((line for line in lines if line.strip()), b"")
             if first.lstrip().startswith(b"["):
-                items = enumerate(_parsed(path, None, first + file.read()), 1)
+                items = enumerate(_parsed(path, None, b"".join(bounded([first, *lines], "this file"))), 1)
             else:
                 items = ((number, _parsed(path, number, line)) for number, line in _numbered(path))
             named: bool | None = None
@@ -60,7 +61,7 @@ def read_passages(path: str | Path) -> Iterator[Passage]:
                     raise ReadError(str(path), number, f"this passage {which}: give one to each of them, or to none")
                 named = has_id
                 yield found
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, TooManyBytes) as error:
         raise ReadError(str(path), None, f"passages cannot be read: {error}") from error
 
 
@@ -70,13 +71,14 @@ def _opened(path: Path) -> IO[bytes]:
 
 def _numbered(path: Path) -> Iterator[tuple[int, bytes]]:
     with _opened(path) as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(lines_of(lines), 1):
             if line.strip():
                 yield number, line
 
 
 def _parsed(path: Path, number: int | None, text: bytes) -> Any:
     try:
+        check_weight(text, "this")
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ReadError(str(path), number, f"not JSON: {error}") from error

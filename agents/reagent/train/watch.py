@@ -260,7 +260,7 @@ def make_watch(
     watch = Watch(config, feedback, rank=rank, processes=processes)
     if guard.action != "none" and watch.learns and (auditor or guard.judge):
         if auditor is None and guard.judge is not None:
-            second = {"judge": guard.judge, "judge_options": guard.judge_options, "criteria": None}
+            second = {"judge": guard.judge, "judge_options": guard.judge_options, "criteria": None, "escalate": None}
             settings = config.feedback.model_copy(update=second)
             check_judge(settings, config.environment, "guards.auditor.judge")
             auditor = load_judge(settings, device, "guards.auditor.judge")

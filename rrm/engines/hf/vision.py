@@ -12,6 +12,7 @@ from typing import Any
 
 from rrm.engines.base import Reply, SamplingParams
 from rrm.errors import EngineError, RRMError, TooLong
+from rrm.models.damage import named_damage
 from rrm.pictures import Picture, decoded, picture_of
 from rrm.prompt.template import Disarm
 from rrm.seeds import derive_seed
@@ -174,7 +175,10 @@ def load_vision(place: str | Path, *, device: str, dtype: Any, trust_remote_code
     how: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     try:
         processor = AutoProcessor.from_pretrained(str(place), backend="pil", **how)
-        model: Any = AutoModelForImageTextToText.from_pretrained(str(place), dtype=dtype, use_safetensors=True, **how)
+        with named_damage(place):
+            model: Any = AutoModelForImageTextToText.from_pretrained(
+                str(place), dtype=dtype, use_safetensors=True, **how
+            )
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise RRMError(f"cannot load {str(place)!r} as a vision-language model: {error}") from error
     return VisionEngine(model.to(device).eval(), processor, device)

@@ -26,6 +26,7 @@ from reagent.errors import ToolError
 from reagent.tools import build
 from reagent.tools.sandbox import run as run_module
 from reagent.tools.sandbox import seccomp
+from reagent.tools.sandbox.jail import within
 from reagent.tools.sandbox.run import CODE_CHARS, Ending, Limits, Outcome, SandboxUnavailable, check, run
 from rrm.errors import ConfigError
 
@@ -145,6 +146,16 @@ def test_every_attack_ends_typed_and_bounded(
     assert mark.read_text() == "outside" and sorted(os.listdir(tmp_path)) == ["mark"]
     assert not server.reached  # pyright: ignore[reportAttributeAccessIssue]
     assert sandbox_processes() == []
+
+
+def test_the_graders_are_not_to_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the project is installed as a package, `import reagent` gave a program every grader."""
+    assert {Path(one).name for one in run_module._OURS} == {"rrm", "reagent"}
+    monkeypatch.setattr(run_module, "_OURS", (Path(pytest.__file__).parent,))
+    program = "import pluggy\ntry:\n    from pytest import fixture\nexcept ImportError:\n    print('stopped')"
+    outcome = run(program)
+    assert (outcome.ending, outcome.output) == (Ending.ok, "stopped\n"), outcome
+    assert within(["/a/b", "/ab", "/c/d/e"], [("/a", "/x"), ("/c/d", "/c/d")]) == ["/x/b", "/c/d/e"]
 
 
 def test_a_daemon_dies_with_its_program() -> None:

@@ -123,15 +123,14 @@ def test_command_asks_a_server_and_asks_again_for_what_failed(tmp_path: Path, in
     assert {json.loads(line)["annotator"] for line in out.open()} == {spec}
 
 
-def test_command_keeps_what_the_judge_and_the_outcome_agree_on(tmp_path: Path, invoke, server) -> None:
+def test_command_keeps_nothing_of_a_judge_that_gives_all_runs_one_score(tmp_path: Path, invoke, server) -> None:
     spec, _ = server
     data, out = tmp_path / "in.jsonl", tmp_path / "ann.jsonl"
     right = rows_named("z")[0].model_copy(update={"outcome": 1.0})
     write_jsonl(data, [*rows_named("a"), right])
     code, summary = invoke(command, data, "-o", out, "--annotator", "self", "--model", spec, "--samples", 2)
-    assert code == 0
-    assert (summary["annotations"], summary["without_agreement"], summary["judgements"]) == (1, 1, 4)
-    assert json.loads(out.read_text())["trajectory_id"] == "a"
+    assert code == 1, "one score for a success and a failure agrees with neither"
+    assert (summary["annotations"], summary["without_agreement"], summary["judgements"]) == (0, 2, 4)
 
 
 def test_labels_of_other_rules_are_not_mixed_in(tmp_path: Path, invoke, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from rrm.cli import calibrate_cmd
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Platt
 from rrm.judge.card import interval_text
+from rrm.judge.domain import Domain, fit_domain
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.questions import question_keys
 from rrm.trajectory import Message, Source, Trajectory, write_jsonl
@@ -254,7 +255,7 @@ def test_questions_that_the_judge_was_trained_on_are_left_out(tmp_path: Path, ca
 def test_rows_without_a_score_are_no_rows_of_the_map(tmp_path: Path) -> None:
     def some(n: int, body: dict[str, Any]) -> Answer:
         return (
-            completion("I cannot say.") if re.search(r" n[3-6]\.", body["messages"][-1]["content"]) else grade(n, body)
+            completion("I cannot say.") if re.search(r" n[3-6]\.", body["messages"][1]["content"]) else grade(n, body)
         )
 
     with serve(some) as server:
@@ -373,3 +374,41 @@ def test_a_password_in_the_address_is_in_no_file_and_in_no_hash(tmp_path: Path, 
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert all("s3cret" not in path.read_text() for path in files)
     assert f"the model of openai:{server.url}?api-version=2#m, asked the" in (tmp_path / "mine/README.md").read_text()
+
+
+def _calibrated(folder: Path, server: Server, data: Sequence[Trajectory]) -> tuple[Domain, dict[str, Any]]:
+    """The domain and the record of a judge that was measured on runs with calls alone, once it is calibrated on these rows."""
+    known = [
+        row(n, None, "x", n).model_copy(
+            update={
+                "messages": [
+                    Message(role="user", content="call"),
+                    *[Message(role="assistant", content="<a>\n1.\n")] * 3,
+                ]
+            }
+        )
+        for n in range(60)
+    ]
+    save_settings(folder / "trained", JudgeSettings(opening=False, modes=["full"]))
+    fit_domain(known[:30], known[30:]).save(folder / "trained")
+    assert calibrate(folder, server, data, "--settings", folder / "trained").exit_code == 0
+    return Domain.load(folder / "mine"), json.loads((folder / "mine" / "calibration.json").read_text())["domain"]
+
+
+def test_the_domain_widens_to_the_rows_that_the_judge_is_calibrated_on(tmp_path: Path) -> None:
+    with serve(grade) as server:
+        domain, said = _calibrated(tmp_path, server, rows())
+    assert said["rows"] == said["outside_before"] == 60 and said["outside"] <= 3
+    assert [group.name for group in domain.groups] == ["", "mine"] and not domain.told(row(99, None, "well", 99))[0]
+
+
+def test_the_domain_stays_where_the_labels_show_no_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def nearly(n: int, body: dict[str, Any]) -> Answer:
+        """Hardly better than chance."""
+        number = int(re.findall(r" n(\d+)\.", body["messages"][-1]["content"])[0])
+        return completion(f"<critique>[step 1] good: fine</critique><score>0.{number * 7 % 10}</score>")
+
+    data = [row(n, n % 2 == 0 if n % 10 else n % 20 == 0, "well", n // 3) for n in range(60)]
+    with serve(nearly) as server:
+        domain, said = _calibrated(tmp_path, server, data)
+    assert len(domain.groups) == 1 and said["skipped"] and "stay as far outside" in caplog.text

@@ -233,8 +233,14 @@ def test_what_stands_is_not_written_over_unasked(rrm, files, tmp_path) -> None:
 
 def test_why_attempts_have_no_score_is_said(rrm, files, tmp_path, caplog) -> None:
     """Nothing was: an error asked for another command, and where some had scores the rest fell out without a word."""
-    replies = [*[completion("I am a teapot")] * 3, *[completion("<score>0.4</score>")] * 99]
-    with serve(lambda number, body: replies[number]) as server:
+
+    def answer(
+        number: int, body: Any
+    ) -> Any:  # a reply that cannot be read is asked for once more, and is no better then
+        again = "cannot be read" in body["messages"][-1]["content"]
+        return completion("I am a teapot" if number < 3 or again else "<score>0.4</score>")
+
+    with serve(answer) as server:
         code, said, _ = rrm("choose", files[0], "--model", f"openai:{server.url}#m", "-o", tmp_path / "out.jsonl")
     assert code == 0 and 0 < said["unscored"] <= 3
     assert (
@@ -259,3 +265,24 @@ def test_an_attempt_that_lost_its_question_id_is_said(rrm, files, tmp_path, capl
     caplog.clear()
     rrm("choose", files[0], "--by", "longest", "-o", tmp_path / "all.jsonl")
     assert "have no question id" not in caplog.text
+
+
+def test_scores_that_are_missing_are_told_with_their_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`unscored: 2`, exit 0, and not a word on how many and why."""
+    rows = [
+        Trajectory(
+            id=f"r{i}",
+            task="q",
+            question_id="q",
+            messages=[Message(role="user", content="q"), Message(role="assistant", content=f"{i}")],
+        )
+        for i in range(3)
+    ]
+    path = tmp_path / "scored.jsonl"
+    said = [
+        {"id": "r0", "status": "judge_error", "score": None, "reason": "HTTP 500"},
+        {"id": "r1", "status": "scored", "score": 0.4},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in said))
+    assert read_scores(path, rows) == [None, 0.4, None]
+    assert "has no score for 2 of 3 attempts (judge_error 1, no row 1); r0, for example: HTTP 500" in caplog.text

@@ -87,7 +87,7 @@ def test_dtype_reaches_a_local_judge(tmp_path: Path, invoke: Any) -> None:
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        (completion("I like it."), "3 unparsable; the first: unparsable: no <score> block. The model does not write"),
+        (completion("I like it."), "3 unparsable; the first: unparsable: no <score> block; asked once more"),
         (completion("<think>well", "length"), "3 truncated; .*raise --max-new-tokens"),
     ],
 )

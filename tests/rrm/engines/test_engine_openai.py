@@ -225,29 +225,33 @@ def payload(**choice: Any) -> dict[str, Any]:
 
 
 def test_replies_are_read() -> None:
-    cut = parse_reply(payload(message={"content": "half"}, finish_reason="length"), ())
+    cut = parse_reply(payload(message={"content": "half"}, finish_reason="length"))
     assert cut == Reply("half", "length")
     tokens = [chosen(t) for t in ("<score>", "0.5", "</score>", " more", " text")]
-    stopped = parse_reply(
-        payload(
-            message={"content": "<score>0.5</score> more text"}, finish_reason="length", logprobs={"content": tokens}
-        ),
-        ("</score>",),
-    )
-    assert (stopped.text, stopped.stop_reason) == ("<score>0.5</score>", "stop")
-    assert stopped.tokens == ["<score>", "0.5", "</score>"] and len(stopped.top_logprobs or []) == 3
+    whole = parse_reply(payload(message={"content": "<score>0.5</score> more text"}, logprobs={"content": tokens}))
+    assert (whole.text, whole.stop_reason, len(whole.tokens)) == ("<score>0.5</score> more text", "eos", 5)
     tried = "<think>hmm <score>0.1</score></think><critique>c</critique><score>0.9</score>"
     for text in (tried, tried.removeprefix("<think>")):  # a chat template may have opened it
-        thinking = parse_reply(payload(message={"content": text + " more"}), ("</score>",))
-        assert (thinking.text, thinking.stop_reason, read_reply(thinking).raw_score) == (text, "stop", 0.9)
-    apart = parse_reply(
-        payload(message={"content": "<score>0.2</score>", "reasoning_content": "try <score>1</score>"}), ()
-    )
+        assert read_reply(parse_reply(payload(message={"content": text + " more"}))).raw_score == 0.9
+    apart = parse_reply(payload(message={"content": "<score>0.2</score>", "reasoning_content": "try <score>1</score>"}))
     assert apart.text == "<think>try 1</think><score>0.2</score>"
-    parts = parse_reply(
-        payload(message={"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}), ()
-    )
+    parts = parse_reply(payload(message={"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}))
     assert parts.text == "ab"
+
+
+def test_tokens_are_those_of_the_text_where_a_server_strips_the_thinking() -> None:
+    """Counted from the start, as far as the text is long, they were those of the thinking: the score was no expectation (None)."""
+    words = ["hm", " <score>", "0.8", "</score>", " no", "</think>", "\n", "fine ", "<score>", "0.8", "</score>", " so"]
+    given = [chosen(word) for word in words]
+    given[9]["top_logprobs"] = [
+        {"token": "0.8", "logprob": math.log(0.75)},
+        {"token": "0.4", "logprob": math.log(0.25)},
+    ]
+    reply = parse_reply(payload(message={"content": "fine <score>0.8</score> so"}, logprobs={"content": given}))
+    assert reply.tokens == words[7:]
+    assert read_reply(reply).raw_score == pytest.approx(0.75 * 0.8 + 0.25 * 0.4)
+    other = parse_reply(payload(message={"content": "fine <score>0.7</score>"}, logprobs={"content": given}))
+    assert not other.tokens and read_reply(other).off_grid_mass is None  # the tokens of another text are none of it
 
 
 def test_addresses() -> None:

@@ -15,7 +15,8 @@ from rrm.engines.openai import OpenAIEngine
 from rrm.engines.refusals import Retry
 from rrm.engines.replies import MAX_WAIT_S, MOST_CHARS
 from rrm.errors import EngineError, KeyRefused
-from rrm.judge.chat import outside_think, read_reply
+from rrm.judge.chat import read_reply
+from rrm.judge.said_score import outside_think
 
 PARAMS = SamplingParams(max_new_tokens=16, seed=5, timeout_s=20, top_logprobs=3)
 ASK = [{"role": "user", "content": "q"}]
@@ -32,8 +33,9 @@ def engine(url: str, **options: Any) -> OpenAIEngine:
     return OpenAIEngine(url, "m", **{"backoff_s": 0.001, "max_retries": 1, **options})
 
 
-@pytest.mark.parametrize("value", [float("nan"), 5000.0, float("inf"), 0.5])
-def test_what_is_no_log_probability_is_left_out_and_the_text_counts(value: float) -> None:
+@pytest.mark.parametrize("value", [float("nan"), 5000.0, float("inf"), 0.5, None, "-0.1", 10**400])
+def test_what_is_no_log_probability_is_left_out_and_the_text_counts(value: Any) -> None:
+    """Null made the whole reply "not a chat completion": asked for again, then `judge_error`."""
     with serve(lambda n, body: completion("<score>0.5</score>", logprobs=logprobs(value))) as server:
         reply = engine(server.url).complete(ASK, PARAMS)
     judgement = read_reply(reply)
@@ -52,7 +54,6 @@ def test_one_that_rounding_made_a_little_more_than_certain_is_kept() -> None:
     [
         Answer(body=b"<html>come back later</html>"),
         completion(0.7),  # pyright: ignore[reportArgumentType]
-        completion("<score>0.5</score>", logprobs=logprobs(10**400)),
         Answer(body=b"[" * 100_000),
         Answer(body=b'"' + b"\xff" * 10 + b'"'),
     ],

@@ -96,14 +96,6 @@ def test_chunks_prefixes_keys_and_other_rows_change_nothing_but_rounding(
     assert engine.counters.prefilled - before == len(row)
 
 
-def test_the_graph_is_made_once(model: LlamaForCausalLM, tmp_path: Path) -> None:
-    made = []
-    places = [graph_file(tmp_path, "abc", lambda: made.append(1) or model) for _ in range(2)]
-    assert made == [1] and places[0] == places[1] and places[0].is_file()
-    assert [path.name for path in places[0].parent.parent.glob("*") if path.is_dir()] == [places[0].parent.name]
-    assert graph_file(tmp_path, "abd", lambda: model) != places[0]
-
-
 def test_what_is_not_a_verdict_is_answered_in_float(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from openai_server import Answer, completion, failure, serve
 
 from rrm.engines.base import SamplingParams
 from rrm.engines.openai import OpenAIEngine
+from rrm.engines.server_options import ServerOptions
 from rrm.errors import EngineError, KeyRefused
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.score import score_file
@@ -42,10 +44,89 @@ def test_a_server_that_refuses_temperature_answers_without(caplog: pytest.LogCap
         assert [engine.complete(ASK, asking).text for _ in range(3)] == ["fine"] * 3
         assert engine.refuses_temperature
     last = server.requests[-1]
-    assert len(server.requests) == 5 + 2  # four refusals, then remembered
+    assert len(server.requests) == 4 + 2  # three refusals, then remembered
     assert not {"temperature", "top_p", "logprobs", "max_tokens"} & set(last) and "seed" in last
     said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert len(said) == 2 and "refuses 'temperature'" in said[0] and "refuses 'top_p'" in said[1]
+    assert len(said) == 2 and "refuses 'temperature'" in said[0] and "gives no log-probabilities" in said[1]
+
+
+def test_top_p_is_sent_where_it_is_set_alone_and_of_a_refused_pair_temperature_stays(tmp_path: Path) -> None:
+    """`top_p` 1 went with every request; refused as a pair, `temperature` 0 was left out, and nothing said so."""
+
+    def proxy(n: int, body: dict[str, Any]) -> Answer:
+        if {"temperature", "top_p"} <= body.keys():
+            return failure(
+                400, "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+            )
+        return completion("<score>0.5</score>")
+
+    with serve(proxy) as server:
+        summary = score_file(
+            AgentRRM(OpenAIEngine(server.url, "m"), model="m"), transcripts(1), tmp_path / "a", mode="score"
+        )
+        assert [body.get("top_p") for body in server.requests] == [None] and summary.left_out is None
+        options = ServerOptions(extra_body={"top_p": 0.9})
+        judge = AgentRRM(OpenAIEngine(server.url, "m", options=options), model="m")
+        judge.judge(transcripts(1), mode="score")
+        OpenAIEngine(server.url, "m").complete(ASK, replace(PARAMS, top_p=0.9))
+    assert [("temperature" in b, "top_p" in b) for b in server.requests[1:]] == [(True, True), (True, False)] * 2
+
+
+def test_a_row_and_the_summary_say_that_temperature_0_was_refused(tmp_path: Path) -> None:
+    """They said `temperature: null`, as of a judge that samples nothing, and nothing in the summary."""
+    with serve(reasoning_model) as server:
+        judge = AgentRRM(OpenAIEngine(server.url, "o", concurrency=1), model="m")
+        summary = score_file(judge, transcripts(2), tmp_path / "out.jsonl", mode="score")
+    rows = rows_of(tmp_path / "out.jsonl")
+    assert [(r["judge"]["temperature"], r["judge"]["left_out"]) for r in rows] == [(None, ["temperature"])] * 2
+    assert summary.left_out == {"temperature": 2}
+
+
+def test_log_probabilities_are_given_up_where_a_server_says_so_alone() -> None:
+    """After any 400 that went away without them they were not asked for again: 1 request of 6 had them."""
+    texts = iter(["bad", *["q"] * 5])
+
+    def answer(n: int, body: dict[str, Any]) -> Answer:
+        odd = body["messages"][0]["content"] == "bad" and "logprobs" in body
+        return failure(400, "Invalid character in the request") if odd else completion("fine")
+
+    asking = replace(PARAMS, top_logprobs=20)
+    with serve(answer) as server:
+        engine = OpenAIEngine(server.url, "m")
+        for text in texts:
+            engine.complete([{"role": "user", "content": text}], asking)
+    assert ["logprobs" in body for body in server.requests] == [True, False, True, True, True, True, True]
+
+    with serve(lambda n, b: failure(400, "no") if "logprobs" in b else completion("fine")) as server:
+        engine = OpenAIEngine(server.url, "m")
+        for _ in range(4):
+            engine.complete(ASK, asking)
+    assert ["logprobs" in body for body in server.requests] == [True, False] * 3 + [False]
+
+
+@pytest.mark.parametrize(
+    ("most", "message", "asked"),
+    [
+        (5, "top_logprobs must be less than or equal to 5", [20, 5]),
+        (8, "Requested sample logprobs of 20, which is greater than max allowed: 8", [20, 8]),
+        (5, "Invalid value for top_logprobs", [20, 5]),
+        (0, "logprobs are not supported by this model", [20, None]),
+        (0, "Invalid value for top_logprobs", [20, 5, None]),
+    ],
+)
+def test_fewer_log_probabilities_are_asked_for_where_a_server_allows_fewer(
+    most: int, message: str, asked: list[int | None]
+) -> None:
+    """20, then none at all: `[20, None]` each."""
+
+    def answer(n: int, body: dict[str, Any]) -> Answer:
+        return failure(400, message) if body.get("top_logprobs", 0) > most else completion("fine")
+
+    with serve(answer) as server:
+        engine = OpenAIEngine(server.url, "m")
+        for _ in range(2):
+            engine.complete(ASK, replace(PARAMS, top_logprobs=20))
+    assert [body.get("top_logprobs") for body in server.requests] == [*asked, asked[-1]]
 
 
 def test_a_refusal_that_goes_on_is_an_error_and_nothing_is_remembered() -> None:

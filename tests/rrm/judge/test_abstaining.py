@@ -16,9 +16,10 @@ from rrm.engines.scripted import ScriptedEngine
 from rrm.errors import RRMError
 from rrm.evaluation.metrics.localisation import labels_from_annotations
 from rrm.evaluation.steps import evaluate_steps
-from rrm.feedback import Feedback, JudgeInfo, clear
+from rrm.feedback import OUTSIDE, Feedback, JudgeInfo, clear
 from rrm.guard import Guard, GuardPolicy, read_audit
 from rrm.integrations.asking import first_finding
+from rrm.integrations.inspect_sample import explanation, references
 from rrm.judge.abstaining import VerdictRule
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.domain import Domain, fit_domain
@@ -97,6 +98,19 @@ def test_outside_it_says_nothing_of_steps_unless_it_is_told_to(tokenizer: Any, d
         assert (kept[1].critique is None) == (mode == "steps") and (kept[1].trace is None) == (mode != "full")
         assert [f.p_good for f in kept[1].findings] == [f.p_good for f in there.findings]
         assert (kept[1].score, kept[1].out_of_domain) == (there.score, True)
+
+
+def test_an_explanation_says_why_there_is_no_verdict(tokenizer: Any, domain: Domain) -> None:
+    judge = judge_of(tokenizer, domain)
+    run_far, run_near = (
+        t.model_copy(update={"messages": [Message.model_validate({**m.model_dump(), "id": "m"}) for m in t.messages]})
+        for t in (far("far", "ruin", "stone"), run("near", "ruin", "stone"))
+    )
+    for mode in ("steps", "full"):
+        away, near = judge.judge([run_far, run_near], mode=mode)
+        assert away.abstains and explanation(away) == f"the judge gives no verdict on any step: the run is {OUTSIDE}"
+        assert references(run_far, away) == []
+        assert str(explanation(near)).startswith("[step 1] bad") and len(references(run_near, near)) == 2
 
 
 def test_near_one_half_it_is_unsure_of_this_step_alone(tokenizer: Any) -> None:

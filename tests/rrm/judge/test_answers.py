@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrm.engines.base import Reply
+from rrm.errors import ConfigError
 from rrm.feedback import CriterionAnswer
 from rrm.judge.answers import answer_of, read_answers, read_notes
 from rrm.judge.chat import Judgement
-from rrm.prompt.criteria import Question, parse_criteria
+from rrm.prompt.criteria import Question, answer_schema, parse_criteria
 
 CRITERIA = parse_criteria(
     {
@@ -73,8 +74,7 @@ def test_every_answer_is_read(found: Judgement) -> None:
         (whole(tone=item(None)), "unparsable", "the answer to 'tone' is not in its scale: null"),
         (whole(tone="cold"), "unparsable", "no answer to 'tone': not an object"),
         (whole(tone={"why": "x"}), "unparsable", "no answer to 'tone': not an object with an `answer`"),
-        (whole(done=item(True)), "unparsable", "the answer to 'done' is not in its scale: true"),
-        (whole(done=item(1)), "unparsable", "the answer to 'done' is not in its scale: \"1\""),
+        (whole(done=item(2)), "unparsable", "the answer to 'done' is not in its scale: \"2\""),
         (whole(care=item(1.5)), "unparsable", "the answer to 'care' is not in its scale: 1.5 lies outside [0, 1]"),
         (whole(care=item(10**400)), "unparsable", "the answer to 'care' is not in its scale: 1000"),
         (whole(care=item(float("nan"))), "unparsable", "the answer to 'care' is not in its scale: nan"),
@@ -216,3 +216,42 @@ PIECES = st.sampled_from(
 def test_garbage_is_never_a_number(pieces: list[str], structured: bool, stop: Any) -> None:
     found = read_answers(Reply("".join(pieces), stop), CRITERIA, "full", 2, structured=structured)
     assert found.status in ("unparsable", "truncated") and found.raw_score is None and found.reason
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [(True, 1.0), ("true", 1.0), (1, 1.0), ("1", 1.0), ("True.", 1.0), (False, 0.0), ("false", 0.0), (0, 0.0), ("yes", 1.0), (2, None), ("maybe", None), (0.5, None)],
+)  # fmt: skip
+def test_a_program_s_answers_to_a_question_of_yes_or_no(said: Any, value: float | None) -> None:
+    """JSON `true`, "true" and 1 were `unparsable`."""
+    question = Question(ask="Done?", scale="yes_no")
+    if value is None:
+        with pytest.raises(ValueError, match="was asked for"):
+            answer_of(question, said)
+    else:
+        assert answer_of(question, said)[1] == value
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [(1, 0.0), (3, 0.5), ("4", 0.75), (5.0, 1.0), ("**5**", 1.0), ("4/5", 0.75), ("4 out of 5", 0.75), (0, None), (6, None), (3.5, None), ("4/10", None), (True, None)],
+)  # fmt: skip
+def test_a_scale_of_whole_numbers_is_its_own(said: Any, value: float | None) -> None:
+    """There was none: written as labels it took no number (3), and as `unit` its 3 lay outside [0, 1]."""
+    question = Question(ask="How polite?", scale="1-5")
+    if value is None:
+        with pytest.raises(ValueError, match="a whole number from 1 to 5 was asked for"):
+            answer_of(question, said)
+    else:
+        assert answer_of(question, said)[1] == value
+
+
+def test_scales_are_told_and_checked() -> None:
+    kept = parse_criteria({"questions": {"p": {"ask": "Polite?", "scale": "0 – 10", "may_not_apply": True}}}, "here")
+    question = kept.questions["p"]
+    assert question.scale == "0-10" and question.described() == 'a whole number from 0 to 10 or "not applicable"'
+    wanted = answer_schema(kept, "score")["properties"]["answers"]["properties"]["p"]["properties"]["answer"]
+    assert wanted["anyOf"][0] == {"type": "integer", "enum": list(range(11))}
+    for scale in ("5-1", "1-5000", "stars"):
+        with pytest.raises(ConfigError, match="two whole numbers such as 1-5"):
+            parse_criteria({"questions": {"p": {"ask": "Polite?", "scale": scale}}}, "here")

@@ -19,7 +19,8 @@ from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import RRMError
 from rrm.feedback import OUTSIDE, Feedback, JudgeInfo
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.domain import FILE, MOST_BYTES, Domain, Group, features, fit_domain
+from rrm.judge.domain import FILE, MOST_BYTES, Domain, Group, features, fit_domain, widened
+from rrm.judge.form import words_of
 from rrm.judge.judge_dir import JudgeSettings, content_hash, save_settings
 from rrm.prompt.forms import in_form
 from rrm.score import score_file
@@ -280,3 +281,47 @@ def test_version_two_is_stored_and_read_as_such(tmp_path: Path) -> None:
     domain.save(tmp_path)
     assert Domain.load(tmp_path) == domain and domain.version == 2
     assert not any("order" in feature for feature in domain.idf)
+
+
+def _german(id: str) -> Trajectory:
+    call = {"id": "1", "name": "get_order", "arguments": {"order": id}}
+    asked = f"Wann wird meine Bestellung {id} geliefert, und kann ich die Anschrift noch ändern?"
+    return Trajectory.model_validate(
+        {
+            "id": id,
+            "task": asked,
+            "question_id": id,
+            "messages": [
+                {"role": "user", "content": asked},
+                {"role": "assistant", "content": "Ich sehe gerne für Sie nach.", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "1", "content": f"order {id}: it is on the way to you"},
+                {"role": "assistant", "content": "Ihre Bestellung ist unterwegs und kommt morgen bei Ihnen an."},
+            ],
+        }
+    )
+
+
+def test_version_two_knows_another_language_by_its_words() -> None:
+    domain = fit_domain([_support(f"A{i}") for i in range(30)], [_support(f"B{i}") for i in range(30)], version=2)
+    assert domain.told(_german("C1"))[0] and domain.unknown_words == 0.5
+    assert domain.distance(_german("C1")) >= domain.unknown_share(words_of(_german("C1"))) / 0.5
+    other = _support("C1", said="Your parcel? Let me look for the order, it is on the way to you now.")
+    assert not domain.told(other)[0], "words of another subject are no other language"
+    few = Trajectory.model_validate({"id": "f", "messages": [{"role": "assistant", "content": "Vier."}]})
+    assert domain.unknown_share(words_of(few)) == 0.0
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_it_widens_to_a_user_s_transcripts_and_takes_nothing_back(version: int, tmp_path: Path) -> None:
+    domain = fit_domain([_support(f"A{i}") for i in range(30)], [_support(f"B{i}") for i in range(30)], version=version)
+    wide = widened(domain, [_german(f"D{i}") for i in range(25)], "mine")
+    wide.save(tmp_path)
+    assert Domain.load(tmp_path) == wide and [group.name for group in wide.groups] == ["", "mine"]
+    assert domain.told(_german("E1"))[0] and not wide.told(_german("E1"))[0]
+    assert not wide.told(_support("C1"))[0]
+    said = "Quand sera livrée votre commande ? Un instant, je cherche tout de suite dans nos dossiers, puis nous répondrons. "
+    messages = [{"role": "user", "content": said}, {"role": "assistant", "content": said * 9}]
+    talk = Trajectory.model_validate({"id": "F1", "messages": messages})
+    assert wide.told(talk)[0], "neither language"
+    with pytest.raises(RRMError, match="19 transcripts with a step: 20 are needed"):
+        widened(domain, [_german(f"D{i}") for i in range(19)], "mine")

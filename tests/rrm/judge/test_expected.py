@@ -150,3 +150,25 @@ def test_ways_are_told_apart_by_their_tokens() -> None:
     found = expected_score(Reply(reply.text, "eos", reply.top_logprobs, reply.tokens, others=(way,)), 0.7)
     assert found is not None and found[0] == pytest.approx(0.4 * 0.7 + 0.175 * 0.7 + 0.175 * 0.2 + 0.25)
     assert other_way(Reply("<score>0.7</score>", "eos")) is None and other_way(reply, least=0.36) is None
+
+
+def test_the_grid_is_told_and_a_number_off_it_is_read_as_given() -> None:
+    """The rubric said "0.0 to 1.0"; of two samples, 0.85 as it was said and an expectation of 0.6 (0.5 said), the mean was 0.725."""
+    on = [{"token": t, "logprob": math.log(p)} for t, p in (("5", 0.5), ("7", 0.5))]
+    items = [{"token": t, "logprob": 0.0} for t in ("<score>", "0", ".")]
+    items += [{"token": "5", "logprob": math.log(0.5), "top_logprobs": on}, {"token": "</score>", "logprob": 0.0}]
+
+    def answer(n: int, body: dict[str, Any]) -> Answer:
+        if n % 2:
+            return completion("<score>0.5</score>", logprobs={"content": items})
+        off = [{"token": t, "logprob": math.log(0.99)} for t in ("<score>", "0", ".", "8", "5", "</score>")]
+        return completion("<score>0.85</score>", logprobs={"content": off})
+
+    with serve(answer) as server:
+        judge = AgentRRM(OpenAIEngine(server.url, "m", concurrency=1), model="m")
+        off, on_grid = (judge.judge([ROWS[0]], mode="score")[0] for _ in range(2))
+        both = judge.judge([ROWS[0]], mode="score", samples=2)[0]
+    assert "one of 0.0, 0.1, 0.2, … 1.0" in server.requests[0]["messages"][0]["content"]
+    assert (off.raw_score, off.judge.score_source) == (0.85, "sampled")
+    assert (on_grid.raw_score, on_grid.judge.score_source) == (pytest.approx(0.6), "expected")
+    assert (both.raw_score, both.judge.score_source) == (pytest.approx((0.85 + 0.5) / 2), "sampled")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from rrm.engines.hf.engine import HFEngine
-from rrm.errors import ConfigError, MissingExtra
+from rrm.engines.int8 import multiplies_exactly
+from rrm.errors import ConfigError, EngineError, MissingExtra
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.fast import takes_int8
 from rrm.judge.judge_dir import JudgeSettings
@@ -55,6 +58,8 @@ def test_verdicts_alone_on_a_cpu_are_read_in_int8() -> None:
 
 def test_int8_says_nearly_what_float32_says(saved: Path) -> None:
     pytest.importorskip("openvino", reason="int8 needs openvino: pip install 'agent-rrm[fast]'")
+    if not multiplies_exactly():
+        pytest.skip("int8 products overflow on this processor")
     whole = AgentRRM.from_pretrained(str(saved), device="cpu", dtype="float32")
     fast = AgentRRM.from_pretrained(str(saved), device="cpu")
     assert (whole.dtype, fast.dtype) == ("float32", "int8") and whole.model_hash == fast.model_hash
@@ -76,4 +81,34 @@ def test_without_the_library_float32_and_a_notice_do(
         AgentRRM.from_pretrained(str(saved), device="cpu", dtype="float32")
     assert "fast" not in caplog.text
     with pytest.raises(MissingExtra, match="fast"):
+        AgentRRM.from_pretrained(str(saved), device="cpu", dtype="int8")
+
+
+def test_a_graph_that_cannot_be_read_even_anew_gives_float32_and_a_notice(
+    saved: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    openvino = pytest.importorskip("openvino", reason="int8 needs openvino: pip install 'agent-rrm[fast]'")
+
+    def half(graph: Any, path: Path, **how: Any) -> None:
+        path.parent.mkdir()
+        path.write_text("<net>")
+
+    monkeypatch.setattr(openvino, "save_model", half)
+    monkeypatch.setattr("rrm.engines.int8.multiplies_exactly", lambda: True)
+    with caplog.at_level(logging.INFO, "rrm.progress"):
+        judge = AgentRRM.from_pretrained(str(saved), device="cpu")
+    assert judge.dtype == "float32" and caplog.text.count("steps are read in float32: OpenVINO: ") == 1
+    with pytest.raises(EngineError, match=r"OpenVINO: .*model\.xml"):
+        AgentRRM.from_pretrained(str(saved), device="cpu", dtype="int8")
+
+
+def test_a_library_that_cannot_be_loaded_gives_float32_and_a_notice(
+    saved: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rrm.judge.fast.needs", lambda *asked: None)
+    monkeypatch.setitem(sys.modules, "rrm.engines.int8_graph", None)  # its import fails
+    with caplog.at_level(logging.INFO, "rrm.progress"):
+        assert AgentRRM.from_pretrained(str(saved), device="cpu").dtype == "float32"
+    assert caplog.text.count("steps are read in float32: OpenVINO: ") == 1
+    with pytest.raises(EngineError, match="OpenVINO: "):
         AgentRRM.from_pretrained(str(saved), device="cpu", dtype="int8")

@@ -31,7 +31,7 @@ def test_a_served_judge_keeps_calibration_budget_and_opening(saved: Path, tmp_pa
         (refused,) = plain.judge(ROWS[:1], mode="score")
     assert found.raw_score == 0.7 and found.score == pytest.approx(PLATT(0.7)) and found.judge.calibrated
     assert (found.judge.transcript_tokens, found.judge.max_new_tokens, found.judge.dtype) == (250, 24, None)
-    asked, unopened = server.requests
+    asked, unopened, _ = server.requests  # the last one asks again for what could not be read
     assert asked["messages"][-1] == {"role": "assistant", "content": "<score>"} and asked["continue_final_message"]
     assert asked["add_generation_prompt"] is False and asked["max_tokens"] == 24
     local = AgentRRM.from_pretrained(str(saved), device="cpu")

@@ -22,7 +22,7 @@ from rrm.estimate import estimate
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.judge.loading import Options, load_reader
-from rrm.judge.serving import RUBRIC, SHARE, UNKNOWN
+from rrm.judge.serving import RUBRIC, SHARE, UNKNOWN, room
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.rendering import CUT_VERSION
 from rrm.prompt.windows import Planner
@@ -108,11 +108,13 @@ def test_an_adapters_context_is_that_of_its_base() -> None:
         {"data": None},
     ],
 )
-def test_a_server_that_does_not_tell_is_asked_with_a_default(models: Any) -> None:
+def test_a_server_that_does_not_tell_is_asked_with_a_default(models: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """8,192 transcript tokens, and nothing said of it."""
     with lists(models) as name:
         assert OpenAIEngine.from_spec(name).context_tokens() is None
-        assert AgentRRM.from_pretrained(name).settings.transcript_tokens == UNKNOWN
-    assert AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m").settings.transcript_tokens == UNKNOWN
+        assert AgentRRM.from_pretrained(name).settings.transcript_tokens == room(UNKNOWN, 512, False)
+    assert AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m").settings.transcript_tokens == 19173
+    assert caplog.text.count("32768 tokens are assumed; say it with --context") == 2
 
 
 def test_a_context_without_room_is_refused_and_a_budget_beyond_it_is_cut(caplog: pytest.LogCaptureFixture) -> None:

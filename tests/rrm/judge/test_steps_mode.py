@@ -315,3 +315,28 @@ def test_p_good_is_calibrated_as_it_is_read_where_good_begins_at_one_half(tokeni
     said = [f for feedback in judge.judge(rows, mode="steps") for f in feedback.findings]
     assert [f.p_good for f in said] == pytest.approx([fitted(raw) for raw, _ in last])
     assert [f.verdict == "bad" for f in said] == [fitted(raw) < 0.5 for raw, _ in last]
+
+
+def test_a_map_of_single_steps_that_cannot_be_replaced_stays_with_its_threshold(
+    tokenizer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Steps that are good where the judge says bad: no rising map fits them, and the windows are told by the map that stays."""
+    rows = [run(str(n), (4, 20)[n % 2], {2: "ruin"} if n % 4 < 2 else None) for n in range(40)]
+    steps = {
+        t.id: StepTarget(tuple("good" if "ruin" in str(s.message.content) else "bad" for s in t.steps)) for t in rows
+    }
+    judge, old = wary(tokenizer), Platt(a=2.0, b=-1.0, rows=30)
+    judge.settings.calibration.modes["steps_p_good"] = old
+    judge.settings.threshold = 0.7
+    (before,) = judge.judge(rows[1:2], mode="steps")
+    labels = [float(n % 4 >= 2) for n in range(40)]
+    said: dict[Mode, list[Feedback]] = {}
+    found = calibrate(judge, rows, labels, CalibrationSettings(modes=["steps"]), judged=said, steps=steps)
+    assert judge.settings.calibration.modes["steps_p_good"] == old and judge.settings.threshold == 0.7
+    told = found["steps_p_good"]
+    assert "scores fall as labels rise" in told["skipped"] and told["kept"] == old.model_dump()
+    assert told["threshold"] == 0.7 and told["read_again"] == 10
+    assert "steps_p_good keeps its earlier map and threshold: raw scores fall" in caplog.text
+    (after,) = judge.judge(rows[1:2], mode="steps")
+    assert after.findings == before.findings
+    assert [f.p_good for f in after.findings] == [old(f.p_good or 0.0) for f in said["steps"][1].findings]

@@ -45,9 +45,9 @@ def test_thinking_that_comes_apart_is_kept_where_nothing_else_came() -> None:
             {"message": {"content": None, "reasoning_content": "I <score>1</score> wonder"}, "finish_reason": "length"}
         ]
     }
-    assert parse_reply(cut, ()) == Reply("<think>I 1 wonder", "length")
+    assert parse_reply(cut) == Reply("<think>I 1 wonder", "length")
     ended = {"choices": [{"message": {"content": "", "reasoning": "hm"}, "finish_reason": "stop"}]}
-    assert parse_reply(ended, ()).text == ""  # an empty reply, asked for again
+    assert parse_reply(ended).text == ""  # an empty reply, asked for again
 
 
 def test_thinking_that_is_not_counted_is_counted_at_its_tokens() -> None:

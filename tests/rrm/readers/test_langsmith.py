@@ -131,9 +131,9 @@ def test_an_agent_inside_a_tool_is_not_the_run(tmp_path: Path) -> None:
         asked += [["ai", f"i{k}"], ["human", "go on"]]
     runs.append(run("l", "llm", {"messages": [["human", "q"]]}, {"role": "assistant", "content": "a"}, "t"))
     runs[0]["feedback_stats"] = {"correctness": {"n": 1, "avg": 1.0}}
-    (found,), _ = traces(tmp_path, runs)
+    (found, below), _ = traces(tmp_path, runs)
     assert [m.content for m in found.messages] == ["q", "a"] and found.outcome == 1.0
-    assert [len(one) for one in found.meta["other_conversations"]] == [6]
+    assert len(below.messages) == 6 and below.outcome is None and below.meta["parent"] == {"trace_id": found.id}
     (alone,), _ = traces(tmp_path, [r for r in runs if r["id"] != "l"])
     assert len(alone.messages) == 6
 

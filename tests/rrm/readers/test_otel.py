@@ -235,8 +235,9 @@ def test_an_agent_inside_a_tools_span_is_not_the_run(tmp_path: Path) -> None:
     said = {"gen_ai.input.messages": [user("x"), agent("y"), user("z")], "gen_ai.output.messages": [agent("w")]}
     tool = span(1, {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "ask"}, start=1)
     inner = span(2, said, start=2, parentSpanId=f"{1:016x}")
-    (found,), _ = traces(tmp_path, tool, inner, span(3, asked_b(), start=3))
-    assert [m.text() for m in found.messages] == ["a", "b"] and len(found.meta["other_conversations"]) == 1
+    (found, below), _ = traces(tmp_path, tool, inner, span(3, asked_b(), start=3))
+    assert [m.text() for m in found.messages] == ["a", "b"] and "other_conversations" not in found.meta
+    assert [m.text() for m in below.messages] == ["x", "y", "z", "w"] and below.meta["parent"] == {"trace_id": found.id}
 
 
 def asked_b() -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from log_samples import LOGS
 
 from rrm.errors import ReadError
 from rrm.readers import FORMATS, read, sniff
@@ -68,7 +69,7 @@ ATIF_STEPS = [
     },
 ]
 OPENHANDS_ACT = {"id": 1, "source": "agent", "action": "run", "args": {"command": "ls", "thought": "t"}}
-SAMPLES: dict[str, Any] = {
+SAMPLES: dict[str, Any] = LOGS | {
     "canonical": {
         "schema_version": 1,
         "id": "x",
@@ -357,6 +358,11 @@ def test_every_line_of_garbage_is_accounted_for(name: str, data: st.DataObject) 
     if name in (
         "claude_code",
         "calls",
+        "codex",
+        "gemini",
+        "langfuse",
+        "langgraph",
+        "llama_index",
         "otel",
         "langsmith",
         "openhands_events",

@@ -1,4 +1,4 @@
-"""Sample files are a framework's own: each is named by a script beside it, which says by which versions of which packages it was made."""
+"""Sample files are a framework's own: each is named by a script beside it or in `benchmarks/formats`, which says by which versions of which packages it was made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 SAMPLES = Path(__file__).parent / "samples"
-SCRIPTS = sorted(SAMPLES.glob("make_*.py"))
+FORMATS = Path(__file__).parents[3] / "benchmarks" / "formats"
+SCRIPTS = sorted([*SAMPLES.glob("make_*.py"), *FORMATS.glob("make_*.py")])
 
 
 def names(script: Path) -> str:
@@ -26,7 +27,7 @@ def test_a_script_names_its_packages_and_their_versions(script: Path) -> None:
 
 
 def test_every_sample_is_made_by_a_script() -> None:
-    said = "\n".join(map(names, SCRIPTS))
+    said = "\n".join([*map(names, SCRIPTS), *(path.read_text(encoding="utf-8") for path in FORMATS.glob("make_*.mjs"))])
     files = [path.name for path in SAMPLES.iterdir() if path.is_file() and path.suffix not in (".py", ".md")]
     assert len(files) >= 15
     for name in files:

@@ -296,7 +296,7 @@ HTMLAnchorElement.prototype.click = function () { window.named = this.download; 
 def test_what_is_filtered_is_exported_in_its_order(browser: Chromium, tmp_path: Path) -> None:
     findings = [{"step": 1, "verdict": "bad", "p_good": 0.25, "text": "Asks too little."}]
     pairs = [pair(n, score=n / 10, raw_score=0.5, findings=findings, trace="It asks.") for n in range(10)]
-    for n, text in enumerate(["=cmd|' /C calc'!A0", '+1,"2"', " -2", "@SUM(1)", "\t=1", "fine; really"]):
+    for n, text in enumerate(["=cmd|' /C calc'!A0", '\t+1,"2"', " -2", "@SUM(1)", "\x01=1", "fine; really"]):
         trajectory, row = pair(n, task=text + " asked?", score=round(0.9 + n / 100, 2), raw_score=0.5)
         name = f"=hostile {n}"
         pairs.append((trajectory.model_copy(update={"id": name, "outcome": 1.0}), {**row, "id": name}))
@@ -307,7 +307,7 @@ def test_what_is_filtered_is_exported_in_its_order(browser: Chromium, tmp_path: 
     text = browser.evaluate("window.exported")
     lines = list(csv.DictReader(io.StringIO(text, newline="")))
     assert [line["id"] for line in lines] == [f"'=hostile {n}" for n in range(5, 0, -1)] + ["run/9", "'=hostile 0"]
-    assert not [cell for line in lines for cell in line.values() if cell[:1] in ("=", "+", "-", "@", "\t", " ")]
+    assert not [cell for line in lines for cell in line.values() if cell[:1] in ("=", "+", "-", "@", "\t", " ", "\x01")]
     assert (
         lines[0]["outcome"] == "1"
         and float(lines[0]["score"]) == pytest.approx(0.95)

@@ -22,11 +22,13 @@ from rrm.cli.judge_options import JudgeOptions
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Feedback, JudgeInfo, Mode, Reads, Status
+from rrm.feedback import OUTSIDE, Feedback, JudgeInfo, Mode, Reads, Status
+from rrm.judge.abilities import Abilities
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.money import Prices
 from rrm.score import score_file
 from rrm.scoring.cascade import order_of_escalation, score_cascade
+from rrm.scoring.rows import merged_row
 from rrm.trajectory import Message, Trajectory, write_jsonl
 
 PRICES = Prices(1.0, 10.0)
@@ -48,9 +50,9 @@ def said(id: str, *p_good: float, score: float | None = 0.5, outside: bool = Fal
 
 
 class Small:
-    """A small judge whose p_good of the only step of `t<n>` stands in a list."""
+    """A judge of steps whose p_good of the only step of `t<n>` stands in a list; None: it gives no score."""
 
-    def __init__(self, *p_good: float) -> None:
+    def __init__(self, *p_good: float | None) -> None:
         self.p_good, self.asked = p_good, Counter[str]()
 
     def judge(
@@ -60,7 +62,7 @@ class Small:
         for trajectory in trajectories:
             self.asked[trajectory.id] += 1
             p_good = self.p_good[int(trajectory.id[1:])]
-            rows.append(said(trajectory.id, p_good, score=p_good))
+            rows.append(said(trajectory.id, *([] if p_good is None else [p_good]), score=p_good))
             if on_feedback is not None:
                 on_feedback(rows[-1])
         return rows
@@ -218,8 +220,37 @@ def test_where_the_stronger_judge_fails_the_small_judge_s_row_stays(tmp_path: Pa
         done = score_cascade(
             Small(*P_GOOD), judge, transcripts(6), output, share=0.0, retry_errors=True, progress=False
         )
-        assert asked(server) == ["t3"]
-    assert done.escalation is not None and (done.escalation.escalated, done.escalation.failed) == (2, {"unparsable": 1})
+        assert asked(server) == ["t3", "t1"]
+    assert done.escalation is not None and (done.escalation.escalated, done.escalation.failed) == (3, {})
+
+
+def test_a_stronger_judge_that_abstains_takes_no_verdict_away(tmp_path: Path) -> None:
+    """Both judges of steps; the stronger one is sure of t4 alone, and t6 has no score of the small one."""
+    output = tmp_path / "out.jsonl"
+    small, stronger = Small(*P_GOOD, None), Small(0.5, 0.5, 0.5, 0.5, 0.1, 0.5, 0.5)
+    summary = score_cascade(small, stronger, transcripts(7), output, share=1.0, stronger_mode="steps", progress=False)
+    own = {row["id"]: row for row in rows_of(tmp_path / "out.small.jsonl")}
+    rows = {row["id"]: row for row in rows_of(output)}
+    for id in ("t0", "t1", "t2", "t3", "t5"):
+        assert rows[id].pop("escalation_failed") == {
+            "model": "small", "status": "unsure", "reason": "it is unsure of every step"
+        }  # fmt: skip
+        assert rows[id].pop("escalated") is False and rows[id].pop("usage") is None
+        assert rows[id].items() <= own[id].items()
+    assert rows["t4"]["escalated"] == "control" and rows["t6"]["escalated"] is True
+    assert rows["t6"]["score"] == 0.5, "a score without a verdict is more than none"
+    said = summary.escalation
+    assert said is not None and said.failed == {"unsure": 5} and (said.control, said.escalated) == (1, 1)
+    assert said.first_failure == "unsure: it is unsure of every step" and said.left == 0
+    assert said.agreement == {"steps": 1, "agree": 0, "rows": 1, "rows_agree": 0, "share": 0.0}
+
+
+def test_a_stronger_judge_outside_its_domain_takes_no_verdict_away() -> None:
+    outside = INFO.model_copy(update={"model": "big", "out_of_domain": "unsure"})
+    sure, theirs = said("a", 0.9), said("a", 0.1, outside=True).model_copy(update={"judge": outside})
+    row = merged_row(sure.model_dump(), theirs.model_dump())
+    assert row["findings"] == sure.model_dump()["findings"] and row["escalated"] is False
+    assert (row["escalation_failed"]["status"], row["escalation_failed"]["reason"]) == ("unsure", OUTSIDE)
 
 
 def test_a_stronger_judge_that_refuses_all_leaves_the_small_judge_s_rows(tmp_path: Path) -> None:
@@ -353,6 +384,31 @@ def test_the_command_asks_two_judges_and_says_what_became_of_it(tmp_path: Path, 
     rows = rows_of(output)
     assert [row["escalated"] is True for row in rows] == [k % 3 == 0 for k in range(9)]
     assert json.dumps(rows).count("of-the-stronger") == 0
+
+
+def test_mode_score_shows_what_a_judge_of_steps_is_unsure_of(
+    tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    write_jsonl(source, transcripts(6))
+    asked_of: list[Mode] = []
+
+    class Slots(Small):
+        abilities = Abilities("small", ["steps"], local=True, prompt_version="2")
+
+        def judge(self, trajectories: Sequence[Trajectory], **how: Any) -> list[Feedback]:
+            asked_of.append(how["mode"])
+            return super().judge(trajectories, **how)
+
+    with serve(lambda n, body: completion("<score>0.2</score>", usage=USED)) as server:
+        judges: dict[str, Any] = {"small": Slots(*P_GOOD), "big": stronger_at(server.url)}
+        monkeypatch.setattr(score_cmd, "load_judge", lambda options: judges[options.model])
+        run = [str(source), "-o", str(output), "--model", "small", "--escalate", "big", "--escalate-share", "0"]
+        code, summary = invoke(score_cmd.command, *run, "--mode", "score")
+        assert code == 0 and sorted(asked(server)) == ["t1", "t3", "t5"] and asked_of == ["steps"]
+    assert summary["escalation"]["unsure"] == summary["escalation"]["escalated"] == 3
+    assert [row["judge"]["mode"] for row in rows_of(output)] == ["steps", "score"] * 3
+    assert score_cmd.mode_of_small("score", stronger_at("http://127.0.0.1:9/v1")) == "score"
 
 
 def test_a_stronger_judge_that_cannot_be_reached_for_some_rows_is_exit_code_1(tmp_path: Path, invoke: Any) -> None:

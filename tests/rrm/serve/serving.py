@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 
 from rrm.serve.app import make_app
+from rrm.serve.connections import HEAD_S, protocol
 from rrm.serve.limits import Limits
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import Pool
@@ -50,7 +51,14 @@ class Served:
 
 @contextmanager
 def serving(
-    *, workers: int = 1, batch: int = 8, most_waiting: int = 200, job_s: float = 60.0, **limits: Any
+    *,
+    workers: int = 1,
+    batch: int = 8,
+    most_waiting: int = 200,
+    job_s: float = 60.0,
+    connections: int = 1000,
+    head_s: float = HEAD_S,
+    **limits: Any,
 ) -> Iterator[Served]:
     """The service, ready."""
     bounds = Limits(**{"body_bytes": 2**20, "body_s": 10.0, "transcripts": 64, **limits})
@@ -70,7 +78,8 @@ def serving(
             command=[sys.executable, str(WORKER)],
         )
         await pool.start()
-        server = uvicorn.Server(uvicorn.Config(make_app(pool, bounds, metrics), log_level="error", access_log=False))
+        app, http = make_app(pool, bounds, metrics), protocol(connections, head_s)
+        server = uvicorn.Server(uvicorn.Config(app, http=http, log_level="error", access_log=False))
         made.extend((pool, server))
         ready.set()
         await server.serve(sockets=[listening])

@@ -8,6 +8,7 @@ import itertools
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rrm.errors import RRMError
 from rrm.labels import targets_of
 from rrm.prompt.prompter import Prompter
 from rrm.train.rewards import PARTS
-from rrm.train.rl import gate, make_row, schedule, train_rl
+from rrm.train.rl import gate, schedule, train_rl
 
 MODE = "critique"
 ROWS = make_transcripts(12, seed=5, hops=(1,))
@@ -102,8 +103,7 @@ def test_prompts_are_token_exact_and_follow_from_the_seed(prompter: Prompter) ->
     by_id = {t.id: t for t in TRAJECTORIES}
     for row in rows:
         ids = prompter.prompt(by_id[row["id"]], MODE).ids
-        assert prompter.tokenizer(text=row["prompt"])["input_ids"] == ids
-        assert row["prompt_tokens"] == len(ids)
+        assert row["prompt_ids"] == ids and row["prompt_tokens"] == len(ids)
         assert row["target"] == TARGETS[row["id"]].score
     epoch = [rows[i : i + 2] for i in range(0, 12, 2)]
     assert len({row["id"] for step in epoch for row in step}) == 12
@@ -111,19 +111,38 @@ def test_prompts_are_token_exact_and_follow_from_the_seed(prompter: Prompter) ->
     assert all(high <= low for (_, high), (low, _) in itertools.pairwise(spans))  # neighbours in length
 
 
-def test_what_cannot_be_trained_on_is_refused_with_a_reason(prompter: Prompter, untrained: Any, tmp_path: Path) -> None:
-    from tokenizers.processors import TemplateProcessing
+def test_the_trainer_is_given_the_ids_that_a_judge_reads(
+    prompter: Prompter, policy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It encoded the text as a whole: of 2 of 75 prompts other tokens came, where a merge goes across two pieces."""
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
+    class Watched(Exception):
+        """Ends the training where its first prompts are known."""
+
+    seen: list[list[int]] = []
+
+    def watched(self: Any, prompt_ids: list[list[int]], *rest: Any, **more: Any) -> Any:
+        seen.extend(prompt_ids)
+        raise Watched
+
+    real = Prompter.prompt
+    odd = [5, 5, 5]  # in front, which no text of ours encodes to
+    monkeypatch.setattr(
+        Prompter, "prompt", lambda self, t, mode: replace(real(self, t, mode), ids=odd + real(self, t, mode).ids)
+    )
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", watched)
+    with pytest.raises(Watched):
+        train_rl(copy.deepcopy(policy), TRAJECTORIES, TARGETS, prompter, config(max_steps=1), tmp_path)
+    judged = [prompter.prompt(t, MODE).ids for t in TRAJECTORIES]
+    assert seen and all(ids in judged for ids in seen)
+
+
+def test_what_cannot_be_trained_on_is_refused_with_a_reason(prompter: Prompter, untrained: Any, tmp_path: Path) -> None:
     with pytest.raises(RRMError, match=r"prompts_per_step is 2 but only 0 .* `rrm annotate`"):
         schedule(prompter, TRAJECTORIES, {}, config().rl, seed=0)
     with pytest.raises(RRMError, match=r"exceeds the model's 1024 positions"):
         train_rl(untrained, TRAJECTORIES, TARGETS, prompter, config(max_completion_length=1000), tmp_path)
-    tokenizer = copy.deepcopy(prompter.tokenizer)
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)]
-    )
-    with pytest.raises(RRMError, match="adds special tokens"):
-        make_row(Prompter(tokenizer, 40), TRAJECTORIES[0], TARGETS[TRAJECTORIES[0].id], MODE)
 
 
 def test_the_gate_lets_a_policy_pass_that_writes_the_form(prompter: Prompter, policy: Any) -> None:

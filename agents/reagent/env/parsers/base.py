@@ -102,12 +102,12 @@ class CallFormat(ABC):
 
 
 _DECODER = json.JSONDecoder()
-_ANSWER = re.compile(r"^\s*(?:final\s+)?answer\s*:[ \t]*(\S.*?)\s*$", re.IGNORECASE | re.MULTILINE)
+_ANSWER = re.compile(r"^[^\S\n]*+(?:final[^\S\n]++)?+answer[^\S\n]*+:[ \t]*+(\S[^\n]*+)", re.IGNORECASE | re.MULTILINE)
 _LOOK_ALIKE = re.compile(
     r"</?\s*tool[_ -]?call\b|<\|?tool_calls?\b|\[TOOL_CALLS\]|<function\s*=|<｜tool|｜DSML｜|<\|python_tag\|>|<\|channel\|>",
     re.IGNORECASE,
 )
-_BARE = re.compile(r'(?:```\w*\s*)?\{\s*"name"\s*:')
+_BARE = re.compile(r'(?:```\w*+\s*+)?+\{\s*+"name"\s*+:')
 _NAME = re.compile(r'"name"\s*:\s*"([^"\n]{1,64})"')
 _THINK = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 
@@ -213,7 +213,7 @@ def unthought(text: str) -> str:
 def stated(text: str) -> str:
     """The answer: what follows the last `Answer:`, or all of the text."""
     answers = _ANSWER.findall(text)
-    return answers[-1] if answers else text
+    return answers[-1].rstrip() if answers else text
 
 
 def result_message(text: str, name: str, call_id: str) -> dict[str, Any]:

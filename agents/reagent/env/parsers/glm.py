@@ -28,7 +28,7 @@ from rrm.trajectory import ToolCall
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _NAME = re.compile(r"\s*([^\s<>{}\[\]\"]{1,64})\s*(?=<arg_key>|</tool_call>)")
-_PAIR = re.compile(r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+_PAIR = re.compile(r"\s*+<arg_key>(?>(.{0,400}?)</arg_key>)\s*+<arg_value>(?>(.*?)</arg_value>)", re.DOTALL)
 _WRITE = f"write {_OPEN}name, a pair <arg_key>…</arg_key><arg_value>…</arg_value> for each argument, {_CLOSE}"
 _TURN = "<|assistant|>"
 _LINE = re.compile(r"\s*([A-Za-z_][\w.-]{0,63})[ \t]*\n\s*(?=\{)")

@@ -18,7 +18,7 @@ is no text, the title apart."""
 
 
 _DECLARED = re.compile(
-    rb"<meta\b[^>]*?\bcharset\s*=\s*[\"']?\s*([\w.:-]+)|<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)",
+    rb"<meta\b[^<>]*?\bcharset\s*+=\s*+[\"']?+\s*+([\w.:-]+)|<\?xml\b[^<>]*?\bencoding\s*+=\s*+[\"']([\w.:-]+)",
     re.IGNORECASE | re.ASCII,
 )
 _COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
@@ -111,7 +111,7 @@ def html_text(page: str, base: str = "") -> str:
     parser = _Text(base)
     parser.feed(page)
     parser.close()
-    text = re.sub(r"[ \t\xa0]+\n", "\n", "".join(parser.pieces))
+    text = re.sub(r"(?<![ \t\xa0])[ \t\xa0]++\n", "\n", "".join(parser.pieces))
     text = re.sub(r"\n[ \t]+(?=[-#|\n])", "\n", text)
     text = re.sub(r"\n{3,}", "\n\n", re.sub(r" {2,}", " ", text)).strip()
     title = " ".join(parser.title.split())

@@ -104,6 +104,14 @@ def visible(interpreter: list[str], files: str | None) -> list[tuple[str, str]]:
     return [*places, *([(os.path.realpath(files), "/files")] if files else [])]
 
 
+def within(hidden: list[str], shown: list[tuple[str, str]]) -> list[str]:
+    """The places in the sandbox of folders that lie inside what is shown there."""
+    inside = (
+        (source, place, folder) for source, place in shown for folder in hidden if folder.startswith(source + "/")
+    )
+    return [place + folder[len(source) :] for source, place, folder in inside]
+
+
 def build_root(config: dict[str, Any], user: int) -> None:
     """A root of tmpfs with the system's libraries, the interpreter and a few devices, read-only; and a writable /scratch."""
     shown = visible(config["interpreter"], config["files"])
@@ -116,6 +124,8 @@ def build_root(config: dict[str, Any], user: int) -> None:
     os.umask(0o022)
     for source, place in shown:
         _show("/.old" + source, place)
+    for place in within(config["hidden"], shown):
+        mount("tmpfs", place, "tmpfs", _RDONLY | _NOSUID | _NODEV, "size=4096,mode=755")
     for device in _DEVICES:
         _show(f"/.old/dev/{device}", f"/dev/{device}", device=True)
     _scratch("/scratch", config["scratch_bytes"], user)

@@ -26,6 +26,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import rrm
 from rrm.errors import RRMError
 
 
@@ -109,6 +110,9 @@ _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
+_OURS = (Path(rrm.__file__).parent, Path(__file__).parents[2])
+"""This project's packages: a program that imports them has the graders. Where they lie among the interpreter's, an empty folder lies
+over each."""
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.supervisor import main; main()"
 CODE_CHARS = 1_000_000
 """Of a program; the file system that holds it (`jail.ROOT_BYTES`) has room for so many."""
@@ -147,6 +151,7 @@ def _interpreter() -> dict[str, Any]:
     return {
         "python": os.path.join(sys.prefix, "bin", os.path.basename(sys.executable)),
         "interpreter": shown,
+        "hidden": [str(package.resolve()) for package in _OURS],
         "environment": _ENVIRONMENT | {"LD_LIBRARY_PATH": libraries},
     }
 

@@ -1,0 +1,131 @@
+"""What was silently wrong, section by section: chat judges over real HTTP, logs, agents' faults, hostile input, failing machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.acceptance import Bar, suite_bars
+
+ROOT = Path(__file__).resolve().parents[2]
+MORE = ROOT / "tests" / "rrm" / "judge" / "judge_replies_more.json"
+CASES = ROOT.parent / "shared" / "cases" / "judge_replies.json"
+CHAT_TESTS = {
+    "scores of replies, repair": "rrm/judge/test_said_score.py",
+    "log-probabilities, refused parameters": "rrm/engines/test_openai_refusals.py",
+    "contexts, cut prompts": "rrm/engines/test_contexts.py",
+    "kinds of scores": "rrm/judge/test_score_sources.py",
+    "truncated runs, retries": "rrm/test_truncated_runs.py",
+    "guard of unfinished runs": "rrm/guard/test_chat_guard.py",
+    "annotators": "rrm/annotators/test_ranked_agreement.py",
+}
+"""Of the section on chat judges: what a file of tests is about."""
+
+
+LOGS = "tests/rrm/readers/test_logs.py"
+CLIS = "tests/rrm/readers/test_cli_logs.py"
+FORMATS = {
+    "Codex CLI, stored and printed": f"{CLIS}::test_codexs_sessions_and_what_it_prints",
+    "Claude Code's stream-json": f"{CLIS}::test_what_claude_code_prints",
+    "Gemini CLI's sessions": f"{CLIS}::test_geminis_sessions_in_both_forms_and_its_api",
+    "Vercel's UI messages": f"{LOGS}::test_vercels_chats",
+    "Langfuse's traces": f"{LOGS}::test_a_langfuse_trace_whose_agent_shortens_its_history "
+    f"{LOGS}::test_langfuses_observations_a_line_each_with_an_agent_below",
+    "smolagents' memory": f"{LOGS}::test_smolagents_failed_call_stands_in_the_models_message_alone",
+    "Google ADK's sessions": f"{LOGS}::test_adks_sessions",
+    "AutoGen's messages": f"{LOGS}::test_autogens_messages",
+    "Pydantic AI's messages": f"{LOGS}::test_pydantic_ais_messages",
+    "CrewAI's outputs": f"{LOGS}::test_crews",
+    "LlamaIndex's messages and events": f"{LOGS}::test_llama_indexs_messages_and_events",
+    "LangGraph's streams": f"{LOGS}::test_langgraphs_streams",
+    "Bedrock's Converse": f"{LOGS}::test_bedrocks_converse",
+}
+"""Of agents' logs → the tests that show that it comes back whole."""
+SILENT = {
+    "logs: one reply of Claude Code is one message id": f"{CLIS}::test_a_reply_of_claude_code_is_one_message_id_wherever_its_blocks_stand",
+    "logs: the run is the root agent's": f"{LOGS}::test_the_run_is_the_root_agents_and_the_reading_says_how_many_are_below",
+    "logs: an infrastructure error is no outcome": f"{LOGS}::test_an_error_beside_a_reward_of_zero_is_no_outcome",
+    "logs: a sample and its retry are one attempt": f"{LOGS}::test_a_sample_and_its_retry_are_one_attempt_the_last",
+    "logs: what stays behind is counted, and nothing read is an error": f"{LOGS}::test_what_stays_behind_is_counted_and_messages_that_come_out_empty_are_an_error",
+}
+
+
+def bars(run: bool = True) -> list[Bar]:
+    """The bars of every section.
+
+    Args:
+        run: whether tests that are bars are run.
+    """
+    return [*chat_judges(run), *logs(run), *hostile(run)]
+
+
+def chat_judges(run: bool = True) -> Iterator[Bar]:
+    """Replies that are read or typed as they should be, of both files; and the tests of the section."""
+    from rrm.engines.base import Reply
+    from rrm.judge.chat import read_reply
+
+    def right(text: str, wanted: object) -> bool:
+        found = read_reply(Reply(text, "eos"))
+        return (found.raw_score if found.status == "scored" else found.status) == wanted
+
+    cases: list[tuple[str, object]] = [(text, wanted) for text, wanted in json.loads(MORE.read_text("utf-8"))]
+    yield _counted("chat judges: further replies read or typed", cases, [right(*case) for case in cases])
+    if CASES.is_file():
+        told = json.loads(CASES.read_text("utf-8"))
+        given = [(text, wanted) for text, wanted in told["readable"]] + [
+            (t, "unparsable") for t in told["not_readable"]
+        ]
+        yield _counted("chat judges: replies of shared/cases read or typed", given, [right(*case) for case in given])
+    else:
+        yield Bar("chat judges: replies of shared/cases read or typed", "no ../shared/cases", "all", None)
+    yield from suite_bars({f"chat judges: {what}": f"tests/{path}" for what, path in CHAT_TESTS.items()}, run)
+
+
+def _counted(what: str, cases: list[tuple[str, object]], right: list[bool]) -> Bar:
+    wrong = [text for (text, _), ok in zip(cases, right, strict=True) if not ok]
+    first = f"; the first that is not: {wrong[0][:80]!r}" if wrong else ""
+    return Bar(what, f"{sum(right)} of {len(cases)}{first}", "all", not wrong)
+
+
+def logs(run: bool) -> Iterator[Bar]:
+    """Logs as they really are: formats that come back whole, and what was silently wrong."""
+    found = list(suite_bars(FORMATS | SILENT, run))
+    formats = found[: len(FORMATS)]
+    whole, lost = sum(bar.ok is True for bar in formats), [bar.what for bar in formats if bar.ok is False]
+    measured = f"{whole} of {len(formats)}" + (f"; not {', '.join(lost)}" if lost else "")
+    wanted, ok = f"{len(formats)} of {len(formats)}", whole == len(formats)
+    yield Bar(
+        "logs: formats of agents' logs that come back whole",
+        measured if run else formats[0].measured,
+        wanted,
+        ok if run else None,
+    )
+    yield from found[len(FORMATS) :]
+
+
+RRM, AGENTS = "tests/rrm/", "tests/reagent/"
+
+HOSTILE = {
+    "hostile: every compiled pattern of both packages: 100 kB within a second": "tests/test_patterns.py",
+    "hostile: no redirect is followed; neither key nor prompt goes elsewhere": (
+        f"{RRM}engines/test_elsewhere_and_bombs.py {RRM}serve/test_client_troubles.py"
+    ),
+    "hostile: one limit of bytes for a line, a document, a batch, an unpacked file, a reply": (
+        f"{RRM}test_sizes.py {RRM}test_plain_yaml.py"
+    ),
+    "hostile: rrm serve: silent connections, foreign names and pages, bodies of many values": (
+        f"{RRM}serve/test_who_may_ask.py {RRM}serve/test_large_bodies.py"
+    ),
+    "hostile: damaged weights are named": f"{RRM}models/test_damaged_weights.py",
+    "hostile: a secret of an address or token may be a variable": (
+        f"{RRM}engines/test_elsewhere_and_bombs.py::test_a_secret_of_an_address_may_be_a_variable"
+    ),
+    "hostile: a sandboxed program imports no grader": f"{AGENTS}tools/test_sandbox.py",
+    "hostile: no cell of an exported table is a formula": f"{RRM}report/test_report_browser.py",
+}
+
+
+def hostile(run: bool) -> Iterator[Bar]:
+    """Section 4: hostile input."""
+    yield from suite_bars(HOSTILE, run)

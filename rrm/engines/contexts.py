@@ -1,0 +1,119 @@
+"""How long a server's context is, as far as it says so, and whether it read all that it was sent.
+
+| server | where it says so | its reference |
+|---|---|---|
+| vLLM | `max_model_len` of GET /v1/models | docs.vllm.ai/en/latest/serving/openai_compatible_server |
+| OpenRouter, Together | `context_length` of the same | openrouter.ai/docs/api-reference/list-available-models |
+| Mistral | `max_context_length` of the same | docs.mistral.ai/api (models) |
+| llama.cpp | `n_ctx`, in `meta` of the same or in `default_generation_settings` of GET /props | tools/server/README.md of llama.cpp |
+| LM Studio | `loaded_context_length`, else `max_context_length`, of GET /api/v0/models | lmstudio.ai/docs/app/api/endpoints/rest |
+| Ollama | `num_ctx` among the `parameters` of POST /api/show, else it reads `OLLAMA_DEFAULT`, or `*.context_length` of its `model_info` where that is less | docs/api.md, docs/faq.md of Ollama |
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rrm.usage import Usage
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+log = logging.getLogger(__name__)
+
+OLLAMA_DEFAULT = 4096
+"""Tokens that Ollama reads of a prompt where nobody told it more (docs/faq.md, "How can I specify the context window size?"): it cuts the
+rest away and says nothing."""
+NOT_THERE = 404
+"""What a server answers that does not know a path; another one may still say it."""
+CUT = 0.7
+"""A server that counts less than this share of the tokens it was sent has not read them all."""
+LEAST = 1500
+"""Tokens of a prompt from which that is checked: no context in use is shorter, and estimates of short texts are rough."""
+_BLANK = re.compile(r"\s+")
+_REPEATED = re.compile(r"([^\w\s])\1{3,}")
+
+
+def read_context(client: OpenAI, root: str, model: str) -> int | None:
+    """Tokens of a model's context, as the server says (see the table); None where it does not, or is not there.
+
+    Args:
+        client: of the server.
+        root: its address without `/v1`.
+    """
+    from openai import APIConnectionError, APIStatusError, OpenAIError
+
+    def listed() -> Any:
+        return in_list(json.loads(client.models.with_raw_response.list().http_response.content)["data"], model)
+
+    def of(path: str) -> Any:
+        return client.get(root + path, cast_to=object)
+
+    ways = (
+        listed,
+        lambda: of("/props")["default_generation_settings"]["n_ctx"],
+        lambda: _of_ollama(client.post(f"{root}/api/show", body={"model": model}, cast_to=object)),
+        lambda: in_list(of("/api/v0/models")["data"], model),
+    )
+    for way in ways:
+        try:
+            said = way()
+        except (APIConnectionError, APIStatusError) as error:
+            if getattr(error, "status_code", 0) != NOT_THERE:  # it is not asked on
+                log.debug("%s does not say how long its context is: %s", root, type(error).__name__)
+                return None
+        except (OpenAIError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            continue  # it says something else there
+        else:
+            if isinstance(said, int) and not isinstance(said, bool) and said > 0:
+                return said
+    return None
+
+
+def in_list(models: Sequence[Mapping[str, Any]], name: str) -> Any:
+    """What a list of models says of one; of an adapter what it says of the model that this is over (vLLM)."""
+    by_id = {m["id"]: m for m in models}
+    named = by_id.get(name, {})
+    for one in (named, by_id.get(named.get("parent"), {})):
+        for key in ("max_model_len", "loaded_context_length", "context_length", "max_context_length"):
+            if one.get(key):
+                return one[key]
+    return (named.get("meta") or {}).get("n_ctx")
+
+
+def _of_ollama(shown: Any) -> Any:
+    told = re.search(r"^num_ctx\s+(\d{1,9})\s*$", str(shown.get("parameters") or ""), re.MULTILINE)
+    if told is not None:
+        return int(told[1])
+    trained = [v for k, v in shown["model_info"].items() if k.endswith(".context_length") and isinstance(v, int)]
+    return min([OLLAMA_DEFAULT, *trained])
+
+
+def most_used(body: Mapping[str, Any]) -> Usage:
+    """What a request may have used at most that did not come to say: the prompt, four characters a token, and a reply of full length."""
+    sent = (
+        sum(len(p) for p in body.get("prompt", ()))
+        or len(json.dumps(body.get("messages", ()), ensure_ascii=False)) // 4
+    )
+    written = body.get("max_completion_tokens") or body.get("max_tokens") or 0
+    return Usage(prompt_tokens=sent, completion_tokens=written)
+
+
+def unread(messages: Sequence[Mapping[str, Any]], prompt_tokens: int) -> tuple[int, int] | None:
+    """(tokens that the server says it read, tokens that it was sent at least), where it cut the prompt in silence; None where it did not, or does
+    not say.
+
+    Args:
+        prompt_tokens: as the server counts them; 0: it does not.
+    """
+    contents = [m["content"] for m in messages]
+    texts = [part.get("text", "") for c in contents for part in ([{"text": c}] if isinstance(c, str) else c)]
+    # blanks and rules are few tokens however long they are; of other text no tokenizer in use makes fewer
+    sent = sum(len(_REPEATED.sub(r"\1", _BLANK.sub(" ", text))) for text in texts) // 4
+    if sent < LEAST or not prompt_tokens or prompt_tokens >= CUT * sent:
+        return None
+    return prompt_tokens, sent

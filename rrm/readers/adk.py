@@ -1,0 +1,71 @@
+"""`adk`: sessions of Google's Agent Development Kit: `Session.model_dump()`, in either spelling, or the list of its events.
+
+An agent's name stands on its messages. Partial events repeat the whole one that follows, and are counted. Fields:
+https://google.github.io/adk-docs/sessions/session/.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rrm.readers import google
+from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
+from rrm.readers.chat import as_text
+from rrm.readers.google import field
+from rrm.readers.outcomes import find_outcome
+from rrm.readers.turns import Turns
+from rrm.trajectory import Trajectory
+
+NAME = "adk"
+MARKS = ("events[].author|[].author", "events[].content.parts|[].content.parts|appName|app_name")
+
+
+def sniff(value: Any) -> bool:
+    """A session with events, or the list of them."""
+    listed = value.get("events") if isinstance(value, dict) else value
+    return isinstance(listed, list) and bool(listed) and all(map(_is_event, listed))
+
+
+def _is_event(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("author"), str):
+        return False
+    return field(value, "invocationId") is not None or google.is_content(value.get("content"))
+
+
+def parse(item: Item) -> Trajectory:
+    """One session."""
+    record = item.value if isinstance(item.value, dict) else {"events": item.value}
+    if not isinstance(record.get("events"), list):
+        raise ValueError("no list of `events`")
+    turns, usage, troubles, partial = Turns(), Counter[str](), list[dict[str, Any]](), 0
+    for i, event in enumerate(record["events"]):
+        if not isinstance(event, dict):
+            raise ValueError(f"events[{i}] must be an object, got {type(event).__name__}")
+        if event.get("partial") is True:
+            partial += 1
+            continue
+        author, content = as_text(event.get("author", "")), event.get("content")
+        said_by_user = author == "user"
+        role = "user" if said_by_user else "model"
+        more: dict[str, Any] = {"id": event.get("id"), "timestamp": event.get("timestamp")}
+        if not said_by_user:
+            turns.close()
+            counts = field(event, "usageMetadata")
+            more |= {"name": author or None, "usage": counts, "branch": event.get("branch")}
+            usage.update({k: v for k, v in counts.items() if isinstance(v, int)} if isinstance(counts, dict) else {})
+        google.add(turns, role, content, **more)
+        if (code := field(event, "errorCode")) is not None:
+            troubles.append({"code": code, "message": field(event, "errorMessage"), "author": author})
+    state = record.get("state")
+    meta = without(record, "id", "events", "state") | ({"state": state} if state else {})
+    found = {"usage": dict(usage), "trouble": troubles, "partial_events": partial}
+    return make(
+        item,
+        NAME,
+        turns.messages,
+        meta=meta | {k: v for k, v in found.items() if v},
+        id=own_id(record),
+        task=text_field(record, "question") or first_user_text(turns.messages),
+        outcome=find_outcome(record),
+    )

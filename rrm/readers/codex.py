@@ -1,0 +1,234 @@
+"""`codex`: OpenAI's Codex CLI: stored sessions (`rollout-*.jsonl`) and what `codex exec --json` prints. A session, or a thread, is one run.
+
+A rollout's `response_item` lines are the conversation; `event_msg` lines repeat it, and give usage, errors and what was asked. What
+`exec --json` prints does not hold the question. All lines of a file are held until its end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rrm.errors import ReadError
+from rrm.readers.base import Item, describe, make, own_id
+from rrm.readers.chat import as_text, text_of
+from rrm.readers.left import PARENT
+from rrm.readers.otel_messages import from_json
+from rrm.readers.response_items import ItemReader
+from rrm.readers.turns import Turns
+from rrm.trajectory import Trajectory
+
+NAME = "codex"
+MARKS = (
+    "type=response_item|type=session_meta|type=item.completed|type=thread.started",
+    "payload.type|payload.id|item.type|thread_id",
+)
+OVER_FOLDER = False
+ROLLOUT = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
+EXEC = {
+    "thread.started",
+    "turn.started",
+    "turn.completed",
+    "turn.failed",
+    "item.started",
+    "item.updated",
+    "item.completed",
+}
+BEGINNINGS = ("session_meta", "thread.started")
+PREAMBLE = re.compile(
+    r"\s*<(?:environment_context|user_instructions|permissions|INSTRUCTIONS)|# AGENTS\.md instructions"
+)
+"""How messages begin that Codex puts before what the user asks."""
+EXIT = re.compile(r"(?:Process exited with code|Exit code:) (-?\d{1,9})\b")
+TROUBLE = ("error", "stream_error", "turn_aborted", "context_compacted", "thread_rolled_back")
+Message = dict[str, Any]
+Line = dict[str, Any]
+
+
+def sniff(value: Any) -> bool:
+    """One line of either."""
+    if not isinstance(value, dict):
+        return False
+    kind = value.get("type")
+    if not isinstance(kind, str):
+        return False
+    if isinstance(value.get("payload"), dict):
+        return kind in ROLLOUT
+    return kind in EXEC and (isinstance(value.get("item"), dict) or "thread_id" in value or kind.startswith("turn."))
+
+
+def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+    """The sessions of one file; an item's value is the list of its lines. A session that was begun from another repeats that one's head."""
+    runs, known = list[list[Item]](), set[str]()
+    for item in items:
+        if not isinstance(item.value, dict):
+            yield ReadError(
+                item.path, item.line, f"a line is an object, got {type(item.value).__name__} (format {NAME})"
+            )
+            continue
+        begins = as_text(item.value.get("type")) in BEGINNINGS
+        if not runs or (begins and _begins(item.value, known)):
+            runs.append([])
+        if begins:
+            known |= _names(item.value)
+        runs[-1].append(item)
+    for lines in runs:
+        yield Item([line.value for line in lines], lines[0].path, lines[0].line)
+
+
+def _names(line: Line) -> set[str]:
+    """The ids of the session that a line begins, and of the one that it goes on from."""
+    said = line["payload"] if isinstance(line.get("payload"), dict) else line
+    return {v for k in ("id", "thread_id", "forked_from_id") if isinstance(v := said.get(k), str)}
+
+
+def _begins(line: Line, known: set[str]) -> bool:
+    """Whether a session begins that was not named before."""
+    return not _names(line) & known
+
+
+def parse(item: Item) -> Trajectory:
+    """One session or thread, as `gather` gives it."""
+    lines = item.value if isinstance(item.value, list) else [item.value]
+    try:
+        return _exec(item, lines) if any(as_text(line.get("type")) in EXEC for line in lines) else _rollout(item, lines)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{describe(error)} ({len(lines)} lines of session)") from error
+
+
+def _rollout(item: Item, lines: list[Line]) -> Trajectory:
+    reader, head, settings = ItemReader(), dict[str, Any](), dict[str, Any]()
+    others, troubles = Counter[str](), list[Message]()
+    asked, usage = "", None
+    for line in lines:
+        kind, payload = line.get("type"), line.get("payload")
+        payload = payload if isinstance(payload, dict) else {}
+        if kind == "response_item":
+            before = len(reader.messages)
+            reader.read([_item(payload)])
+            for message in reader.messages[before:]:
+                message.setdefault("timestamp", line.get("timestamp"))
+        elif kind == "session_meta":
+            head = head or payload
+        elif kind == "turn_context":
+            settings = settings or payload
+        elif kind == "event_msg" and as_text(payload.get("type")) in TROUBLE:
+            troubles.append(payload)
+        else:
+            if payload.get("type") == "user_message":
+                asked = asked or as_text(payload.get("message", ""))
+            elif payload.get("type") == "token_count" and isinstance(info := payload.get("info"), dict):
+                usage = info.get("total_token_usage", usage)
+            others[as_text(payload.get("type", kind))[:40]] += 1
+    messages = [_settled(m) for m in reader.messages]
+    said = [text_of(m["content"]) for m in messages if m["role"] == "user"]
+    task = asked or next((text for text in said if text.strip() and not PREAMBLE.match(text)), "")
+    about = {k: v for k, v in settings.items() if k in ("model", "effort", "approval_policy", "sandbox_policy")}
+    about |= {"usage": usage, "trouble": troubles, "other_items": reader.others, "other_lines": dict(others)}
+    started_by = head.get("source") if isinstance(head.get("source"), dict) else None
+    about |= {PARENT: started_by} if started_by and "subagent" in started_by else {}
+    meta = {k: v for k, v in head.items() if k != "id"} | about | {"lines": len(lines)}
+    return make(
+        item,
+        NAME,
+        messages,
+        meta={k: v for k, v in meta.items() if v not in (None, "", [], {})},
+        id=own_id(head),
+        task=task,
+        tools=reader.tools or None,
+    )
+
+
+def _item(payload: Message) -> Message:
+    """An item as the Responses API has it: a local shell call is named `shell`."""
+    return {**payload, "name": "shell"} if payload.get("type") == "local_shell_call" else payload
+
+
+def _settled(message: Message) -> Message:
+    """A message without nothing for its time; of a command's result what it wrote, with how it ended and how long it took."""
+    message = {k: v for k, v in message.items() if v is not None or k == "content"}
+    if message["role"] != "tool" or not isinstance(message["content"], str):
+        return message
+    found, text = from_json(message["content"]), message["content"]
+    if isinstance(found, dict) and isinstance(found.get("output"), str) and found.keys() <= {"output", "metadata"}:
+        about = found["metadata"] if isinstance(found.get("metadata"), dict) else {}
+        message["content"], code, took = found["output"], about.get("exit_code"), about.get("duration_seconds")
+        message |= {"exit_code": code} if code is not None else {}
+        message |= {"duration_s": took} if isinstance(took, int | float) and not isinstance(took, bool) else {}
+        failed = code not in (None, 0)
+    elif isinstance(found, dict) and found.keys() >= {"content", "success"}:
+        message["content"], failed = as_text(found["content"]), found["success"] is False
+    else:
+        code = EXIT.search(text[:400])
+        failed = code is not None and code[1] != "0"
+    return message | ({"is_error": True} if failed else {})
+
+
+def _exec(item: Item, lines: list[Line]) -> Trajectory:
+    turns, thread = Turns(), None
+    open_items: dict[str, Message] = {}
+    usage, troubles, others = Counter[str](), list[Any](), Counter[str]()
+    for line in lines:
+        kind, inner = line.get("type"), line.get("item")
+        if kind == "thread.started":
+            thread = own_id(line, "thread_id")
+        elif isinstance(inner, dict):
+            number = as_text(inner.get("id", ""))
+            if kind == "item.completed":
+                open_items.pop(number, None)
+                _thing(turns, inner, troubles)
+            else:
+                open_items[number] = inner
+        elif kind == "turn.completed" and isinstance(line.get("usage"), dict):
+            usage.update({k: v for k, v in line["usage"].items() if isinstance(v, int)})
+        elif kind in ("turn.failed", "error"):
+            troubles.append({k: v for k, v in line.items() if k != "type"})
+        else:
+            others[as_text(kind)[:40]] += 1
+    for inner in open_items.values():  # it was begun, and the log ends
+        _thing(turns, inner, troubles, whole=False)
+    meta = {"usage": dict(usage), "trouble": troubles, "other_lines": dict(others), "lines": len(lines)}
+    name = thread or item.default_id()
+    return make(
+        item, NAME, turns.messages, meta={k: v for k, v in meta.items() if v}, id=name, task="", question_id=name
+    )
+
+
+def _thing(turns: Turns, item: Message, troubles: list[Any], whole: bool = True) -> None:
+    """One item of a thread: what was said or thought, or a call with what it gave."""
+    kind, number = as_text(item.get("type", item.get("item_type", ""))), item.get("id")
+    if kind in ("agent_message", "assistant_message"):
+        turns.said(item.get("text", ""), id=number)
+        turns.close()
+    elif kind == "reasoning":
+        turns.thought(as_text(item.get("text", "")))
+    elif kind == "error":
+        troubles.append({k: v for k, v in item.items() if k != "type"})
+    else:
+        name, arguments, result = _call(kind, item)
+        turns.called(name, arguments, number)
+        code, status = item.get("exit_code"), item.get("status")
+        failed = status in ("failed", "declined") or code not in (None, 0) or item.get("error") is not None
+        if whole:
+            turns.came_back(result or f"[{status or 'done'}]", number, failed=failed, exit_code=code)
+
+
+def _call(kind: str, item: Message) -> tuple[str, Any, Any]:
+    """(name, arguments, result) of an item that is a call."""
+    if kind == "command_execution":
+        return "shell", {"command": item.get("command", "")}, item.get("aggregated_output")
+    if kind == "mcp_tool_call":
+        name = ".".join(as_text(item[k]) for k in ("server", "tool") if item.get(k))
+        error, result = item.get("error"), item.get("result")
+        said = result.get("content") if isinstance(result, dict) else result
+        said = said or (result.get("structured_content") if isinstance(result, dict) else None)
+        return name, item.get("arguments"), (error.get("message", error) if isinstance(error, dict) else error) or said
+    given = {
+        k: v
+        for k, v in item.items()
+        if k not in ("id", "type", "item_type", "status", "error", "result") and v is not None
+    }
+    name = {"file_change": "apply_patch", "todo_list": "update_plan"}.get(kind, kind)
+    return name, given, item.get("result", item.get("error"))

@@ -1,0 +1,125 @@
+"""`crewai`: what a crew's `kickoff` gave (`CrewOutput`, with its `tasks_output`), and the JSON that `output_log_file` keeps.
+
+A crew is one run: each task is asked, then done by its agent, whose name stands on its messages. Where a task's output does not hold its
+messages, its result is all there is. Fields: https://docs.crewai.com/concepts/crews, https://docs.crewai.com/concepts/tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rrm.errors import ReadError
+from rrm.readers.base import Item, make, own_id, text_field, without
+from rrm.readers.chat import as_text, is_chat
+from rrm.readers.messages import chat_messages
+from rrm.readers.outcomes import find_outcome
+from rrm.readers.turns import Turns
+from rrm.trajectory import Trajectory
+
+NAME = "crewai"
+MARKS = ("tasks_output[].description|task_name", "tasks_output[].agent|agent", "tasks_output[].raw|status")
+OVER_FOLDER = False
+Message = dict[str, Any]
+
+
+def sniff(value: Any) -> bool:
+    """A crew's output, one task's, a line of a crew's log, or a list of those lines."""
+    if isinstance(value, list):
+        return bool(value) and all(_is_entry(v) for v in value)
+    return isinstance(value, dict) and (_is_crew(value) or _is_task(value) or _is_entry(value))
+
+
+def _is_crew(value: Message) -> bool:
+    listed = value.get("tasks_output")
+    return isinstance(listed, list) and all(isinstance(t, dict) and "description" in t for t in listed)
+
+
+def _is_task(value: Message) -> bool:
+    return all(k in value for k in ("description", "agent", "raw", "expected_output"))
+
+
+def _is_entry(value: Any) -> bool:
+    return isinstance(value, dict) and all(k in value for k in ("timestamp", "task_name", "task", "agent", "status"))
+
+
+def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+    """Outputs as they are; the lines of a log as one item."""
+    log: Item | None = None
+    for item in items:
+        if isinstance(item.value, dict) and _is_entry(item.value):
+            log = log or Item([], item.path, item.line, context={"lines": 0})
+            log.value.append(item.value)
+            log.context["lines"] += 1
+        else:
+            yield item
+    if log is not None:
+        yield log
+
+
+def parse(item: Item) -> Trajectory:
+    """One crew's run."""
+    value, turns = item.value, Turns()
+    if isinstance(value, list):
+        return _logged(item, value)
+    if not isinstance(value, dict):
+        raise ValueError(f"a crew's output is an object, got {type(value).__name__}")
+    tasks = value.get("tasks_output") if isinstance(value.get("tasks_output"), list) else [value]
+    only = 0
+    for i, task in enumerate(tasks or []):
+        if not isinstance(task, dict):
+            raise ValueError(f"tasks_output[{i}] must be an object, got {type(task).__name__}")
+        only += not _task(turns, task, f"tasks_output[{i}].messages")
+    used = (
+        ["tasks_output", "id"]
+        if "tasks_output" in value
+        else ["description", "expected_output", "messages", "raw", "agent"]
+    )
+    meta = without(value, *used) | ({"tasks_without_messages": only} if only else {})
+    asked = [as_text(t.get("description", "")) for t in tasks or []]
+    return make(
+        item,
+        NAME,
+        turns.messages,
+        meta=meta,
+        id=own_id(value),
+        task=text_field(value, "question") or "\n".join(asked),
+        outcome=find_outcome(value),
+    )
+
+
+def _task(turns: Turns, task: Message, where: str) -> bool:
+    """One task as it was asked and done; whether its messages were there."""
+    listed, name, raw = task.get("messages"), as_text(task.get("agent") or ""), task.get("raw")
+    said = is_chat(listed)
+    if said:
+        turns.close()
+        for message in chat_messages(listed, where):
+            turns.messages.append(message | ({"name": name} if name and message["role"] == "assistant" else {}))
+    else:
+        expected = task.get("expected_output")
+        turns.told("user", "\n".join(as_text(t) for t in (task.get("description"), expected) if t))
+    last = turns.messages[-1] if turns.messages else {}
+    if raw and not (last.get("role") == "assistant" and as_text(raw).strip() in as_text(last.get("content") or "")):
+        turns.close()
+        turns.said(as_text(raw), name=name or None)
+    turns.close()
+    return said
+
+
+def _logged(item: Item, entries: list[Any]) -> Trajectory:
+    """A log's entries: a task is asked where it starts, and its output said where it ends."""
+    turns, asked, statuses = Turns(), list[str](), list[str]()
+    lines = item.context.get("lines", 1)
+    for entry in entries:
+        if not _is_entry(entry):
+            raise ValueError("an entry of the log has no task, agent or status")
+        task, output = as_text(entry["task"]), entry.get("output")
+        if task not in asked:
+            asked.append(task)
+            turns.told("user", task, timestamp=entry["timestamp"])
+        if output:
+            turns.said(as_text(output), name=as_text(entry["agent"]), timestamp=entry["timestamp"])
+            turns.close()
+        statuses.append(f"{as_text(entry['task_name'])}: {as_text(entry['status'])}")
+    return make(item, NAME, turns.messages, meta={"statuses": statuses, "lines": lines}, task="\n".join(asked))

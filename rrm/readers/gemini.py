@@ -1,0 +1,189 @@
+"""`gemini`: Gemini CLI's sessions (`chats/session-*.json` and `.jsonl`), its saved chats, and bodies of the Gemini API (`contents`).
+
+A session's message holds its thoughts, its calls and what they gave. In a session of lines a message that is written again counts once,
+and a rewind takes back what stood behind it. Fields: https://github.com/google-gemini/gemini-cli, https://ai.google.dev/api/caching#Content.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rrm.errors import ReadError
+from rrm.readers import google
+from rrm.readers.base import Item, describe, first_user_text, make, own_id, text_field, without
+from rrm.readers.chat import as_text
+from rrm.readers.google import field
+from rrm.readers.left import PARENT
+from rrm.readers.outcomes import find_outcome
+from rrm.readers.turns import Turns
+from rrm.trajectory import Trajectory
+
+NAME = "gemini"
+MARKS = (
+    "messages[].type=gemini|contents[].parts|[].parts|type=gemini",
+    "projectHash|contents[].role|[].role|toolCalls",
+)
+OVER_FOLDER = False
+TYPES = ("user", "gemini", "info", "error", "warning")
+Message = dict[str, Any]
+
+
+def sniff(value: Any) -> bool:
+    """A session, one line of it, a request's body, or a list of contents."""
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(c, dict) and "role" in c and google.is_content(c) for c in value)
+    if not isinstance(value, dict):
+        return False
+    listed = value.get("messages")
+    if isinstance(value.get("sessionId"), str) and "projectHash" in value:
+        return True
+    if isinstance(listed, list) and listed and isinstance(value.get("sessionId"), str):
+        return all(isinstance(m, dict) and m.get("type") in TYPES and "content" in m for m in listed)
+    return "$set" in value or "$rewindTo" in value or _is_line(value) or sniff(value.get("contents"))
+
+
+def _is_line(value: Message) -> bool:
+    told = value.get("type") in TYPES and "content" in value and "role" not in value
+    return told and isinstance(value.get("id"), str) and isinstance(value.get("timestamp"), str)
+
+
+def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+    """Documents as they are; a session of lines as one document of its head and its messages."""
+    run: Item | None = None
+    for item in items:
+        value = item.value
+        if isinstance(value, dict) and "messages" not in value and "contents" not in value:
+            if run is None or value.get("sessionId", run.value.get("sessionId")) != run.value.get("sessionId"):
+                if run is not None:
+                    yield run
+                run = Item({"messages": []}, item.path, item.line, context={"lines": 0})
+            _take(run.value, value)
+            run.context["lines"] += 1
+        else:
+            yield item
+    if run is not None:
+        yield run
+
+
+def _take(session: Message, line: Message) -> None:
+    """One line of a session: a message (again), fields that are set, or a rewind to a message; what that takes back is kept beside."""
+    messages: list[Message] = session["messages"]
+    told = line["$set"] if isinstance(line.get("$set"), dict) else {}
+    if "$rewindTo" in line:  # to one that is not there: to the beginning
+        at = next((k for k, m in enumerate(messages) if m.get("id") == line["$rewindTo"]), 0)
+        _take_back(session, messages[at:])
+        del messages[at:]
+    elif "$set" in line:
+        session |= {k: v for k, v in told.items() if k not in ("messages", "taken_back")}
+        if isinstance(told.get("messages"), list):
+            held = [m for m in told["messages"] if isinstance(m, dict)]
+            _take_back(session, [m for m in messages if m.get("id") not in [h.get("id") for h in held]])
+            messages[:] = held
+    elif _is_line(line):
+        at = next((k for k, m in enumerate(messages) if m.get("id") == line["id"]), len(messages))
+        messages[at : at + 1] = [line]
+    else:
+        session |= {k: v for k, v in line.items() if k not in ("messages", "taken_back")}
+
+
+def _take_back(session: Message, messages: list[Message]) -> None:
+    if messages:
+        session["taken_back"] = [*session.get("taken_back", []), *messages]
+
+
+def parse(item: Item) -> Trajectory:
+    """One session, or one conversation of contents."""
+    try:
+        return _run(item)
+    except (ValueError, RecursionError) as error:
+        told = f" ({item.context['lines']} lines of session)" if "lines" in item.context else ""
+        raise ValueError(f"{describe(error)}{told}") from error
+
+
+def _run(item: Item) -> Trajectory:
+    record = item.value if isinstance(item.value, dict) else {"contents": item.value}
+    turns = Turns()
+    if isinstance(record.get("contents"), list):
+        system = field(record, "systemInstruction")
+        if system is not None:
+            google.add(turns, "system", system)
+        for content in record["contents"]:
+            google.add(turns, as_text(field(content, "role") or "user"), content)
+        for candidate in (record.get("candidates") or [])[:1] if isinstance(record.get("candidates"), list) else []:
+            google.add(turns, "model", field(candidate, "content"))
+        meta = without(record, "id", "contents", "systemInstruction", "system_instruction", "candidates", "tools")
+        tools, id = google.tools_of(record.get("tools")), own_id(record)
+    else:
+        told = _session(turns, record)
+        meta = without(record, "messages", "sessionId") | told | {"lines": item.context.get("lines", 1)}
+        tools, id = None, own_id(record, "sessionId")
+        meta |= {PARENT: {"kind": "subagent"}} if record.get("kind") == "subagent" else {}
+    return make(
+        item,
+        NAME,
+        turns.messages,
+        meta=meta,
+        id=id,
+        task=text_field(record, "question") or first_user_text(turns.messages),
+        outcome=find_outcome(record),
+        tools=tools,
+    )
+
+
+def _session(turns: Turns, record: Message) -> Message:
+    """Read a session's messages; what belongs to the meta."""
+    if not isinstance(record.get("messages"), list):
+        raise ValueError("no list of `messages`")
+    notes, usage, model = list[Message](), Counter[str](), None
+    for i, message in enumerate(record["messages"]):
+        if not isinstance(message, dict):
+            raise ValueError(f"messages[{i}] must be an object, got {type(message).__name__}")
+        kind, more = message.get("type"), {"id": message.get("id"), "timestamp": message.get("timestamp")}
+        if kind == "user":
+            google.add(turns, "user", message.get("content"), **more)
+        elif kind == "gemini":
+            turns.close()
+            model = model or message.get("model")
+            if isinstance(tokens := message.get("tokens"), dict):
+                usage.update({k: v for k, v in tokens.items() if isinstance(v, int)})
+                more["usage"] = tokens
+            _reply(turns, message, more)
+        else:
+            notes.append({k: v for k, v in message.items() if k != "id"})
+    return {k: v for k, v in (("notes", notes), ("usage", dict(usage)), ("model", model)) if v}
+
+
+def _reply(turns: Turns, message: Message, more: Message) -> None:
+    thoughts = message.get("thoughts")
+    for thought in thoughts if isinstance(thoughts, list) else []:
+        said = [as_text(thought[k]) for k in ("subject", "description") if isinstance(thought, dict) and thought.get(k)]
+        turns.thought(": ".join(said), **more)
+    google.add(turns, "model", message.get("content") or [], **more)
+    calls = message.get("toolCalls")
+    calls = [c for c in calls if isinstance(c, dict)] if isinstance(calls, list) else []
+    for call in calls:
+        turns.agent(**more)
+        turns.called(call.get("name", ""), call.get("args"), call.get("id"))
+    for call in calls:
+        _result(turns, call)
+
+
+def _result(turns: Turns, call: Message) -> None:
+    """What a call gave: its function responses; where there is none, what was displayed."""
+    failed, number, time = call.get("status") in ("error", "cancelled"), call.get("id"), call.get("timestamp")
+    parts = google.parts_of(call.get("result"))
+    answers = [a for p in parts if isinstance(a := field(p, "functionResponse"), dict)]
+    said = [google.result_of(a) for a in answers]
+    if len(said) == 1:
+        content = said[0][0]
+    elif said:
+        content = "\n".join(as_text(text) for text, _ in said)
+    else:
+        content = "\n".join(as_text(p["text"]) for p in parts if "text" in p) or call.get("resultDisplay")
+        if content is None:
+            content = f"[{call['status']}]" if call.get("status") else None
+    if content is not None:
+        failed = failed or any(error for _, error in said)
+        turns.came_back(content, number, call.get("name"), failed=failed, timestamp=time)

@@ -1,0 +1,95 @@
+"""Google's `Content` (`role`, `parts`), as the Gemini API, its CLI and the Agent Development Kit write it, in either spelling of its names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rrm.readers.chat import as_text
+from rrm.readers.turns import Turns, picture
+
+Message = dict[str, Any]
+
+
+def field(record: Any, name: str) -> Any:
+    """A field by its name in camelCase or snake_case; None where it has neither."""
+    if not isinstance(record, dict):
+        return None
+    found = record.get(name)
+    return found if found is not None else record.get("".join(f"_{c.lower()}" if c.isupper() else c for c in name))
+
+
+def parts_of(content: Any) -> list[Any]:
+    """The parts of a content: a text, one part, a list of either, or an object with `parts`."""
+    if isinstance(content, dict) and isinstance(content.get("parts"), list):
+        content = content["parts"]
+    listed = content if isinstance(content, list) else [] if content is None else [content]
+    return [p if isinstance(p, dict) else {"text": as_text(p)} for p in listed]
+
+
+def is_content(value: Any) -> bool:
+    """Whether a value is a content whose parts are Google's, which have no type."""
+    parts = value.get("parts") if isinstance(value, dict) else None
+    return isinstance(parts, list) and all(
+        isinstance(p, dict) and "type" not in p and "part_kind" not in p for p in parts
+    )
+
+
+def add(turns: Turns, role: str, content: Any, **more: Any) -> None:
+    """Add a content: what a function gave stands behind its calls, what the model's code did is a call and its result."""
+    spoken, results = list[Message](), list[Message]()
+    is_agent = role in ("model", "assistant")
+    for part in parts_of(content):
+        call, answer = field(part, "functionCall"), field(part, "functionResponse")
+        code, ran = field(part, "executableCode"), field(part, "codeExecutionResult")
+        if isinstance(call, dict):
+            turns.agent(**more)
+            turns.called(call.get("name", ""), call.get("args"), call.get("id"))
+        elif isinstance(answer, dict):
+            said, failed = result_of(answer)
+            results.append({"content": said, "id": answer.get("id"), "name": answer.get("name"), "failed": failed})
+        elif isinstance(code, dict):
+            turns.agent(**more)
+            turns.called("code_execution", code)
+        elif isinstance(ran, dict):
+            failed = as_text(ran.get("outcome", "")) not in ("", "OUTCOME_OK")
+            turns.came_back(ran.get("output"), name="code_execution", failed=failed)
+        elif part.get("thought") and "text" in part:
+            turns.thought(as_text(part["text"]), **more)
+        elif is_agent:
+            turns.said([_part(part)], **more)
+        else:
+            spoken.append(_part(part))
+    for result in results:
+        turns.came_back(**result, timestamp=more.get("timestamp"))
+    if spoken:
+        turns.told(
+            "user" if role in ("", "function") else role, spoken, **{k: v for k, v in more.items() if v is not None}
+        )
+
+
+def result_of(answer: Message) -> tuple[Any, bool]:
+    """(what a function gave, whether it failed): its `output` or `result` where the response is nothing but that, else all of it."""
+    said = answer.get("response")
+    if isinstance(said, dict) and len(said) == 1:
+        key, inner = next(iter(said.items()))
+        return (inner, key == "error") if key in ("output", "result", "error") else (said, False)
+    return said, False
+
+
+def _part(part: Message) -> Message:
+    """A text, or a picture, as a chat part; others as they are."""
+    if "text" in part:
+        return {"type": "text", "text": as_text(part["text"])}
+    data = field(part, "inlineData") or field(part, "fileData")
+    if isinstance(data, dict):
+        kind, where = as_text(field(data, "mimeType") or ""), data.get("data", field(data, "fileUri"))
+        if kind.startswith("image/") and isinstance(where, str):
+            return picture(where, kind)
+    return {"type": next(iter(part), "part"), **part}
+
+
+def tools_of(config: Any) -> list[Message] | None:
+    """`tools` of `functionDeclarations` as function definitions; None where there is none."""
+    listed = config if isinstance(config, list) else []
+    found = [f for t in listed for f in (field(t, "functionDeclarations") or []) if isinstance(f, dict)]
+    return [{"type": "function", "function": f} for f in found] or None

@@ -1,0 +1,179 @@
+"""`langgraph`: LangGraph's streams, one a file: `astream_events`, and chunks of `stream` (modes `updates` and `values`, alone or with their mode).
+
+Events of models and tools are put together as in `otel`. Updates are one after the other the run's messages; of values, which repeat what was
+said before, the last is. A graph below (a subgraph's namespace) is its own run. States alone are read by `langchain`. Forms:
+https://docs.langchain.com/oss/python/langgraph/streaming.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rrm.errors import ReadError
+from rrm.readers.base import Item, describe, make, own_id
+from rrm.readers.chat import as_text
+from rrm.readers.langchain import is_messages, message_of
+from rrm.readers.left import PARENT
+from rrm.readers.spans import Call, Conversation, ToolRun, assemble, subagent, with_subagents
+from rrm.trajectory import Trajectory
+
+NAME = "langgraph"
+MARKS = ("event=on_chat_model_end|event=on_chain_end|event", "data.output|data.input", "run_id")
+OVER_FOLDER = False
+MODES = ("values", "updates", "messages", "custom", "debug", "tasks", "checkpoints")
+Message = dict[str, Any]
+
+
+def sniff(value: Any) -> bool:
+    """One event, or one chunk that says its mode or whose only fields are nodes with messages."""
+    return _is_event(value) or _chunk(value) is not None
+
+
+def _is_event(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("event"), str):
+        return False
+    return value["event"].startswith("on_") and isinstance(value.get("data"), dict) and "run_id" in value
+
+
+def _chunk(value: Any) -> tuple[tuple[str, ...], str, Any] | None:
+    """(namespace, mode, data) of a stream's chunk; None for anything else."""
+    space: tuple[str, ...] = ()
+    if isinstance(value, list) and len(value) == 3 and isinstance(value[0], list):
+        space, value = tuple(map(as_text, value[0])), value[1:]
+    if isinstance(value, list) and len(value) == 2 and value[0] in MODES:
+        return space, as_text(value[0]), value[1]
+    if isinstance(value, dict) and value.get("type") in MODES and "data" in value and "ns" in value:
+        held = value["ns"]
+        return tuple(map(as_text, held)) if isinstance(held, list) else (), as_text(value["type"]), value["data"]
+    if (
+        isinstance(value, dict)
+        and value
+        and all(isinstance(v, dict) and _is_update(_messages(v)) for v in value.values())
+    ):
+        return space, "updates", value
+    return None
+
+
+def _is_update(messages: list[Any]) -> bool:
+    """Whether a node may have written them: a state begins with what the user or the system said."""
+    return bool(messages) and as_text(messages[0].get("type", "")).lower().startswith(("ai", "tool", "constructor"))
+
+
+def _messages(update: Any) -> list[Any]:
+    """The messages in a node's update or a state."""
+    held = update.get("messages") if isinstance(update, dict) else None
+    held = [held] if isinstance(held, dict) else held
+    return held if isinstance(held, list) and is_messages(held) else []
+
+
+def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+    """The runs of one file's stream: of events one for each root, of chunks one for each namespace."""
+    runs: dict[tuple[str, ...], Item] = {}
+    for item in items:
+        if _is_event(item.value):
+            above = item.value.get("parent_ids")
+            name: tuple[str, ...] = (
+                "event",
+                as_text(above[0] if isinstance(above, list) and above else item.value["run_id"]),
+            )
+        elif (found := _chunk(item.value)) is not None:
+            name = ("chunk", *found[0])
+        else:
+            yield ReadError(item.path, item.line, f"neither an event nor a chunk of a stream (format {NAME})")
+            continue
+        run = runs.setdefault(name, Item([], item.path, item.line, context={"name": name}))
+        run.value.append(item.value)
+    for name, run in runs.items():
+        if name[0] == "event":
+            yield from with_subagents(run, name[1], _of_events)
+        else:
+            yield run
+
+
+def parse(item: Item) -> Trajectory:
+    """One run, as `gather` gives it."""
+    name = item.context["name"]
+    try:
+        return _events(item, name[1]) if name[0] == "event" else _chunks(item, name[1:])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{describe(error)} ({len(item.value)} lines of trace)") from error
+
+
+def _of_events(item: Item) -> Conversation:
+    """The conversations of a stream of events: what began and what ended, in the order in which it is told."""
+    calls, runs, depth = list[Call](), list[ToolRun](), dict[str, int]()
+    tools = {as_text(e["run_id"]) for e in item.value if e["event"].startswith("on_tool")}
+    for at, event in enumerate(item.value):
+        data, number = event["data"], as_text(event["run_id"])
+        depth.setdefault(number, at)
+        if event["event"] == "on_chat_model_end":
+            wrote = [message_of(data["output"], "data.output")] if is_messages([data.get("output")]) else []
+            above = event.get("parent_ids")
+            inside = isinstance(above, list) and bool(tools & set(map(as_text, above)))
+            calls.append(Call(_read(data.get("input")), wrote, float(depth[number]), inside))
+        elif event["event"] in ("on_tool_end", "on_tool_error"):
+            runs.append(_tool_run(event, float(depth[number])))
+    return assemble(calls, runs)
+
+
+def _read(given: Any) -> list[Message]:
+    """What a model was given: messages, or a batch of one list of them."""
+    held = given.get("messages") if isinstance(given, dict) else given
+    if isinstance(held, list) and len(held) == 1 and isinstance(held[0], list):
+        held = held[0]
+    return [message_of(m, "data.input") for m in held] if isinstance(held, list) and is_messages(held) else []
+
+
+def _tool_run(event: Message, start: float) -> ToolRun:
+    data, failed = event["data"], event["event"] == "on_tool_error"
+    output = data.get("error") if failed else data.get("output")
+    message = message_of(output) if is_messages([output]) else {}
+    number = message.get("tool_call_id", data.get("tool_call_id"))
+    return ToolRun(
+        as_text(event.get("name", "")),
+        number if isinstance(number, str) else None,
+        data.get("input"),
+        message.get("content", output),
+        failed or bool(message.get("is_error")),
+        start,
+    )
+
+
+def _events(item: Item, root: str) -> Trajectory:
+    found = item.context.get("found") or _of_events(item)
+    if not found.messages:
+        raise ValueError("no message in a stream's events: only `on_chat_model_end` and `on_tool_end` hold them whole")
+    behind, more = subagent(item, found)
+    meta = {"run_id": root, "events": dict(Counter(e["event"] for e in item.value))} | more
+    thread = next(
+        (t for e in item.value if isinstance(m := e.get("metadata"), dict) and (t := own_id(m, "thread_id"))), None
+    )
+    meta |= {"lines": item.context.get("lines", len(item.value))} | ({"thread_id": thread} if thread else {})
+    return make(item, NAME, found.messages, meta=meta, id=root + behind)
+
+
+def _chunks(item: Item, space: tuple[str, ...]) -> Trajectory:
+    """A stream's messages, each once: by its id, else where a later state repeats it."""
+    held = dict[str, Message]()
+    modes, state = Counter[str](), dict[str, Any]()
+    for chunk in item.value:
+        found = _chunk(chunk)
+        if found is None:
+            raise ValueError("a line is no chunk of a stream")
+        _, mode, data = found
+        modes[mode] += 1
+        if mode == "values" and isinstance(data, dict):
+            state = {k: v for k, v in data.items() if k != "messages"}
+        updates = (
+            [data] if mode == "values" else list(data.values()) if mode == "updates" and isinstance(data, dict) else []
+        )
+        for update in updates:
+            for k, raw in enumerate(_messages(update)):
+                message = message_of(raw, "messages")
+                place = f"{len(held)}" if mode == "updates" else f"{k}"
+                held[as_text(message.get("id") or f"at {place}")] = message
+    parent = {PARENT: {"namespace": list(space)}} if space else {}
+    meta = {"modes": dict(modes), "lines": len(item.value), **parent} | ({"state": state} if state else {})
+    return make(item, NAME, list(held.values()), meta=meta)

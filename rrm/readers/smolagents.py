@@ -1,0 +1,126 @@
+"""`smolagents`: an agent's memory: `agent.memory.get_full_steps()`, `get_succinct_steps()`, or `RunResult.dict()` with its `steps`.
+
+A step is one message of the agent with its calls, and one of what it observed. Fields:
+https://huggingface.co/docs/smolagents/reference/agents (memory).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rrm.readers.base import Item, make, own_id, text_field, without
+from rrm.readers.chat import as_text, text_of, tool_call
+from rrm.readers.outcomes import find_outcome, get
+from rrm.readers.turns import Turns
+from rrm.trajectory import Trajectory
+
+NAME = "smolagents"
+MARKS = ("steps[].step_number|[].step_number|memory.steps", "steps[].observations|[].observations|steps[].task|[].task")
+PLACES = ("steps", "memory.steps", "memory")
+STEP = ("step_number", "observations", "timing")
+CODE = "python_interpreter"
+Message = dict[str, Any]
+
+
+def sniff(value: Any) -> bool:
+    """A list of steps, or an object that holds one under a usual name."""
+    return _steps(value) is not None
+
+
+def _steps(value: Any) -> list[Any] | None:
+    """The steps in a value; None where it holds none."""
+    places = (get(value, path) for path in PLACES) if isinstance(value, dict) else (value,)
+    for found in places:
+        if isinstance(found, list) and any(isinstance(s, dict) and all(k in s for k in STEP) for s in found):
+            return found
+    return None
+
+
+def parse(item: Item) -> Trajectory:
+    """One run."""
+    steps = _steps(item.value)
+    if steps is None:
+        raise ValueError(f"no list of steps at {', '.join(PLACES)}")
+    record = item.value if isinstance(item.value, dict) else {}
+    turns, task, usage = Turns(), "", {"input_tokens": 0, "output_tokens": 0}
+    system = get(record, "memory.system_prompt.system_prompt") if isinstance(record.get("memory"), dict) else None
+    for i, step in enumerate(steps):
+        if not isinstance(step, dict):
+            raise ValueError(f"steps[{i}] must be an object, got {type(step).__name__}")
+        system = system if isinstance(system, str) else step.get("system_prompt") or _system(step)
+        for key in usage:
+            count = get(step, f"token_usage.{key}") if isinstance(step.get("token_usage"), dict) else 0
+            usage[key] += count if isinstance(count, int) else 0
+        if "task" in step:
+            task = task or as_text(step["task"])
+            turns.told("user", step["task"])
+        elif "plan" in step:
+            turns.said(as_text(step["plan"]), is_plan=True, timestamp=_time(step, "end_time"))
+            turns.close()
+        elif "step_number" in step:
+            _act(turns, step)
+        elif step.keys() == {"output"} and not _is_said(turns, step["output"]):
+            turns.said(step["output"])
+    if isinstance(system, str) and system:
+        turns.messages.insert(0, {"role": "system", "content": system})
+    if "output" in record and not _is_said(turns, record["output"]):
+        turns.close()
+        turns.said(record["output"])
+    return make(
+        item,
+        NAME,
+        turns.messages,
+        meta=without(record, "id", "steps", "memory") | ({"usage": usage} if any(usage.values()) else {}),
+        id=own_id(record),
+        task=text_field(record, "question", "task") or task,
+        outcome=find_outcome({k: v for k, v in record.items() if k != "state"}),
+    )
+
+
+def _time(step: Message, name: str) -> Any:
+    return step["timing"].get(name) if isinstance(step.get("timing"), dict) else None
+
+
+def _system(step: Message) -> str | None:
+    """The system prompt that a step's model read."""
+    read = step.get("model_input_messages")
+    first = read[0] if isinstance(read, list) and read and isinstance(read[0], dict) else {}
+    return text_of(first.get("content")) if as_text(first.get("role", "")).lower().endswith("system") else None
+
+
+def _act(turns: Turns, step: Message) -> None:
+    """One step: what the model said and called, then what came of it."""
+    turns.close()
+    output, calls, error = step.get("model_output"), step.get("tool_calls"), step.get("error")
+    message = step.get("model_output_message")
+    usage = step.get("token_usage")
+    turns.agent(step_number=step.get("step_number"), timestamp=_time(step, "end_time"), usage=usage)
+    inner = message if isinstance(message, dict) else {}
+    if thought := inner.get("reasoning_content"):
+        turns.thought(as_text(thought))
+    turns.said(text_of(output) if isinstance(output, list) else as_text(output or "") or text_of(inner.get("content")))
+    calls = calls or inner.get("tool_calls")  # a step whose call failed keeps it in the model's message alone
+    made = [tool_call(c) for c in calls if c is not None] if isinstance(calls, list) else []
+    for call in made:
+        arguments = call["arguments"]
+        is_code = call["name"] == CODE and isinstance(arguments, str)
+        turns.called(call["name"], {"code": arguments} if is_code else arguments, call.get("id"))
+    said = [as_text(step["observations"])] if step.get("observations") else []
+    if error:
+        said.append(as_text(error.get("message", error) if isinstance(error, dict) else error))
+    elif step.get("action_output") is not None and not any(as_text(step["action_output"]) in text for text in said):
+        said.append(as_text(step["action_output"]))
+    if said:
+        number = made[0].get("id") if len(made) == 1 else None
+        name = made[0]["name"] if len(made) == 1 else None
+        took = _time(step, "duration")
+        took = took if isinstance(took, int | float) and not isinstance(took, bool) else None
+        turns.came_back("\n".join(said), number, name, failed=bool(error), duration_s=took)
+
+
+def _is_said(turns: Turns, output: Any) -> bool:
+    """Whether the run's answer stands in its last messages."""
+    text = as_text(output)
+    return output is None or any(
+        text in as_text(m) or text in as_text(m.get("content") or "") for m in turns.messages[-2:]
+    )

@@ -1,0 +1,205 @@
+"""Logs of command-line agents: Claude Code, Codex and Gemini CLI, as their documentation and public sessions show them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from log_rows import WIDER, lines, one, rows
+
+
+def session(kind: str, *blocks: Any, reply: str | None = None, **more: Any) -> dict[str, Any]:
+    """A line of a Claude Code session."""
+    message = {"role": kind, "content": list(blocks)} | (
+        {"id": reply, "usage": {"output_tokens": len(blocks)}} if reply else {}
+    )
+    return {"type": kind, "uuid": "u", "sessionId": "s", "message": message, **more}
+
+
+def use(id: str, **given: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id, "name": "Read", "input": given}
+
+
+def gave(id: str, text: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": id, "content": text}
+
+
+def test_a_reply_of_claude_code_is_one_message_id_wherever_its_blocks_stand(tmp_path: Path) -> None:
+    """39b3a1de: two steps of one call each; written again 'I count.\\nI count.' and two calls t1; growing 'I cou\\nI count.\\nI count.'."""
+    said = {"type": "text", "text": "I count."}
+    again = [said, use("t1", p=1)]
+    (found,) = lines(
+        tmp_path,
+        [
+            session("user", {"type": "text", "text": "Read both."}),
+            session("assistant", {"type": "text", "text": "I cou"}, reply="m1"),
+            session("assistant", said, reply="m1"),
+            session("assistant", *again, reply="m1"),
+            session("user", gave("t1", "one")),
+            session("assistant", use("t2", p=2), reply="m1"),
+            session("user", gave("t2", "two")),
+            session("assistant", *again, reply="m1"),
+            session("assistant", {"type": "text", "text": "Both are read."}, reply="m2"),
+        ],
+    )
+    assert rows(found) == [
+        ("user", "Read both.", "", []),
+        ("assistant", "I count.", "", [("Read", 1, "t1"), ("Read", 2, "t2")]),
+        ("tool", "one", "t1", []),
+        ("tool", "two", "t2", []),
+        ("assistant", "Both are read.", "", []),
+    ]
+    assert found.messages[1].model_dump()["id"] == "m1" and "left_behind" not in found.meta
+
+
+def test_what_claude_code_prints(tmp_path: Path) -> None:
+    """39b3a1de: no known transcript format."""
+
+    def line(kind: str, *blocks: Any, under: str | None = None, reply: str | None = None) -> dict[str, Any]:
+        held = session(kind, *blocks, reply=reply)
+        return {"type": kind, "session_id": "s", "message": held["message"], "parent_tool_use_id": under}
+
+    main, below = lines(
+        tmp_path,
+        [
+            {"type": "system", "subtype": "init", "session_id": "s", "model": "m", "tools": ["Read", "Task"]},
+            line("assistant", {"type": "thinking", "thinking": "Look."}, reply="m1"),
+            line("assistant", use("t1", p=1), reply="m1"),
+            line("assistant", {"type": "text", "text": "I look inside."}, under="t1", reply="m2"),
+            line("user", gave("t1", "one")),
+            {"type": "result", "subtype": "success", "session_id": "s", "total_cost_usd": 0.5, "num_turns": 1},
+        ],
+    )
+    assert rows(main) == [("assistant", "Look.", "", [("Read", 1, "t1")]), ("tool", "one", "t1", [])]
+    assert main.meta["results"] == [{"subtype": "success", "total_cost_usd": 0.5, "num_turns": 1}] and main.tools
+    assert main.question_id == "s" and below.id == "s/t1" and below.meta["parent"] == {"session_id": "s"}
+
+
+def test_codexs_sessions_and_what_it_prints(tmp_path: Path) -> None:
+    """39b3a1de: no known transcript format."""
+
+    def at(kind: str, **payload: Any) -> dict[str, Any]:
+        return {"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": payload}
+
+    def call(id: str, of: str) -> dict[str, Any]:
+        return at("response_item", type="function_call", name="width", arguments=json.dumps({"of": of}), call_id=id)
+
+    def output(id: str, text: str, code: int) -> dict[str, Any]:
+        held = json.dumps({"output": text, "metadata": {"exit_code": code, "duration_seconds": 0.5}})
+        return at("response_item", type="function_call_output", call_id=id, output=held)
+
+    def message(role: str, text: str) -> dict[str, Any]:
+        return at("response_item", type="message", role=role, content=[{"type": "input_text", "text": text}])
+
+    head = at("session_meta", id="one", cwd="/w")
+    stored = [
+        head,
+        message("user", "<environment_context>a folder</environment_context>"),
+        message("user", WIDER[0][1]),
+        at(
+            "response_item",
+            type="reasoning",
+            summary=[{"type": "summary_text", "text": WIDER[1][1]}],
+            encrypted_content="g",
+        ),
+        *(call("c1", "door"), call("c2", "gate")),
+        *(output("c1", WIDER[2][1], 0), output("c2", WIDER[3][1], 1)),
+        *(message("assistant", WIDER[4][1]), call("c3", "gateway")),
+        at("response_item", type="function_call_output", call_id="c3", output=WIDER[5][1]),
+        message("assistant", WIDER[6][1]),
+        at("event_msg", type="token_count", info={"total_token_usage": {"input_tokens": 9}}),
+        at("session_meta", id="two", forked_from_id="one"),
+        message("user", "Once more."),
+    ]
+    first = lines(tmp_path, stored[:-2])[0]
+    assert rows(first)[1:] == WIDER and first.task == WIDER[0][1] and first.id == "one"
+    assert first.meta["usage"] == {"input_tokens": 9} and first.messages[4].duration_s == 0.5
+    other = [at("session_meta", id="other"), message("user", "Another.")]
+    assert [t.id for t in lines(tmp_path, [*stored[:-2], *other])] == ["one", "other"]
+    assert [t.id for t in lines(tmp_path, stored)] == ["one"], "a session that goes on from another repeats its head"
+
+    def item(**fields: Any) -> dict[str, Any]:
+        return {"type": "item.completed", "item": fields}
+
+    printed = [
+        {"type": "thread.started", "thread_id": "t"},
+        {"type": "turn.started"},
+        item(id="i0", type="reasoning", text="Look."),
+        {"type": "item.started", "item": {"id": "i1", "type": "command_execution", "command": "ls"}},
+        item(id="i1", type="command_execution", command="ls", aggregated_output="a.txt", exit_code=2, status="failed"),
+        item(
+            id="i2",
+            type="mcp_tool_call",
+            server="s",
+            tool="f",
+            arguments={"x": 1},
+            result={"content": [{"type": "text", "text": "r"}]},
+        ),
+        {"type": "item.started", "item": {"id": "i3", "type": "web_search", "query": "q"}},
+        item(id="i4", type="agent_message", text="Done."),
+        {"type": "turn.completed", "usage": {"input_tokens": 9}},
+        {"type": "turn.failed", "error": {"message": "the stream broke"}},
+    ]
+    (found,) = lines(tmp_path, printed)
+    assert rows(found) == [
+        ("assistant", "Look.", "", [("shell", "ls", "i1")]),
+        ("tool", "a.txt", "i1 failed", []),
+        ("assistant", "", "", [("s.f", 1, "i2")]),
+        ("tool", "r", "i2", []),
+        ("assistant", "Done.", "", []),
+        ("assistant", "", "", [("web_search", "q", "i3")]),
+    ]
+    assert found.meta["usage"] == {"input_tokens": 9} and found.meta["trouble"] == [
+        {"error": {"message": "the stream broke"}}
+    ]
+
+
+def gemini(id: str, kind: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"id": id, "timestamp": "2026-01-01T00:00:00Z", "type": kind, "content": content, **more}
+
+
+def test_geminis_sessions_in_both_forms_and_its_api(tmp_path: Path) -> None:
+    """39b3a1de: no known transcript format."""
+
+    def call(id: str, of: str, text: str, **more: Any) -> dict[str, Any]:
+        answer = {"functionResponse": {"id": id, "name": "width", "response": {"output": text}}}
+        return {"id": id, "name": "width", "args": {"of": of}, "result": [answer], "status": "success", **more}
+
+    both = [call("c1", "door", WIDER[2][1]), call("c2", "gate", WIDER[3][1], status="error")]
+    thoughts = [{"description": WIDER[1][1]}]
+    messages = [
+        gemini("1", "user", [{"text": WIDER[0][1]}]),
+        gemini("2", "gemini", "", thoughts=thoughts, toolCalls=both, tokens={"input": 9}, model="m"),
+        gemini("3", "gemini", WIDER[4][1], toolCalls=[call("c3", "gateway", WIDER[5][1])]),
+        gemini("4", "info", "The file was saved."),
+        gemini("5", "gemini", WIDER[6][1]),
+    ]
+    head = {"sessionId": "s", "projectHash": "p"}
+    whole = one({**head, "messages": messages})
+    assert rows(whole) == WIDER and whole.id == "s" and whole.meta["notes"][0]["content"] == "The file was saved."
+    wrong = gemini("9", "user", "Never mind that.")
+    (told,) = lines(
+        tmp_path, [head, messages[0], gemini("2", "gemini", ""), *messages[1:4], wrong, {"$rewindTo": "9"}, messages[4]]
+    )
+    assert rows(told) == WIDER and told.meta["usage"] == {"input": 9} and told.meta["lines"] == 9
+    assert [m["content"] for m in told.meta["taken_back"]] == ["Never mind that."] and "left_behind" not in told.meta
+
+    def part(id: str, of: str) -> dict[str, Any]:
+        return {"functionCall": {"id": id, "name": "width", "args": {"of": of}}}
+
+    def answer(id: str, text: str, key: str = "result") -> dict[str, Any]:
+        return {"functionResponse": {"id": id, "name": "width", "response": {key: text}}}
+
+    contents = [
+        {"role": "user", "parts": [{"text": WIDER[0][1]}]},
+        {"role": "model", "parts": [{"text": WIDER[1][1], "thought": True}, part("c1", "door"), part("c2", "gate")]},
+        {"role": "user", "parts": [answer("c1", WIDER[2][1]), answer("c2", WIDER[3][1], "error")]},
+        {"role": "model", "parts": [{"text": WIDER[4][1]}, part("c3", "gateway")]},
+        {"role": "user", "parts": [answer("c3", WIDER[5][1])]},
+        {"role": "model", "parts": [{"text": WIDER[6][1]}]},
+    ]
+    assert rows(one({"contents": contents})) == WIDER and rows(one(contents)) == WIDER
+    events = [{"author": ("user", "boss")[c["role"] == "model"], "invocationId": "i", "content": c} for c in contents]
+    adk = one({"id": "s", "appName": "a", "events": [*events, {**events[-1], "partial": True}], "state": {"k": 1}})
+    assert rows(adk) == WIDER and adk.meta["partial_events"] == 1 and adk.messages[-1].name == "boss"
