@@ -26,7 +26,7 @@ SAMPLES = {
     "rrm.prompt.neutralise:_control_and": [r"<\s*+/?\s*+(?:a|note)\s*+>"],
     "rrm.prompt.template:__init__": _SPECIAL,
     "rrm.readers.chat_text:_marked": [
-        f"{chat_text._PADS}{_BEGIN}",
+        _BEGIN,
         f"{_END}{chat_text._PADS}{_BEGIN}",
         f"{_END}(?:{_END}|{chat_text._PADS})" + r"\Z",
     ],

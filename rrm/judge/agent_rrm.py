@@ -300,7 +300,8 @@ class AgentRRM:
         """What decides this judge's scores; the rules are of it, as windows begin with their digest."""
         windows = {} if self.prompt_version == CUT_VERSION else {"rules": rules.VERSION}
         # a chat model that was not trained to judge is told the grid, and asked for log-probabilities
-        grades = self.prompter is None and self.criteria is None and not self.settings.modes
+        untaught = self.prompter is None and self.reader is None
+        grades = untaught and self.criteria is None and not self.settings.modes
         return {
             "model": self.model,
             "model_hash": self.model_hash,

@@ -75,7 +75,9 @@ class ServerAsker:
     def messages(self, ask: Ask) -> list[dict[str, str]]:
         """A reading as it is sent."""
         content = neutralise_special(ask.chain.plan.reading(ask.number, ask.marks).text)
-        told = rubric(ask.mode, unfinished=self.unfinished) + (GRID_TOLD if ask.last and not self.trained else "")
+        told = rubric(ask.mode, unfinished=self.unfinished) + (
+            GRID_TOLD if ask.last and not (self.trained or self.reader) else ""
+        )
         messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
         return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
 

@@ -18,6 +18,7 @@ Turn = tuple[str, str]
 """A role (of `ROLES`' values) and the text as it stands."""
 _NAMES = "system|developer|user|assistant|tool|ipython|environment"
 _PADS = r"(?:\s|<\|endoftext\|>|<\|begin_of_text\|>|<\|end_of_text\|>|<s>|</s>|<\|finetune_right_pad_id\|>)*+"
+_PADDING = re.compile(_PADS)
 _FAMILIES = {
     "<|im_start|>": (rf"<\|im_start\|>({_NAMES})\n", r"<\|im_end\|>"),
     "<|im_end|>": (rf"<\|im_start\|>({_NAMES})\n", r"<\|im_end\|>"),
@@ -81,7 +82,8 @@ def _marks(text: str) -> tuple[str, str] | None:
 
 def _marked(text: str, first: str, begin: str, end: str) -> tuple[list[Turn], bool]:
     """The turns between marks, and whether the last one was ended."""
-    start = re.compile(rf"{_PADS}{begin}").match(text)
+    padded = _PADDING.match(text)
+    start = re.compile(begin).match(text, padded.end() if padded else 0)
     role, at = (ROLES[start[1]], start.end()) if start else (first, 0)
     last_response = text.rfind(RESPONSE_END)
     is_open = _opens(role, text, at)

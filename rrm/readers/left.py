@@ -23,8 +23,8 @@ LOST = 0.1
 """Share of a text's letters whose words are lost, from which on it counts as left behind."""
 PLACES = 3
 _WORD = re.compile(r"\w+")
-_MARK = re.compile(r"^[A-Za-z]{1,20}(?: \d{1,4})?:|</?[\w|]{1,40}>", re.MULTILINE)
-"""What a format puts around a text: `Observation 2:`, `<think>`."""
+_MARK = re.compile(r"^[A-Za-z][A-Za-z'’ ]{0,30}+\d{0,4}+:|</?[\w|]{1,40}>", re.MULTILINE)
+"""What a format puts around a text: `Observation 2:`, `Original question:`, `<think>`."""
 
 
 def left_behind(source: Any, *kept: Any) -> dict[str, Any] | None:

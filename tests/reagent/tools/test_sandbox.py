@@ -330,7 +330,7 @@ def _started(way: str, code: str) -> dict[str, object]:
     }
     request = {
         "caller": os.getpid(), "python": python, "interpreter": ["/usr"], "environment": {}, "code": code, "files": None, "wall_s": 10, "cpu_s": 5,
-        "memory_bytes": 256 << 20, "scratch_bytes": 1 << 20, "output_bytes": 10_000, "processes": 32, "open_files": 128,
+        "memory_bytes": 256 << 20, "scratch_bytes": 1 << 20, "output_bytes": 10_000, "processes": 32, "open_files": 128, "hidden": [],
     }  # fmt: skip
     folder = str(Path(run_module.__file__).parents[1])
     process = subprocess.Popen(

@@ -55,7 +55,10 @@ def test_a_file_is_read_with_yes_and_no_as_words(tmp_path: Path) -> None:
             "unknown key 'questions.a.wieght'; nearest valid key: questions.a.weight",
         ),
         ("questions:\n  a: {ask: x, scale: percent}\n", "questions.a.scale"),
-        ("questions:\n  a: {ask: x}\n", "give one of `scale: yes_no`, `scale: unit` and `labels: {name: value, …}`"),
+        (
+            "questions:\n  a: {ask: x}\n",
+            "give one of `scale: yes_no`, `scale: unit`, `scale: 1-5` and `labels: {name: value, …}`",
+        ),
         ("questions:\n  a: {ask: x, scale: unit, labels: {b: 1, c: 0}}\n", "give one of `scale: yes_no`"),
         ("questions:\n  a: {ask: x, labels: {b: 1.5, c: 0}}\n", "the label 'b' has the value 1.5"),
         ("questions:\n  a: {ask: x, labels: {b: .nan, c: 0}}\n", "the label 'b' has the value nan"),
