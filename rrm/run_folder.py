@@ -7,6 +7,7 @@ passwords and queries: a run that goes on is given them again.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -63,6 +64,27 @@ def saved_config(path: Path, model: type[BaseModel]) -> dict[str, Any]:
                 section = section[part]
             del section[problem["loc"][-1]]
     return recorded(model.model_validate(tree))
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A JSON object that a run kept in its folder.
+
+    Raises:
+        RRMError: it is none, any more.
+    """
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise _damaged(path, error) from error
+    if not isinstance(found, dict):
+        raise _damaged(path, "no JSON object")
+    return found
+
+
+def _damaged(path: Path, why: object) -> RRMError:
+    return RRMError(
+        f"{path} is damaged ({why}): bring it back from a copy, or choose another output_dir=… to begin anew"
+    )
 
 
 def check_folder(config: BaseModel, folder: Path, fixed: Sequence[str], free: Sequence[str] = ()) -> None:

@@ -17,6 +17,7 @@ from rrm.imports import is_import_path
 from rrm.judge.judge_dir import FILE, judge_folder, load_settings
 from rrm.models.adapter import checked_adapter
 from rrm.models.hub import HubError, download
+from rrm.run_folder import read_record
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ def earlier_of(config: TrainConfig) -> Earlier:
 def kept_earlier(folder: Path) -> Earlier | None:
     """What the run in a folder began with; None where nothing says so."""
     kept = folder / KEPT
-    return Earlier.model_validate_json(kept.read_text(encoding="utf-8")) if kept.is_file() else None
+    return Earlier.model_validate(read_record(kept)) if kept.is_file() else None
 
 
 def _begins_with(config: TrainConfig) -> list[Path]:

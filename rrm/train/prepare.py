@@ -27,7 +27,7 @@ from rrm.readers import read
 from rrm.readers.base import printable
 from rrm.readers.hub import is_hub
 from rrm.readers.outcomes import refuse_other_scales
-from rrm.run_folder import check_folder, claim_folder
+from rrm.run_folder import check_folder, claim_folder, read_record
 from rrm.splits import PARTS, apply_split, load_split, make_split
 from rrm.train.earlier import KEPT, Earlier, earlier_of, kept_earlier, warn_of_met
 from rrm.train.ranks import is_main
@@ -167,7 +167,7 @@ def check_data(folder: Path, now: dict[str, Any]) -> None:
         RRMError: saying how many transcripts and annotations there were and are.
     """
     kept = folder / "data.json"
-    before = json.loads(kept.read_text()) if kept.is_file() else now  # runs older than this record
+    before = read_record(kept) if kept.is_file() else now  # runs older than this record
     if before["sha256"] != now["sha256"]:
         raise RRMError(
             f"{folder} holds a run on other data: {before['transcripts']} transcripts and {before['annotations']} "

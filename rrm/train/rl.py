@@ -31,7 +31,7 @@ from rrm.seeds import derive_seed
 from rrm.text import references, transcript_text
 from rrm.train.data import about
 from rrm.train.rewards import PARTS, Label, Part, read_reply, rewards
-from rrm.train.sft import labelled_positions_only, last_checkpoint
+from rrm.train.sft import labelled_positions_only, last_checkpoint, seal_checkpoints
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -358,9 +358,8 @@ def train_rl(
             )
         # a judge encodes a transcript piece by piece: of the whole text other tokens may come
         trainer._tokenize_prompts = lambda prompts: ([list(ids[prompt]) for prompt in prompts], None, {})
-        checkpoint = last_checkpoint(folder)
-        if checkpoint:
-            logger.info("continuing from %s", checkpoint)
+        seal_checkpoints(trainer, config.cpu)
+        checkpoint = last_checkpoint(folder, config.cpu)
         with labelled_positions_only():
             trainer.train(resume_from_checkpoint=checkpoint)
         trainer.save_state()

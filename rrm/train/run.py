@@ -14,9 +14,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, get_args
 
+from rrm.checkpoints import damage, seal
 from rrm.config import TrainConfig
 from rrm.engines.hf.host_memory import keep_freed_memory
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Mode
 from rrm.imports import imported, is_import_path
 from rrm.judge.agent_rrm import AgentRRM
@@ -24,9 +25,9 @@ from rrm.judge.fitting import calibrate
 from rrm.judge.judge_dir import save_settings
 from rrm.labels import step_targets_of, truth_of
 from rrm.models.damage import named_damage
-from rrm.output import folder_when_whole
+from rrm.output import file_when_whole, folder_when_whole
 from rrm.provenance import environment
-from rrm.run_folder import sole_writer
+from rrm.run_folder import read_record, sole_writer
 from rrm.train import export as finish
 from rrm.train.data import batched
 from rrm.train.prepare import Run, prepare
@@ -45,13 +46,24 @@ def keep_stage(run: Run, trained: Any, stage: Path, facts: dict[str, Any]) -> An
     """Save a stage's weights, then record that it finished and what it measured; every process goes on with the model."""
     if is_main(run.config.cpu):
         trained.save_pretrained(str(stage / "model"), safe_serialization=True)
-        (stage / "done.json").write_text(json.dumps(facts, indent=1) + "\n")
+        seal(stage / "model")
+        with file_when_whole(stage / "done.json") as file:
+            file.write(json.dumps(facts, indent=1) + "\n")
     wait(run.config.cpu)
     return trained
 
 
 def load_trained(model: Any, path: Path) -> Any:
-    """A stage's saved weights on the base: an adapter, or full weights."""
+    """A stage's saved weights on the base: an adapter, or full weights.
+
+    Raises:
+        RRMError: they are not as they were saved.
+    """
+    if (problem := damage(path)) is not None:
+        raise RRMError(
+            f"{path} is not used: {problem}. Bring it back from a copy, or delete {path.parent / 'done.json'} to go on from the stage's "
+            "newest whole checkpoint"
+        )
     with named_damage(path):
         if (path / "adapter_config.json").is_file():
             from peft import PeftModel
@@ -106,7 +118,7 @@ def run_sft(run: Run, model: Any) -> Any:
 def trained_modes(run: Run) -> list[Mode]:
     """The modes whose rows the stages had, in the order of `rrm.feedback.Mode`."""
     done = run.folder / "sft" / "done.json"
-    found = set(json.loads(done.read_text()).get("modes", ())) if run.config.sft.enabled and done.is_file() else set()
+    found = set(read_record(done).get("modes", ())) if run.config.sft.enabled and done.is_file() else set()
     if run.config.rl.enabled:
         found.add(run.config.rl.mode)
     return [mode for mode in get_args(Mode) if mode in found]

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rrm.checkpoints import newest_whole, seal
 from rrm.config import LossWeights, SFTSettings, TrainConfig
 from rrm.errors import RRMError
 from rrm.feedback import Mode
@@ -125,10 +126,28 @@ def label_weights(row: Row, outcome: float) -> list[float]:
     return found if row.outcome_weight is None else [*found, row.outcome_weight * parts["run"] / whole]
 
 
-def last_checkpoint(folder: Path) -> str | None:
-    """The newest checkpoint that was written whole (it has its trainer state), or None."""
-    found = [p for p in folder.glob("checkpoint-*") if (p / "trainer_state.json").is_file()]
-    return str(max(found, key=lambda p: int(p.name.split("-")[1]))) if found else None
+def last_checkpoint(folder: Path, cpu: bool) -> str | None:
+    """The stage's newest whole checkpoint (`rrm.checkpoints.newest_whole`), the same in every process."""
+    from rrm.train.ranks import on_main
+
+    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.removeprefix("checkpoint-")))
+    newest = on_main(lambda: newest_whole(found), cpu)
+    return None if newest is None else str(newest)
+
+
+def seal_checkpoints(trainer: Any, cpu: bool) -> None:
+    """Have transformers' Trainer end each checkpoint with its manifest."""
+    from transformers import TrainerCallback
+
+    from rrm.train.ranks import is_main, wait
+
+    class Seal(TrainerCallback):
+        def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            wait(cpu)  # each process keeps a random state of its own
+            if is_main(cpu):
+                seal(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
+    trainer.add_callback(Seal())
 
 
 def collate(rows: Sequence[Mapping[str, Any]], pad_token_id: int) -> dict[str, Any]:
@@ -268,9 +287,8 @@ def train_sft(model: Any, rows: Sequence[Row], prompter: Prompter, config: Train
     )
     if settings.compile:
         compile_layers(model)
-    checkpoint = last_checkpoint(folder)
-    if checkpoint:
-        logger.info("continuing from %s", checkpoint)
+    seal_checkpoints(trainer, config.cpu)
+    checkpoint = last_checkpoint(folder, config.cpu)
     upcast = no_input_upcast(trainer.model, active=bf16 and lora is not None)
     in_shards = config.sharding == "fsdp"  # one process alone writes one part, and goes on from several
     if checkpoint:

@@ -43,9 +43,11 @@ def kept_best(policy: Any, folder: Path, best: Best) -> Path | None:
     """Where the policy of that evaluation lies; None where `folder` holds none, or another's (of a run that was killed)."""
     _put_back(folder)
     held = folder / FIGURES
-    # files of earlier versions have fewer figures
-    if not held.is_file() or not json.loads(held.read_text()).items() <= asdict(best).items():
-        return None
+    try:  # files of earlier versions have fewer figures
+        if not json.loads(held.read_bytes()).items() <= asdict(best).items():
+            return None
+    except (OSError, ValueError, AttributeError):
+        return None  # `how_to_go_on` says that it is not kept
     return _weights(policy, folder)
 
 

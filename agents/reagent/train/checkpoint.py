@@ -5,6 +5,8 @@ checkpoint-000040/
   optimizer.safetensors  the optimiser's tensors, as `<parameter name>/<field>`
   random.safetensors     torch's random state
   state.json             update, schedule, counters
+  metrics.jsonl …        the run's logs as they were then (`LOGS`)
+  manifest.json          size and checksum of each of these files (`rrm.checkpoints`)
 
 Under `sharding: fsdp` the first two are one file a process, `shard-00001-of-00004.safetensors` (`rrm.fsdp`). Every process
 writes its own without asking the others, and the last one puts the checkpoint in place: so an error that ends all of them leaves
@@ -17,6 +19,7 @@ seeds derive from (seed, update), so nothing else needs restoring for a resumed 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import time
@@ -27,9 +30,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from rrm.checkpoints import seal
 from rrm.fsdp import is_complete, let_go, optimizer_tensors, read_training, trained_parameters, write_shard
 
+logger = logging.getLogger(__name__)
 PREFIX = "checkpoint-"
+LOGS = ("metrics.jsonl", "eval.jsonl", "guards.jsonl")
+"""Of the run folder: what a run that goes on has to know of what was, so that a cut file loses no row."""
 RANDOM = ("torch",)
 """Tensors of random.safetensors."""
 OTHERS_S = 20.0
@@ -45,17 +52,22 @@ def save_checkpoint(
     *,
     keep: int = 2,
 ) -> Path:
-    """Write `folder/checkpoint-<update>` whole or not at all, and drop all but the newest `keep`."""
+    """Write `folder/checkpoint-<update>` whole or not at all, and drop all but the newest `keep`.
+
+    Args:
+        folder: `checkpoints/` of a run folder.
+    """
     final = folder / f"{PREFIX}{update:06d}"
     partial = final.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     save_file(_on_cpu(trained_parameters(module)), partial / "model.safetensors")
     save_file(_on_cpu(optimizer_tensors(module, optimizer)), partial / "optimizer.safetensors")
-    _write_rest(partial, update, state)
+    _write_rest(partial, update, state, folder.parent)
+    seal(partial)
     shutil.rmtree(final, ignore_errors=True)
     os.replace(partial, final)
-    drop_old(folder, keep)
+    drop_old(folder, update, keep)
     return final
 
 
@@ -83,15 +95,16 @@ def save_sharded(
     partial = final.with_suffix(".partial")
     partial.mkdir(parents=True, exist_ok=True)
     if rank == 0:  # before its shard: when all shards are there, so is the rest
-        _write_rest(partial, update, state)
+        _write_rest(partial, update, state, folder.parent)
         shutil.rmtree(final, ignore_errors=True)
     write_shard(trained_parameters(module) | optimizer_tensors(module, optimizer), partial, rank, ranks)
     if is_complete(partial, ranks):
         try:
+            seal(partial)
             os.replace(partial, final)
         except FileNotFoundError:
             return final  # two saw that all is there, and the other one was quicker
-        drop_old(folder, keep)
+        drop_old(folder, update, keep)
     return final
 
 
@@ -107,15 +120,21 @@ def _on_cpu(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
-def _write_rest(folder: Path, update: int, state: dict[str, Any]) -> None:
+def _write_rest(folder: Path, update: int, state: dict[str, Any], run: Path) -> None:
     save_file({"torch": torch.get_rng_state()}, folder / "random.safetensors")
+    for name in LOGS:
+        if (run / name).is_file():
+            shutil.copyfile(run / name, folder / name)
     (folder / "state.json").write_text(json.dumps({"update": update, **state}, indent=1) + "\n")
 
 
-def drop_old(folder: Path, keep: int) -> None:
-    """All checkpoints but the newest `keep` go."""
-    for old in checkpoints(folder)[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+def drop_old(folder: Path, update: int, keep: int) -> None:
+    """All checkpoints but the newest `keep` up to an update go, and later ones, which a run that went on from an older one passed over."""
+    found = checkpoints(folder)
+    kept = [path for path in found if path.name <= f"{PREFIX}{update:06d}"][-keep:]
+    for old in found:
+        if old not in kept:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def drop_partial(folder: Path) -> None:
@@ -125,7 +144,7 @@ def drop_partial(folder: Path) -> None:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Whole checkpoints, oldest first."""
+    """Those that were put in place, oldest first."""
     return sorted(p for p in folder.glob(f"{PREFIX}*") if p.is_dir() and p.suffix != ".partial")
 
 
@@ -138,3 +157,12 @@ def load_checkpoint(path: Path, module: torch.nn.Module, optimizer: torch.optim.
     read_training(path, module, optimizer, besides=RANDOM)
     torch.set_rng_state(load_file(path / "random.safetensors")["torch"])
     return json.loads((path / "state.json").read_text())
+
+
+def restore_logs(path: Path, run: Path) -> None:
+    """Where a log no longer begins with what it held when the checkpoint was written, that stands there again."""
+    for name in LOGS:
+        kept, log = path / name, run / name
+        if kept.is_file() and not (log.is_file() and log.read_bytes().startswith(kept.read_bytes())):
+            logger.warning("%s was cut or changed since %s was written: it is put back as it was then", log, path)
+            shutil.copyfile(kept, log)

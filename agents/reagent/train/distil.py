@@ -45,7 +45,7 @@ from reagent.feedback.modes import CritiqueFeedback
 from reagent.rollout.attempts import plan
 from reagent.rollout.episode import Episode, read_episodes, write_episodes
 from reagent.train.batch import make_batch
-from reagent.train.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from reagent.train.checkpoint import checkpoints, load_checkpoint, restore_logs, save_checkpoint
 from reagent.train.choosing import attempts_of, make_chooser, policy_tokens
 from reagent.train.config import AgentConfig
 from reagent.train.engine import close, make_engine, sync
@@ -58,10 +58,11 @@ from reagent.train.optimizer import learning_rate_factor
 from reagent.train.policy import Policy, load_policy
 from reagent.train.runlog import append_line, keep_lines, read_rows
 from reagent.train.stopping import Stopping
+from rrm.checkpoints import newest_whole
 from rrm.errors import RRMError
 from rrm.evaluation.choosing import OF_SCORES
 from rrm.output import file_when_whole
-from rrm.run_folder import check_folder, claim_folder, sole_writer
+from rrm.run_folder import check_folder, claim_folder, read_record, sole_writer
 from rrm.seeds import derive_seed
 from rrm.trajectory import Trajectory, write_jsonl
 
@@ -143,7 +144,7 @@ class Chosen:
     @classmethod
     def read(cls, path: Path, played: Sequence[Episode]) -> Chosen:
         """What `write` wrote."""
-        row, by_key = json.loads(path.read_text(encoding="ascii")), {e.key: e for e in played}
+        row, by_key = read_record(path), {e.key: e for e in played}
         return cls([by_key[key] for key in row["keys"]], row["scores"], row["tasks"], row["judge_tokens"])
 
     def figures(self, by: str, played: Sequence[Episode]) -> dict[str, Any]:
@@ -192,11 +193,11 @@ class Distilling:
             JudgeFailure: too many judgements failed; RRMError: nothing to learn from; TrainingError: a loss that is not
             finite.
         """
-        done = checkpoints(self.folder / "checkpoints")
+        newest = newest_whole(checkpoints(self.folder / "checkpoints"))
+        if newest is not None:
+            restore_logs(newest, self.folder)
         keep_lines(self.folder / "eval.jsonl", sys.maxsize)  # without a line that a full disk or a kill cut short
-        if done:
-            logger.warning("continuing from %s", done[-1])
-        else:  # later the weights are no longer those it started from
+        if newest is None:  # later the weights are no longer those it started from
             self.evaluate(eval_tasks, update=-1)
         episodes = self.play(train_tasks[: self.config.distil.tasks])
         choice = self.folder / "choice.json"
@@ -206,10 +207,10 @@ class Distilling:
         chosen = Chosen.read(choice, episodes)
         write_jsonl(self.folder / "chosen.jsonl", map(_scored, chosen.episodes, chosen.scores))
         imitator = self.imitator(len(chosen.episodes))
-        if done:
-            state = load_checkpoint(done[-1], self.policy, imitator.optimizer)
+        if newest is not None:
+            state = load_checkpoint(newest, self.policy, imitator.optimizer)
             if state.get("algorithm") != "distil":
-                raise RRMError(f"{done[-1]} is of a run of reagent train: choose another output_dir=…")
+                raise RRMError(f"{newest} is of a run of reagent train: choose another output_dir=…")
             imitator.update_index = state["update"]
         self.learn(imitator, chosen.episodes)
         after = self.evaluate(eval_tasks, update=imitator.update_index - 1)

@@ -26,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from reagent.env.task import Task
 from reagent.train.alarms import number
-from reagent.train.checkpoint import PREFIX, checkpoints, drop_partial
+from reagent.train.checkpoint import PREFIX, checkpoints, drop_partial, restore_logs
 from reagent.train.checks import after
 from reagent.train.config import AgentConfig
 from reagent.train.engine import close, make_engine
@@ -39,6 +39,7 @@ from reagent.train.prepare import check_continues, prepare
 from reagent.train.runlog import RunLog, plot_curves
 from reagent.train.stopping import Stopping
 from reagent.train.trainer import AgentTrainer
+from rrm.checkpoints import newest_whole
 from rrm.errors import RRMError
 from rrm.run_folder import claim_folder, recorded, sole_writer
 
@@ -123,9 +124,10 @@ def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM 
             drop_partial(folder / "checkpoints")
         done: list[Path] = main_decides(checkpoints(folder / "checkpoints"))
         check_continues(config, done)
+        newest = main_does(lambda: newest_whole(done), accelerator.is_main_process)
         trainer, eval_tasks = build(config, judge=judge, auditor=auditor, accelerator=accelerator)
         try:
-            return _train(trainer, eval_tasks, done[-1] if done else None)
+            return _train(trainer, eval_tasks, newest)
         finally:
             close(trainer.engine)
 
@@ -136,8 +138,9 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
     if accelerator.is_main_process:
         claim_folder(config, folder)
     if checkpoint is not None:
-        logger.warning("continuing from %s", checkpoint)
         trainer.resume(checkpoint)
+        if accelerator.is_main_process:
+            restore_logs(checkpoint, folder)
     else:
         trainer.begin({})
     log = RunLog(folder, trainer)
@@ -250,14 +253,13 @@ def keep_checkpoint(trainer: AgentTrainer, error: BaseException) -> None:
     if not (main or trainer.sharded):
         return
     folder = trainer.folder / "checkpoints"
-    done = checkpoints(folder)
-    newest = int(done[-1].name.removeprefix(PREFIX)) if done else 0
-    if trainer.whole and trainer.update_index > newest and not isinstance(error, TrainingError):
+    if trainer.whole and trainer.update_index > trainer.kept_update and not isinstance(error, TrainingError):
         try:
             trainer.save(together=False)
         except RRMError as problem:  # what ended the run is to be seen, not this
             logger.warning("update %d is not kept: %s", trainer.update_index, problem)
-        done = checkpoints(folder)  # of a sharded policy there is none where another process could not write its part
+    # of a sharded policy there is none where another process could not write its part
+    done = [path for path in checkpoints(folder) if path.name <= f"{PREFIX}{trainer.update_index:06d}"]
     if done and main:
         how = type(error).__name__
         logger.warning(

@@ -55,15 +55,17 @@ def keep_lines(path: Path, updates: int) -> None:
     """Drop lines of updates that a resumed run will make again (and a line cut short by a kill)."""
     if not path.is_file():
         return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    kept, lines = [], path.read_bytes().splitlines()
+    for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
         except ValueError:
+            if number < len(lines):
+                logger.warning("%s:%d is no row and is left out: %.40r", path, number, line)
             continue
         if 0 < updates > row["update"]:  # a run that starts anew keeps nothing, nor what was before its first update
-            kept.append(line + "\n")
-    path.write_text("".join(kept), encoding="utf-8")
+            kept.append(line + b"\n")
+    path.write_bytes(b"".join(kept))
 
 
 def append_line(path: Path, row: dict[str, Any]) -> None:

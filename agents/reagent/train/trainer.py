@@ -120,6 +120,8 @@ class AgentTrainer(Learner):
         self._drawn: Drawn | None = None
         self.ahead = Ahead()
         self.episodes_seen = 0
+        self.kept_update = 0
+        """The updates done at the checkpoint that was written, or gone on from, last."""
         self.tasks_drawn = 0
         """By the updates done; without `rollout.dynamic_sampling` as many by each."""
         self.interruptible: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -146,9 +148,12 @@ class AgentTrainer(Learner):
         }
         folder = self.folder / "checkpoints"
         if not self.sharded:
-            return save_checkpoint(folder, self.update_index, self.policy, self.optimizer, state)
+            saved = save_checkpoint(folder, self.update_index, self.policy, self.optimizer, state)
+            self.kept_update = self.update_index
+            return saved
         rank, ranks = self.accelerator.process_index, self.accelerator.num_processes
         saved = save_sharded(folder, self.update_index, self.policy, self.optimizer, state, rank=rank, ranks=ranks)
+        self.kept_update = self.update_index
         if together:
             self.accelerator.wait_for_everyone()
         else:
@@ -167,6 +172,7 @@ class AgentTrainer(Learner):
                 f"{path} was made with algorithm={state['algorithm']} seed={state['seed']}; choose another output_dir"
             )
         self.update_index, self.episodes_seen = state["update"], state["episodes"]
+        self.kept_update = self.update_index
         self.tasks_drawn = state.get("tasks_drawn", self.update_index * self.config.rollout.tasks_per_update)
         self.begin(state.get("feedback", {}))
 

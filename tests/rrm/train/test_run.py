@@ -17,6 +17,7 @@ from processes import launch
 from safetensors.torch import load_file, save_file
 
 from reagent.lab.transcripts import make_transcripts
+from rrm.checkpoints import seal
 from rrm.config import TrainConfig
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
@@ -149,6 +150,7 @@ def test_a_stopped_run_of_lora_and_rl_is_finished_with_the_adapter_of_rl(tmp_pat
     whole = load_file(tmp_path / "run" / "judge" / "model.safetensors")
     saved = tmp_path / "run" / "rl" / "model" / "adapter_model.safetensors"
     save_file({name: (1 + 99 * ("lora_B" in name)) * value for name, value in load_file(saved).items()}, saved)
+    seal(saved.parent)
     assert train(TrainConfig.model_validate(config)) is not None
     finished = load_file(tmp_path / "run" / "judge" / "model.safetensors")
     name = "model.layers.0.self_attn.q_proj.weight"

@@ -1,0 +1,81 @@
+"""A checkpoint is whole, or it is not used: `manifest.json`, written last, names each of its files with size and SHA-256 sum.
+
+Of `rrm train` and of `reagent train` and `distil` alike. What a kill cut short has no manifest yet; what a disk, a copy or a hand
+changed afterwards is not what the manifest says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rrm.errors import RRMError
+from rrm.output import file_when_whole
+
+logger = logging.getLogger(__name__)
+MANIFEST = "manifest.json"
+UNFINISHED = f"it has no {MANIFEST}: its writing was cut short, or an earlier version made it"
+
+
+def seal(folder: Path) -> None:
+    """Write the manifest of a folder whose files are all there."""
+    files = {str(path.relative_to(folder)): _facts(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    files.pop(MANIFEST, None)
+    with file_when_whole(folder / MANIFEST) as file:
+        file.write(json.dumps({"files": files}, indent=1) + "\n")
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def damage(folder: Path) -> str | None:
+    """Why a folder is not what its manifest says, naming the file; None: it is whole."""
+    try:
+        files = json.loads((folder / MANIFEST).read_bytes())["files"].items()
+    except FileNotFoundError:
+        return UNFINISHED
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"its {MANIFEST} cannot be read ({error})"
+    for name, facts in files:
+        try:
+            found = _facts(folder / name)
+        except (OSError, ValueError) as error:
+            return f"{name} cannot be read ({error})"
+        if found != facts:
+            return f"{name} is not what was written ({found['bytes']} bytes, another checksum than {MANIFEST} says)"
+    return None
+
+
+def newest_whole(checkpoints: Sequence[Path]) -> Path | None:
+    """The newest checkpoint that is whole, which is said; those that are not are named, with why.
+
+    Args:
+        checkpoints: oldest first.
+
+    Returns:
+        None where there are none, or only such whose writing was cut short.
+
+    Raises:
+        RRMError: all that were finished are damaged.
+    """
+    damaged: list[str] = []
+    for path in reversed(checkpoints):
+        problem = damage(path)
+        if problem is None:
+            logger.warning("continuing from %s", path)
+            return path
+        logger.warning("%s is not used: %s", path, problem)
+        damaged += [f"{path}: {problem}"] if problem != UNFINISHED else []
+    if damaged:
+        raise RRMError(
+            f"no checkpoint is whole to go on from ({'; '.join(damaged)}): bring one back from a copy, or delete them to begin anew"
+        )
+    if checkpoints:
+        logger.warning("no checkpoint is there to go on from: beginning anew")
+    return None
