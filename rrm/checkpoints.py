@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rrm.errors import RRMError
-from rrm.output import file_when_whole
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
@@ -23,10 +24,14 @@ UNFINISHED = f"it has no {MANIFEST}: its writing was cut short, or an earlier ve
 
 def seal(folder: Path) -> None:
     """Write the manifest of a folder whose files are all there."""
-    files = {str(path.relative_to(folder)): _facts(path) for path in sorted(folder.rglob("*")) if path.is_file()}
-    files.pop(MANIFEST, None)
-    with file_when_whole(folder / MANIFEST) as file:
-        file.write(json.dumps({"files": files}, indent=1) + "\n")
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(MANIFEST)]
+    partial = (
+        folder / f"{MANIFEST}.{secrets.token_hex(4)}"
+    )  # of a sharded policy, two processes may write the same at once
+    partial.write_text(
+        json.dumps({"files": {str(path.relative_to(folder)): _facts(path) for path in found}}, indent=1) + "\n"
+    )
+    os.replace(partial, folder / MANIFEST)
 
 
 def _facts(path: Path) -> dict[str, Any]:

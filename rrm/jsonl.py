@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -47,16 +47,6 @@ def read_lines(path: str | Path, parse: Callable[[str], T], what: str, *, begins
 
 def _is_torn(line: bytes, begins: bytes) -> bool:
     return not line.endswith(b"\n") and (line.startswith(begins) or begins.startswith(line))
-
-
-def write_lines(path: str | Path, lines: Iterable[str], append: bool = False) -> int:
-    """Write ASCII lines as they come, each ended by a newline; returns how many were written."""
-    count = 0
-    with open(path, "a" if append else "w", encoding="ascii") as out:
-        for line in lines:
-            out.write(line + "\n")
-            count += 1
-    return count
 
 
 def append_line(path: str | Path, line: str) -> None:

@@ -3,14 +3,16 @@
 OUT.jsonl             the rows, one JSON object a line
 OUT.jsonl.run.json    what made them: rows of different making are never mixed in a file
 OUT.jsonl.replaced    with its own .run.json: what --overwrite is to replace, until there is a first new row
-OUT.jsonl.lock        locked while a run writes (the file itself stays: who has opened it, and waits, would lock another than who comes next)
+OUT.jsonl.lock        locked while a run writes (the file itself stays: who has opened it, and waits, would lock another than who comes next);
+                      the rows are locked as well: another name of theirs (a hard link) has another lock beside it
 
 And what takes the place of another only when all of it is written: one file (`file_when_whole`), the files of a folder
-(`files_when_whole`), a whole folder (`folder_when_whole`).
+(`files_when_whole`), a whole folder (`folder_when_whole`). They take the same lock (`locked`).
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -51,6 +53,57 @@ def writing(path: Path, way_out: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise RRMError(f"cannot write {path}: {error.strerror}; {way_out}") from error
+
+
+@contextmanager
+def locked(path: Path, *, stays: bool = False) -> Iterator[None]:
+    """Keep all other writers from a file or folder meanwhile, by `PATH.lock`.
+
+    Args:
+        stays: leave the lock's file there in the end, as where it stood before.
+
+    Raises:
+        RRMError: another process is writing it, or there can be no lock.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = Path(f"{path}.lock")
+    os.stat(path.parent)  # the library would make the folder
+    stays, held = stays or lock.exists(), FileLock(lock, timeout=0)
+    try:
+        held.acquire()
+    except Timeout as error:
+        raise RRMError(_why_locked(path, lock)) from error
+    except NotImplementedError as error:
+        raise RRMError(f"cannot lock {lock} ({error}); choose an -o on a local disk") from error
+    try:
+        yield
+    finally:
+        if not stays:
+            with suppress(OSError):
+                lock.unlink()  # while it is held: who has opened it meanwhile finds it gone
+        held.release()
+
+
+def _lock_rows(stack: ExitStack, path: Path) -> None:
+    """Lock the file itself, by whatever name it is opened, until the stack ends.
+
+    Raises:
+        RRMError: another process has it.
+    """
+    try:
+        from fcntl import LOCK_EX, LOCK_NB, flock
+    except ImportError:  # Windows locks what it reads
+        return
+    try:
+        flock(stack.enter_context(open(path, "rb")), LOCK_EX | LOCK_NB)  # noqa: SIM115
+    except BlockingIOError as error:
+        raise RRMError(
+            f"another run is writing {path} under another of its names (hard links); wait for it, or choose another -o"
+        ) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
 
 
 class Output:
@@ -163,32 +216,30 @@ def open_output(
     Raises:
         RRMError: the file belongs to other settings or to a running process, or cannot be written.
     """
-    from filelock import FileLock, Timeout
-
     if str(path) == "-" or (path.exists() and not path.is_file()):
         raise RRMError(f"-o {path} is not a file: rows are added to it and a killed run goes on with it; name a file")
     path = path.resolve() if path.is_symlink() else path  # a rewritten file would take the link's place
     header = Path(f"{path}.run.json")
-    lock = Path(f"{path}.lock")
     with ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # beside the rows, not the rows: those may be replaced by a rewritten file, and Windows locks what it reads
-            stack.enter_context(FileLock(lock, timeout=0))
+            stack.enter_context(locked(path, stays=True))
             made = [file for file in (path, header) if not file.exists()]
             stack.push(lambda failed, *_: _leave_nothing(path, made) if failed and path in made else None)
             run = stack.enter_context(os.fdopen(os.open(header, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii"))
+            if path.exists():
+                _lock_rows(stack, path)
             if overwrite:
                 stack.push(_put_aside(path, header))
-            if overwrite or not path.exists():
+            if not path.exists():
+                path.write_bytes(b"")
+                _lock_rows(stack, path)
+            if overwrite or path in made:
                 path.write_bytes(b"")
                 run.truncate(0)
             with open(path, "r+b") as file:
                 torn = cut_half_line(file)
-        except Timeout as error:
-            raise RRMError(_why_locked(path, lock)) from error
-        except NotImplementedError as error:
-            raise RRMError(f"cannot lock {path}.lock ({error}); choose an -o on a local disk") from error
         except OSError as error:
             raise RRMError(f"cannot write {error.filename or header}: {error.strerror}") from error
         output = Output(path, sync_seconds)
@@ -348,7 +399,7 @@ def file_when_whole(path: Path, *, encoding: str = "utf-8", errors: str = "stric
     A link stays one: the file that it names is replaced. What `streams` is written to as it comes.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written; RRMError: another process is writing it.
     """
     how: dict[str, Any] = {"encoding": encoding, "errors": errors, "newline": "\n"}
     if streams(path):
@@ -357,13 +408,24 @@ def file_when_whole(path: Path, *, encoding: str = "utf-8", errors: str = "stric
         return
     path = Path(os.path.realpath(path))
     part = path.with_name(path.name + ".part")
-    try:
-        with open(part, "w", **how) as file:
-            yield file
-        os.replace(part, path)
-    finally:
-        with suppress(OSError):  # a folder that is none has nothing to clear away
-            part.unlink()
+    with locked(path):
+        try:
+            with open(part, "w", **how) as file:
+                yield file
+            os.replace(part, path)
+        finally:
+            with suppress(OSError):
+                part.unlink()
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> int:
+    """Write ASCII lines, each ended by a newline, as `file_when_whole` does; returns how many were written."""
+    count = 0
+    with file_when_whole(Path(path), encoding="ascii") as out:
+        for line in lines:
+            out.write(line + "\n")
+            count += 1
+    return count
 
 
 @contextmanager
@@ -377,7 +439,7 @@ def files_when_whole(folder: Path, owned: Sequence[str]) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         # inside of it, so on the same disk: what follows are renamings
-        with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as building:
+        with locked(folder), tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as building:
             yield Path(building)
             for path in {path for pattern in owned for path in folder.glob(pattern) if path.is_file()}:
                 path.unlink()
@@ -396,14 +458,16 @@ def folder_when_whole(folder: Path) -> Iterator[Path]:
     A build that is stopped leaves what stood at `folder` as it was; a later one starts from nothing.
     """
     building, old = folder.with_name(f"{folder.name}.tmp"), folder.with_name(f"{folder.name}.old")
-    if old.exists() and not folder.exists():
-        old.rename(folder)  # stopped between the two renamings
-    for left in (building, old):
-        if left.exists():
-            shutil.rmtree(left)
-    yield building
-    if folder.exists():
-        folder.rename(old)
-    building.rename(folder)
-    if old.exists():
-        shutil.rmtree(old)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        if old.exists() and not folder.exists():
+            old.rename(folder)  # stopped between the two renamings
+        for left in (building, old):
+            if left.exists():
+                shutil.rmtree(left)
+        yield building
+        if folder.exists():
+            folder.rename(old)
+        building.rename(folder)
+        if old.exists():
+            shutil.rmtree(old)

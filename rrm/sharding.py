@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rrm.errors import ConfigError, RRMError
+from rrm.judged import enter
 from rrm.ledger import Ledger
-from rrm.output import differences, header_of, write_header
+from rrm.output import differences, header_of, locked, write_header
 
 T = TypeVar("T")
 
@@ -97,9 +98,10 @@ def merge(paths: Sequence[Path], output: Path, *, overwrite: bool = False, parti
 
     if len({path.resolve() for path in paths}) < len(paths) or output.resolve() in {path.resolve() for path in paths}:
         raise ConfigError("a file is named twice; name each once, and another one with -o")
-    if output.exists() and not overwrite:
-        raise ConfigError(f"{output} is there already: choose another -o, or --overwrite")
     with ExitStack() as stack:
+        stack.enter_context(locked(output))
+        if output.exists() and not overwrite:
+            raise ConfigError(f"{output} is there already: choose another -o, or --overwrite")
         for path in paths:
             if not path.is_file():
                 raise ConfigError(f"{path}: there is no such file")
@@ -164,7 +166,7 @@ def _copy(parts: Sequence[_Part], out: Any, done: Merged) -> dict[Path, int]:
             for number, line in enumerate(lines, 1):
                 try:
                     row = json.loads(line)
-                    ledger.add(row["id"], row["status"], row["source"]["digest"])
+                    enter(ledger, row)
                 except (ValueError, KeyError, TypeError, AttributeError) as error:
                     if not line.endswith(b"\n"):
                         break  # a killed run's last line; its shard is named as not finished

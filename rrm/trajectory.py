@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from rrm.jsonl import read_lines, write_lines
+from rrm.jsonl import read_lines
 from rrm.jsonnumbers import strict
+from rrm.output import write_lines
 
 SCHEMA_VERSION = 1
 Role = Literal["system", "developer", "user", "assistant", "tool"]

@@ -31,7 +31,7 @@ from rrm.evaluation.baselines import BaselineError, Scorer, fit_agent, fit_tfidf
 from rrm.evaluation.bootstrap import Statistic, own_interval, replicates, too_few
 from rrm.evaluation.metrics.pairs import codes, pair_parts
 from rrm.evaluation.metrics.probability import Auroc
-from rrm.jsonl import write_lines
+from rrm.output import write_lines
 from rrm.questions import question_of
 from rrm.trajectory import Trajectory
 

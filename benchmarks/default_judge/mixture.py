@@ -25,7 +25,7 @@ from benchmarks.default_judge import sources
 from benchmarks.default_judge.sources import Example
 from benchmarks.default_judge.split import SPLIT, make_split, mint_split
 from rrm import splits
-from rrm.jsonl import write_lines
+from rrm.output import write_lines
 from rrm.splits import HELD_OUT
 from rrm.trajectory import write_jsonl
 

@@ -17,7 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from rrm.annotation import read_annotations
-from rrm.jsonl import write_lines
+from rrm.output import write_lines
 from rrm.trajectory import Trajectory, read_canonical, write_jsonl
 
 ROWS = {

@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TypeVar
@@ -16,6 +17,7 @@ import typer
 
 from rrm.cli.paths import ready_outputs
 from rrm.errors import ConfigError, ReadError, RRMError
+from rrm.output import locked
 from rrm.progress import PROGRESS_SECONDS, progress_log
 from rrm.readers import read
 from rrm.readers.base import printable
@@ -129,6 +131,7 @@ class ErrorLog:
         self.path = None if output is None else errors_path(output)
         self.count = 0
         self._file: IO[str] | None = None
+        self._held = ExitStack()
         self._kinds: dict[str, tuple[str, int]] = {}
         """Reason, without what differs from line to line → (the first error, how many); of `KINDS` kinds."""
 
@@ -136,8 +139,8 @@ class ErrorLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._held.close()
         if self._file is not None:
-            self._file.close()
             if kind is None or not issubclass(kind, ReadError):  # which says it
                 log.warning("%d lines could not be read: %s; all stand in %s", self.count, self._reasons(), self.path)
         elif kind is None and self.path is not None:
@@ -159,7 +162,8 @@ class ErrorLog:
         if count or len(self._kinds) < KINDS:
             self._kinds[what] = (first, count + 1)
         if self._file is None:
-            self._file = open(self.path, "w", encoding="ascii")  # noqa: SIM115  # closed on exit
+            self._held.enter_context(locked(self.path))
+            self._file = self._held.enter_context(open(self.path, "w", encoding="ascii"))  # noqa: SIM115
         self._file.write(error_line(error))
         self._file.flush()
 

@@ -24,6 +24,7 @@ from rrm.evaluation.metrics import pairs, probability, text
 from rrm.evaluation.step_scores import evaluate_step_scores
 from rrm.evaluation.steps import evaluate_steps
 from rrm.feedback import Feedback
+from rrm.output import file_when_whole
 from rrm.questions import question_of
 from rrm.text import transcript_text
 from rrm.trajectory import Trajectory
@@ -48,7 +49,8 @@ class EvaluationReport(dict[str, Any]):
 
     def save(self, path: str | Path) -> None:
         """Write it as indented JSON; NaN would be an error, not a file that other readers reject."""
-        Path(path).write_text(json.dumps(self, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        with file_when_whole(Path(path)) as file:
+            file.write(json.dumps(self, indent=1, allow_nan=False) + "\n")
 
 
 def match_feedback(trajectories: Sequence[Trajectory], feedback: Sequence[Feedback]) -> list[Feedback | None]:

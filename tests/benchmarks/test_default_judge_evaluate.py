@@ -19,8 +19,8 @@ from benchmarks.default_judge.said import Judged
 from benchmarks.default_judge.scorers import Known, labels_of
 from rrm.annotation import Annotation, Finding
 from rrm.feedback import Feedback, JudgeInfo, Reads
-from rrm.jsonl import write_lines
 from rrm.judge.judge_dir import JudgeSettings
+from rrm.output import write_lines
 from rrm.trajectory import Message, Trajectory, write_jsonl
 
 

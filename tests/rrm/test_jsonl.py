@@ -8,13 +8,14 @@ import pytest
 
 from rrm.annotation import Annotation, read_annotations
 from rrm.errors import ReadError
-from rrm.jsonl import read_lines, write_lines
+from rrm.jsonl import read_lines
+from rrm.output import write_lines
 
 
 def test_lines_come_back_and_blank_ones_are_passed_over(tmp_path) -> None:
     path = tmp_path / "numbers.jsonl"
     assert write_lines(path, map(str, range(3))) == 3
-    assert write_lines(path, ["", "3"], append=True) == 2
+    write_lines(path, ["0", "1", "2", "", "3"])
     assert list(read_lines(path, json.loads, "a number")) == [0, 1, 2, 3]
 
 

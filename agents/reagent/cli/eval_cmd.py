@@ -12,6 +12,7 @@ import typer
 from rrm.cli import finish
 from rrm.cli.paths import check_outputs
 from rrm.extras import needs
+from rrm.output import file_when_whole
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,8 @@ def command(
     if transcripts is not None:
         write_jsonl(transcripts, (e.trajectory for e in episodes))
     if output is not None:
-        output.write_text(json.dumps(found, indent=1) + "\n")
+        with file_when_whole(output) as file:
+            file.write(json.dumps(found, indent=1) + "\n")
     said = _summary(found)
     thin = without_interval(said)
     if thin:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rrm.errors import ReadError
-from rrm.jsonl import write_lines
+from rrm.output import write_lines
 from rrm.printing import printable
 
 

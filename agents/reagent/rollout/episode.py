@@ -13,7 +13,8 @@ import numpy as np
 
 from reagent.env.task import Task
 from rrm.engines.base import StopReason
-from rrm.jsonl import read_lines, write_lines
+from rrm.jsonl import read_lines
+from rrm.output import write_lines
 from rrm.trajectory import Message, Trajectory
 
 Status = Literal["finished", "turn_limit", "token_limit", "halted", "env_error"]
@@ -190,9 +191,9 @@ def jsonable(value: Any) -> Any:
     return str(value)
 
 
-def write_episodes(path: str | Path, episodes: Iterable[Episode], append: bool = False) -> int:
+def write_episodes(path: str | Path, episodes: Iterable[Episode]) -> int:
     """Write one line an episode; returns how many were written."""
-    return write_lines(path, (e.to_json() for e in episodes), append)
+    return write_lines(path, (e.to_json() for e in episodes))
 
 
 def read_episodes(path: str | Path) -> Iterator[Episode]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rrm.errors import ReadError
-from rrm.jsonl import write_lines
+from rrm.output import write_lines
 from rrm.readers.archive import Archive
 from rrm.readers.sources import values
 from rrm.sizes import BLOCK, bounded, inflated

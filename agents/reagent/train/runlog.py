@@ -56,12 +56,12 @@ def keep_lines(path: Path, updates: int) -> None:
     if not path.is_file():
         return
     kept, lines = [], path.read_bytes().splitlines()
-    for number, line in enumerate(lines, 1):
+    for i, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
         except ValueError:
-            if number < len(lines):
-                logger.warning("%s:%d is no row and is left out: %.40r", path, number, line)
+            if i < len(lines):
+                logger.warning("%s:%d is no row and is left out: %.40r", path, i, line)
             continue
         if 0 < updates > row["update"]:  # a run that starts anew keeps nothing, nor what was before its first update
             kept.append(line + b"\n")

@@ -14,7 +14,7 @@ from reagent.lab.transcripts import make_transcripts
 from rrm.choose import read_scores
 from rrm.cli import main
 from rrm.errors import RRMError
-from rrm.jsonl import write_lines
+from rrm.output import write_lines
 from rrm.trajectory import Message, Trajectory, read_canonical, write_jsonl
 
 
