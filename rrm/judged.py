@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from array import array
 from collections.abc import Collection, Container, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -14,11 +15,15 @@ from rrm.errors import RRMError
 from rrm.feedback import Feedback, Status
 from rrm.ledger import Known, Ledger, keys_of, order_of
 from rrm.output import WAY_OUT, Output
+from rrm.printing import printable
 from rrm.readers.unique import key_of
 from rrm.spending import Spending
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
+STATUSES = frozenset(get_args(Status))
+SHOWN = 20
+"""Of the ids that are no longer in the input, this many are named."""
 FAILED: Status = "judge_error"
 AGAIN: frozenset[str] = frozenset((FAILED, "unparsable", "truncated"))
 """Of rows that may be judged again: another try, or more room for the reply, may bring a score."""
@@ -42,7 +47,8 @@ class Judged:
             try:
                 enter(self._ledger, row)
             except (KeyError, TypeError, AttributeError, ValueError) as error:
-                raise RRMError(f"{output.path}:{number}: not a row of `rrm score`; {WAY_OUT}") from error
+                why = f" ({error})" if isinstance(error, ValueError) else ""
+                raise RRMError(f"{output.path}:{number}: not a row of `rrm score`{why}; {WAY_OUT}") from error
             try:
                 spending.met(row, row["status"] in AGAIN)
             except ValueError as error:
@@ -117,6 +123,25 @@ class Judged:
         """Drop rows that others took the place of."""
         self._tidied |= self.spending.tidy(self._output)
 
+    def tell_strays(self, inputs: np.ndarray) -> None:
+        """Warn of rows whose transcripts are not among the inputs any more.
+
+        Args:
+            inputs: (N,) hashes of the inputs' ids (`rrm.ledger.keys_of`).
+        """
+        strays = ~np.isin(self._ledger.keys(), inputs)
+        if not strays.any():
+            return
+        gone = set(self._ledger.keys()[strays].tolist())
+        named = itertools.islice((row["id"] for _, row in self._output.rows() if key_of(row["id"]) in gone), SHOWN)
+        log.warning(
+            "%s: %d rows are of transcripts that are no longer in the input; they stay, behind the others: %s%s",
+            self._output.path,
+            len(gone),
+            ", ".join(map(printable, named)),
+            ", …" if len(gone) > SHOWN else "",
+        )
+
     def put_in_order(self, inputs: np.ndarray) -> None:
         """Let the rows stand as their inputs do, in whichever order they ended; those of other inputs stand last.
 
@@ -139,6 +164,12 @@ def enter(ledger: Ledger, row: dict[str, Any]) -> None:
     Raises:
         KeyError, TypeError, AttributeError, ValueError: not a row of a scoring run.
     """
+    if row["status"] not in STATUSES:
+        raise ValueError(f"its status is {row['status']!r}")
+    for name in ("score", "raw_score", "coverage"):
+        value = row.get(name)
+        if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):
+            raise ValueError(f"its {name} is {value!r}, and not in [0, 1]")
     outside, answers = row.get("out_of_domain", row.get("outside")), row.get("criteria")
     verdicts = [finding["verdict"] for finding in row.get("findings") or ()]
     ledger.add(

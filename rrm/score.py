@@ -208,6 +208,7 @@ def score_file(
                     taking.expect(window)
                     judge.judge(window, **how)
                     taking.settle()
+            out.tell_strays(np.array(keys, dtype=np.uint64))
             out.put_in_order(np.array(keys, dtype=np.uint64))
         except SpendingLimit as limit:
             summary.stopped = str(limit)

@@ -165,11 +165,14 @@ def without(record: dict[str, Any], *used: str) -> dict[str, Any]:
 
 
 def own_id(record: dict[str, Any], *keys: str) -> str | None:
-    """The record's own id as text, from the first of `keys` (default `id`) that has one."""
+    """The record's own id as text (of a number, true, false or a list: its JSON), from the first of `keys` (default `id`) that
+    has one."""
     for key in keys or ("id",):
         value = record.get(key)
-        if isinstance(value, str | int) and not isinstance(value, bool) and str(value) != "":
-            return str(value)
+        if isinstance(value, str) and value:
+            return value
+        if isinstance(value, int | float) or (isinstance(value, list) and value):
+            return json.dumps(value, ensure_ascii=False, default=str)
     return None
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from rrm.readers.outcomes import unread
 from rrm.trajectory import Trajectory
 
 FIELD = "left_behind"
@@ -123,12 +124,19 @@ class Notes:
         self.left: dict[str, Counter[str]] = {}
         self._first: dict[str, str] = {}
         self.subagents = self.unscored = 0
+        self._marks = Counter[str]()
+        """Field -> runs without an outcome in which it holds a number that is no label."""
+        self._mark: dict[str, str] = {}
+        """Field -> the first of them."""
 
     def add(self, trajectory: Trajectory) -> None:
         """Count one run."""
         self.subagents += PARENT in trajectory.meta
         self.unscored += bool(trajectory.meta.get("unscored"))
         found, source = trajectory.meta.get(FIELD), trajectory.source
+        if trajectory.outcome is None and (mark := unread(trajectory.meta)) is not None:
+            self._marks[mark[0]] += 1
+            self._mark.setdefault(mark[0], f"{str(mark[1])[:40]!r} of {trajectory.id}")
         if isinstance(found, dict) and source is not None and source.format != "canonical":
             name = source.format or "unknown"
             counts = self.left.setdefault(name, Counter())
@@ -144,5 +152,9 @@ class Notes:
             )
         if self.subagents:
             yield f"{self.subagents:,} runs are sub-agents' (`meta.{PARENT}` names what started them)"
+        for name, n in self._marks.items():
+            yield (
+                f"`{name}` holds a number that is no label in [0, 1] in {n:,} runs, which have no outcome; the first: {self._mark[name]}"
+            )
         if self.unscored:
             yield f"{self.unscored:,} runs record an error beside a reward of 0: they were not scored, and have no outcome"

@@ -101,6 +101,25 @@ def _said(record: dict[str, Any], field: str) -> float | None:
     return as_outcome(value)
 
 
+def unread(meta: dict[str, Any]) -> tuple[str, Any] | None:
+    """The first field that says how a run ended, with a number that is no label in it ("0.5", 2, NaN): no outcome is read from it."""
+    for name in FIELDS:
+        value = meta.get(name)
+        if as_outcome(value) is None and _is_number(value) and not (name == "correct" and _is_choice(meta)):
+            return name, value
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a number, or a text that is one; NaN, which is no JSON, comes as text (`rrm.jsonnumbers`)."""
+    if not isinstance(value, str):
+        return isinstance(value, int | float)
+    try:
+        return float(value) is not None
+    except ValueError:
+        return False
+
+
 def _is_choice(record: dict[str, Any]) -> bool:
     """Whether `correct` names a choice, by what stands beside it."""
     return any(key in record for key in CHOICES) and not isinstance(record.get("correct"), bool)

@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
@@ -45,18 +46,35 @@ def missing(path: str) -> ReadError | None:
 
 def _folder(folder: str) -> Iterator[str | ReadError]:
     """The folder's files, but hidden ones, copies and those whose first bytes or name say that they hold no transcripts."""
-    files = sorted(p for p in Path(folder).rglob("*") if p.is_file())
+    closed: list[ReadError] = []
+
+    def refused(error: OSError) -> None:
+        closed.append(ReadError(str(error.filename), None, f"this folder cannot be read: {error.strerror}"))
+
+    walk = os.walk(folder, onerror=refused)
+    files = sorted(p for place, _, names in walk for name in names if _is_file(p := Path(place, name)))
+    yield from sorted(closed, key=str)
     visible = [p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
     first = [p for p in visible if p.parent == Path(folder) or not _repeats(p)]
     data = [p for p in first if not p.suffix or p.suffix.lower() in DATA_SUFFIXES or _holds_json(p)]
     if len(data) < len(files):
         others = {p.name for p in files} - {p.name for p in data}
         say_left_out(folder, len(others), others)
-    if not data:
+    if not data and not closed:
         yield ReadError(
             folder, None, f"no data files in this folder ({' '.join(DATA_SUFFIXES)}, or JSON by its first bytes)"
         )
     yield from map(str, data)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a name is a file's, or what it is cannot be seen: that is said where it is read."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:  # a link to nothing
+        return False
+    except OSError:
+        return True
 
 
 def _repeats(path: Path) -> bool:
