@@ -1,15 +1,15 @@
-"""Agent-RRM: reasoning reward models for agents. Heavy names load on first use, so `import rrm` is quick."""
+"""Agent-RRM: reasoning reward models for agents. Names load on first use, so `import rrm` is quick, and a command takes signals first."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rrm.annotation import Annotation, Finding
-from rrm.feedback import Feedback, JudgeInfo
-from rrm.trajectory import Message, Step, ToolCall, Trajectory
-
 if TYPE_CHECKING:
+    from rrm.annotation import Annotation, Finding
+    from rrm.feedback import Feedback, JudgeInfo
     from rrm.judge.agent_rrm import AgentRRM
+    from rrm.trajectory import Message, Step, ToolCall, Trajectory
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,11 +24,16 @@ __all__ = [
     "Trajectory",
     "__version__",
 ]
+_MODULES = {
+    "rrm.annotation": ("Annotation", "Finding"),
+    "rrm.feedback": ("Feedback", "JudgeInfo"),
+    "rrm.judge.agent_rrm": ("AgentRRM",),
+    "rrm.trajectory": ("Message", "Step", "ToolCall", "Trajectory"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "AgentRRM":
-        from rrm.judge.agent_rrm import AgentRRM
-
-        return AgentRRM
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(module), name)
     raise AttributeError(f"module 'rrm' has no attribute {name!r}")

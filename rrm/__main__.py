@@ -1,5 +1,12 @@
-"""`python -m rrm` (what `accelerate launch -m rrm` runs)."""
+"""`python -m rrm` (what `accelerate launch -m rrm` runs), and the program `rrm`."""
 
-from rrm.cli import main
+from rrm.stops import command
 
-main()
+
+def main() -> None:
+    """Entry point of `rrm`."""
+    command("rrm.cli")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,12 @@
-"""`python -m reagent`."""
+"""`python -m reagent`, and the program `reagent`."""
 
-from reagent.cli import main
+from rrm.stops import command
 
-main()
+
+def main() -> None:
+    """Entry point of `reagent`."""
+    command("reagent.cli")
+
+
+if __name__ == "__main__":
+    main()

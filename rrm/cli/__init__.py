@@ -18,6 +18,7 @@ from rich.console import Console
 from rrm import __version__
 from rrm.errors import RRMError, SpendingLimit, file_problem
 from rrm.extras import explain
+from rrm.stops import STOPS
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 COMMANDS = (
@@ -86,22 +87,19 @@ def run(app: typer.Typer, continues: Sequence[str]) -> None:
     """Run an app; `continues`: its commands of which a stopped run goes on when it is given again. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 3 a training that a guard stopped, 4 a limit of money
     reached, 130 interrupted, 143 terminated."""
     app.callback(help=app.info.help if isinstance(app.info.help, str) else "")(options)
-    terminated = False
-
-    def terminate(*_: object) -> NoReturn:
-        nonlocal terminated
-        terminated = True
-        raise KeyboardInterrupt  # as Ctrl-C: what is kept is said, and files are closed
-
-    before = signal.signal(signal.SIGTERM, terminate)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("rrm.progress").setLevel(logging.INFO)
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")  # transformers' own, of its own code
+    with STOPS:
+        _run(app, continues)
+
+
+def _run(app: typer.Typer, continues: Sequence[str]) -> None:
     try:
         try:
             app()
         except Exception as error:
-            if not (terminated or _interrupted(error)):
+            if not (_terminated() or _interrupted(error)):
                 raise
             if (problem := error if isinstance(error, RRMError) else file_problem(error)) is not None:
                 _tell(problem)  # what went wrong as it stopped: a disk that is full
@@ -122,16 +120,19 @@ def run(app: typer.Typer, continues: Sequence[str]) -> None:
         _fail(problem)
     except (KeyboardInterrupt, SystemExit) as stop:
         ended = stop.code if isinstance(stop, SystemExit) else INTERRUPTED
-        if not terminated and ended not in (INTERRUPTED, TERMINATED):
+        if not _terminated() and ended not in (INTERRUPTED, TERMINATED):
             raise  # the app's own exit code
         what, code = (
-            ("interrupted", INTERRUPTED) if ended == INTERRUPTED and not terminated else ("terminated", TERMINATED)
+            ("interrupted", INTERRUPTED) if ended == INTERRUPTED and not _terminated() else ("terminated", TERMINATED)
         )
         Console(stderr=True).print(f"{what}; {_way_on(sys.argv[1:], continues)}", style="yellow")
         sys.exit(code)
     finally:
-        signal.signal(signal.SIGTERM, before)
         _flush()
+
+
+def _terminated() -> bool:
+    return STOPS.asked == signal.SIGTERM
 
 
 def _interrupted(error: BaseException) -> bool:
