@@ -13,7 +13,7 @@ is asked again without it, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -162,15 +162,20 @@ class CriteriaAsker:
 
     def _notes(self, ask: Ask) -> str:
         """What earlier readings noted, of bad steps first, then of the latest, within its room; in the steps' order."""
-        findings = [f for k in sorted(ask.chain.findings) for f in ask.chain.findings[k]]
+        chain, kept = ask.chain, dict[tuple[int, int], str]()
         room = int(self.planner.budget * NOTES) - len(self.planner.encode(_NOTE_LINES))
-        kept: dict[int, str] = {}
-        latest = range(len(findings) - 1, -1, -1)
-        for number in (*(i for i in latest if findings[i].verdict == "bad"), *latest):
-            line = _note(findings[number])
+
+        def latest(steps: Iterable[int]) -> Iterator[tuple[int, int]]:
+            """Step and number of the last findings on these; more than there are ids would not fit."""
+            for k in sorted(steps, reverse=True)[: max(room, 0)]:
+                yield from ((k, i) for i in reversed(range(len(chain.findings[k]))))
+
+        bad = [(k, i) for k, i in latest(chain.bad) if chain.findings[k][i].verdict == "bad"]
+        for k, i in (*bad, *latest(chain.findings)):
+            line = _note(chain.findings[k][i])
             size = len(self.planner.encode(line))
-            if number not in kept and size <= room:
-                kept[number], room = line, room - size
+            if (k, i) not in kept and size <= room:
+                kept[k, i], room = line, room - size
         return _NOTE_LINES + "".join(kept[i] for i in sorted(kept)) + "\n" if kept else ""
 
     def _in_schema(
@@ -245,7 +250,7 @@ class CriteriaAsker:
         """What a reply says; of the last reading with how it was asked."""
         if isinstance(reply, EngineError):
             return read_reply(reply)
-        n_steps = len(ask.chain.trajectory.steps)
+        n_steps = ask.chain.n_steps
         if not ask.last:
             return replace(read_notes(reply, n_steps), usage=reply.usage)
         judgement = read_answers(reply, self.criteria, ask.mode, n_steps, structured=structured)

@@ -127,10 +127,9 @@ def _read_slice(
 ) -> Iterator[tuple[int, Said | Unread]]:
     """Reading after reading of these transcripts; each is yielded after its last."""
     said, number, limit = {i: Said() for i in named}, 0, None
-    left = list(named)
+    left, bad = list(named), {i: dict[int, bool]() for i in named}
     while left:
-        marks = {i: {step: is_bad(p) for step, p in said[i].p_good.items()} for i in left}
-        prompts = {i: prompter.reading(named[i][1], number, "steps", marks[i]) for i in left}
+        prompts = {i: prompter.reading(named[i][1], number, "steps", bad[i]) for i in left}
         asked = [i for i in left if fits(reader.engine, prompts[i], "steps", 0)]
         yield from ((i, Unread(TooLong(TOO_LONG), said[i].usage)) for i in left if i not in asked)
         asks = [SlotAsk(f"{named[i][0]}/reading{number + 1}", prompts[i], number == 0) for i in asked]
@@ -148,6 +147,8 @@ def _read_slice(
                 yield i, Unread(slots, said[i].usage)
                 continue
             said[i].take(prompts[i], slots.p_good)
+            spoken_of = {slot.step for slot in prompts[i].slots} & said[i].p_good.keys()
+            bad[i] |= {step: True for step in spoken_of if is_bad(said[i].p_good[step])}
             if number == len(named[i][1]):
                 yield i, said[i]
             else:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 from rrm.annotation import Finding
@@ -51,6 +52,8 @@ class Chain:
     sample: int = 0
     findings: dict[int, list[Finding]] = field(default_factory=dict)
     """By the steps that were spoken of so far."""
+    bad: dict[int, bool] = field(default_factory=dict)
+    """What later readings are told: True for each step of which something bad was said."""
     traces: list[str] = field(default_factory=list)
     critiques: list[str] = field(default_factory=list)
     read_tokens: int = 0
@@ -68,10 +71,10 @@ class Chain:
     """All judgements of the transcript, this one among them."""
     on_reading: OnReading | None = None
 
-    def marks(self) -> dict[int, bool]:
-        """What later readings are told: whether a step is bad, of those of which that was said."""
-        said = {k: is_bad_of_parts([f.verdict for f in found]) for k, found in self.findings.items()}
-        return {k: bad for k, bad in said.items() if bad is not None}
+    @cached_property
+    def n_steps(self) -> int:
+        """How many steps the transcript has."""
+        return len(self.trajectory.steps)
 
     def take(self, ask: Ask, judgement: Judgement) -> None:
         """Add what a reading says."""
@@ -101,15 +104,16 @@ class Chain:
 
     def _listen(self, ask: Ask, judgement: Judgement) -> None:
         """Keep what is said of the steps that the reading shows, unless an earlier one spoke of them; of a step in parts, of each."""
-        known = self.findings.keys() - self.plan.parted
-        new = set(ask.steps) - known
-        n_steps = len(self.trajectory.steps)
+        parted, n_steps = self.plan.parted, self.n_steps
+        new = {step for step in ask.steps if step in parted or step not in self.findings}
         found = judgement.findings
         if found is None:
             found = parse_findings(judgement.critique, n_steps)
         for finding in found:
             if finding.step in new:
                 self.findings.setdefault(finding.step, []).append(finding)
+                if is_bad_of_parts([finding.verdict]):
+                    self.bad[finding.step] = True
         if judgement.trace:
             self.traces.append(only_trace(judgement.trace, n_steps, new))
         if judgement.critique:
@@ -252,7 +256,7 @@ def hear_all(
         if len(results) < len(chain.together):
             return
         cut = chain.plan.transcript_tokens - chain.plan.shown_tokens
-        item = ChatItem(chain.trajectory.id, [], len(chain.trajectory.steps), -(-cut // asker.planner.scale))
+        item = ChatItem(chain.trajectory.id, [], chain.n_steps, -(-cut // asker.planner.scale))
         rows = wanted.rows(item, results, windowed=chain.plan.windowed, sampled=asker.sampled(wanted.params))
         if (told := told_of(chain.trajectory)) is not None:
             rows = [row.model_copy(update={"images": ImagesRead.model_validate(told)}) for row in rows]
@@ -285,4 +289,4 @@ def judge_in_windows(
 
 def next_ask(chain: Chain, number: int) -> Ask:
     """The `number`-th reading, with what was found before it."""
-    return Ask(chain, number, chain.marks(), chain.plan.steps(number))
+    return Ask(chain, number, chain.bad, chain.plan.steps(number))

@@ -111,7 +111,7 @@ class ServerAsker:
         with self._tokenizing:
             messages = self.messages(ask)
         opening = OPENINGS[ask.mode] if self.opening else ""
-        item = ChatItem(ask.key, messages, len(chain.trajectory.steps), opening=opening)
+        item = ChatItem(ask.key, messages, chain.n_steps, opening=opening)
         begins, left = number == 0 and chain.sample == 0, len(chain.plan) - number
         return Request(item.request(), item.id, begins, about=(ask, item), readings=left)
 

@@ -228,7 +228,7 @@ class Plan:
         """Tokens of task and tools that the readings show: the first window has more of them than the others."""
         return self._first_tokens if 0 in self._kept else self._later_tokens
 
-    @property
+    @cached_property
     def shown_tokens(self) -> int:
         """Transcript tokens (ids) that the readings show, each counted once."""
         return self._head_tokens + sum({id(b): b.tokens for i in self._kept for b in self._windows[i]}.values())
@@ -238,7 +238,7 @@ class Plan:
         """Share of the transcript's tokens that the readings show."""
         return self.shown_tokens / self.transcript_tokens if self.transcript_tokens else 1.0
 
-    @property
+    @cached_property
     def parted(self) -> frozenset[int]:
         """Numbers of the steps that are read in parts."""
         blocks = {id(b): b.step for window in self._windows for b in window}
@@ -250,8 +250,7 @@ class Plan:
 
     def new_tokens(self, number: int) -> int:
         """Transcript tokens (ids) that the `number`-th reading shows and none before it; task and tools are the first one's."""
-        seen = self._seen(number)
-        new = sum(b.tokens for b in self._windows[self._kept[number]] if id(b) not in seen)
+        new = sum(b.tokens for b in self._windows[self._kept[number]] if self._shown_at[id(b)] == number)
         return new + self._head_tokens * (number == 0)
 
     def limit(self, most: int, flagged: Collection[int] = ()) -> Plan:
@@ -269,11 +268,14 @@ class Plan:
         marked = [i for i, window in enumerate(self._windows) if any(b.step in flagged for b in window)]
         wanted = list(dict.fromkeys([last, 0, *marked, *range(last, -1, -1)]))
         self._kept = sorted(wanted[:most])
+        for name in ("shown_tokens", "_shown_at"):
+            self.__dict__.pop(name, None)  # of the readings before
         return self
 
-    def _seen(self, number: int) -> set[int]:
-        """Ids of the blocks that the readings before this one show."""
-        return {id(b) for i in self._kept[:number] for b in self._windows[i]}
+    @cached_property
+    def _shown_at(self) -> dict[int, int]:
+        """The first reading that shows a block, by the block's id."""
+        return {id(b): n for n in reversed(range(len(self))) for b in self._windows[self._kept[n]]}
 
     def reading(self, number: int, findings: Mapping[int, bool] | None = None, *, slots: bool | None = None) -> Reading:
         """The `number`-th reading, from 0.
@@ -285,17 +287,16 @@ class Plan:
         at = self._kept[number]
         window, planner = self._windows[at], self._planner
         with_slots = self._slots if slots is None else slots and self._slots
-        seen = self._seen(number)
         earlier = window[0].step - (id(window[0]) in self._starts) if window else 0
-        told, end, marked = {} if planner.canonical else dict(findings or {}), _NOTHING, 0
+        told, end, marked = {} if planner.canonical else findings or {}, _NOTHING, 0
+        shown = frozenset[int]()
         if with_slots:  # a step's slot is not told what its earlier part's slot said; the run's slot, behind it, is
             shown = frozenset(self.steps(number))
             if earlier in shown and number == len(self) - 1 and told.get(earlier):
                 end, marked = planner.piece(self._line(earlier, bad=True)), earlier
-            told = {step: bad for step, bad in told.items() if step not in shown}
         elif window and (after := self._next.get(id(window[-1]))):
             end, marked = planner.piece(GOES_ON.format(step=after)), after
-        digest, markers = self._digest(earlier, told) if at else (_NOTHING, [])
+        digest, markers = self._digest(earlier, told, shown) if at else (_NOTHING, [])
         pieces = [self._later, digest] if at else [self._first]
         text, ids = "".join(p.text for p in pieces), [i for p in pieces for i in p.ids]
         found: list[Slot] = []
@@ -306,7 +307,7 @@ class Plan:
             if with_slots:
                 text += SLOT.format(step=block.step) + AFTER_SLOT
                 ids += planner.slot(block.step)
-                if id(block) not in seen:
+                if self._shown_at[id(block)] == number:
                     found.append(Slot(len(ids) - 1, block.step))
                 ids += planner.fixed
         markers += [marked] if marked else []
@@ -411,25 +412,25 @@ class Plan:
         said = neutralise_digest(on_one_line(self._lines[step - 1]))
         return f"[step {step}] {self._planner.clean(said)}{' (bad)' if bad else ''}\n"
 
-    def _digest(self, last: int, findings: Mapping[int, bool]) -> tuple[_Piece, list[int]]:
+    def _digest(self, last: int, findings: Mapping[int, bool], but: Collection[int]) -> tuple[_Piece, list[int]]:
         """What steps 1 … `last` did, within the digest's room: bad ones and recent ones a line each, the others counted; and which
-        have a line."""
+        have a line. Nothing that was found of the steps in `but` is told."""
         planner, lines = self._planner, dict[int, str]()
         room = self._digest_room - len(planner.encode("99999 earlier steps are not listed\n"))
-        bad = [k for k in range(last, 0, -1) if findings.get(k)]
+        bad = sorted((k for k, found in findings.items() if found and k <= last and k not in but), reverse=True)
+        told = frozenset(bad)
         used = 0
         for share, order in ((room // 2, bad), (room, range(last, 0, -1))):
             for k in order:
                 if k in lines:
                     continue
-                line = self._line(k, bad=bool(findings.get(k)))
+                line = self._line(k, bad=k in told)
                 size = len(planner.encode(line))
                 if used + size > share:
                     break
                 lines[k] = line
                 used += size
-        missing = last - len(lines)
-        counted = f"{missing} earlier steps are not listed\n" if missing else ""
+        counted = f"{last - len(lines)} earlier steps are not listed\n" if len(lines) < last else ""
         return planner.piece(counted + "".join(lines[k] for k in sorted(lines))), sorted(lines)
 
     def _read_ending_again(self) -> None:
