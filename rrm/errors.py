@@ -40,7 +40,7 @@ class EngineError(RRMError):
 
 
 class KeyRefused(EngineError):
-    """A server refuses the API key, has no money or has closed for hours: whatever else is asked of it fails alike, so a run stops
+    """A server refuses the API key, has no money, has closed for hours or says to each of many tries that it is asked too much: whatever else is asked of it fails alike, so a run stops
     at once."""
 
 
@@ -64,14 +64,24 @@ class MissingExtra(RRMError):
     """An optional dependency is needed and absent; the message names the extra to install."""
 
 
-def file_problem(error: BaseException) -> RRMError | None:
-    """What a user can do about an error of the file system: a path that is wrong, or a disk that is full; None for others.
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a disk is full. Libraries that write files in other languages say so in the message alone (safetensors), or say that they
+    could not write (torch)."""
+    said = str(error)
+    return (
+        getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        or os.strerror(errno.ENOSPC) in said
+        or (
+            isinstance(error, RuntimeError)
+            and any(mark in said for mark in ("PytorchStreamWriter", "inline_container"))
+        )
+    )
 
-    Libraries that write files in other languages (safetensors) say so in the message alone.
-    """
-    number = getattr(error, "errno", None)
+
+def file_problem(error: BaseException) -> RRMError | None:
+    """What a user can do about an error of the file system: a path that is wrong, or a disk that is full; None for others."""
     where = f" ({name})" if (name := getattr(error, "filename", None)) else ""
-    if number in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(error):
+    if is_disk_full(error):
         return RRMError(
             f"no space left on the disk{where}: free some and run the same command again; whole files are kept"
         )

@@ -43,6 +43,10 @@ class Judged:
         """
         self.spending, self._output, self._again = spending, output, again
         self._ledger, self._appended, self._tidied = Ledger(), array("Q"), False
+        try:
+            spending.read_unrowed(output)
+        except ValueError as error:
+            raise RRMError(f"{output.path}.run.json: its usage cannot be read; {WAY_OUT}") from error
         for number, row in output.rows():
             try:
                 enter(self._ledger, row)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 log = logging.getLogger(__name__)
+UNROWED = "unrowed"
+"""In OUT.jsonl.run.json: usage of requests that were under way as a run was stopped."""
 WAY_OUT = "choose another -o, or --overwrite"
 CONTEXT = (
     "a server that is down does not say its context: start it, make failed rows again with --retry-errors, or name the context "
@@ -111,6 +113,8 @@ class Output:
 
     def __init__(self, path: Path, sync_seconds: float = SYNC_SECONDS) -> None:
         self.path = path
+        self.unrowed: dict[str, Any] | None = None
+        """What earlier runs used of a server and no row says, as they were stopped (`keep_unrowed`)."""
         self._sync_seconds = sync_seconds
         self._file: IO[bytes] | None = None
         self._synced = 0.0
@@ -184,6 +188,14 @@ class Output:
                 os.fsync(new.fileno())
             os.replace(draft, self.path)
 
+    def keep_unrowed(self, usage: Mapping[str, Any]) -> None:
+        """Keep what was used and stands in no row, beside what made the rows."""
+        header = Path(f"{self.path}.run.json")
+        with self._writing():
+            draft = Path(f"{header}.tmp")
+            draft.write_text(json.dumps({**json.loads(header.read_bytes()), UNROWED: dict(usage)}), encoding="ascii")
+            os.replace(draft, header)
+
     def close(self) -> None:
         """Sync what was appended to disk."""
         file, self._file = self._file, None
@@ -243,11 +255,12 @@ def open_output(
         except OSError as error:
             raise RRMError(f"cannot write {error.filename or header}: {error.strerror}") from error
         output = Output(path, sync_seconds)
-        if path.stat().st_size and not (empty and all(empty(row) for _, row in output.rows())):
-            if _compare(path, run.read(), made_by):
-                write_header(run, made_by)
-        else:
-            write_header(run, made_by)
+        said = run.read()
+        with suppress(ValueError, AttributeError):
+            output.unrowed = json.loads(said).get(UNROWED)
+        stands = path.stat().st_size and not (empty and all(empty(row) for _, row in output.rows()))
+        if not stands or _compare(path, said, made_by):
+            write_header(run, made_by, **({} if output.unrowed is None else {UNROWED: output.unrowed}))
         if torn:
             log.warning("%s: its last line was only half written and is made again", path)
         stack.callback(output.close)
@@ -296,11 +309,11 @@ def _leave_nothing(path: Path, made: Sequence[Path]) -> None:
                 file.unlink(missing_ok=True)
 
 
-def write_header(run: IO[str], made_by: Mapping[str, Any]) -> None:
+def write_header(run: IO[str], made_by: Mapping[str, Any], **more: Any) -> None:
     """On disk before the first row, so rows never stand without it."""
     run.seek(0)
     run.truncate()
-    json.dump({"fingerprint": dict(made_by)}, run)
+    json.dump({"fingerprint": dict(made_by), **more}, run)
     run.flush()
     os.fsync(run.fileno())
 

@@ -171,6 +171,7 @@ def score_file(
         out = Judged(rows, again, Spending() if purse is None else Spending(purse.priced))
         if purse is not None:
             purse.begin(out.spending.total, str(output))
+            stack.callback(lambda: out.spending.keep_unrowed(rows, purse.usage))  # after what a stop cancels
         stack.callback(out.tidy)
         show = stack.enter_context(progress_bar(total, progress))
 

@@ -24,6 +24,8 @@ class Spending:
 
     def __init__(self, priced: Callable[[Usage], Usage] = lambda usage: usage) -> None:
         self._priced = priced
+        self.unrowed: Usage | None = None
+        """What requests used that no row says: a run was stopped while they were under way."""
         self._sure: Usage | None = None
         self._failed: dict[str, Usage | None] = {}
         """Of rows that may be judged again."""
@@ -63,6 +65,22 @@ class Spending:
             self._sure = total_of((self._sure, usage))
         return row if usage is None else {**row, "usage": usage.model_dump()}
 
+    def read_unrowed(self, output: Output) -> None:
+        """Count what earlier runs kept.
+
+        Raises:
+            ValueError: it is no usage.
+        """
+        if output.unrowed is not None:
+            self.unrowed = self._priced(Usage.model_validate(output.unrowed))
+
+    def keep_unrowed(self, output: Output, used: Usage) -> None:
+        """Keep what this run used in all, as far as none of its rows says so."""
+        left = used.less(self.now or Usage())
+        if left.requests:
+            self.unrowed = left if self.unrowed is None else self.unrowed + left
+            output.keep_unrowed(self.unrowed.model_dump())
+
     def tidy(self, output: Output) -> bool:
         """Drop the rows that others took the place of; whether there were any."""
         left, self.stale = self.stale, Counter[str]()
@@ -81,4 +99,4 @@ class Spending:
     @property
     def total(self) -> Usage | None:
         """Of all rows of the file, each use once; None where none says."""
-        return total_of((self._sure, *self._failed.values()))
+        return total_of((self.unrowed, self._sure, *self._failed.values()))

@@ -32,6 +32,12 @@ class Usage(BaseModel):
         counts = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
         return Usage(**counts, cost=round(sum(costs), 12) if costs else None)
 
+    def less(self, other: Usage) -> Usage:
+        """What is left of it without a part."""
+        counts = {name: max(getattr(self, name) - getattr(other, name), 0) for name in COUNTS}
+        cost = None if self.cost is None else max(round(self.cost - (other.cost or 0.0), 12), 0.0)
+        return Usage(**counts, cost=cost)
+
 
 COUNTS = tuple(name for name in Usage.model_fields if name != "cost")
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rrm.engines.refusals import Retry
+from rrm.engines.replies import MAX_WAIT_S
 from rrm.engines.server_options import shown_address
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,8 @@ OUT_S = 5.0
 MAX_OUT_S = 300.0
 LONG_S = 10.0
 """A pause that a server asks for, from here on, is said in the log."""
+MANY = 3
+"""Tries, after which a server that said to each that it is asked too much is taken to say nothing else."""
 SPARE_FILES = 256
 """Files beside connections that a process may need."""
 
@@ -54,6 +57,8 @@ class Endpoints:
         self.all = [Endpoint(url, float(concurrency)) for url in urls]
         self.concurrency, self.clock = concurrency, clock
         self._turn = 0
+        self.answers = 0
+        """How often any of them answered."""
 
     def free(self, before: Endpoint | None = None) -> Endpoint | None:
         """Whom to ask now; None: nobody yet.
@@ -87,8 +92,22 @@ class Endpoints:
         """Seconds for which all addresses asked to be left alone; 0 where one did not."""
         return max(min(e.rests_until for e in self.all) - self.clock(), 0.0)
 
+    def why_closed(self, throttled: int | None, answers: int) -> str | None:
+        """Why nothing more is to be asked: all want to be left alone for longer than anyone would wait, or said in so many tries that it
+        is too much, and answered nothing else to anybody; None: neither.
+
+        Args:
+            throttled: tries of a request that has no more; None: it has.
+            answers: `answers` as it was first asked.
+        """
+        if (rest := self.rest_s()) > MAX_WAIT_S:
+            return f"it asks to wait {rest:,.0f} s"
+        silent = throttled is not None and throttled > MANY and self.answers == answers
+        return f"in {throttled} tries it answered nothing else" if silent else None
+
     def answered(self, endpoint: Endpoint) -> None:
         """It did."""
+        self.answers += 1
         endpoint.strikes, endpoint.out_until, endpoint.out_s = 0, 0.0, OUT_S
         endpoint.limit = min(self.concurrency, endpoint.limit + 1.0 / endpoint.limit)
 

@@ -41,7 +41,6 @@ from rrm.engines.refusals import (
     workaround_of,
 )
 from rrm.engines.replies import (
-    MAX_WAIT_S,
     body_of,
     parse_next,
     parse_reply,
@@ -263,7 +262,6 @@ class OpenAIEngine:
             http = await stack.enter_async_context(chat_client(self.concurrency))
             urls = [endpoint.url for endpoint in self.endpoints.all]
             clients = {url: AsyncOpenAI(**self._way_to(url), http_client=http) for url in urls}
-            # imported here, and not within the first request's time
             ways = {url: _Way(client.chat.completions, client.completions) for url, client in clients.items()}
             line = _Line(Gate(self.endpoints), ways)
             feed = stack.enter_context(Feed(requests, ahead=self.concurrency))
@@ -292,6 +290,7 @@ class OpenAIEngine:
     ) -> tuple[Reply, Endpoint]:
         """A reply, and who gave it; `paid` gains what each try used."""
         failures = throttled = 0
+        answers = self.endpoints.answers
         while True:
             # 31 bits: some servers keep seeds in a signed or unsigned 32-bit integer
             seed = derive_seed(params.seed, request.key, failures + throttled) % 2**31
@@ -309,16 +308,16 @@ class OpenAIEngine:
                 failures, throttled = failures + (not error.throttled), throttled + error.throttled
                 pause = self._pause(failures + throttled)
                 elsewhere = self.endpoints.failed(endpoint, error, burst, max(pause, error.retry_after))
-                if (rest := self.endpoints.rest_s()) > MAX_WAIT_S:
-                    hint = f"it asks to wait {rest:,.0f} s: what was judged is kept; run the same command again then"
+                spent = failures > self.max_retries or throttled > THROTTLED_TRIES * self.max_retries
+                if why := self.endpoints.why_closed(throttled if spent and not failures else None, answers):
+                    hint = f"{why}: what was judged is kept; run the same command again then"
                     closed = KeyRefused(str(self._error(endpoint, error.reason, hint)))
                     closed.usage = total_of(paid)
                     raise closed from error
-                if failures > self.max_retries or throttled > THROTTLED_TRIES * self.max_retries:
+                if spent:
                     if isinstance(error, EmptyReply):
                         return Reply(text="", stop_reason="eos", usage=total_of(paid)), endpoint
-                    reason = f"{error.reason} (tried {failures + throttled} times)"
-                    failed = self._error(endpoint, reason, error.hint)
+                    failed = self._error(endpoint, f"{error.reason} (tried {failures + throttled} times)", error.hint)
                     failed.usage = total_of(paid)
                     raise failed from error
             finally:

@@ -129,3 +129,24 @@ def test_blocks_are_read_as_they_were() -> None:
     )
     assert [*contents("</a><a>1</a><a>2<a>3</a><a>", "a")] == [(7, 8), (15, 20)]
     assert outside_think("a<think>b</think>c<think>d") == "ac"
+
+
+def test_a_server_that_only_says_that_it_is_too_much_ends_the_run() -> None:
+    """It took 22 rows 150 s to fail, and the other thousand were to take two hours."""
+    said = r"HTTP 429: slow down; in 4 tries it answered nothing else: what was judged is kept"
+    with serve(lambda n, body: failure(429, "slow down")) as server, pytest.raises(KeyRefused, match=said):
+        engine(server.url, concurrency=4, max_retries=1).complete_many(
+            [ASK] * 1000, PARAMS, [str(i) for i in range(1000)]
+        )
+    assert len(server.requests) <= 4 * 4
+
+
+def test_a_row_that_is_throttled_while_others_are_answered_fails_alone() -> None:
+    def answer(n: int, body: dict[str, Any]) -> Answer:
+        return failure(429, "slow down") if "poor" in str(body["messages"]) else completion("fine")
+
+    asks = [[{"role": "user", "content": "poor" if i == 0 else "rich"}] for i in range(40)]
+    with serve(answer) as server:
+        one = engine(server.url, concurrency=2, max_retries=1)
+        found = one.complete_many(asks, PARAMS, [str(i) for i in range(40)])
+    assert isinstance(found[0], EngineError) and all(isinstance(reply, Reply) for reply in found[1:])
