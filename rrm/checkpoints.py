@@ -6,16 +6,18 @@ changed afterwards is not what the manifest says.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rrm.errors import RRMError
+from rrm.errors import RRMError, is_disk_full
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
@@ -84,3 +86,21 @@ def newest_whole(checkpoints: Sequence[Path]) -> Path | None:
     if checkpoints:
         logger.warning("no checkpoint is there to go on from: beginning anew")
     return None
+
+
+@contextmanager
+def full_disk_named(folder: Path) -> Iterator[None]:
+    """What writes files under a run's folder: of a disk that is full, the error names the file, as `rrm score`'s does.
+
+    Raises:
+        RRMError: the disk is full.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, RRMError) or not is_disk_full(error):
+            raise
+        files = [path for path in folder.rglob("*") if path.is_symlink() or path.is_file()]
+        name = getattr(error, "filename", None) or max(files, key=lambda path: path.lstat().st_mtime_ns, default=folder)
+        reason = os.strerror(errno.ENOSPC)
+        raise RRMError(f"cannot write {name}: {reason}; mend that and run the same command to continue") from error

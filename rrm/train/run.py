@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, get_args
 
-from rrm.checkpoints import damage, seal
+from rrm.checkpoints import damage, full_disk_named, seal
 from rrm.config import TrainConfig
 from rrm.engines.hf.host_memory import keep_freed_memory
 from rrm.errors import ConfigError, RRMError
@@ -198,7 +198,7 @@ def train(config: TrainConfig) -> dict[str, Any] | None:
     if is_import_path(config.model.base):
         # a large model's many sizes of block would pile up: there jemalloc serves better (docs/training.md)
         keep_freed_memory()
-    with ExitStack() as held:
+    with full_disk_named(Path(config.output_dir)), ExitStack() as held:
         on_main(lambda: held.enter_context(sole_writer(Path(config.output_dir))), config.cpu)
         run = prepare(config)
         wait(

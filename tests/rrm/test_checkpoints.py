@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors import SafetensorError
 
-from rrm.checkpoints import MANIFEST, damage, newest_whole, seal
+from rrm.checkpoints import MANIFEST, damage, full_disk_named, newest_whole, seal
 from rrm.errors import RRMError
 
 FILES = {"model.safetensors": b"\x01weights", "optimizer.pt": b"\x02moments", "sub/rng.pth": b"\x03state"}
@@ -76,3 +78,33 @@ def test_without_a_whole_one_a_run_neither_guesses_nor_begins_anew(
         (folder / MANIFEST).unlink()
     assert newest_whole(two) is None and "beginning anew" in caplog.text
     assert newest_whole([]) is None and damage(two[0]) is not None
+
+
+def refuse(path: Path) -> None:
+    """As safetensors does, whose file takes the place of another by its name."""
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+WRITES: dict[str, Callable[[Path], object]] = {
+    "optimizer.pt": lambda path: torch.save({"step": torch.zeros(100_000)}, path),
+    "model.safetensors": refuse,
+    "trainer_state.json": lambda path: path.write_text("{}" * 100_000),
+}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("name", list(WRITES))
+def test_a_full_disk_is_said_with_the_files_name(tmp_path: Path, name: str) -> None:
+    """`rrm train` said that some disk was full, or gave torch's traceback; `rrm score` names the file."""
+    folder = tmp_path / "sft" / "checkpoint-20"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / name).symlink_to("/dev/full")
+    said = rf"cannot write .*/{name}: No space left on device; mend that and run the same command to continue"
+    with pytest.raises(RRMError, match=said), full_disk_named(tmp_path):
+        WRITES[name](folder / name)
+
+
+def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="shape"), full_disk_named(tmp_path):
+        raise RuntimeError("shape mismatch")

@@ -58,7 +58,7 @@ from reagent.train.optimizer import learning_rate_factor
 from reagent.train.policy import Policy, load_policy
 from reagent.train.runlog import append_line, keep_lines, read_rows
 from reagent.train.stopping import Stopping
-from rrm.checkpoints import newest_whole
+from rrm.checkpoints import full_disk_named, newest_whole
 from rrm.errors import RRMError
 from rrm.evaluation.choosing import OF_SCORES
 from rrm.output import file_when_whole
@@ -408,7 +408,7 @@ def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]
     accelerator = make_accelerator(config, folder)
     if accelerator.num_processes > 1:
         raise RRMError("reagent distil runs in one process: start it without accelerate launch")
-    with sole_writer(folder):
+    with full_disk_named(folder), sole_writer(folder):
         env_factory, train_tasks, eval_tasks = make_environment(config.environment, seed=config.seed)
         if len(train_tasks) < settings.tasks:
             logger.warning(

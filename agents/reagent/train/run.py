@@ -39,7 +39,7 @@ from reagent.train.prepare import check_continues, prepare
 from reagent.train.runlog import RunLog, plot_curves
 from reagent.train.stopping import Stopping
 from reagent.train.trainer import AgentTrainer
-from rrm.checkpoints import newest_whole
+from rrm.checkpoints import full_disk_named, newest_whole
 from rrm.errors import RRMError
 from rrm.run_folder import claim_folder, recorded, sole_writer
 
@@ -118,7 +118,7 @@ def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM 
     set_seed(config.seed)
     folder = Path(config.output_dir)
     accelerator = make_accelerator(config, folder)
-    with ExitStack() as held:
+    with full_disk_named(folder), ExitStack() as held:
         main_does(lambda: held.enter_context(sole_writer(folder)), accelerator.is_main_process)
         if accelerator.is_main_process:
             drop_partial(folder / "checkpoints")
