@@ -374,3 +374,19 @@ with open_output(path, {{}}):
     assert "another run is writing" in done.stdout
     with open_output(path, {}):  # and it was given back
         pass
+
+
+def test_a_local_judge_goes_on_with_the_same_rows(tmp_path: Path) -> None:
+    """docs/scale.md said "the same file"; what is left is batched anew, and scores differed by 1.7e-6."""
+    from reagent.lab.transcripts import make_transcripts
+    from rrm.judge.agent_rrm import AgentRRM
+
+    judge, given = AgentRRM.from_pretrained("lab", device="cpu"), [t for t, _ in make_transcripts(7, seed=5)]
+    whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
+    score_file(judge, given, whole, mode="score")
+    score_file(judge, [given[4], given[1]], broken, mode="score")
+    assert score_file(judge, given, broken, mode="score").resumed == 2
+    expected, found = rows_of(whole), rows_of(broken)
+    for row, other in zip(expected, found, strict=True):
+        assert (row["id"], row["status"], row["source"]) == (other["id"], other["status"], other["source"])
+        assert other["score"] == pytest.approx(row["score"], abs=2e-6)
