@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.acceptance import Bar, suite_bars
@@ -57,7 +58,7 @@ def bars(run: bool = True) -> list[Bar]:
     Args:
         run: whether tests that are bars are run.
     """
-    return [*chat_judges(run), *logs(run), *hostile(run)]
+    return [*chat_judges(run), *logs(run), *hostile(run), *machines(run)]
 
 
 def chat_judges(run: bool = True) -> Iterator[Bar]:
@@ -82,7 +83,7 @@ def chat_judges(run: bool = True) -> Iterator[Bar]:
     yield from suite_bars({f"chat judges: {what}": f"tests/{path}" for what, path in CHAT_TESTS.items()}, run)
 
 
-def _counted(what: str, cases: list[tuple[str, object]], right: list[bool]) -> Bar:
+def _counted(what: str, cases: Sequence[tuple[str, object]], right: list[bool]) -> Bar:
     wrong = [text for (text, _), ok in zip(cases, right, strict=True) if not ok]
     first = f"; the first that is not: {wrong[0][:80]!r}" if wrong else ""
     return Bar(what, f"{sum(right)} of {len(cases)}{first}", "all", not wrong)
@@ -129,3 +130,72 @@ HOSTILE = {
 def hostile(run: bool) -> Iterator[Bar]:
     """Section 4: hostile input."""
     yield from suite_bars(HOSTILE, run)
+
+
+MACHINES = {
+    "machines: one writer a file or folder, by any of its names": f"{RRM}test_sole_writers.py",
+    "machines: damaged checkpoints and stages of rrm train": f"{RRM}train/test_damaged_runs.py",
+    "machines: damaged checkpoints and cut logs of reagent train and distil": f"{AGENTS}train/test_damaged_checkpoints.py",
+    "machines: kills of a scoring run lose and double nothing": (
+        f"{RRM}test_score_resume.py::test_a_run_killed_at_random_points_ends_like_an_unbroken_one "
+        f"{RRM}test_score_resume.py::test_a_local_judge_goes_on_with_the_same_rows"
+    ),
+    "machines: folders, ids and outcomes that were lost without a word": f"{RRM}readers/test_unread.py",
+    "machines: damaged output rows are refused, rows of no input named": f"{RRM}test_damaged_output.py",
+    "machines: Ctrl-C and SIGTERM from the first line on": f"{RRM}cli/test_stops.py",
+    "machines: a server that only says 429 ends the run": (
+        f"{RRM}engines/test_hostile_servers.py::test_a_server_that_only_says_that_it_is_too_much_ends_the_run"
+    ),
+    "machines: requests under way at a stop are counted": (
+        f"{RRM}test_server_runs.py::test_what_was_under_way_at_a_stop_is_counted"
+    ),
+    "machines: full disks are named by their files": (
+        f"{RRM}test_checkpoints.py::test_a_full_disk_is_said_with_the_files_name"
+    ),
+    "machines: long transcripts in time of their length": f"{RRM}judge/test_long_transcripts.py",
+}
+
+
+def machines(run: bool) -> Iterator[Bar]:
+    """Section 5: machines that fail."""
+    yield _damages()
+    yield from suite_bars(MACHINES, run)
+
+
+def _damages() -> Bar:
+    """Each file of a checkpoint damaged in each way: how often it is told from the older one, which is whole."""
+    from rrm.checkpoints import damage, seal
+
+    harms: dict[str, Callable[[Path], object]] = {
+        "removed": Path.unlink,
+        "emptied": lambda path: path.write_bytes(b""),
+        "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+        "longer": lambda path: path.write_bytes(path.read_bytes() + b"0"),
+        "a bit flipped": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
+    }
+    names = (
+        "model.safetensors",
+        "optimizer.pt",
+        "scheduler.pt",
+        "rng_state.pth",
+        "trainer_state.json",
+        "manifest.json",
+    )
+    cases = [
+        (f"{name} {how}", (name, harm))
+        for name in names
+        for how, harm in harms.items()
+        if (name, how) != ("manifest.json", "longer")
+    ]
+    right = []
+    for _, (name, harm) in cases:
+        with tempfile.TemporaryDirectory() as place:
+            older, newer = Path(place, "checkpoint-20"), Path(place, "checkpoint-40")
+            for folder in (older, newer):
+                folder.mkdir()
+                for file in names[:-1]:
+                    (folder / file).write_text(f"{folder.name} {file}")
+                seal(folder)
+            harm(newer / name)
+            right.append(damage(newer) is not None and damage(older) is None)
+    return _counted("machines: damages of a checkpoint that are told from a whole one", cases, right)
