@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from rrm.stops import STOPS
+
 T = TypeVar("T")
 CLOSE_S = 10.0
 """How long closing waits for what it ends."""
@@ -18,9 +20,16 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
+        with STOPS.left_to_asyncio():
+            return asyncio.run(_stoppable(work))
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(asyncio.run, work).result()
+
+
+async def _stoppable(work: Coroutine[Any, Any, T]) -> T:
+    """The work; a command's signals cancel it, as asyncio does on Ctrl-C: raised in the loop, they would leave tracebacks of its tasks."""
+    STOPS.hand_to_asyncio()
+    return await work
 
 
 async def together(work: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
 from typing import Any
@@ -53,6 +56,38 @@ class Stops:
             for number, handler in self._before.items():
                 signal.signal(number, handler)
             sys.unraisablehook = self._hook
+
+    @contextmanager
+    def left_to_asyncio(self) -> Iterator[None]:
+        """While entered, an event loop that is begun takes SIGINT in its own way, and both by `hand_to_asyncio`. Off the main thread, and
+        while this is not entered, nothing is changed."""
+        numbers = (signal.SIGINT, signal.SIGTERM) if self._are_ours() else ()
+        held = {number: signal.getsignal(number) for number in numbers}
+        if held:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # by which asyncio knows that it may
+        try:
+            yield
+        finally:
+            for number, handler in held.items():
+                signal.signal(number, handler)
+
+    def hand_to_asyncio(self) -> None:
+        """To be called in the loop's main task, which the signals that are taken then cancel; a second one is raised."""
+        cancels = signal.getsignal(signal.SIGINT)
+        if not (self._are_ours() and callable(cancels)):
+            return
+
+        def take(number: int, frame: FrameType | None) -> None:
+            self.asked = self.asked or number
+            cancels(signal.SIGINT, frame)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, take if number in self._before else signal.SIG_IGN)
+
+    def _are_ours(self) -> bool:
+        """Whether nobody else (a training, a server) takes them meanwhile."""
+        here = threading.current_thread() is threading.main_thread()
+        return here and bool(self._depth) and signal.getsignal(signal.SIGTERM) == self._take
 
     @property
     def code(self) -> int:

@@ -26,6 +26,7 @@ from rrm.judge.judge_dir import JudgeSettings
 from rrm.money import Prices
 from rrm.output import open_output
 from rrm.score import score_file
+from rrm.stops import STOPS
 from rrm.trajectory import Message, Trajectory
 
 PRICES = Prices(1.0, 10.0, 0.5)
@@ -395,13 +396,15 @@ def test_rows_of_a_server_that_was_down_are_not_thrown_away_for_its_context(tmp_
     assert path.read_text()
 
 
-def test_what_was_under_way_at_a_stop_is_counted(tmp_path: Path) -> None:
+def test_what_was_under_way_at_a_stop_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Requests that a stop cut off were paid, and stood nowhere: the next run's --max-cost knew nothing of them."""
-    output, answered = tmp_path / "out.jsonl", threading.Event()
+    output, stopped = tmp_path / "out.jsonl", threading.Event()
 
     def answer(n: int, body: dict[str, Any]) -> Answer:
-        if n > 4:
-            answered.wait(20)
+        while n == 3 and len(server.requests) < 6:
+            time.sleep(0.001)
+        if n > 3:
+            stopped.wait(20)
         return whole(n, body)
 
     with serve(answer) as server:
@@ -411,21 +414,20 @@ def test_what_was_under_way_at_a_stop_is_counted(tmp_path: Path) -> None:
             def judge_stream(self, *given: Any, on_feedback: Any, **more: Any) -> None:
                 def heard(feedback: Any) -> None:
                     on_feedback(feedback)
-                    if next(rows, None) == 3:
-                        while len(server.requests) < 7:  # three are under way
-                            time.sleep(0.001)
-                        raise KeyboardInterrupt
+                    if next(rows, None) == 3:  # and two are under way
+                        os.kill(os.getpid(), signal.SIGTERM)
 
                 super().judge_stream(*given, on_feedback=heard, **more)
 
         how = ServerOptions(prices=PRICES)
         judge = Stops(OpenAIEngine(server.url, "m", options=how, concurrency=3), model=f"openai:{server.url}#m")
-        with pytest.raises(KeyboardInterrupt):
+        with STOPS, pytest.raises(KeyboardInterrupt):
             score_file(judge, transcripts(20), output)
-        answered.set()
+        stopped.set()
+    assert "never retrieved" not in caplog.text  # the loop's tasks were cancelled, and left no tracebacks
     kept = json.loads(Path(f"{output}.run.json").read_text())["unrowed"]
-    assert len(rows_of(output)) == 4 and (kept["requests"], kept["unreported"]) == (3, 3)
+    assert len(rows_of(output)) == 4 and (kept["requests"], kept["unreported"]) == (2, 2)
     with serve(whole) as server:
         summary = score_file(judge_at(server.url), transcripts(20), output)
     assert summary.usage is not None and summary.usage_now is not None
-    assert (summary.usage_now["requests"], summary.usage["requests"], summary.usage["unreported"]) == (16, 23, 3)
+    assert (summary.usage_now["requests"], summary.usage["requests"], summary.usage["unreported"]) == (16, 22, 2)
