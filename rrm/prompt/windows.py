@@ -33,6 +33,7 @@ from itertools import pairwise
 from rrm.annotators.rules import check_steps, step_lines
 from rrm.pictures import in_words
 from rrm.prompt.canonical import LEFT_OUT, canonical_room, canonical_step, head_texts
+from rrm.prompt.facts import facts
 from rrm.prompt.forms import in_form
 from rrm.prompt.neutralise import neutralise_digest
 from rrm.prompt.rendering import (
@@ -47,7 +48,7 @@ from rrm.prompt.rendering import (
 )
 from rrm.trajectory import Step, Trajectory
 
-FIRST_HEAD, CANONICAL_HEAD = 0.5, 0.375
+FIRST_HEAD, CANONICAL_HEAD = 0.5, 0.25
 """Share of a window that task and tools may take in the first one; what exceeds it loses its middle."""
 HEAD, DIGEST, CANONICAL_DIGEST = 0.125, 0.2, 0.125
 """Shares that task and tools, and the digest, may take in a later window: most of it is for new steps. In version 3 the head is the first
@@ -198,6 +199,7 @@ class Plan:
         whole_head = sum(len(planner.encode(text)) for text in head.values())
         self._first_tokens, self._later_tokens = whole_head - cut, whole_head - cut_later
         self._cut_tokens = 0
+        self._facts = facts(trajectory) if planner.canonical else []
         self._windows = self._filled(trajectory.steps)
         blocks = [b for window in self._windows for b in window]
         self._next = {id(b): after.step for b, after in pairwise(blocks)}
@@ -363,7 +365,8 @@ class Plan:
             said, seen = self._shortened(planner.clean(form.action_text), planner.clean(form.return_text))
         else:
             said, seen = f"agent: {agent_text(step.message)}", observation_text(step)
-        body = planner.clean(f"{said}\n{seen}\n" if seen else f"{said}\n")
+        noted = self._facts[step.index - 1] if planner.canonical else ""
+        body = planner.clean("".join(f"{part}\n" for part in (said, seen, noted and f"noted: {noted}") if part))
         head = f"[step {step.index}]\n"
         whole = planner.piece(head + body)
         if len(whole.ids) <= most:
