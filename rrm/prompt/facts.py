@@ -139,5 +139,7 @@ def _plain(word: str) -> str:
 
 def _listed(calls: Counter[str]) -> str:
     """Names of the tools that were called, with how often."""
-    named = [f"{name[:LONGEST]} {count}" if count > 1 else name[:LONGEST] for name, count in calls.most_common(2 * MOST)]
+    named = [
+        f"{name[:LONGEST]} {count}" if count > 1 else name[:LONGEST] for name, count in calls.most_common(2 * MOST)
+    ]
     return ", ".join(named) or "none"

@@ -18,7 +18,8 @@ and all that stands before it depend on nothing that comes after: a prefix of a 
 What is read last, and scored, is the window with the ending; where that holds little, the ending is read once more with
 as many steps before it as there is room for.
 
-Version 3 shows canonical steps, a digest without findings, and the same head in every window.
+Version 3 shows canonical steps, each with what a program notes of it (`rrm.prompt.facts`), a digest without findings, and the same head
+in every window.
 Every text is encoded by itself, so a reading is a list of token ids that is known piece by piece.
 """
 
