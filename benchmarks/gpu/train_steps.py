@@ -353,7 +353,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     else:
         model = adapter(args.base, args.rank, args.device, getattr(torch, args.dtype), args.seed, args.first_layer)
     weights = list(trained(model).values())
-    optimiser = torch.optim.AdamW(weights, lr=args.lr, betas=(0.9, 0.98), weight_decay=0.0)
+    optimiser = torch.optim.AdamW(weights, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.0)
     choices = torch.tensor([*rows.about["choices"], *rows.about["progress"]], device=args.device)
     state = resume(Path(args.resume or out), args.run, model, optimiser)
     fresh = {"updates": 0, "tokens": 0, "seconds": 0.0, "place": 0, "bias": None}

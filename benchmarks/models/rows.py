@@ -36,9 +36,9 @@ from rrm.trajectory import Trajectory
 
 VERSION = "3"
 """Prompt version."""
-WINDOW = 768
+WINDOW = 640
 """Tokens of a window."""
-STEP = 112
+STEP = 80
 """Tokens of a step that are shown."""
 WEIGHTS: dict[str, float] = {
     "tau": 1.5,
@@ -60,11 +60,11 @@ WEIGHTS: dict[str, float] = {
     "reflexion": 1.0,
 }
 """How often a row of a source is drawn, of those that are permitted."""
-SHARES = (0.55, 0.4, 0.05)
+SHARES = (0.7, 0.27, 0.03)
 """Of the draws: runs that succeeded, in which mistakes are planted; runs that failed, with a known mistake; other runs that failed."""
 AT_MISTAKE = 0.8
 """How often the window of a run with a known mistake is one that holds it."""
-BRANCHES = 4
+BRANCHES = 6
 """Planted copies a row, at most, without counterparts."""
 BESIDE: dict[MistakeKind, float] = {"repeat": 0.5, "ignored_error": 0.5, "unsupported_claim": 1.0}
 """How often a planted mistake of a kind is joined by its counterpart, the same surface where it is right."""
@@ -72,7 +72,7 @@ MORE = 3
 """Kinds that are drawn beyond those, to choose among."""
 MOST_IDS = 1800
 """Ids of a row, branches included."""
-KIND_WEIGHTS = {kind: 2.0 if kind in MEANING_KINDS else 1.0 for kind in MISTAKE_KINDS}
+KIND_WEIGHTS = {kind: 2.0 if kind in MEANING_KINDS else 1.0 for kind in MISTAKE_KINDS} | {"gave_up_early": 0.5}
 IN_HEAD: tuple[MistakeKind, ...] = ("broken_instruction",)
 """Kinds that change what stands before the steps: a row of their own."""
 SPOILS = frozenset(
@@ -176,6 +176,10 @@ class Maker:
             kind = run.kinds.get(slot.step)
             number = -1 if kind is None else MISTAKE_KINDS.index(kind)
             made.slots.append((slot.at, -1 if label is None else label, outcome, source, number, slot.step))
+        if not run.succeeded:  # nothing is learned behind the last label
+            while made.slots and made.slots[-1][1] < 0:
+                made.slots.pop()
+            made.ids = made.ids[: made.slots[-1][0] + 1] if made.slots else made.ids
         return made
 
     def _planted(

@@ -90,7 +90,7 @@ _LABEL = re.compile(
 )
 """Begins a line as `rrm.prompt.rendering` begins its own; groups are the word and the character that ends it, were it lines below."""
 _CANONICAL_LABEL = re.compile(
-    rf"(?<=[{_BREAK}])[ \t]*+(?:(?P<label>task|tools|agent|result|user|answer|instructions|observation(?:[ \t]\d{{1,9}})?)\s*+(?P<colon>:)"
+    rf"(?<=[{_BREAK}])[ \t]*+(?:(?P<label>task|tools|agent|result|user|answer|noted|instructions|observation(?:[ \t]\d{{1,9}})?)\s*+(?P<colon>:)"
     rf"|(?P<call>call)(?P<blank>[ \t])(?=[^:({{{_BREAK}]{{0,200}}[:({{]))"
 )
 """The same as `rrm.prompt.canonical` begins its own, and a result as frameworks begin it."""

@@ -18,7 +18,8 @@ and all that stands before it depend on nothing that comes after: a prefix of a 
 What is read last, and scored, is the window with the ending; where that holds little, the ending is read once more with
 as many steps before it as there is room for.
 
-Version 3 shows canonical steps, a digest without findings, and the same head in every window.
+Version 3 shows canonical steps, each with what a program notes of it (`rrm.prompt.facts`), a digest without findings, and the same head
+in every window.
 Every text is encoded by itself, so a reading is a list of token ids that is known piece by piece.
 """
 
@@ -33,6 +34,7 @@ from itertools import pairwise
 from rrm.annotators.rules import check_steps, step_lines
 from rrm.pictures import in_words
 from rrm.prompt.canonical import LEFT_OUT, canonical_room, canonical_step, head_texts
+from rrm.prompt.facts import facts
 from rrm.prompt.forms import in_form
 from rrm.prompt.neutralise import neutralise_digest
 from rrm.prompt.rendering import (
@@ -47,7 +49,7 @@ from rrm.prompt.rendering import (
 )
 from rrm.trajectory import Step, Trajectory
 
-FIRST_HEAD, CANONICAL_HEAD = 0.5, 0.375
+FIRST_HEAD, CANONICAL_HEAD = 0.5, 0.25
 """Share of a window that task and tools may take in the first one; what exceeds it loses its middle."""
 HEAD, DIGEST, CANONICAL_DIGEST = 0.125, 0.2, 0.125
 """Shares that task and tools, and the digest, may take in a later window: most of it is for new steps. In version 3 the head is the first
@@ -198,6 +200,7 @@ class Plan:
         whole_head = sum(len(planner.encode(text)) for text in head.values())
         self._first_tokens, self._later_tokens = whole_head - cut, whole_head - cut_later
         self._cut_tokens = 0
+        self._facts = facts(trajectory) if planner.canonical else []
         self._windows = self._filled(trajectory.steps)
         blocks = [b for window in self._windows for b in window]
         self._next = {id(b): after.step for b, after in pairwise(blocks)}
@@ -364,7 +367,8 @@ class Plan:
             said, seen = self._shortened(planner.clean(form.action_text), planner.clean(form.return_text))
         else:
             said, seen = f"agent: {agent_text(step.message)}", observation_text(step)
-        body = planner.clean(f"{said}\n{seen}\n" if seen else f"{said}\n")
+        noted = self._facts[step.index - 1] if planner.canonical else ""
+        body = planner.clean("".join(f"{part}\n" for part in (said, seen, noted and f"noted: {noted}") if part))
         head = f"[step {step.index}]\n"
         whole = planner.piece(head + body)
         if len(whole.ids) <= most:

@@ -348,7 +348,7 @@ def test_a_short_run_is_one_reading_in_exactly_this_form() -> None:
     )
     assert blocks(run) == (
         f"Instructions: {POLICY}\nTools: get(order)\nTask: Refund A-17.\n"
-        "[step 1]\ncall get: A-17\nresult: id: A-17, age: 3\n[step 1] is\n[step 2]\nDone.\n[step 2] is\n"
+        "[step 1]\ncall get: A-17\nresult: id: A-17, age: 3\n[step 1] is\n[step 2]\nDone.\nnoted: calls so far: get\n[step 2] is\n"
     )
 
 
@@ -384,7 +384,7 @@ def test_the_whole_head_stands_in_every_window() -> None:
 def test_a_head_that_is_too_long_keeps_a_part_of_everything_in_every_window() -> None:
     run = log([(8, 40)] * 6, 3)
     run.messages[0] = Message(role="system", content="A. " + "Check the rule. " * 200 + "Z.")
-    plan = Planner(CHARS, 1200, canonical=True).plan(run, slots=True)
+    plan = Planner(CHARS, 1800, canonical=True).plan(run, slots=True)
     for i in range(len(plan)):
         text = plan.reading(i).text
         head = text[: text.index("table.\n") + len("table.\n")]
@@ -393,14 +393,14 @@ def test_a_head_that_is_too_long_keeps_a_part_of_everything_in_every_window() ->
         assert "rule. Z.\nTools: search\nTask: Mend the table.\n" in shown_last
         shown_text = len(shown_first + shown_last.partition("\nTools")[0]) - len("Instructions: ")
         assert int(left_out) == (len(run.messages[0].text()) - shown_text) // CHARS.ids_a_token
-        assert 400 < len(head) < 500 and len(text) <= 1200
+        assert 400 < len(head) < 500 and len(text) <= 1800
 
 
 @pytest.mark.parametrize(("task", "policy", "whole"), [(300, 900, True), (900, 300, False), (400, 60, True)])
 def test_a_task_is_cut_last(task: int, policy: int, whole: bool) -> None:
     asked = "ask " * (task // 4)
     messages = [Message(role="system", content="pol " * (policy // 4)), Message(role="user", content=asked)]
-    plan = Planner(CHARS, 1333, canonical=True).plan(
+    plan = Planner(CHARS, 2000, canonical=True).plan(
         Trajectory(id="t", task=asked, messages=[*messages, message("Done.")]), slots=True
     )
     told, _, rest = plan.reading(0).text.partition("Task: ")

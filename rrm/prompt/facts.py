@@ -1,0 +1,145 @@
+"""What a program can say of a step, as a line of the judge's prompt (prompt version 3).
+
+    noted: same call as step 2, same result          the calls stand in an earlier step as well
+    noted: no tool Refund; lacks order_id             against the tools that the run had on offer
+    noted: nowhere before: 41, Baker                  values in calls and answers that no task, result or user has named
+    noted: step 3 failed; calls so far: find, refund  where a step makes no call
+
+These are facts and no verdicts: a status may be asked for again, and a sum stands nowhere before it is computed. They reach over
+windows, of which a step is read in one. A step's line depends on nothing after the step.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from rrm.annotators.failures import error_of
+from rrm.prompt.canonical import Call, CanonicalStep, canonical_step
+from rrm.prompt.neutralise import neutralise_canonical
+from rrm.prompt.rendering import on_one_line
+from rrm.trajectory import Trajectory
+
+CODE = frozenset({"python", "bash", "code", "sql"})
+"""Calls whose argument is a program: its names are its own."""
+MOST, LONGEST = 4, 24
+"""Values or names that are listed, and characters of one."""
+_WORD = re.compile(r"[^\W_](?:[\w@.,+'’:/#-]{0,80}[^\W_])?")
+_SQL = re.compile(r"\s*(?:select|insert|update|delete|with|create|alter)\b", re.IGNORECASE)
+_SENTENCE = re.compile(r"(?:^|[.!?:\n*>\"“(-])\s*$")
+
+
+def facts(trajectory: Trajectory) -> list[str]:
+    """A line a step; empty where there is nothing to say."""
+    offered = dict(_offered(trajectory))
+    seen = _words(" ".join([trajectory.task, *(m.text() for m in trajectory.prelude)]))
+    latest: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = {}
+    calls, failed, lines = Counter[str](), 0, list[str]()
+    for number, step in enumerate(map(canonical_step, trajectory.steps), start=1):
+        said = list[str]()
+        key = json.dumps([[c.name, c.arguments] for c in step.calls], sort_keys=True, default=str)
+        if step.calls and key in latest:
+            before, returned = latest[key]
+            said.append(f"same call as step {before}, {'same' if returned == step.returns else 'other'} result")
+        said += [fault for call in step.calls for fault in _against(call, offered)]
+        new = list(dict.fromkeys(word for word in _values(step) if _plain(word) not in seen))
+        if new:
+            more = f" and {len(new) - MOST} more" if len(new) > MOST else ""
+            said.append(f"nowhere before: {', '.join(word[:LONGEST] for word in new[:MOST])}{more}")
+        if not step.calls:
+            said += [f"step {failed} failed"] if failed and failed == number - 1 else []
+            said.append(f"calls so far: {_listed(calls)}")
+        lines.append(neutralise_canonical(on_one_line("; ".join(said))))
+        if step.calls:
+            latest[key] = (number, step.returns)
+        calls.update(call.name for call in step.calls)
+        failed = number if any(label == "result" and error_of(text) for label, text in step.returns) else failed
+        for _, text in step.returns:
+            seen |= _words(text)
+    return lines
+
+
+def _offered(trajectory: Trajectory) -> Iterator[tuple[str, tuple[frozenset[str], frozenset[str]] | None]]:
+    """Name of a tool → its parameters and those of them that a call must have; None where the log does not say."""
+    for tool in trajectory.tools or []:
+        inner = tool["function"] if isinstance(tool.get("function"), dict) else tool
+        schema = inner.get("parameters") or inner.get("input_schema")
+        properties = schema.get("properties") if isinstance(schema, dict) else None
+        required = schema.get("required") if isinstance(schema, dict) else None
+        known = isinstance(properties, dict) and isinstance(required, list)
+        yield (
+            str(inner.get("name")),
+            (frozenset(map(str, properties)), frozenset(map(str, required))) if known else None,  # pyright: ignore[reportArgumentType]
+        )
+
+
+def _against(call: Call, offered: dict[str, tuple[frozenset[str], frozenset[str]] | None]) -> Iterator[str]:
+    """What of a call does not fit the tools on offer."""
+    name = call.name[:LONGEST]
+    if call.malformed:
+        yield f"{name} is malformed"
+    if not offered or "None" in offered or (call.name not in offered and call.name in CODE):
+        return
+    if call.name not in offered:
+        yield f"no tool {name}"
+        return
+    schema = offered[call.name]
+    if schema is None or isinstance(call.arguments, str):
+        return
+    known, required = schema
+    if missing := sorted(required - call.arguments.keys()):
+        yield f"{name} lacks {', '.join(word[:LONGEST] for word in missing[:MOST])}"
+    if known and (foreign := sorted(call.arguments.keys() - known)):
+        yield f"{name} has no {', '.join(word[:LONGEST] for word in foreign[:MOST])}"
+
+
+def _values(step: CanonicalStep) -> Iterator[str]:
+    """Numbers, ids, addresses and names in a step's calls and in what it answers."""
+    texts = [_text(call) for call in step.calls if call.name not in CODE]
+    texts += [step.answer] if step.answer is not None else [] if step.calls else [step.thought]
+    for text in texts:
+        for match in _WORD.finditer(text):
+            word = match.group()
+            digits = any(c.isdigit() for c in word) and len(word) > 1
+            begins = _SENTENCE.search(text[max(match.start() - 3, 0) : match.start()])
+            name = word[0].isupper() and len(word) > 2 and not begins
+            if digits or "@" in word or (name and not _SQL.match(text)):
+                yield word
+
+
+def _text(call: Call) -> str:
+    """The values of a call, a line each."""
+    if isinstance(call.arguments, str):
+        return call.arguments
+    return "\n".join(v if isinstance(v, str) else json.dumps(v, default=str) for v in call.arguments.values())
+
+
+def _words(text: str) -> set[str]:
+    """The words of a text in plain form, and the parts of those that are made of several."""
+    found = set[str]()
+    for match in _WORD.finditer(text):
+        word = match.group()
+        found.add(_plain(word))
+        if not word.isalnum():
+            for between in (r"[/,:#]+", r"[^\w.]+|\.(?!\d)"):
+                found.update(_plain(part) for part in re.split(between, word) if part)
+    return found
+
+
+def _plain(word: str) -> str:
+    """A word without case, a possessive ending, thousands' marks and zeros behind the point."""
+    word = word.lower().removesuffix("'s").removesuffix("’s")
+    if word[0].isdigit():
+        word = word.replace(",", "")
+        word = word.rstrip("0").rstrip(".") if re.fullmatch(r"\d+\.\d*0+", word) else word
+    return word
+
+
+def _listed(calls: Counter[str]) -> str:
+    """Names of the tools that were called, with how often."""
+    named = [
+        f"{name[:LONGEST]} {count}" if count > 1 else name[:LONGEST] for name, count in calls.most_common(2 * MOST)
+    ]
+    return ", ".join(named) or "none"
