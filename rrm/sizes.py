@@ -91,13 +91,12 @@ def inflated(blocks: Iterable[bytes], coding: str = "gzip") -> Iterator[bytes]:
             if done and not block.strip(b"\0"):
                 break  # zero padding after the last member, as tape tools write it
             if done:
-                member, done = zlib.decompressobj(wbits), False
+                member = zlib.decompressobj(wbits)
             try:
                 yield member.decompress(block, BLOCK)
-                while member.unconsumed_tail:
-                    yield member.decompress(member.unconsumed_tail, BLOCK)
             except zlib.error as error:
                 raise ValueError(f"the {coding} data is damaged from here on ({error})") from error
-            done, block = member.eof, member.unused_data
+            done = member.eof
+            block = member.unused_data if done else member.unconsumed_tail  # which a member that ended still has
     if not done:
         raise ValueError(f"the {coding} data ends early: what follows is missing, fetch the file again")

@@ -412,18 +412,16 @@ class OpenAIEngine:
                 f"no reply within {limit:g} s",
                 "raise the time-out (--timeout) or lower the concurrency (--concurrency)",
             ) from error
+        except Unreadable as error:
+            raise Rejected(error.status, str(error)) from error
         except openai.APIConnectionError as error:
-            if isinstance(cause := error.__cause__ or error, Unreadable):
+            if isinstance(cause := error.__cause__ or error, Unreadable):  # so the package's second version has it
                 raise Rejected(cause.status, str(cause)) from error
             unconnected = type(cause).__name__ == "ConnectError"  # of whichever HTTP library the client has
             used, lost = Usage(requests=1, unreported=int(not unconnected)), not unconnected
-            raise Retry(
-                f"cannot connect ({cause})"
-                if unconnected
-                else f"the connection broke off ({cause or type(cause).__name__})",
-                "check that the server runs at this address",
-                unconnected=unconnected,
-            ) from error
+            broke = f"the connection broke off ({cause or type(cause).__name__})"
+            said = f"cannot connect ({cause})" if unconnected else broke
+            raise Retry(said, "check that the server runs at this address", unconnected=unconnected) from error
         except openai.APIStatusError as error:
             status, text = error.status_code, error.response.text.strip()[:300] or "(no message)"
             used, lost = Usage(requests=1), status >= 500 or status == 408

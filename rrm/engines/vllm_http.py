@@ -77,9 +77,11 @@ class Server:
                 return await self.client.post(path, cast_to=answer_type, body=body)
         except TimeoutError as error:
             raise Retry(*late) from error
+        except Unreadable as error:
+            raise WrongReply(str(error)) from error
         except openai.APIConnectionError as error:  # time-outs among them
             cause = error.__cause__ or error
-            if isinstance(cause, Unreadable):
+            if isinstance(cause, Unreadable):  # so the package's second version has it
                 raise WrongReply(str(cause)) from error
             kind = type(cause).__name__
             if kind == "ConnectTimeout":

@@ -35,9 +35,10 @@ def parse_json(text: str) -> Any:
     return value
 
 
-def json_problem(error: json.JSONDecodeError) -> str:
-    """What is wrong with a text, and where, in words."""
-    where = f"line {error.lineno} column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
+def json_problem(error: json.JSONDecodeError, first: int = 1) -> str:
+    """What is wrong with a text that begins on line `first`, and where, in words."""
+    line = error.lineno + first - 1
+    where = f"line {line} column {error.colno}" if line > 1 else f"column {error.colno}"
     near = printable(error.doc[error.pos : error.pos + 30])
     return f"not JSON: {error.msg} at {where}" + (f", before {near!r}" if near else ": it ends there (cut off?)")
 

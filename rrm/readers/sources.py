@@ -224,11 +224,8 @@ def _json(path: str, lines: Iterator[Line], is_jsonl: bool) -> Iterator[Value | 
         if is_jsonl or any(_is_object(path, line) for line in ahead[1:]):
             yield from _jsonl(path, itertools.chain(ahead, lines))
             return
-    before = (
-        [(1, b"\n" * min(head[0] - 2, most_bytes() + 1))] if head[0] > 1 else []
-    )  # so that errors name the file's own lines
     try:
-        whole = list(_held(itertools.chain(before, ahead, lines)))
+        whole = list(_held(itertools.chain(ahead, lines)))
     except TooManyBytes as error:
         yield ReadError(path, None, str(error))
         return
@@ -273,8 +270,9 @@ def _parse_line(path: str, line: tuple[int, bytes]) -> Value | ReadError:
 
 def _document(path: str, lines: list[Line], is_jsonl: bool) -> Iterator[Value | ReadError]:
     """A file that is one JSON document (or several in a row), or plain text; what breaks in it is one error."""
-    if lines and isinstance(lines[-1], ReadError):
-        yield lines.pop()  # type: ignore[misc]  # a broken stream: what came before is still read below
+    broken = lines.pop() if lines and isinstance(lines[-1], ReadError) else None
+    if isinstance(broken, ReadError):
+        yield broken  # what came before is still read below
     good = [line for line in lines if not isinstance(line, ReadError)]
     try:
         text = decode(b"\n".join(line[1] for line in good))
@@ -285,7 +283,7 @@ def _document(path: str, lines: list[Line], is_jsonl: bool) -> Iterator[Value | 
         else:
             yield ReadError(path, None, describe(error))
         return
-    found, problem, at = _sequence(text)
+    found, problem, at = _sequence(text, good[0][0] if good else 1)
     if not found and (is_jsonl or any(_is_object(path, line) for line in good)):
         yield from _jsonl(path, good)
     elif not found and text.lstrip()[:1] not in ("{", "["):
@@ -293,22 +291,22 @@ def _document(path: str, lines: list[Line], is_jsonl: bool) -> Iterator[Value | 
     else:
         whole = len(found) == 1 and problem is None
         yield from (Value(line, data, whole=whole) for line, data in found)
-        if problem is not None:
+        if problem is not None and broken is None:  # else that it was cut off is said
             yield ReadError(path, at, problem)
 
 
-def _sequence(text: str) -> tuple[list[tuple[int, Any]], str | None, int | None]:
-    """JSON values one after the other, each with its first line; then what stopped it, and on which line."""
+def _sequence(text: str, first: int) -> tuple[list[tuple[int, Any]], str | None, int | None]:
+    """JSON values one after the other, each with its first line; then what stopped it, and on which line. `first` is the text's own."""
     found = list[tuple[int, Any]]()
     position = len(text) - len(text.lstrip())
-    line, counted = 1, 0
+    line, counted = first, 0
     while position < len(text):
         line, counted = line + text.count("\n", counted, position), position
         try:
             value, position = DECODER.raw_decode(text, position)
             check_depth(value)
         except json.JSONDecodeError as error:
-            return found, json_problem(error), line
+            return found, json_problem(error, first), line
         except (ValueError, RecursionError) as error:
             return found, describe(error), line
         found.append((line, value))

@@ -207,6 +207,9 @@ class Address:
                     if len(line) > most:
                         raise TooManyBytes("a line of the answer")
                     check_weight(line, "a line of the answer")
+                except ValueError as error:  # asked again it would come again
+                    raise self.another(error) from error
+                try:
                     said = json.loads(line)
                     if not isinstance(said, dict):
                         raise ValueError("a line is no object")

@@ -1,4 +1,4 @@
-"""A worker whose judge reads its orders in the transcript: `score 0.7`, `WAIT 0.2`, `RAISE`, `KILL` and `HANG` (`UNTIL /flag`: the first time), `SPENT`."""
+"""A worker whose judge reads its orders in the transcript: `score 0.7`, `WAIT 0.2`, `WAIT FOR /flag`, `RAISE`, `KILL` and `HANG` (`UNTIL /flag`: the first time), `SPENT`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ def say(messages: Sequence[dict[str, str]], *_: object) -> str:
     text = messages[-1]["content"]
     if found := re.search(r"\bWAIT ([\d.]+)", text):
         time.sleep(float(found[1]))
+    if found := re.search(r"\bWAIT FOR (\S+)", text):
+        while not Path(found[1]).exists():
+            time.sleep(0.01)
     if found := re.search(r"\bKILL(?: UNTIL (\S+))?", text):
         flag = Path(found[1]) if found[1] else None
         if flag is None or not flag.exists():

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -21,9 +24,11 @@ from rrm.serve.connections import HEAD_S, protocol
 from rrm.serve.limits import Limits
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import Pool
-from rrm.serve.run import listen_on
+from rrm.serve.run import KEEP_ALIVE_S, listen_on
 
 WORKER = Path(__file__).with_name("scripted_worker.py")
+PATIENCE_S = 200
+"""For what comes at once, on a machine that has much else to do."""
 
 
 @dataclass
@@ -37,12 +42,29 @@ class Served:
         """As a signal does."""
         self.server.should_exit = True
 
+    def connect(self) -> socket.socket:
+        """A connection, for a test that writes its requests itself."""
+        parts = urlsplit(self.url)
+        return socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_S)
+
+    def head(self, *headers: str) -> bytes:
+        """The head of a request for scores, as clients write it: they name the address that they ask."""
+        kind = "Content-Type: application/json"
+        lines = "POST /v1/score HTTP/1.1", f"Host: {urlsplit(self.url).netloc}", kind, *headers
+        return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
+
+    def sent(self, body: Any) -> socket.socket:
+        """A connection that asked for scores and did not read."""
+        raw, data = self.connect(), json.dumps(body).encode()
+        raw.sendall(self.head(f"Content-Length: {len(data)}") + data)
+        return raw
+
     def ask(self, path: str, body: Any = None, raw: bytes | None = None, **headers: str) -> tuple[int, Any]:
         """Status and JSON."""
         data = raw if raw is not None else None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}{path}", data, {"Content-Type": "application/json", **headers})
         try:
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
                 status, said = reply.status, reply.read()
         except urllib.error.HTTPError as error:
             status, said = error.code, error.read()
@@ -79,22 +101,30 @@ def serving(
         )
         await pool.start()
         app, http = make_app(pool, bounds, metrics), protocol(connections, head_s)
-        server = uvicorn.Server(uvicorn.Config(app, http=http, log_level="error", access_log=False))
+        config = uvicorn.Config(app, http=http, log_level="error", access_log=False, timeout_keep_alive=KEEP_ALIVE_S)
+        server = uvicorn.Server(config)
         made.extend((pool, server))
         ready.set()
         await server.serve(sockets=[listening])
 
     thread = threading.Thread(target=lambda: asyncio.run(life()), daemon=True)
     thread.start()
-    assert ready.wait(150)
+    assert ready.wait(PATIENCE_S)
     found = Served(f"http://127.0.0.1:{listening.getsockname()[1]}", *made, thread)
     try:
         yield found
     finally:
         found.stop()
-        thread.join(100)
+        thread.join(PATIENCE_S)
         listening.close()
         assert not thread.is_alive()
+
+
+def until(true: Callable[[], Any]) -> Any:
+    """What it says once it is true; a test that waits in vain ends by its own time-out."""
+    while not (said := true()):
+        time.sleep(0.005)
+    return said
 
 
 def run(id: str, text: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import threading
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, run, serving
+from serving import PATIENCE_S, Served, run, serving, until
 
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback
@@ -24,17 +23,12 @@ from rrm.trajectory import Trajectory
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    with serving(body_s=2.0) as found:
+    with serving() as found:
         yield found
 
 
 def trajectories(n: int, text: str = "score 0.{}") -> list[Trajectory]:
     return [Trajectory.model_validate(run(f"r{i}", text.format(i % 10))) for i in range(n)]
-
-
-def connected(found: Served) -> socket.socket:
-    host, port = found.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=10)
 
 
 # ---- what is answered ----
@@ -114,13 +108,9 @@ def test_what_is_no_json_and_what_is_too_large(served: Served) -> None:
     assert status == 413 and "1,048,576 bytes" in said["error"]["message"]
     assert served.ask("/v1/scores", {})[0] == 404
     # nobody says beforehand how much will come
-    with connected(served) as raw:
-        raw.sendall(
-            b"POST /v1/score HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"
-        )
-        with contextlib.suppress(OSError):  # a client that goes on sending may be cut off before it reads the answer
-            for _ in range(20):
-                raw.sendall(b"20000\r\n" + b" " * 0x20000 + b"\r\n")
+    with served.connect() as raw:
+        raw.sendall(served.head("Transfer-Encoding: chunked"))
+        raw.sendall((b"20000\r\n" + b" " * 0x20000 + b"\r\n") * 20 + b"0\r\n\r\n")
         assert b" 413 " in raw.recv(200)
 
 
@@ -138,22 +128,20 @@ def test_a_key_is_asked_of_all_but_the_watchman(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_body_that_drips_is_given_up() -> None:
-    with serving(body_s=0.3) as found, connected(found) as raw:
-        raw.sendall(
-            b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nContent-Type: application/json\r\n\r\n{"
-        )
+    with serving(body_s=0.3) as found, found.connect() as raw:
+        raw.sendall(found.head("Content-Length: 100") + b"{")
         assert b" 408 " in raw.recv(200)
 
 
-def test_more_than_may_wait_is_told_to_come_again() -> None:
-    with serving(most_waiting=4, batch=1) as found, ThreadPoolExecutor(1) as pool:
-        first = pool.submit(
-            found.ask, "/v1/score", {"transcripts": [run(str(n), "WAIT 0.3 score 0.5") for n in range(4)]}
-        )
-        while not found.pool.load.judging:
-            time.sleep(0.01)
+def test_more_than_may_wait_is_told_to_come_again(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    with serving(most_waiting=4, batch=1, job_s=600.0) as found, ThreadPoolExecutor(1) as pool:
+        rows = [run(str(n), f"WAIT FOR {flag} score 0.5") for n in range(4)]
+        first = pool.submit(found.ask, "/v1/score", {"transcripts": rows})
+        until(lambda: found.pool.load.judging)
         status, said = found.ask("/v1/score", {"transcripts": [run(str(n), "score 0.5") for n in range(4)]})
         assert status == 429 and "ask again later" in said["error"]["message"]
+        flag.touch()
         assert first.result()[0] == 200
         rows = RemoteJudge(Address(found.url)).judge(trajectories(20))  # a client that sends fewer, and waits
         assert [row.score for row in rows] == [n % 10 / 10 for n in range(20)]
@@ -162,21 +150,19 @@ def test_more_than_may_wait_is_told_to_come_again() -> None:
 # ---- batches ----
 
 
-def test_requests_share_batches_and_a_long_one_keeps_no_short_one_waiting() -> None:
-    with serving(batch=4) as found, ThreadPoolExecutor(2) as pool:
-        ended: dict[str, float] = {}
-
-        def ask(name: str, n: int) -> None:
-            rows = [run(f"{name}{k}", "WAIT 0.03 score 0.5") for k in range(n)]
-            assert found.ask("/v1/score", {"transcripts": rows})[0] == 200
-            ended[name] = time.monotonic()
-
-        long = pool.submit(ask, "long", 60)
-        while not found.pool.load.judging:
-            time.sleep(0.005)
-        short = pool.submit(ask, "short", 2)
-        long.result(), short.result()
-        assert ended["short"] < ended["long"] - 0.5
+def test_requests_share_batches_and_a_long_one_keeps_no_short_one_waiting(tmp_path: Path) -> None:
+    begin, end = tmp_path / "begin", tmp_path / "end"
+    with serving(batch=4, job_s=600.0) as found, ThreadPoolExecutor(2) as pool:
+        orders = [f"WAIT FOR {begin} ", *[""] * 58, f"WAIT FOR {end} "]
+        rows = [run(f"long{n}", f"{order}score 0.5") for n, order in enumerate(orders)]
+        long = pool.submit(found.ask, "/v1/score", {"transcripts": rows})
+        until(lambda: found.pool.load.judging)
+        short = pool.submit(found.ask, "/v1/score", {"transcripts": [run(f"short{n}", "score 0.5") for n in range(2)]})
+        until(lambda: found.pool.load.judging + found.pool.load.waiting == 62)
+        begin.touch()
+        assert short.result()[0] == 200 and not long.done()
+        end.touch()
+        assert long.result()[0] == 200
 
 
 def test_one_id_twice_is_never_in_one_batch_and_scores_do_not_hang_on_batches(served: Served) -> None:
@@ -213,45 +199,41 @@ def test_a_bug_in_the_judge_costs_the_transcript_that_shows_it(served: Served) -
     assert "ZeroDivisionError" in said["rows"][0]["reason"]
 
 
-def test_a_client_that_goes_takes_its_waiting_rows_along() -> None:
-    with serving(batch=1) as found:
-        body = json.dumps({"transcripts": [run(str(n), "WAIT 0.2 score 0.5") for n in range(30)]}).encode()
-        with connected(found) as raw:
-            raw.sendall(b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
-            raw.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
-            while not found.pool.load.judging:
-                time.sleep(0.01)
-        begun = time.monotonic()
+def test_a_client_that_goes_takes_its_waiting_rows_along(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    with serving(batch=1, job_s=600.0) as found:
+        with found.sent({"transcripts": [run(str(n), f"WAIT FOR {flag} score 0.5") for n in range(30)]}):
+            until(lambda: found.pool.load.waiting == 28)  # a worker has one, and the next
+        until(lambda: not found.pool.load.waiting)
+        flag.touch()
         assert found.ask("/v1/score", {"transcripts": [run("next", "score 0.5")]})[0] == 200
-        assert time.monotonic() - begun < 3.0  # 30 rows would take six seconds
 
 
 def test_a_stop_answers_what_was_taken() -> None:
     with serving(batch=2) as found, ThreadPoolExecutor(1) as pool:
         rows = [run(str(n), "WAIT 0.1 score 0.5") for n in range(10)]
         asked = pool.submit(found.ask, "/v1/score", {"transcripts": rows})
-        while not found.pool.load.judging:
-            time.sleep(0.01)
+        until(lambda: found.pool.load.judging)
         found.stop()
         status, said = asked.result()
         assert status == 200 and [row["score"] for row in said["rows"]] == [0.5] * 10
-        found.thread.join(20)
+        found.thread.join(PATIENCE_S)
         with pytest.raises(OSError):
             found.ask("/healthz")
 
 
 def test_a_client_that_reads_nothing_holds_no_server() -> None:
-    with serving(body_s=0.5) as found, connected(found) as raw:
+    with serving(body_s=0.5) as found, found.connect() as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.settimeout(0.2)
         with contextlib.suppress(OSError):  # more answers than the connection's buffers hold
             for _ in range(40):
-                raw.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+                raw.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50)
         answered = -1
         while answered < (answered := found.pool.metrics.totals()["requests"]):  # until it can send no more
             time.sleep(0.1)
         found.stop()
-        found.thread.join(20)
+        found.thread.join(PATIENCE_S)
         assert not found.thread.is_alive()
 
 
@@ -259,8 +241,7 @@ def test_a_worker_that_dies_takes_what_it_was_handed_ahead_along(tmp_path: Path)
     with serving(batch=4) as found, ThreadPoolExecutor(2) as pool:
         first = [run(f"a{n}", "WAIT 0.2 score 0.1") for n in range(3)] + [run("bad", "KILL")]
         one = pool.submit(found.ask, "/v1/score", {"transcripts": first})
-        while not found.pool.load.judging:
-            time.sleep(0.005)
+        until(lambda: found.pool.load.judging)
         two = pool.submit(found.ask, "/v1/score", {"transcripts": [run(f"b{n}", f"score 0.{n}") for n in range(8)]})
         rows = one.result()[1]["rows"]
         assert [row["score"] for row in rows] == [0.1, 0.1, 0.1, None] and rows[3]["status"] == "judge_error"
@@ -268,18 +249,15 @@ def test_a_worker_that_dies_takes_what_it_was_handed_ahead_along(tmp_path: Path)
         assert found.pool.load.judging == found.pool.load.waiting == 0
 
 
-def test_a_stop_ends_when_the_last_row_is_judged_for_nobody() -> None:
-    with serving(batch=1) as found:
-        body = json.dumps({"transcripts": [run("gone", "WAIT 0.3 score 0.5")]}).encode()
-        with connected(found) as raw:
-            raw.sendall(b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
-            raw.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
-            while not found.pool.load.judging:
-                time.sleep(0.005)
-        begun = time.monotonic()
+def test_a_stop_ends_when_the_last_row_is_judged_for_nobody(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    with serving(batch=1, job_s=600.0) as found:
+        with found.sent({"transcripts": [run("gone", f"WAIT FOR {flag} score 0.5")]}):
+            until(lambda: found.pool.load.judging)
         found.stop()
-        found.thread.join(20)
-        assert not found.thread.is_alive() and time.monotonic() - begun < 5
+        flag.touch()
+        found.thread.join(PATIENCE_S)
+        assert not found.thread.is_alive()
 
 
 # ---- the client ----

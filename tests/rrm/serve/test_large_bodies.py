@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
-from serving import Served, run, serving
+from serving import PATIENCE_S, Served, run, serving, until
 
 from rrm.serve import bodies
 from rrm.serve.bodies import SMALL
@@ -40,7 +38,7 @@ class Parsing:
         self.threads.append(threading.current_thread().name)
         if len(body) > SMALL:
             self.begun.set()
-            assert self.goes_on.wait(60)
+            assert self.goes_on.wait(PATIENCE_S)
         return real(body)
 
 
@@ -63,7 +61,7 @@ def test_others_are_answered_while_a_large_body_is_parsed(served: Served, parsin
     small = {"transcripts": [run("b", "score 0.25")]}
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(served.ask, "/v1/score", LARGE)
-        assert parsing.begun.wait(60)
+        assert parsing.begun.wait(PATIENCE_S)
         assert served.ask("/healthz")[0] == 200
         assert served.ask("/v1/score", small)[1]["rows"][0]["score"] == 0.25
         assert not asked.done()
@@ -77,7 +75,7 @@ def test_others_are_answered_while_a_large_body_is_parsed(served: Served, parsin
 def test_a_stop_answers_a_body_that_is_being_parsed(served: Served, parsing: Parsing) -> None:
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(served.ask, "/v1/score", LARGE)
-        assert parsing.begun.wait(60)
+        assert parsing.begun.wait(PATIENCE_S)
         served.stop()
         parsing.goes_on.set()
         status, said = asked.result()
@@ -85,16 +83,11 @@ def test_a_stop_answers_a_body_that_is_being_parsed(served: Served, parsing: Par
 
 
 def test_who_goes_while_its_body_is_parsed_leaves_nothing_waiting(served: Served, parsing: Parsing) -> None:
-    host, port = served.url.removeprefix("http://").split(":")
-    slow = [run(str(n), "WAIT 0.5 score 0.5") | {"meta": {"text": "x" * 4000}} for n in range(40)]
-    data = json.dumps({"transcripts": slow}).encode()
-    with socket.create_connection((host, int(port)), timeout=60) as raw:
-        head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        raw.sendall(head % len(data) + data)
-        assert parsing.begun.wait(60)
+    slow = [run(str(n), "WAIT 900 score 0.5") | {"meta": {"text": "x" * 4000}} for n in range(40)]
+    with served.sent({"transcripts": slow}):
+        assert parsing.begun.wait(PATIENCE_S)
     parsing.goes_on.set()
-    while not requests(served, 499):
-        time.sleep(0.005)
+    until(lambda: requests(served, 499))
     assert served.pool.load.waiting == 0 and requests(served, 200) == 0
 
 
@@ -126,12 +119,10 @@ def test_items_are_written_before_they_reach_the_loop(served: Served, threads: s
 
 def test_what_a_header_says_of_a_bodys_size_is_not_believed(served: Served, threads: set[str]) -> None:
     """Where a body comes in chunks its length is none: it was written on the loop's thread."""
-    host, port = served.url.removeprefix("http://").split(":")
     data = json.dumps(LARGE).encode()
-    head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
-    sizes = b"Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(data)
-    with socket.create_connection((host, int(port)), timeout=60) as raw:
-        raw.sendall(head + sizes + data + b"\r\n0\r\n\r\n")
+    head = served.head("Connection: close", "Content-Length: 9", "Transfer-Encoding: chunked")
+    with served.connect() as raw:
+        raw.sendall(head + b"%x\r\n" % len(data) + data + b"\r\n0\r\n\r\n")
         assert raw.recv(15).startswith(b"HTTP/1.1 200")
     assert threads and served.thread.name not in threads
 

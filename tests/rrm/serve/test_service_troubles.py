@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import WORKER, Served, run, serving
+from serving import WORKER, Served, run, serving, until
 
 from rrm.serve import pool as pools
 from rrm.serve.address import Address
@@ -31,28 +30,9 @@ def served() -> Iterator[Served]:
         yield found
 
 
-def until(true: Callable[[], Any]) -> Any:
-    """What it says once it is true."""
-    for _ in range(6000):
-        if said := true():
-            return said
-        time.sleep(0.005)
-    raise AssertionError("it does not come")
-
-
 def metric(found: Served, name: str) -> float:
     _, told = found.ask("/metrics")
     return next((float(line.rsplit(" ", 1)[1]) for line in told.splitlines() if line.startswith(name)), 0.0)
-
-
-def sent(found: Served, path: str, body: Any) -> socket.socket:
-    """A connection that asked and did not read."""
-    host, port = found.url.removeprefix("http://").split(":")
-    raw = socket.create_connection((host, int(port)), timeout=10)
-    data = json.dumps(body).encode()
-    head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    raw.sendall(head % (path.encode(), len(data)) + data)
-    return raw
 
 
 # ---- workers ----
@@ -166,15 +146,20 @@ def test_a_stop_waits_for_no_row_that_nobody_awaits() -> None:
 # ---- clients ----
 
 
-def test_clients_that_hang_up_are_counted_and_their_rows_taken_back(caplog: pytest.LogCaptureFixture) -> None:
-    with serving(batch=1) as found, caplog.at_level(logging.ERROR):
+def test_clients_that_hang_up_are_counted_and_their_rows_taken_back(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with serving(batch=1, job_s=600.0) as found, caplog.at_level(logging.ERROR):
         for stream in (False, True):
-            asked = {"transcripts": [run(str(n), "WAIT 0.3 score 0.5") for n in range(30)], "stream": stream}
-            with sent(found, "/v1/score", asked) as raw:
+            flag = tmp_path / str(stream)
+            rows = [run(str(n), f"WAIT FOR {flag} score 0.5") for n in range(30)]
+            with found.sent({"transcripts": rows, "stream": stream}) as raw:
                 until(lambda: found.pool.load.judging)
                 if stream:
                     raw.recv(15)
             until(lambda: not found.pool.load.waiting)
+            flag.touch()
+            until(lambda: not found.pool.load.judging)
         until(lambda: metric(found, 'rrm_requests_total{path="/v1/score",status="499"}') == 2)
         assert metric(found, 'rrm_requests_total{path="/v1/score",status="200"}') == 0
         assert metric(found, "rrm_rows_total") < 10  # of sixty
@@ -225,14 +210,21 @@ def test_attachments_unfold_to_no_more_than_a_body() -> None:
             assert said["error"]["at"] == f"transcripts.{len(rows) - 1}"
 
 
-def test_bytes_of_requests_are_bounded_together() -> None:
-    with serving(batch=1, flight_bytes=1, body_bytes=50_000) as found:
-        with sent(found, "/v1/score", {"transcripts": [run("slow", "WAIT 1 score 0.5" + " " * 30_000)]}) as raw:
+def test_bytes_of_requests_are_bounded_together(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    with (
+        serving(batch=1, job_s=600.0, flight_bytes=1, body_bytes=50_000) as found,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        slow = run("slow", f"WAIT FOR {flag} score 0.5" + " " * 30_000)
+        with found.sent({"transcripts": [slow]}) as raw:
             until(lambda: found.pool.load.judging)
             status, said = found.ask("/v1/score", {"transcripts": [run("a", "score 0.5" + " " * 30_000)]})
             assert status == 429 and "ask again later" in said["error"]["message"]
-            assert found.ask("/v1/score", {"transcripts": [run("a", "score 0.5")]})[0] == 200
-            assert b" 200 " in raw.recv(100)
+            small = pool.submit(found.ask, "/v1/score", {"transcripts": [run("a", "score 0.5")]})
+            until(lambda: found.pool.load.judging + found.pool.load.waiting == 2)
+            flag.touch()
+            assert small.result()[0] == 200 and b" 200 " in raw.recv(100)
         status, _ = until(
             lambda: (got := found.ask("/v1/score", {"transcripts": [run("a", " " * 30_000)]}))[0] == 200 and got
         )
