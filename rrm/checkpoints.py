@@ -69,7 +69,7 @@ def newest_whole(checkpoints: Sequence[Path]) -> Path | None:
         None where there are none, or only such whose writing was cut short.
 
     Raises:
-        RRMError: all that were finished are damaged.
+        RRMError: all that were finished are damaged, or all are an earlier version's.
     """
     damaged: list[str] = []
     for path in reversed(checkpoints):
@@ -82,6 +82,11 @@ def newest_whole(checkpoints: Sequence[Path]) -> Path | None:
     if damaged:
         raise RRMError(
             f"no checkpoint is whole to go on from ({'; '.join(damaged)}): bring one back from a copy, or delete them to begin anew"
+        )
+    if len(checkpoints) > 1:  # a kill leaves one unfinished at most
+        raise RRMError(
+            f"none of {len(checkpoints)} checkpoints in {checkpoints[0].parent} has a {MANIFEST}, as those of an earlier version have none: "
+            "finish this run with that version, or name another output folder"
         )
     if checkpoints:
         logger.warning("no checkpoint is there to go on from: beginning anew")
