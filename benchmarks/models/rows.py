@@ -125,6 +125,9 @@ class Maker:
             return None
         made = self._main(run, prompts[number])
         if not run.succeeded or not branches:
+            while made.slots and made.slots[-1][1] < 0:  # nothing is learned behind the last label
+                made.slots.pop()
+            made.ids = made.ids[: made.slots[-1][0] + 1] if made.slots else made.ids
             return made
         allowed = [slot.step for slot in prompts[number].slots if slot.step is not None]
         self._counted(made, self.view(run))
@@ -176,10 +179,6 @@ class Maker:
             kind = run.kinds.get(slot.step)
             number = -1 if kind is None else MISTAKE_KINDS.index(kind)
             made.slots.append((slot.at, -1 if label is None else label, outcome, source, number, slot.step))
-        if not run.succeeded:  # nothing is learned behind the last label
-            while made.slots and made.slots[-1][1] < 0:
-                made.slots.pop()
-            made.ids = made.ids[: made.slots[-1][0] + 1] if made.slots else made.ids
         return made
 
     def _planted(
