@@ -79,7 +79,7 @@ def credit(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """Advantages (B, T) and the tokens they are of: G_k of each turn against the other rows of its group that reached turn k."""
     mask = batch.action_mask & batch.known[:, None]  # rows of unknown reward teach nothing
     returns, present = turn_returns(batch.token_rewards, mask, batch.turn_index)  # (B, K) both
-    relative = grpo(returns, present, batch.group, compared=comparable(batch.group), scale="batch")
+    relative = grpo(returns, present, batch.group, compared=comparable(batch.group), per_turn=True, scale="batch")
     return spread(relative, batch.turn_index, mask), mask
 
 

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from reagent.algorithms.base import Rows
+
+EQUAL = 1e-6
+"""Rewards that differ by no more are equal."""
+
+
+def differs(one: Any, other: Any, size: Any = 1.0) -> Any:
+    """Whether rewards differ by more than rounding makes them; of numbers or, element by element, of tensors.
+
+    Args:
+        size: of the largest reward; 1 for what is smaller.
+    """
+    return abs(one - other) > EQUAL * size
 
 
 @torch.no_grad()
@@ -66,7 +80,7 @@ def leave_one_out(returns: Tensor, present: Tensor, compared: Tensor) -> Tensor:
     No action of row i is in its baseline, nor is how many turns it took, so E[baseline · ∇log π] = 0: unbiased also where
     the policy decides when to stop (leave-one-out: Kool et al. 2019, RLOO 2402.14740 §2.2; reward-to-go: an action earns
     nothing that came before it). Taken as a mean of differences, so that equal rows come out as 0 to the last bit; a
-    difference that rounding alone can make counts as none.
+    difference that rounding alone can make counts as none (`differs`).
 
     Args:
         returns, present: (B, K), from `episode_returns` or `turn_returns`; the first column is the whole return.
@@ -76,13 +90,13 @@ def leave_one_out(returns: Tensor, present: Tensor, compared: Tensor) -> Tensor:
         (B, K); zero where not present and where there is nobody to be compared with.
     """
     known, size = present.any(1), torch.where(present, returns, 0).abs().amax(1)  # (B,)
-    noise = 8 * torch.finfo(returns.dtype).eps * torch.maximum(size[:, None], size[None])  # (B, B)
+    size = torch.maximum(size[:, None], size[None]).clamp(min=1)  # (B, B)
     columns = []
     for k in range(returns.shape[1]):
         reached = compared & present[:, k]  # (B, B)
         others = torch.where(reached.any(1, keepdim=True), reached, compared & known)
         theirs = torch.where(present[:, k], returns[:, k], returns[:, 0])
         difference = returns[:, k, None] - theirs  # (B, B)
-        kept = torch.where(others & (difference.abs() > noise), difference, 0)
+        kept = torch.where(others & differs(returns[:, k, None], theirs, size), difference, 0)
         columns.append(kept.sum(1) / others.sum(1).clamp(min=1))
     return torch.where(present, torch.stack(columns, 1), 0)

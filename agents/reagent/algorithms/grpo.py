@@ -16,8 +16,9 @@ from reagent.algorithms.whitening import Reduce, local_only, moments
 def grpo_credit(rows: Rows, options: Options) -> Credit:
     """GRPO's credit of a batch."""
     returns, present = returns_of(rows, options.per_turn)
-    compared = comparable(rows.group, rows.attempt, rows.stage) if options.per_turn else None
-    relative = grpo(returns, present, rows.group, compared=compared, scale=options.scale, reduce=options.reduce)
+    compared = comparable(rows.group, rows.attempt, rows.stage)
+    how = {"per_turn": options.per_turn, "scale": options.scale, "reduce": options.reduce}
+    relative = grpo(returns, present, rows.group, compared=compared, **how)
     return Credit(spread(relative, rows.turn_index, rows.masks.loss))
 
 
@@ -28,6 +29,7 @@ def grpo(
     group: Tensor,
     *,
     compared: Tensor | None = None,
+    per_turn: bool = False,
     scale: Scale = "group",
     eps: float = 1e-6,
     reduce: Reduce = local_only,
@@ -35,7 +37,9 @@ def grpo(
     """Group-relative advantages (B, K) of `returns` (B, K) where `present`; see `reagent.algorithms.groups` for both.
 
     Args:
-        compared: (B, B) turn by turn: `leave_one_out`'s difference stands for R − mean_g then.
+        compared: (B, B), from `comparable`; None: every other row of the group.
+        per_turn: `leave_one_out`'s difference stands for R − mean_g. So it does in a group with a first attempt that another of its rows
+            has read: the mean over all of them would hold what that attempt's actions led to.
         scale: `group` divides by the group's std (ddof = 1) over all its rows' turns, `batch` by that of every return of
             the batch on all processes, `none` not at all.
 
@@ -43,10 +47,13 @@ def grpo(
     """
     mine = group[:, None] == group[None]  # (B, B)
     rows = (mine & present.any(1)).sum(1, keepdim=True)  # (B, 1)
-    if compared is not None:
-        centred = leave_one_out(returns, present, compared)
-    else:  # R − mean_g = (1 − 1/n)(R − mean of the others), taken as the latter so that equal returns are 0 to the last bit
-        centred = leave_one_out(returns, present, comparable(group)) * (rows - 1) / rows.clamp(min=1)
+    others = comparable(group)
+    compared = others if compared is None else compared
+    centred = leave_one_out(returns, present, compared)
+    if not per_turn:  # R − mean_g = (1 − 1/n)(R − mean of the others), taken as the latter so that equal returns are 0 to the last bit
+        known = present.any(1)
+        read = (others & ~compared & known).any(1) & known
+        centred = torch.where((mine & read).any(1, keepdim=True), centred, centred * (rows - 1) / rows.clamp(min=1))
     if scale == "none":
         return centred
     if scale == "batch":

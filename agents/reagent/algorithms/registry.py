@@ -73,7 +73,7 @@ def compute_advantages(
     Args:
         token_rewards, action_mask, turn_index, group: see `reagent.algorithms.masks`; rewards sit on action tokens.
         known: (B,) bool, None for all.
-        attempt, stage: (B,) where the batch holds second attempts, for `rloo` and `per_turn`; see `comparable`.
+        attempt, stage: (B,) where the batch holds second attempts, for group methods; see `comparable`.
         values: (B, T), `ppo` only (required); see `gae`. `bootstrap`: (B,), see `gae`.
         logprobs, ref_logprobs: (B, T), `reinforce++` with kl_coef > 0 only: the KL penalty that goes into its reward. The
             other algorithms have their KL in the loss.

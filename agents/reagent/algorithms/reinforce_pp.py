@@ -36,8 +36,8 @@ def reinforce_pp_baseline(rows: Rows, options: Options) -> Credit:
     that say nothing.
     """
     returns, present = returns_of(rows, options.per_turn)
-    compared = comparable(rows.group, rows.attempt, rows.stage) if options.per_turn else None
-    relative = grpo(returns, present, rows.group, compared=compared, scale="none")
+    compared = comparable(rows.group, rows.attempt, rows.stage)
+    relative = grpo(returns, present, rows.group, compared=compared, per_turn=options.per_turn, scale="none")
     advantages = spread(relative, rows.turn_index, rows.masks.loss)
     if not options.whiten:
         return Credit(advantages)

@@ -110,11 +110,9 @@ def _differ(group: Sequence[Episode], per_turn: bool) -> bool:
     batch = make_batch(group)
     if per_turn:
         returns, present = turn_returns(batch.token_rewards, batch.action_mask, batch.turn_index)
-        pairs = comparable(batch.group, batch.attempt, batch.stage)
     else:
         returns, present = episode_returns(batch.token_rewards, batch.action_mask)
-        pairs = comparable(batch.group)
-    return bool(leave_one_out(returns, present, pairs).any())
+    return bool(leave_one_out(returns, present, comparable(batch.group, batch.attempt, batch.stage)).any())
 
 
 def joined(one: Round, other: Round) -> Round:

@@ -12,12 +12,13 @@ from advantage_batches import F, random_batch
 from torch import Tensor
 
 from reagent.algorithms.gae import discounted_returns, gae
-from reagent.algorithms.groups import comparable, episode_returns, leave_one_out, turn_returns
+from reagent.algorithms.groups import comparable, differs, episode_returns, leave_one_out, turn_returns
 from reagent.algorithms.grpo import grpo
 from reagent.algorithms.masks import compact_index, credit_masks, gather, scatter, spread
 from reagent.algorithms.registry import compute_advantages
 from reagent.algorithms.reinforce_pp import kl_penalised_rewards
 from reagent.algorithms.whitening import moments, whiten
+from reagent.train.metrics import learned_metrics
 from rrm.errors import ConfigError
 
 ALGORITHMS: tuple[Any, ...] = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
@@ -229,11 +230,51 @@ def test_a_first_attempt_is_not_compared_with_the_second_one_that_read_it_by_han
     for arm in ({}, {"per_turn": True}):
         whole = compute_advantages("rloo", rewards, mask, turn, group, attempt=attempt, stage=stage, **arm).advantages
         torch.testing.assert_close(whole[:, 1], got)
-    # GRPO's mean over the pooled group holds every row (DESIGN: 2G rows, normalised jointly)
-    pooled = compute_advantages(
-        "grpo", rewards, mask, turn, group, attempt=attempt, stage=stage, scale="none"
-    ).advantages
-    assert pooled[:, 1].tolist() == [1 - 3.75, 2 - 3.75, 4 - 3.75, 8 - 3.75]
+
+
+def test_under_grpo_too_a_first_attempts_baseline_is_without_its_own_second_one_by_hand():
+    """It was the mean over all 2G rows: 1 − 3.75 and 2 − 3.75, so that what a first attempt led to was held against it."""
+    returns = f([0, 1], [0, 2], [0, 4], [0, 8])
+    group, attempt, stage = torch.zeros(4).long(), torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1])
+    mask = b(*([[0, 1]] * 4))
+    how: dict[str, Any] = {"attempt": attempt, "stage": stage}
+    batch = returns, mask, torch.where(mask, 0, -1), group
+    by_hand = torch.tensor([1 - (2 + 8) / 2, 2 - (1 + 4) / 2, 4 - 11 / 3, 8 - 7 / 3], dtype=F)
+    plain = compute_advantages("grpo", *batch, scale="none", **how).advantages[:, 1]
+    torch.testing.assert_close(plain, by_hand)
+    # the scale stays that of all 2G rows: mean 3.75, squares 7.5625 + 3.0625 + 0.0625 + 18.0625 = 28.75, ddof = 1
+    scaled = compute_advantages("grpo", *batch, **how).advantages[:, 1]
+    torch.testing.assert_close(scaled, by_hand / ((28.75 / 3) ** 0.5 + 1e-6))
+    baseline = compute_advantages("reinforce++-baseline", *batch, use_whitening=False, **how).advantages[:, 1]
+    torch.testing.assert_close(baseline, by_hand)
+    # whatever attempt 0's second one earns, attempt 0 is worth the same
+    for earned in (0.0, 100.0):
+        other = returns.clone()
+        other[2, 1] = earned
+        for algorithm in ("grpo", "rloo"):
+            got = compute_advantages(algorithm, other, *batch[1:], scale="none", **how).advantages[:, 1]
+            assert got[0] == -4.0 and got[1] != -0.5
+    # a group whose second attempts are not known is a plain one: R − mean
+    known = torch.tensor([True, True, False, False])
+    alone = compute_advantages("grpo", *batch, scale="none", known=known, **how).advantages[:, 1]
+    assert alone.tolist() == [-0.5, 0.5, 0.0, 0.0]
+
+
+def test_rewards_that_differ_by_a_millionth_are_equal_everywhere():
+    """Three places had three tolerances (8 ulp, 1e-9, nine decimals): a group was flat for the log and had advantages of ±0.4."""
+    returns, present = column(0.5, 0.5 + 9e-7)
+    assert (
+        not differs(0.5, 0.5 + 9e-7)
+        and differs(0.5, 0.5 + 2e-6)
+        and differs(1e3, 1e3 + 9e-4)
+        and not differs(1e3, 1e3 + 9e-4, 1e3)
+    )
+    assert grpo(returns, present, torch.zeros(2).long()).abs().max() == 0.0
+    assert grpo(*column(0.5, 0.5 + 2e-6), torch.zeros(2).long(), scale="none")[:, 0].tolist() == pytest.approx(
+        [-1e-6, 1e-6]
+    )
+    rows = [("g", 0.5, [0.5]), ("g", 0.5 + 9e-7, [0.5 + 9e-7])]
+    assert (learned_metrics(rows)["learned/flat_groups"], learned_metrics(rows)["learned/flat_turns"]) == (1.0, 1.0)
 
 
 def test_a_lone_row_with_several_turns_has_nothing_to_be_compared_with():
