@@ -40,6 +40,13 @@ _ALFWORLD = re.compile(
     r"^>[ \t]*((?:go to|take|put|open|close|use|clean|heat|cool|examine|look|inventory)\b.*)$", re.MULTILINE
 )
 
+RESULT = re.compile(
+    r"<(?:tool_response|tool_result|tool_output|execution_result|observation|information)\b|<\|observation\|>|<｜tool▁outputs?▁begin｜>"
+    r"|^[ \t]*+Observation(?: \d{1,3})?[ \t]*+:",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Where a text begins to tell what a call gave back. Behind an agent's own call, in its own message, that is made up."""
+
 
 @dataclass(frozen=True)
 class Action:
@@ -139,6 +146,48 @@ def actions_of(step: Step) -> list[Action]:
     if step.message.tool_calls:
         return [_from_tool_call(call) for call in step.message.tool_calls]
     return actions_in(step.message.text())
+
+
+_CHANGES = re.compile(
+    r"add|append|apply|assign|book|buy|cancel|change|checkout|clean|click|close|commit|cool|copy|create|delete|"
+    r"deploy|drop|edit|enable|disable|exchange|fill|forward|go|goto|heat|insert|install|kill|launch|login|logout|"
+    r"make|merge|mkdir|modify|move|mv|navigate|next|open|order|patch|pay|place|post|previous|press|put|push|rebase|"
+    r"remove|rename|replace|reply|reset|restart|return|rm|save|schedule|scroll|send|set|sleep|start|stop|submit|"
+    r"swap|switch|take|toggle|touch|transfer|type|undo|uninstall|update|upload|use|wait|write"
+)
+"""Verbs of tools that change what later calls find: files, records, a page, the time."""
+_READS = re.compile(r"check|describe|fetch|find|get|list|lookup|query|read|search|show|status|view")
+_RUNS = re.compile(r"bash|code|command|exec|execute|interpreter|ipython|python|run|shell|sql|terminal")
+_WORDS = re.compile(r"[A-Z]?[a-z]++|[A-Z]++(?![a-z])")
+_CODE_CHANGES = re.compile(
+    r"""(?:^|[;"\n]|\\n)[ \t]*+(?:(?:def|class|del|export|cd|mv|rm|cp|mkdir|touch|tee|patch|make|chmod|kill|sleep)\b
+    |[\w.,\[\]]{1,80}+[ \t]*+[-+*/%|&]?=(?!=))|\bsed\ -i|\bgit\ (?:add|apply|commit|checkout|reset|stash|merge|pull|rebase)\b
+    |\b(?:pip3?|npm|apt(?:-get)?)\ i(?:nstall)?\b|[^-=<>\s]\s>>?\s?[\w./~$]|\.(?:write\w*+|append|insert|update|pop|remove|extend|save|to_csv)\(
+    |\b(?:insert\ into|update\ \w++\ set|delete\ from|create\ table|drop\ table|alter\ table)\b""",
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+
+
+def changes_state(action: Action) -> bool:
+    """Whether an action may change what later calls find, as its tool's name says, or, where it runs code, what is in that."""
+    words = [word.lower() for word in _WORDS.findall(action.name)]
+
+    def says(verbs: re.Pattern[str]) -> bool:
+        return any(verbs.fullmatch(word) for word in words)
+
+    if action.kind == "code" or says(_RUNS):
+        return _CODE_CHANGES.search(action.raw or action.text) is not None
+    return action.kind == "call" and not says(_READS) and says(_CHANGES)
+
+
+def makes_up_result(step: Step) -> bool:
+    """Whether the message goes on, behind a call of its own, with what that call gave back. Of a native call it is not known what stood
+    behind it: there only tags of results count, as `Observation:` may be a thought."""
+    text = step.message.text()
+    if step.message.tool_calls:
+        return any(m[0].startswith("<") for m in RESULT.finditer(text))
+    calls = [action for action in actions_in(text) if action.kind != "answer" and not action.malformed]
+    return bool(calls) and RESULT.search(text, calls[0].span[1]) is not None
 
 
 def observation_text(step: Step) -> str:

@@ -4,7 +4,7 @@ No model, no label is used: neither outcome nor reference is read, so these anno
 only of what is on the page (a repeated call, an ignored error); it cannot tell whether a query was a good idea.
 
 Score. 1.0 less 0.2 for each step with a minor fault (repeat, unused result, talk without action) and 0.3 for each step
-with a major one (ignored error, malformed call, empty or degenerate message), not below 0.1; at most 0.4 when the final
+with a major one (ignored error, malformed call, empty or degenerate message, a result made up), not below 0.1; a loop counts once; at most 0.4 when the final
 answer occurs in nothing that came back, at most 0.2 when the run gives up or ends without an answer. On the grid 0.1.
 """
 
@@ -17,18 +17,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from rrm.annotation import Annotation, Finding
-from rrm.annotators.actions import Action, actions_of, final_answer, observation_text
+from rrm.annotators.actions import Action, actions_of, changes_state, final_answer, makes_up_result, observation_text
 from rrm.annotators.answers import stated_answer
 from rrm.annotators.failures import error_of, is_transient, told_by_environment
 from rrm.feedback import format_findings
 from rrm.text import YES_NO, Words, content_words, normalise, whole_words
 from rrm.trajectory import Step, Trajectory
 
-VERSION = 3
+VERSION = 4
 """Of the checks: labels of another version are not mixed into one file. 2: failures as shells and servers report them, and more
 forms of an answer (`rrm.annotators.failures`, `rrm.annotators.answers`). 3: what a person says is no tool's failure; a result
-that its log calls an error is one; each call of a list counts; an empty answer is an action, and answers nothing."""
-MAJOR = frozenset({"ignored_error", "malformed", "empty", "degenerate"})
+that its log calls an error is one; each call of a list counts; an empty answer is an action, and answers nothing. 4: a call again whose
+result differs, or that follows a change, is no repeat; a loop is one finding; figures that came back support an answer of any length;
+a result that the agent makes up is a mistake."""
+MAJOR = frozenset({"ignored_error", "malformed", "empty", "degenerate", "invented"})
 MINOR = frozenset({"repeat", "unused", "no_action"})
 _GAVE_UP = re.compile(
     r"\b(?:I (?:can ?not|can't|could not|couldn't|am unable to|was unable to|do not|don't) (?:\w+ )?(?:find|determine|answer|know|solve|"
@@ -58,6 +60,11 @@ class _Read:
     def keys(self) -> tuple[tuple[str, str, str], ...]:
         """What the step called and ran; equal for two steps that do the same."""
         return tuple(a.key for a in self.actions if a.kind != "answer")
+
+    @cached_property
+    def changes(self) -> bool:
+        """Whether it may have changed what later calls find, as far as its actions' words say."""
+        return any(changes_state(action) for action in self.actions)
 
     @cached_property
     def text(self) -> str:
@@ -219,8 +226,18 @@ def is_degenerate(text: str) -> bool:
     return len(data) >= 1000 and len(zlib.compress(data)) < 0.06 * len(data)
 
 
-def _check_action(read: _Read, same: Sequence[_Read], is_last: bool) -> tuple[str, str] | None:
-    """The fault in what the step did, as (code, text), or None; `same`: the steps so far that did the very same, it last."""
+def _came_back_again(earlier: _Read, read: _Read) -> bool:
+    """Whether a call again brought the same; so it is taken to where nothing has come back yet."""
+    return not read.step.observations or normalise(earlier.observation) == normalise(read.observation)
+
+
+def _check_action(read: _Read, same: Sequence[_Read], is_last: bool, changed: bool = False) -> tuple[str, str] | None:
+    """The fault in what the step did, as (code, text), or None.
+
+    Args:
+        same: the steps so far that did the very same, it last.
+        changed: whether a step since the last of them may have changed what is found.
+    """
     text, actions = read.text, read.actions
     if not text and not actions:
         return "empty", "the message is empty; take an action or answer"
@@ -228,7 +245,9 @@ def _check_action(read: _Read, same: Sequence[_Read], is_last: bool) -> tuple[st
         return "degenerate", "repeats the same text over and over; stop and act"
     if any(a.malformed and a.kind == "call" for a in actions):
         return "malformed", "the call's arguments are malformed; write valid arguments"
-    if len(same) > 1:
+    if makes_up_result(read.step):
+        return "invented", "makes up the result of its own call; stop at the call and read what comes back"
+    if len(same) > 1 and not changed and _came_back_again(same[-2], read):
         earlier, number = same[-2], same[-2].step.index
         if earlier.error is None:
             return "repeat", f"repeats the call of step {number} and learns nothing new; try another one"
@@ -288,10 +307,10 @@ def _shows(step: Step) -> bool:
 
 
 def _put_together(answer: str, seen: Sequence[Words]) -> bool:
-    """Whether a sentence of an answer has figures, and each of them came back somewhere ("20C versus 3C" of two results)."""
+    """Whether an answer has figures, and each of them came back somewhere ("20C versus 3C" of two results)."""
     words = answer.split()
     figures = [word for word in words if any(c.isdigit() for c in word)]
-    return len(words) > 3 and bool(figures) and all(any(text.contains(f) for text in seen) for f in figures)
+    return bool(figures) and all(any(text.contains(f) for text in seen) for f in figures)
 
 
 def _check_ending(trajectory: Trajectory, run: Sequence[_Read]) -> tuple[str, Finding] | None:
@@ -331,13 +350,24 @@ def check_steps(trajectory: Trajectory) -> tuple[list[Finding], Counter[str]]:
     if ending:
         faults[ending[0]] += 1
     did_same: dict[tuple[tuple[str, str, str], ...], list[_Read]] = {}
+    last_change, period = 0, None
+    """The last step that may have changed something; how many steps the loop that is running goes back."""
     for read, result_used in zip(run, _check_results(run, task_words), strict=True):
         step, same = read.step, did_same.setdefault(read.keys, []) if read.keys else []
         same.append(read)
+        back = step.index - same[-2].step.index if len(same) > 1 else None
+        changed = back is not None and last_change > step.index - back
+        if read.changes and not (back and _came_back_again(same[-2], read)):
+            last_change = step.index
+        looping, period = period, None
         if ending and ending[1].step == step.index:
             findings.append(ending[1])
             continue
-        fault = _check_action(read, same, is_last=step.index == len(run))
+        fault = _check_action(read, same, step.index == len(run), changed)
+        if fault and fault[0] in ("repeat", "ignored_error"):
+            period = back
+            if looping == back:  # of one loop, found already
+                continue
         used = None if fault else result_used
         if used is False:
             fault = ("unused", "nothing in the result is used later; read it before the next step")

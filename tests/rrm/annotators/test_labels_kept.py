@@ -126,7 +126,7 @@ def test_given_and_rules_on_real_transcripts(shared_data: Path) -> None:
                 agree["hard", verdicts[finding.step]] += 1
             elif finding.step in verdicts and finding.verdict == "good":
                 agree["used", verdicts[finding.step]] += 1
-    assert agree["hard", "bad"] > 15 * agree["hard", "good"]
+    assert agree["hard", "bad"] > 12 * agree["hard", "good"]  # a loop counts once
     assert agree["used", "good"] > agree["used", "bad"]
 
 
