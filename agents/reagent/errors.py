@@ -20,6 +20,10 @@ class GradeUnknown(RRMError):
     a grader, it ends the episode with an unknown outcome, never with a grade."""
 
 
+class GradeFailed(GradeUnknown):
+    """The answer itself keeps it from being graded: the episode earns `environment.failure_reward`, and its success stays unknown."""
+
+
 class ToolError(RRMError):
     """A call that brought no result. Raise it inside a tool to tell the agent what went wrong, in your own words."""
 

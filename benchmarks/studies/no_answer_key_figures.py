@@ -74,7 +74,7 @@ def as_digits(by_task: Mapping[str, float]) -> str:
 def labels_of(config: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> int:
     """Training tasks whose outcome could be learned from, each counted once; an episode that its tool ended has none."""
     environment, rollout = config["environment"], config["rollout"]
-    rewards = (environment.get("options") or {}).get("rewards") or {}
+    rewards = environment.get("rewards") or (environment.get("options") or {}).get("rewards") or {}
     if rewards.get("outcome", 1.0) == 0:
         return 0
     graded = sum(1 - row["episode/ungraded"] - (row.get("episode/unknown") or 0.0) for row in metrics)

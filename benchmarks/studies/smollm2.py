@@ -23,7 +23,8 @@ from rrm.engines.hf.host_memory import keep_freed_memory
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = "rollout.engine={max_batch_tokens: 16384}"
 """Held-out questions are answered in this process by every policy, whatever sampled its training: one sampler, one arithmetic."""
-REWARDS = {"useful": 0.0, "unanswered": -0.1}
+REWARDS = {"useful": 0.0, "repeated": -0.05, "unanswered": -0.1, "max_malformed": None}
+"""As its trainings earned, whatever the defaults have become."""
 """As configs/agents/smollm2.yaml has them: what is paid for a call teaches to call."""
 DTYPES = ("float32", "bfloat16")
 DEVICES = ("cpu", "cuda")

@@ -143,9 +143,9 @@ def test_arms_differ_in_what_they_learn_from_alone(tmp_path: Path) -> None:
     filled, control = configs["filled"], configs["shuffled"]
     assert filled["feedback"]["mode"] == "none" and control["feedback"]["mode"] == "shuffled"
     bare = configs["bare"]
-    paid = bare["environment"]["options"].pop("rewards")
+    paid = bare["environment"].pop("rewards")
     assert set(paid) == {"useful", "malformed", "repeated", "unanswered"} and not any(paid.values())
-    assert configs["bare-shuffled"]["environment"]["options"].pop("rewards") == paid
+    assert configs["bare-shuffled"]["environment"].pop("rewards") == paid
     assert {k: v for k, v in bare.items() if k != "output_dir"} == {
         k: v for k, v in filled.items() if k != "output_dir"
     }

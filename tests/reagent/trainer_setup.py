@@ -23,9 +23,10 @@ def settings(base: Path, output: Path, **changes: Any) -> AgentConfig:
         "environment": {"name": "search", "train": {"hops": 1}, "eval": {"hops": 1}, "train_tasks": 32, "eval_tasks": 4},
         "policy": {"base": str(base)},
         "rollout": {
-            "tasks_per_update": 4, "group_size": 2, "max_turns": 2, "max_new_tokens": 12, "max_episode_tokens": 400,
+            "tasks_per_update": 4, "group_size": 2, "max_turns": 2, "max_new_tokens": 12, "max_episode_tokens": 400, "temperature": 1.0,
         },
-        "optim": {"learning_rate": 1e-3, "microbatch_tokens": 1024},
+        "optim": {"learning_rate": 1e-3, "warmup_updates": 0, "microbatch_tokens": 1024},
+        "loss": {"advantage_scale": "group"},
     }  # fmt: skip
     for key, value in changes.items():
         if isinstance(value, dict):

@@ -19,15 +19,16 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from reagent.env.graders import REFERENCE_GRADERS, Grader, exact_match, f1
 from reagent.env.parsers import MalformedCall, ParsedTurn, Parser, make_parser
+from reagent.env.parsers.base import made_up_at
 from reagent.env.rewards import RewardWeights, Verdict, as_weights
 from reagent.env.task import Task
-from reagent.env.tool import EMPTY, Tool, ToolResult
+from reagent.env.tool import EMPTY, Tool, ToolResult, by_name, declared_tools
 from reagent.errors import (
     BadArguments,
     EnvironmentMisuse,
+    GradeFailed,
     GradeUnknown,
     MalformedCallError,
-    ToolDefinitionError,
     ToolError,
     TooManyCalls,
     TurnCut,
@@ -66,7 +67,7 @@ class StepResult:
     """The turn limit was reached. Token limits are the rollout's."""
     info: dict[str, Any] = field(default_factory=dict)
     """`tool_calls` (well-formed ones), `malformed`, `tool_errors` ([{tool, kind, message}]), `verdicts` (one a call),
-    `cut_chars`, `denied` (pages and results kept from the agent), and at the end `answer`, `grade`, `success` (the last two None where nobody can grade), and `grader_error`
+    `cut_chars`, `invented_results` where the turn made one up, `denied` (pages and results kept from the agent), and at the end `answer`, `grade`, `success` (the last two None where nobody can grade), and `grader_error`
     where the grader raised."""
 
 
@@ -74,7 +75,8 @@ class Environment(Protocol):
     """What a rollout needs of an environment. One instance plays one episode at a time.
 
     It may also have `stop` (texts that end a turn) and `template_tools` (what the chat template is given as its tools:
-    `tools` where the attribute is absent, nothing where it is None), `is_graded(task)`, as `ToolEnv` has it, where some
+    `tools` where the attribute is absent, nothing where it is None), `made_up_at(text)` (where a turn begins to make up results),
+    `is_graded(task)`, as `ToolEnv` has it, where some
     tasks have no answer key, and `fit_prompt(messages, tokens, room)`, where what `reset` returned can be made shorter:
     `tokens(messages)` says how many tokens they take, and `room` are there.
 
@@ -137,6 +139,7 @@ class ToolEnv:
         tool_prompt: where the tools are described: `schema` or `brief` in the system message, `template` by the
             tokenizer's chat template, which then is to be given `template_tools`.
         grader: overrides the class's.
+        failure_reward: outcome of an answer that its own grader fails on.
 
     Raises:
         ConfigError: an unknown format or reward weight.
@@ -163,21 +166,22 @@ class ToolEnv:
         max_calls_per_turn: int = 8,
         tool_prompt: ToolPrompt = "schema",
         grader: Grader | None = None,
+        failure_reward: float = 0.0,
     ) -> None:
         if max_turns < 1 or max_calls_per_turn < 1:
             raise ConfigError(
                 f"max_turns and max_calls_per_turn must be at least 1, got {max_turns}, {max_calls_per_turn}"
             )
-        self._tools = _by_name([*_declared_tools(self), *tools])
+        self._tools = by_name([*declared_tools(self), *tools])
         self.tools: list[dict[str, Any]] = [t.schema for t in self._tools.values()]
         self.parser = make_parser(parser, self.tools) if isinstance(parser, str) else parser
-        self.rewards = as_weights(rewards)
+        self.rewards, self.failure_reward = as_weights(rewards), failure_reward
         self.max_turns, self.max_calls_per_turn, self.tool_prompt = max_turns, max_calls_per_turn, tool_prompt
         if grader is not None:
             self.grader = grader
         self.task: Task | None = None
         self._graded = True
-        self._turn = self._calls = self._paid = 0
+        self._turn = self._calls = self._paid = self._charged = 0
         self._done: set[str] = set()
 
     @property
@@ -199,6 +203,10 @@ class ToolEnv:
         """Whether a turn would be graded as an answer, without running a tool."""
         return self.parser.parse(text).answer is not None
 
+    def made_up_at(self, text: str) -> int | None:
+        """Where a turn goes on, behind its calls, with results that it makes up: it is taken to end there. None: nowhere."""
+        return made_up_at(text, self.parser)
+
     # ---- what a subclass may say ---------------------------------------------------------------------------------------
 
     def begin(self, task: Task) -> None:
@@ -219,9 +227,9 @@ class ToolEnv:
     def grade(self, task: Task, answer: str) -> float:
         """The answer's grade in [0, 1]; asked for where `is_graded` says so.
 
-        An answer on which it raises, or gives no finite number, has grade 0; where it does so on the task's own answer as
-        well (without one: on an empty answer), the task or the grader is at fault, and the episode ends as `env_error`; so it
-        does where it raises `GradeUnknown`.
+        An answer on which it raises, or gives no finite number, has grade 0 and earns `failure_reward`; where it does so on the
+        task's own answer as well (without one: on an empty answer), the task or the grader is at fault, and the episode ends as
+        `env_error`; so it does where it raises `GradeUnknown`. `GradeFailed`: the answer is at fault, and has no grade.
         """
         return self.grader(task, answer)
 
@@ -248,7 +256,7 @@ class ToolEnv:
 
     def reset(self, task: Task) -> list[dict[str, Any]]:
         """A fresh episode of the task: the system message, if there is anything to say, and the question."""
-        self.task, self._turn, self._calls, self._paid, self._done = task, 0, 0, 0, set()
+        self.task, self._turn, self._calls, self._paid, self._charged, self._done = task, 0, 0, 0, 0, set()
         self._graded = self.is_graded(task)
         self.begin(task)
         parts = [told] if (told := self.told()) else []
@@ -260,6 +268,7 @@ class ToolEnv:
     async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
         """Parse the turn, run its calls at the same time, reward them; or grade the answer.
 
+        A result that the turn makes up behind its calls is not read, nor what follows it (`invented_results` in `info`).
         Of a turn that was cut (`stop_reason` of `length`) nothing is run or graded: what stands in it may be half an
         answer, or half an argument. The agent reads that it was cut.
 
@@ -268,6 +277,9 @@ class ToolEnv:
         """
         if self.task is None:
             raise EnvironmentMisuse("step without an episode: call reset(task) first, and again after an episode's end")
+        made_up = self.made_up_at(text)
+        if made_up is not None:
+            text, stop_reason = text[:made_up].rstrip(), "stop"
         cut = stop_reason == "length"
         turn = ParsedTurn(None, text, [MalformedCall("", _CUT)], None) if cut else self.parser.parse(text)
         self._turn += 1
@@ -284,9 +296,9 @@ class ToolEnv:
             results = await asyncio.gather(*(self._run(call, i) for i, call in enumerate(turn.calls)))
         outcomes = [_Outcome(c, r, c.name or "call") for c, r in zip(turn.calls, results, strict=True)]
         verdicts: list[Verdict] = [self._judge(outcome) for outcome in outcomes]
-        reward = sum(self._pay(verdict) for verdict in verdicts)
+        reward = self._pay(verdicts)
         truncated = self._turn >= self.max_turns
-        info = _info(outcomes, verdicts)
+        info = _info(outcomes, verdicts) | ({} if made_up is None else {"invented_results": 1})
         if truncated:
             self.task = None
             info |= {"answer": None} | (_FAILED if self._graded else _UNGRADED)
@@ -304,19 +316,23 @@ class ToolEnv:
         if not self._graded:
             self.task = None
             return StepResult(message, [], 0.0, None, True, False, _info([], []) | {"answer": answer} | _UNGRADED)
-        error: dict[str, str] = {}
+        info = _info([], []) | {"answer": answer}
         try:
             grade = self._grade(task, answer)
-        except GradeUnknown:
-            raise
-        except Exception as problem:  # noqa: BLE001 - a grader may raise anything, and an answer may be written to make it
-            self._grade(task, task.answer or "")  # raises again: it is not the answer's doing
-            grade, error = 0.0, {"grader_error": f"{type(problem).__name__}: {problem}"[:500]}
-            _grader_failed(type(self).__name__, type(problem).__name__, error["grader_error"])
+        except Exception as problem:  # a grader may raise anything, and an answer may be written to make it
+            if isinstance(problem, GradeUnknown) and not isinstance(problem, GradeFailed):
+                raise
+            failed = _UNGRADED
+            if not isinstance(problem, GradeFailed):
+                self._grade(task, task.answer or "")  # raises again: it is not the answer's doing
+                failed = _FAILED
+            said = f"{type(problem).__name__}: {problem}"[:500]
+            _grader_failed(type(self).__name__, type(problem).__name__, said)
+            reward, info = self.failure_reward, info | failed | {"grader_error": said}
+        else:
+            reward, info = self.rewards.outcome * grade, info | {"grade": grade, "success": grade >= self.success_at}
         self.task = None
-        success = not error and grade >= self.success_at
-        info = _info([], []) | {"answer": answer, "grade": grade, "success": success} | error
-        return StepResult(message, [], 0.0, self.rewards.outcome * grade, True, False, info)
+        return StepResult(message, [], 0.0, reward, True, False, info)
 
     def _grade(self, task: Task, answer: str) -> float:
         """Raises what the grader raises, and ValueError for a grade that is no finite number."""
@@ -350,12 +366,17 @@ class ToolEnv:
         self._done.add(key)
         return "useful" if self.is_useful(call, outcome.result) else "useless"
 
-    def _pay(self, verdict: Verdict) -> float:
-        if verdict == "useful":
-            self._paid += 1
-            if self.rewards.max_useful is not None and self._paid > self.rewards.max_useful:
-                return 0.0
-        return getattr(self.rewards, verdict)
+    def _pay(self, verdicts: Sequence[Verdict]) -> float:
+        """A turn's process reward: useful calls and turns with malformed ones count up to the episode's bounds."""
+        weights, useful = self.rewards, verdicts.count("useful")
+        left = useful if weights.max_useful is None else min(useful, max(weights.max_useful - self._paid, 0))
+        self._paid += useful
+        reward = left * weights.useful
+        reward += sum(getattr(weights, v) for v in verdicts if v not in ("useful", "malformed"))
+        if "malformed" in verdicts:
+            self._charged += 1
+            reward += weights.malformed * (weights.max_malformed is None or self._charged <= weights.max_malformed)
+        return reward
 
     def _observe(self, outcome: _Outcome, call_id: str) -> dict[str, Any]:
         """The message for one call. What a tool said may hold neither control tokens nor the format's own tags."""
@@ -379,31 +400,9 @@ def _grader_failed(environment: str, kind: str, problem: str) -> None:
         return
     _GRADERS_THAT_FAILED.add((environment, kind))
     logger.warning(
-        "%s: the grader raised on an answer, which counts as wrong (`grader_error` in the turn's info; said once): %s",
+        "%s: the grader raised on an answer, which earns `failure_reward` (`grader_error` in the turn's info; said once): %s",
         environment, problem,
     )  # fmt: skip
-
-
-def _declared_tools(env: ToolEnv) -> list[Tool]:
-    """The class's own tools, base classes first, in the order they are written."""
-    names: dict[str, None] = {}
-    for klass in reversed(type(env).__mro__):
-        names |= {name: None for name in vars(klass)}
-    found = [getattr(env, name) for name in names if isinstance(_static(type(env), name), Tool)]
-    return found
-
-
-def _by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
-    found: dict[str, Tool] = {}
-    for made in tools:
-        if made.name in found:
-            raise ToolDefinitionError(f"two tools are called {made.name!r}: rename one")
-        found[made.name] = made
-    return found
-
-
-def _static(klass: type, name: str) -> object:
-    return next((vars(k)[name] for k in klass.__mro__ if name in vars(k)), None)
 
 
 def _refused(error: ToolError) -> ToolResult:

@@ -141,7 +141,7 @@ def with_labels(tasks: Sequence[Task], share: float, seed: int) -> list[Task]:
 
 def make_environment(config: EnvironmentConfig, seed: int) -> tuple[EnvFactory, list[Task], list[Task]]:
     """(environment factory, training tasks, held-out tasks) of a config. Training tasks follow the run's seed."""
-    factory = make_factory(config.name, **config.options)
+    factory = make_factory(config.name, **config.made_with)
     found = make_tasks(config.name, config.train_tasks, **_drawn("train", {"seed": seed, **config.train}))
     held_out = held_out_tasks(config)
     if both := _trained_on(found, held_out, by_text="path" in config.train and "path" in config.eval):

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from reagent.train.numbers import Finite, NotNegative, Whole
 from rrm.config import Section
 from rrm.errors import ConfigError
 
@@ -14,28 +15,33 @@ Verdict = Literal["useful", "useless", "repeated", "failed", "malformed"]
 
 
 class RewardWeights(Section):
-    """What a step and the outcome are worth. R_env = Σ process + outcome (DESIGN §5)."""
+    """What a step and the outcome are worth. R_env = Σ process + outcome (DESIGN §5).
 
-    useful: float = 0.05
+    By default the outcome, less a little for what is no answer: paid 0.05 each, useful calls beat answering.
+    """
+
+    useful: Finite = 0.0
     """A call that ran, gave something, and was not made before."""
-    useless: float = 0.0
+    useless: Finite = 0.0
     """A call that ran and gave nothing."""
-    repeated: float = -0.05
+    repeated: Finite = 0.0
     """A call that already gave a result in this episode (to repeat one that failed is no repetition)."""
-    failed: float = 0.0
+    failed: Finite = 0.0
     """A call the tool failed on: not the agent's fault."""
-    malformed: float = -0.1
-    """A call that cannot be run: broken syntax, unknown tool, wrong arguments; also a turn without call or answer, and one
-    that was cut at its token limit."""
-    max_useful: int | None = 4
+    malformed: Finite = -0.1
+    """A turn with a call that cannot be run, once however many: broken syntax, unknown tool, wrong arguments; also a turn without call
+    or answer, and one that was cut at its token limit."""
+    max_malformed: Whole | None = 4
+    """Such turns an episode pays for, so that failing on and on costs no more than an outcome; null charges all."""
+    max_useful: Whole | None = 4
     """Useful calls an episode is paid for, so that calling on and on never beats answering; null pays for all."""
-    outcome: float = 1.0
+    outcome: NotNegative = 1.0
     """Times the grade of the answer."""
-    unanswered: float = 0.0
+    unanswered: Finite = -0.1
     """Outcome of an episode that reached its turn limit without an answer."""
 
 
-NO_PROCESS_REWARDS = RewardWeights(useful=0.0, repeated=0.0, malformed=0.0)
+NO_PROCESS_REWARDS = RewardWeights(malformed=0.0, unanswered=0.0)
 """The outcome alone."""
 
 

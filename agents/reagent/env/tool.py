@@ -26,7 +26,7 @@ import time
 import traceback
 import types
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, overload
 
@@ -389,3 +389,30 @@ def tool(
         return Tool(_Definition(target, limits))
 
     return make if function is None else make(function)
+
+
+def declared_tools(env: object) -> list[Tool]:
+    """The class's own tools, base classes first, in the order they are written."""
+    names: dict[str, None] = {}
+    for klass in reversed(type(env).__mro__):
+        names |= {name: None for name in vars(klass)}
+    found = [getattr(env, name) for name in names if isinstance(_static(type(env), name), Tool)]
+    return found
+
+
+def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
+    """Tools by their names.
+
+    Raises:
+        ToolDefinitionError: two have one name.
+    """
+    found: dict[str, Tool] = {}
+    for made in tools:
+        if made.name in found:
+            raise ToolDefinitionError(f"two tools are called {made.name!r}: rename one")
+        found[made.name] = made
+    return found
+
+
+def _static(klass: type, name: str) -> object:
+    return next((vars(k)[name] for k in klass.__mro__ if name in vars(k)), None)

@@ -107,7 +107,7 @@ def make_feedback(
         room = config.rollout.max_episode_tokens * 2
         options = config.rollout.template_options
         writer = TextWriter(tokenizer, min(room, positions or room), eos_ids, options)
-    return kind(settings, judging=judging, writer=writer, updates=config.max_updates, seed=config.seed)
+    return kind(settings, judging=judging, writer=writer, updates=config.horizon, seed=config.seed)
 
 
 def check_judge(
@@ -128,7 +128,7 @@ def check_judge(
     """
     from reagent.lab.search_env import SearchEnv
 
-    if settings.judge != "lab" or isinstance(make_factory(environment.name, **environment.options)(), SearchEnv):
+    if settings.judge != "lab" or isinstance(make_factory(environment.name, **environment.made_with)(), SearchEnv):
         return
     who, otherwise = (
         (f"feedback.mode={settings.mode}", "") if asker is None else (asker.setting, f"; or {asker.otherwise}")

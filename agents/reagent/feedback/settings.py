@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
 
+from reagent.train.numbers import NotNegative
 from rrm.annotation import OutOfDomain
 from rrm.config import Section, explain
 from rrm.feedback import Mode as JudgeMode
 
 ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo", "shuffled"]
 Refinement = Literal["critique", "retry", "placebo", "none"]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-"""A number that is one."""
 SCORED: tuple[ModeName, ...] = ("c", "r", "u", "process", "placebo")
 """Modes in which first attempts are judged."""
 REFINED: tuple[ModeName, ...] = ("c", "u", "retry", "placebo")
@@ -82,10 +81,10 @@ class ProcessConfig(Section):
     judge_mode: JudgeMode | None = None
     """The judge's mode in which turns are judged; `steps` writes no text: one prefill. null: `critique_mode`, or for Φ `score_mode`.
     Φ under `steps` is the lowest p_good so far, one prefill an attempt; else the score of the prefix, a judgement a turn."""
-    good: Finite = 0.05
+    good: NotNegative = 0.05
     """`findings`: where a finding has a probability (`p_good`, the judge's mode `steps`) a good turn earns p · good and a bad one
     (1 − p) · bad: what is doubtful counts for less."""
-    bad: Finite = -0.05
+    bad: float = Field(default=-0.05, le=0.0, allow_inf_nan=False)
     max_paid: int | None = Field(default=4, ge=0)
     """Turns found good that an episode is paid for, and turns found bad that it pays for, the first ones of each: with more
     turns it earns no more. null pays for all."""
@@ -220,8 +219,8 @@ class FeedbackConfig(Section):
     """The judge's mode in which scores for rewards are read: `score` is one prefill; `full` reasons before it scores."""
     critique_mode: Literal["critique", "full"] = "critique"
     """The judge's mode in which critiques are written; mode `u` with `aux.trace` always takes `full`, which has a trace."""
-    score_weight: Finite = 0.3
-    """λ of R_env + λ·s, s in [0, 1]."""
+    score_weight: NotNegative = 0.3
+    """λ of R_env + λ·s, s in [0, 1]. 0: the judge pays nothing."""
     failure_reward: float | None = Field(default=0.0, ge=-1.0, le=1.0)
     """What stands for s where a judgement failed for something the policy may have caused (the reply could not be read or did
     not end, the transcript was too long): an attempt that confuses its judge earns no more than a bad one. Mode `process`:

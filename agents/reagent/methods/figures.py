@@ -39,7 +39,8 @@ def left_out(episodes: Sequence[Episode]) -> dict[str, str]:
     found: dict[str, str] = {}
     for e in episodes:
         if e.success is None and not e.ungraded:
-            found.setdefault(e.group_id, NO_ROOM if e.status == "token_limit" else e.status)
+            why = NO_ROOM if e.status == "token_limit" else "grade_failed" if e.grade_failed else e.status
+            found.setdefault(e.group_id, why)
     return found
 
 

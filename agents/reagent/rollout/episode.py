@@ -97,6 +97,9 @@ class Episode:
     """How many of the trajectory's messages were the prompt; examples of other agents' turns may be among them."""
     ungraded: bool = False
     """The task has no answer key: the episode was played as it should, and nobody can say what its outcome is worth."""
+    end_ids: list[int] = field(default_factory=list)
+    """Where the turn limit cut it off, what would have stood before its next turn, as far as there was room: of that state, and not of
+    the one before the observation, which no training ever sees, there is a value (`loss.bootstrap`)."""
 
     @property
     def key(self) -> str:
@@ -116,6 +119,11 @@ class Episode:
         if earned:
             earned[-1] += self.outcome_reward or 0.0
         return earned
+
+    @property
+    def grade_failed(self) -> bool:
+        """Whether the answer itself kept it from being graded: it earned `environment.failure_reward`."""
+        return bool(self.turns) and "grader_error" in self.turns[-1].info
 
     @property
     def own_messages(self) -> list[Message]:

@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import traceback
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from pydantic import ValidationError
 from reagent.env.env import EnvFactory, Environment, StepResult, takes_stop_reason
 from reagent.env.guarded import HALTED, GuardedEnv, Said
 from reagent.env.task import Task
+from reagent.errors import GradeFailed
 from reagent.rollout.attempts import Attempt, PromptHook, plan
 from reagent.rollout.envloop import EnvLoop
 from reagent.rollout.episode import Episode, Stage, Turn, jsonable
@@ -234,17 +236,31 @@ class _Player:
         """Take a sampled turn to the environment."""
         assert row.env is not None and row.template is not None
         opened = row.template.opened(row.held)  # the parser is to read the turn's thoughts as thoughts, closed or not
-        row.held = row.held + completion.ids
         turn = Turn(list(completion.ids), list(completion.logprobs), [], 0.0, completion.stop_reason)
         turn.version, turn.server = completion.version, completion.server
+        text = opened + self._text(turn.output_ids[:-1] if turn.stop_reason == "eos" else turn.output_ids)
+        made_up_at = getattr(row.env, "made_up_at", None)
+        end = None if made_up_at is None else made_up_at(text)
+        if end is not None:  # what follows is neither read nor learned
+            text = text[:end].rstrip()
+            self._shorten(turn, len(text) - len(opened))
+        row.held = row.held + turn.output_ids
         row.turns.append(turn)
-        said = turn.output_ids[:-1] if turn.stop_reason == "eos" else turn.output_ids
-        text = opened + str(self.tokenizer.decode(said, skip_special_tokens=False, clean_up_tokenization_spaces=False))
         row.messages.append({"role": "assistant", "content": text})
         own = len(row.template.suffix([], turn.output_ids))
         has_room = len(row.held) + own + MIN_OBSERVATION < self.budget
         env = row.env.env if isinstance(row.env, GuardedEnv) else row.env  # its guard is asked apart
         loop.start(row.attempt.key, _step(env, text, turn.stop_reason, has_room))
+
+    def _text(self, ids: list[int]) -> str:
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _shorten(self, turn: Turn, length: int) -> None:
+        """Keep the tokens of a turn's first characters; the last of them may carry more."""
+        ids = turn.output_ids
+        kept = max(bisect_left(range(len(ids)), length, key=lambda n: len(self._text(ids[:n]))), 1)
+        turn.output_ids, turn.output_logprobs = ids[:kept], turn.output_logprobs[:kept]
+        turn.stop_reason, turn.info = "stop", {"invented_results": 1}
 
     def _answered(self, row: Row, job: Future[Any], session: Session, loop: EnvLoop) -> None:
         """Take in what the environment answered, ask the guard if there is one, and go on if the episode does."""
@@ -261,6 +277,11 @@ class _Player:
 
     def _stepped(self, row: Row, job: Future[Any]) -> None:
         """Take in what the environment answered."""
+        error = None if job.cancelled() else job.exception()
+        if isinstance(error, GradeFailed):
+            row.turns[-1].info |= {"grader_error": str(error)[:500]}
+            row.end("finished", float(getattr(row.env, "failure_reward", 0.0)))
+            return
         result = self._result(row, job, "step")
         if row.status is not None:
             return
@@ -272,7 +293,7 @@ class _Player:
             row.fail("env_error", f"step: {problem}")
             return
         turn = row.turns[-1]
-        turn.reward, turn.info = float(result.reward), jsonable(result.info)
+        turn.reward, turn.info = float(result.reward), turn.info | jsonable(result.info)
         row.messages[-1] = dict(result.message)
         if result.terminated or result.truncated or len(row.turns) >= self.limits.max_turns:
             row.messages += [dict(m) for m in result.observations]
@@ -281,6 +302,8 @@ class _Player:
                 row.end("finished", result.outcome_reward, None if success is None else bool(success))
             elif result.info.get("ended_by") != HALTED:  # a guard's that the environment itself asks
                 row.end_at_limit("turn_limit", result.outcome_reward, bool(success))
+                if result.observations:
+                    row.end_ids, *_ = self._fitted(row, result.observations)
             elif success is None:  # not for what the agent did
                 row.fail("halted", str(result.info.get("guard", {}).get("reason")))
             else:
@@ -307,17 +330,23 @@ class _Player:
             row.fail("halted", said.why)
 
     def _observe(self, row: Row, turn: Turn, observations: list[dict[str, Any]]) -> None:
-        assert row.template is not None
-        room = self.budget - len(row.held) - 1  # one token at least must be left to say
-        ids, shown, cut = fit(row.template, observations, turn.output_ids, self.limits.max_observation_tokens, room)
+        ids, shown, cut = self._fitted(row, observations)
         if isinstance(row.env, GuardedEnv):
             row.env.observe([row.messages[-1], *shown])  # what the agent reads, the judge reads
         row.messages += shown
         turn.info["truncated_tokens"] = cut
-        if len(ids) > room:
+        if not ids:
             row.end_at_limit("token_limit")
         else:
             turn.observation_ids = ids
+
+    def _fitted(self, row: Row, observations: list[dict[str, Any]]) -> tuple[list[int], list[dict[str, Any]], int]:
+        """What the template puts behind a turn, no ids where there is no room for it; see `fit`."""
+        assert row.template is not None
+        room = self.budget - len(row.held) - 1  # one token at least must be left to say
+        said = row.turns[-1].output_ids
+        ids, shown, cut = fit(row.template, observations, said, self.limits.max_observation_tokens, room)
+        return [] if len(ids) > room else ids, shown, cut
 
     def _result(self, row: Row, job: Future[Any], what: str) -> Any:
         """A job's result; what it raised ends the episode."""
@@ -358,6 +387,7 @@ class _Player:
             attempt=attempt.number,
             prompt_messages=row.given,
             ungraded=row.ungraded,
+            end_ids=row.end_ids,
         )
 
 

@@ -39,6 +39,7 @@ class Row:
     graded: bool = True
     """Whether the task has an answer key, as far as the environment says."""
     ungraded: bool = False
+    end_ids: list[int] = field(default_factory=list)
     at_guard: bool = False
     """Its turn was taken, and a guard is being asked whether it may go on."""
 

@@ -1,7 +1,8 @@
 """Benchmarks whose answers a language model compares with the reference: one prompt, and a verdict that is typed.
 
-A verdict is `correct`, `incorrect` or `unreadable`. What is unreadable after some tries, and a server that does not answer, raise
-`GradeUnknown`: the episode's outcome is unknown and counted as that, never as a number.
+A verdict is `correct`, `incorrect` or `unreadable`. A server that does not answer raises `GradeUnknown`: the episode's outcome is unknown
+and counted as that. What is unreadable after some tries may be the answer's doing, and raises `GradeFailed`: there is no grade, and the
+episode earns `environment.failure_reward`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, ClassVar, Literal
 from reagent.env.graders import Grader
 from reagent.env.task import Task
 from reagent.env.tool import shorten
-from reagent.errors import GradeUnknown
+from reagent.errors import GradeFailed, GradeUnknown
 from reagent.tasks.base import Benchmark
 from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.errors import ConfigError, EngineError, SchemaRefused
@@ -170,14 +171,14 @@ class AnswerJudge:
         """1.0 for correct, 0.0 for incorrect.
 
         Raises:
-            GradeUnknown: the judge could not be asked, or not be read.
+            GradeUnknown: the judge could not be asked; GradeFailed: not be read.
         """
         try:
             verdict = self.verdict(task, answer)
         except EngineError as error:
             raise GradeUnknown(f"the judge of task {task.id!r} did not answer: {error}") from error
-        if verdict.kind == "unreadable":
-            raise GradeUnknown(
+        if verdict.kind == "unreadable":  # an answer may be written to make it so
+            raise GradeFailed(
                 f"the judge of task {task.id!r} could not be read in {self.tries} tries, of an answer of {len(answer)} "
                 f"characters: {verdict.why}"
             )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
+from reagent.algorithms.groups import EQUAL, differs
 from reagent.train.config import GROUP_METHODS, AgentConfig
-from reagent.train.metrics import SAME
 
 PATIENCE = 3
 """Updates running that a condition must hold for; fewer in a run of fewer."""
@@ -19,11 +20,16 @@ PATIENCE = 3
 MANY = 0.5
 """Share of episodes of unknown outcome above which something is wrong with more than an episode."""
 
+RISE = 0.1
+"""By how much the share of episodes of unknown reward may lie above the one at the beginning, means of `PATIENCE` updates."""
+
 LUCK = 0.125
 """Share of successes that guessing reaches: it says nothing of a policy that never made a call."""
 
 Metrics = Mapping[str, Any]
 """An update's line of metrics.jsonl: numbers, None where there is none."""
+UNKNOWN_RISE = "unknown_rise"
+"""How far the last updates' share of episodes of unknown reward lies above the first ones'; `Alarms` adds it to an update's metrics."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +56,9 @@ def _earned_nothing(metrics: Metrics, _: AgentConfig) -> bool:
     """Rewards may be costs, 0 the best of them: a success says that something was earned, and so does a difference where
     nobody says what a success is."""
     best, success = number(metrics, "learned/best"), number(metrics, "episode/success")
-    if best is None or best > SAME:
+    if best is None or best > EQUAL:
         return False
-    return success == 0 if success is not None else (number(metrics, "learned/spread") or 0.0) < SAME
+    return success == 0 if success is not None else not differs(number(metrics, "learned/spread") or 0.0, 0.0)
 
 
 def _all_malformed(metrics: Metrics, _: AgentConfig) -> bool:
@@ -68,11 +74,15 @@ def _mostly_unknown(metrics: Metrics, _: AgentConfig) -> bool:
     return unknown is not None and unknown > MANY and number(metrics, "learned/rows") != 0.0
 
 
+def _unknown_rises(metrics: Metrics, _: AgentConfig) -> bool:
+    return (number(metrics, UNKNOWN_RISE) or 0.0) > RISE
+
+
 def _never_differs(metrics: Metrics, config: AgentConfig) -> bool:
     if config.algorithm in GROUP_METHODS:
         return number(metrics, f"learned/flat_{'turns' if config.loss.credit == 'turn' else 'groups'}") == 1.0
     spread = number(metrics, "learned/spread")
-    return spread is not None and spread < SAME
+    return spread is not None and not differs(spread, 0.0)
 
 
 ALARMS = (
@@ -92,6 +102,16 @@ ALARMS = (
             "more than half of the episodes had no known outcome, and taught nothing. Likely: the environment fails "
             "(episode/env_error; `error` in episodes.jsonl), perhaps on what the policy writes, or prompts leave no room in "
             f"rollout.max_episode_tokens={config.rollout.max_episode_tokens}"
+        ),
+    ),
+    Alarm(
+        "unknown_rises",
+        _unknown_rises,
+        lambda config: (
+            f"ever more episodes have no known reward: their share has risen by more than {RISE:.0%} since the first updates. They are "
+            "left out of what is learned, so that a policy may come to prefer what breaks its grader or its judge. Likely: what it writes "
+            "breaks the environment (`error` in episodes.jsonl; a grader may raise reagent.errors.GradeFailed, which earns "
+            f"environment.failure_reward={config.environment.failure_reward:g}), or the judge (feedback/failed_…)"
         ),
     ),
     Alarm(
@@ -155,6 +175,8 @@ class Alarms:
     config: AgentConfig
     _now: dict[str, _Spell] = field(default_factory=dict)
     _raised: list[_Spell] = field(default_factory=list)
+    _unknown: list[float] = field(default_factory=list)
+    """By update, the share of episodes of unknown reward."""
 
     @property
     def patience(self) -> int:
@@ -164,6 +186,7 @@ class Alarms:
     def observe(self, update: int, metrics: Metrics) -> list[str]:
         """Take in an update's metrics; the texts of alarms that it raises (each spell raises its alarm once)."""
         raised: list[str] = []
+        metrics = {**metrics, UNKNOWN_RISE: self._rise(metrics)}
         for alarm in ALARMS:
             if not alarm.holds(metrics, self.config):
                 self._now.pop(alarm.name, None)
@@ -174,6 +197,13 @@ class Alarms:
                 self._raised.append(spell)
                 raised.append(self._text(spell))
         return raised
+
+    def _rise(self, metrics: Metrics) -> float | None:
+        left_out, learned = number(metrics, "unknown_rows") or 0.0, number(metrics, "learned/rows") or 0.0
+        self._unknown.append(max(number(metrics, "episode/unknown") or 0.0, left_out / max(left_out + learned, 1.0)))
+        if len(self._unknown) < 2 * PATIENCE:
+            return None
+        return fmean(self._unknown[-PATIENCE:]) - fmean(self._unknown[:PATIENCE])
 
     def summary(self) -> list[str]:
         """Every alarm that was raised, with the updates it held in: for the end of the run."""

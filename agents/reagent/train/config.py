@@ -5,6 +5,7 @@ Field names are the ones users of cleanrl, verl and TRL know. Unknown keys are e
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from reagent.env.rewards import RewardWeights
 from reagent.feedback.settings import FeedbackConfig
 from reagent.train.guard_settings import GuardsConfig
-from reagent.train.numbers import Count, NotNegative, Positive, Share, Whole
+from reagent.train.numbers import Count, Finite, NotNegative, Positive, Share, Whole
 from rrm.config import BaseSettings, LoraSettings, Section, Sharding, find_config, read_config
 from rrm.engines.base import SamplingParams
 from rrm.engines.vllm_http import servers_of
@@ -36,7 +38,11 @@ class EnvironmentConfig(Section):
     name: str = "search"
     """A registered environment (reagent.env.registry), or `module:factory`."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Passed to the environment's factory: reward weights, limits, parser."""
+    """Passed to the environment's factory: limits, parser, tools."""
+    rewards: RewardWeights = Field(default_factory=RewardWeights)
+    """What steps and outcomes are worth: the run's own, so that they stay where another environment is named."""
+    failure_reward: Finite = 0.0
+    """Outcome of an episode whose own answer kept it from being graded: it is not left out of what is learned. `success` stays unknown."""
     train: dict[str, Any] = Field(default_factory=dict)
     """Passed to the task maker for training tasks (hops, …)."""
     eval: dict[str, Any] = Field(default_factory=dict)
@@ -46,6 +52,25 @@ class EnvironmentConfig(Section):
     label_share: Share = 1.0
     """Share of them that is graded, drawn by task; the others are played ungraded, and earn what a judge's feedback pays."""
     eval_tasks: Count = 200
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rewards_of_options(cls, value: Any) -> Any:
+        """Earlier versions had them in `options`, where they change those of `rewards`."""
+        given = value.get("options") if isinstance(value, dict) else None
+        if not isinstance(given, dict) or "rewards" not in given:
+            return value
+        options, rewards = dict(given), value.get("rewards") or {}
+        said = options.pop("rewards") or {}
+        own = rewards.model_dump(exclude_unset=True) if isinstance(rewards, RewardWeights) else rewards
+        return value | {"options": options, "rewards": {**own, **said} if isinstance(said, dict) else said}
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """What the environment's factory is given; it need not take rewards, as long as they are the default ones."""
+        usual = EnvironmentConfig()
+        own = {name: getattr(self, name) for name in ("rewards", "failure_reward")}
+        return self.options | {name: given for name, given in own.items() if given != getattr(usual, name)}
 
 
 class PolicyConfig(BaseSettings):
@@ -58,6 +83,8 @@ class PolicyConfig(BaseSettings):
     lora: LoraSettings | None = None
     """null trains every weight, and holds them in float32 whatever `dtype` says: a step would be lost in 16 bits."""
     gradient_checkpointing: bool = False
+    export_dtype: Literal["float32", "base"] = "float32"
+    """What the trained policy is written in, merged; `base` is `dtype`: half the room, and in bfloat16 some 7 % of what was learned lost."""
 
     @field_validator("lora")
     @classmethod
@@ -140,8 +167,9 @@ class RolloutConfig(Section):
     max_observation_tokens: Whole = 256
     env_timeout_s: Positive = 300.0
     """For an environment's reset or step; tools have time-outs of their own."""
-    temperature: Positive = 1.0
-    """Above 0: what is learned from must have been sampled."""
+    temperature: Positive = 0.8
+    """Above 0: what is learned from must have been sampled. At 1 small policies slip in every other episode and learn from their slips;
+    below 0.7 attempts at a task hardly differ."""
     template_options: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of the chat template, for every turn: `{enable_thinking: false}` (Qwen3, GLM-4.5), `{thinking: true}`
     (DeepSeek-V3.1), `{reasoning_effort: low}` (GPT-OSS). One that the template never reads is an error. Texts of a judge that the
@@ -179,10 +207,13 @@ class OptimConfig(Section):
     """One update's optimisation."""
 
     learning_rate: NotNegative = 1e-4
+    """For LoRA, whose best rate is some ten times that of all weights (1e-5 to 1e-6 where `policy.lora` is null)."""
     value_learning_rate: NotNegative | None = None
     """Of the value head; null: the policy's."""
     lr_schedule: Literal["constant", "linear"] = "constant"
-    warmup_updates: Whole = 0
+    warmup_updates: Whole = 5
+    """Updates in which the rate rises to its full: Adam's first steps are as large as the rate, whatever the gradient, and a policy that they
+    throw off its format earns nothing to find back by."""
     weight_decay: NotNegative = 0.0
     betas: tuple[Beta, Beta] = (0.9, 0.95)
     max_grad_norm: float = Field(default=1.0, gt=0)
@@ -207,7 +238,8 @@ class LossConfig(Section):
     """Bounds the loss of a token with a negative advantage A by −dual_clip · A (3 is usual); null: off."""
     importance_cap: Positive | Literal["auto"] | None = "auto"
     """Weighs tokens with π_train/π_rollout, at most this much, where episodes are sampled from other numbers than the training forward's;
-    null: off. `auto`: 2 where `rollout.engine` is a server or `rollout.max_lag` is 1, else off."""
+    null: off. `auto`: 2 where `rollout.engine` is a server, `rollout.max_lag` is 1, or the policy computes in 16 bits (decoding and the
+    training forward then differ by some 0.03 nats a token: `logprob_gap_mean`), else off."""
     aggregation: Literal["token-mean", "sequence-mean"] = "token-mean"
     vf_coef: NotNegative = 0.5
     vf_clip: Positive | None = 0.2
@@ -216,12 +248,16 @@ class LossConfig(Section):
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     gamma: Share = 1.0
     gae_lambda: Share = 0.95
+    """Per token. Of episodes of some 70 action tokens 0.95^70 leaves nothing of the outcome at their start: 1.0 suits short ones (lab)."""
     bootstrap: bool = False
-    """PPO: where a limit cut an episode off, V of the state it ended in stands for what was still to come, not 0."""
+    """PPO: where the turn limit cut an episode off, V of the state it ended in, the last observation read, stands for what was still to
+    come, not 0. An episode without room for that observation has 0."""
     whiten: bool = True
     """PPO and REINFORCE++: whiten advantages over all action tokens of all processes."""
-    advantage_scale: Literal["group", "batch", "none"] = "group"
-    """GRPO: what a group's centred returns are divided by."""
+    advantage_scale: Literal["group", "batch", "none"] = "none"
+    """GRPO: what a group's centred returns are divided by. The group's own deviation makes one success in eight count as much as four, and
+    a difference in a process reward alone as much as one in success; undivided, twice as many answers were right in our trainings
+    (docs/decisions.md 187)."""
     credit: Literal["episode", "turn"] = "episode"
     """Group methods: compare whole episodes, or every turn's reward-to-go (for environments with process rewards)."""
     action_mask: bool = True
@@ -277,6 +313,8 @@ class AgentConfig(Section):
     output_dir: str = "runs/agent"
     algorithm: Algorithm = "ppo"
     max_updates: Count = 50
+    schedule_updates: Count | None = None
+    """Updates over which learning rate and λ fall; null: the `max_updates` that the run began with, also where it goes on with another."""
     save_every: Count = 10
     sample_episodes: Whole = 2
     """Episodes of each update written to episodes.jsonl."""
@@ -336,10 +374,16 @@ class AgentConfig(Section):
         return self
 
     @property
+    def horizon(self) -> int:
+        """Updates over which schedules run."""
+        return self.schedule_updates or self.max_updates
+
+    @property
     def importance_cap(self) -> float | None:
         """`loss.importance_cap` as it holds here; None: off."""
         cap = self.loss.importance_cap
-        return cap if cap != "auto" else IMPORTANCE_CAP if self.rollout.is_off_policy else None
+        half = self.mixed_precision == "bf16" or (self.policy.lora is not None and self.policy.dtype == "bfloat16")
+        return cap if cap != "auto" else IMPORTANCE_CAP if self.rollout.is_off_policy or half else None
 
     @model_validator(mode="after")
     def _differences_need_credit_by_turn(self) -> AgentConfig:
@@ -376,16 +420,28 @@ def _other_environment(path: Path, overrides: Sequence[str]) -> list[str]:
     if not isinstance(held, dict) or not named or named[-1] == own:
         return []
     dropped = {key: held[key] for key in ("options", "train", "eval") if held.get(key)}
-    given = {key for o in overrides for key in dropped if o.partition("=")[0] == f"environment.{key}"}
-    if unsaid := [f"environment.{key}={value}" for key, value in dropped.items() if key not in given]:
+    given = {o.partition("=")[0] for o in overrides}
+    options, kept = dropped.get("options"), held.get("rewards") or {}
+    rewards = (
+        options.pop("rewards", None) if isinstance(options, dict) else None
+    )  # the run's, as earlier versions wrote them
+    kept = {**kept, **rewards} if isinstance(rewards, dict) and isinstance(kept, dict) else kept
+    if unsaid := [
+        f"environment.{key}={value}" for key, value in dropped.items() if value and f"environment.{key}" not in given
+    ]:
         log.warning("environment.name=%s: left out what is meant for %r: %s", named[-1], own, ", ".join(unsaid))
-    return [f"environment.{key}={{}}" for key in dropped]
+    if kept and "environment.rewards" not in given:
+        log.warning(
+            "environment.name=%s: earns what the config says for %r, too: environment.rewards=%s", named[-1], own, kept
+        )
+    emptied = [f"environment.{key}={{}}" for key in dropped]
+    return [*emptied, f"environment.rewards={json.dumps(kept)}"] if rewards else emptied
 
 
 def load_agent_config(name: str, overrides: Sequence[str] | None = None) -> AgentConfig:
     """Read a config by shipped name (configs/agents) or path and apply `a.b=c` overrides.
 
-    `environment.name` of another environment leaves out the file's `environment.options`, `train` and `eval`.
+    `environment.name` of another environment leaves out the file's `environment.options`, `train` and `eval`, and keeps `rewards`.
 
     Raises:
         ConfigError: as `rrm.config.read_config`.

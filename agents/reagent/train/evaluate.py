@@ -121,8 +121,8 @@ def summarise(
 
 def has_grade(attempts: Sequence[Episode], is_graded: Callable[[Task], bool]) -> bool:
     """Whether a task is graded: as one of its attempts says, a failed one not knowing. One that was paid, and of which the environment
-    does not say whether that is a success, has none."""
-    if any(e.ungraded or (e.outcome_reward is not None and e.success is None) for e in attempts):
+    does not say whether that is a success, has none, but where its grade failed."""
+    if any(e.ungraded or (e.outcome_reward is not None and e.success is None and not e.grade_failed) for e in attempts):
         return False
     return any(e.success is not None for e in attempts) or is_graded(attempts[0].task)
 
@@ -193,7 +193,7 @@ def load_player(config: AgentConfig) -> Player:
 
     if config.threads:
         torch.set_num_threads(config.threads)
-    env_factory = make_factory(config.environment.name, **config.environment.options)
+    env_factory = make_factory(config.environment.name, **config.environment.made_with)
     policy, tokenizer = load_policy(config.policy, with_values=False, trained=False)
     device = "cpu" if config.cpu or not torch.cuda.is_available() else "cuda"
     engine = make_engine(config, policy, tokenizer, device=device)

@@ -6,10 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
+from reagent.algorithms.groups import differs
 from reagent.rollout.episode import Episode, Turn
-
-SAME = 1e-9
-"""Rewards that differ by less are equal: rounding."""
 
 
 def mean(values: Sequence[float]) -> float:
@@ -23,14 +21,16 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
     `tokens` are all of an episode's (prompt, outputs, observations), `longest_tokens` those of the longest one.
     `ungraded` is the share of episodes that nobody can grade (no answer key), `unknown` of those whose environment failed,
     or had no room to begin, `unknown_long_answers` the same among those whose last turn is longer than the median: larger where answers
-    are too long for their judge; `denied` counts pages and results kept from the agent; `malformed_share` is of calls, a turn without any and a cut one counted as a call, and
+    are too long for their judge; `failed_grades` is the share whose own answer
+    kept it from being graded, `denied` counts pages and results kept from the agent; `invented_results`
+    turns that made up what their calls gave back, `malformed_share` is of calls, a turn without any and a cut one counted as a call, and
     `malformed_turns` the share of turns with a malformed call.
     `zero_variance_groups` is the share of groups whose known rewards are all equal: they teach a group method nothing.
     """
     known = [e for e in episodes if e.reward is not None]
-    groups: dict[str, set[float]] = defaultdict(set)
+    groups: dict[str, list[float]] = defaultdict(list)
     for e in known:
-        groups[e.group_id].add(round(float(e.reward or 0.0), 9))
+        groups[e.group_id].append(float(e.reward or 0.0))
     turns = [turn for e in episodes for turn in e.turns]
     lengths = [
         float(len(e.prompt_ids) + sum(len(t.output_ids) + len(t.observation_ids) for t in e.turns)) for e in episodes
@@ -47,14 +47,16 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
         "tool_calls": mean([float(sum(t.info.get("tool_calls", 0) for t in e.turns)) for e in episodes]),
         "tool_errors": mean([float(sum(len(t.info.get("tool_errors", ())) for t in e.turns)) for e in episodes]),
         "denied": mean([float(sum(t.info.get("denied", 0) for t in e.turns)) for e in episodes]),
+        "invented_results": mean([float(sum(t.info.get("invented_results", 0) for t in e.turns)) for e in episodes]),
         "malformed": mean([float(sum(t.info.get("malformed", 0) for t in e.turns)) for e in episodes]),
         "malformed_share": mean([float(v == "malformed") for t in turns for v in _verdicts(t)]),
         "malformed_turns": mean([float("malformed" in _verdicts(t)) for t in turns]),
         "ungraded": mean([float(e.ungraded) for e in episodes]),
         "unknown": mean([float(e.reward is None and not e.ungraded) for e in episodes]),
         "unknown_long_answers": mean([float(e.reward is None and not e.ungraded) for e in _long(episodes)]),
+        "failed_grades": mean([float(e.grade_failed) for e in episodes]),
         "cut_turns": mean([float(t.stop_reason == "length") for t in turns]),
-        "zero_variance_groups": mean([float(len(values) == 1) for values in groups.values()]),
+        "zero_variance_groups": mean([float(not differs(max(values), min(values))) for values in groups.values()]),
     }
     for status in ("turn_limit", "token_limit", "halted", "env_error"):
         found[status] = mean([float(e.status == status) for e in episodes])
@@ -96,13 +98,13 @@ def learned_metrics(rows: Sequence[tuple[str, float | None, Sequence[float]]]) -
             groups[group].append(reward)
             earned[group].append(turns)
     known = [reward for found in groups.values() for reward in found]
-    compared = [max(found) - min(found) for found in groups.values() if len(found) > 1]
+    compared = [differs(max(found), min(found)) for found in groups.values() if len(found) > 1]
     return {
         "learned/rows": float(len(known)),
         "learned/reward": mean(known),
         "learned/best": max(known, default=float("nan")),
         "learned/spread": max(known) - min(known) if known else float("nan"),
-        "learned/flat_groups": mean([float(spread < SAME) for spread in compared]),
+        "learned/flat_groups": mean([float(not differing) for differing in compared]),
         "learned/flat_turns": mean([float(_alike(found)) for found in earned.values() if len(found) > 1]),
     }
 
@@ -111,7 +113,7 @@ def _alike(rows: Sequence[Sequence[float]]) -> bool:
     """Whether all rows have as many numbers, and the same."""
     first = rows[0]
     return all(
-        len(row) == len(first) and all(abs(a - b) < SAME for a, b in zip(row, first, strict=True)) for row in rows
+        len(row) == len(first) and not any(differs(a, b) for a, b in zip(row, first, strict=True)) for row in rows
     )
 
 

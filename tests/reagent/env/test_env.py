@@ -161,7 +161,7 @@ def test_process_rewards_by_hand() -> None:
         ["malformed"],
     ]
     # only the first two useful calls are paid for
-    assert [s.reward for s in steps] == [0.25, -1 + 0.25, 0 - 0.5, -4, -8 + 0, -4, -4]
+    assert [s.reward for s in steps] == [0.25, -1 + 0.25, 0 - 0.5, -4, -4 + 0, -4, -4]
     assert [s.info["malformed"] for s in steps] == [0, 0, 0, 0, 2, 1, 1]
     silent = play(
         HouseEnv(rewards=NO_PROCESS_REWARDS), call("look", room="hall"), "<tool_call>{", call("look", room="hall")
@@ -184,8 +184,8 @@ def test_the_turn_limit_truncates() -> None:
     env = HouseEnv(max_turns=2)
     first, second = play(env, call("look", room="hall"), call("look", room="attic"))
     assert not first.truncated
-    assert (second.truncated, second.terminated, second.outcome_reward) == (True, False, 0.0)
-    assert second.reward == pytest.approx(0.05) and second.info["success"] is False
+    assert (second.truncated, second.terminated, second.outcome_reward) == (True, False, -0.1)
+    assert second.reward == 0.0 and second.info["success"] is False
     assert len(second.observations) == 1
     with pytest.raises(EnvironmentMisuse, match="reset"):
         asyncio.run(env.step("Answer: x"))
@@ -413,7 +413,7 @@ def test_an_answer_on_which_the_grader_raises_is_wrong(caplog: pytest.LogCapture
         assert step.terminated and step.outcome_reward == 0.0
         assert (step.info["grade"], step.info["success"]) == (0.0, False)
         assert step.info["grader_error"].startswith("ValueError: invalid literal for int()")
-    assert caplog.text.count("the grader raised on an answer, which counts as wrong") == 1
+    assert caplog.text.count("the grader raised on an answer, which earns `failure_reward`") == 1
     (right,) = play(env, "Answer: 1", task=NUMBERED)
     assert right.info["grade"] == 1.0 and "grader_error" not in right.info
     (step,) = play(HouseEnv(grader=lambda task, answer: float(answer)), "Answer: nan", task=NUMBERED)

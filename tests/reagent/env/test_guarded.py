@@ -108,7 +108,7 @@ def test_being_halted_is_no_way_out() -> None:
     halted = play(priced, CALL)
     assert (to_the_end.status, halted.status) == ("turn_limit", "halted")
     assert halted.outcome_reward == -1.0 and halted.reward < to_the_end.reward
-    assert make_batch([halted, to_the_end]).truncated.tolist() == [False, True]
+    assert (make_batch([halted, to_the_end]).ends > 0).tolist() == [False, True]
     assert play(priced, CALL, graded=False).ungraded
     unknown = play(guarded(make, Guard(Fails(), GuardPolicy(on_failure="halt")), halted_reward=-1.0), CALL)
     assert unknown.reward is None

@@ -100,7 +100,7 @@ def test_every_format_knows_a_cut_turn(parser: str) -> None:
 def test_an_environment_that_is_not_told_never_sees_a_cut_turn(tokenizer: PreTrainedTokenizerFast) -> None:
     Untold.steps = 0
     e = rollout(says(tokenizer, HALF, ended=False), tokenizer, Untold, [TASK], params=PARAMS)[0]
-    assert (e.status, e.reward, e.success, Untold.steps) == ("token_limit", 0.0, False, 0)
+    assert (e.status, e.reward, e.success, Untold.steps) == ("token_limit", -0.1, False, 0)
     assert e.trajectory.outcome == 0.0 and e.own_messages[-1].text() == HALF
     whole = rollout(says(tokenizer, HALF), tokenizer, Untold, [TASK], params=PARAMS)[0]
     assert (whole.reward, Untold.steps) == (1.0, 1)
@@ -112,7 +112,7 @@ def test_an_answer_cut_by_the_episodes_budget_is_none(tokenizer: PreTrainedToken
     room = len(tokenizer.encode("Answer: 42", add_special_tokens=False))
     limits: dict[str, Any] = {"params": PARAMS, "max_episode_tokens": prompt + room}
     e = rollout(says(tokenizer, "Answer: 42 and more"), tokenizer, Sums, [TASK], **limits)[0]
-    assert e.turns[0].stop_reason == "length" and (e.status, e.reward, e.success) == ("token_limit", 0.0, False)
+    assert e.turns[0].stop_reason == "length" and (e.status, e.reward, e.success) == ("token_limit", -0.1, False)
     limits["max_episode_tokens"] += 1  # room for the end of the turn
     e = rollout(says(tokenizer, "Answer: 42"), tokenizer, Sums, [TASK], **limits)[0]
     assert (e.status, e.reward, e.success) == ("finished", 1.0, True)

@@ -266,12 +266,12 @@ def test_the_budget_is_checked_before_a_tool_runs(tokenizer: PreTrainedTokenizer
     Answers.calls = 0
     question = [Task("t", "Who?", answer="x")]
     free = rollout(says(tokenizer, CALL, "Answer: x"), tokenizer, Answers, question, params=PARAMS64)[0]
-    assert (free.status, free.success, free.reward, Answers.calls) == ("finished", True, pytest.approx(1.05), 1)
+    assert (free.status, free.success, free.reward, Answers.calls) == ("finished", True, 1.0, 1)
     full = len(free.prompt_ids) + len(free.turns[0].output_ids) + 10
     e = rollout(
         says(tokenizer, CALL), tokenizer, Answers, question, params=PARAMS64, max_episode_tokens=full
     )[0]  # fmt: skip
-    assert (e.status, e.success, e.outcome_reward, Answers.calls) == ("token_limit", False, 0.0, 1)
+    assert (e.status, e.success, e.outcome_reward, Answers.calls) == ("token_limit", False, -0.1, 1)
     full = len(free.prompt_ids) + len(tokenizer.encode("Answer: x")) + 1
     engine = says(tokenizer, "Answer: x")
     e = rollout(engine, tokenizer, Answers, question, params=PARAMS64, max_episode_tokens=full)[0]
@@ -374,7 +374,7 @@ def test_the_trajectory_is_canonical(tokenizer: PreTrainedTokenizerFast) -> None
     assert "there is no tool 'nope'" in steps[2].observations[0].text()
     kinds = [[error["kind"] for error in turn.info.get("tool_errors", [])] for turn in e.turns]
     assert kinds == [[], ["malformed_call"], ["unknown_tool"], []]
-    assert [turn.reward for turn in e.turns] == [0.05, -0.1, -0.1, 0.0]
+    assert [turn.reward for turn in e.turns] == [0.0, -0.1, -0.1, 0.0]
 
 
 # ---- what must be left behind ----

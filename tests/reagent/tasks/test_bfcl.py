@@ -281,7 +281,7 @@ def test_too_many_steps_in_a_turn_end_the_episode(package: Path) -> None:
     env.reset(task_of(package, "base"))
     assert not play(env, *[[COUNT]] * MAX_STEPS).truncated
     last = play(env, [COUNT])
-    assert last.truncated and last.info["success"] is False and last.outcome_reward == 0.0
+    assert last.truncated and last.info["success"] is False and last.outcome_reward == -0.1
     env = Bfcl(max_turns=2)
     env.reset(task_of(package, "base"))
     last = play(env, [SELL], DONE)

@@ -157,13 +157,13 @@ def test_the_judge_sees_every_answer_that_counts() -> None:
     assert asked.grade(task, "A. Büki-Tal") == 1.0 and not engine.calls
 
 
-def test_an_episode_whose_answer_nobody_can_judge_is_unknown_not_wrong() -> None:
+def test_an_answer_that_cannot_be_judged_has_no_grade_and_earns_what_failures_earn() -> None:
     """Where a grader of another kind raises on an answer and not on the reference, that is the answer's doing and grade 0."""
     task = WebWalkerQA.make("Who?", "Ana Büki", root_url="https://example.org")
     env = WebWalkerQA(judge=ScriptedChatEngine(["hm"]), judge_options={"tries": 1}, tools=[])
     assert env.reset(task)[-1]["content"] == "Who?\n\nThe website: https://example.org"
-    with pytest.raises(GradeUnknown):
-        asyncio.run(env.step("Answer: A. Büki"))
+    result = asyncio.run(env.step("Answer: A. Büki"))
+    assert (result.outcome_reward, result.info["grade"], result.info["success"]) == (0.0, None, None)
     env = WebWalkerQA(judge=ScriptedChatEngine([NO]), tools=[])
     env.reset(task)
     result = asyncio.run(env.step("Answer: A. Büki"))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from rrm.annotators.actions import RESULT
 from rrm.trajectory import ToolCall
 
 
@@ -99,6 +100,18 @@ class CallFormat(ABC):
     def observation(self, text: str, name: str, call_id: str) -> dict[str, Any]:
         """A message of the role `tool`; the chat template puts it in its own tokens."""
         return result_message(text, name, call_id)
+
+
+def made_up_at(text: str, parser: Parser) -> int | None:
+    """Where a turn begins to tell what its own calls gave back (`<tool_response>`, `Observation:`), which nothing has yet; None where it
+    does not. Formats with stop texts of their own end there."""
+    if parser.stop or not any(isinstance(call, ToolCall) for call in parser.parse(text).calls):
+        return None
+    for found in RESULT.finditer(text):
+        calls = parser.parse(text[: found.start()]).calls
+        if calls and all(isinstance(call, ToolCall) for call in calls):  # not inside of an argument
+            return found.start()
+    return None
 
 
 _DECODER = json.JSONDecoder()
