@@ -52,6 +52,7 @@ def command(
     from reagent.train.choosing import evaluate_chosen
     from reagent.train.config import load_agent_config
     from reagent.train.evaluate import evaluate_config, without_interval
+    from reagent.train.export import written_dtype
     from rrm.errors import ConfigError
     from rrm.evaluation.bootstrap import MIN_QUESTIONS, MIN_ROWS
     from rrm.evaluation.choosing import strategies_of
@@ -61,6 +62,12 @@ def command(
     settings = load_agent_config(config, overrides)
     if policy is not None:
         settings.policy.base = policy
+        if written_dtype(policy) == "float32" and settings.policy.dtype != "float32":
+            log.warning(
+                "%s was written in float32 and is played in it: in bfloat16 it would lose some of what was learned",
+                policy,
+            )
+            settings.policy.dtype, settings.mixed_precision = "float32", "no"
     strategies = strategies_of(choose or [])
     if retries and not strategies:
         raise ConfigError(

@@ -146,7 +146,7 @@ class Adapter(ABC):
         settings: the config section.
         judging: None in modes that ask no judge.
         writer: puts the judge's texts into the policy's template; None in modes without.
-        updates: of the whole training, for λ's schedule.
+        updates: over which λ's schedule runs.
     """
 
     gathers = False

@@ -44,6 +44,7 @@ def figures(report: Report) -> dict[str, float]:
     found = {name: float(counts[name]) for name in SUMS}
     if counts["outside_n"]:  # of a judge that cannot say, a 0 would read as: all inside
         found |= {"outside": float(counts["outside"]), "placed": float(counts["outside_n"])}
+    found |= {name: float(count) for name, count in counts.items() if name.startswith("failed_")}
     found["failure_rate"] = counts["failed"] / max(counts["judged"], 1)
     for name in MEANS:
         if counts[f"{name}_n"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 
@@ -34,9 +35,11 @@ class Batch:
     """(B,) long: 0 for first attempts, 1 for second ones."""
     known: torch.Tensor
     """(B,) bool: the row's reward is known."""
-    truncated: torch.Tensor
-    """(B,) bool: the episode was cut off by a limit, so that what it would have gone on to is worth V (`loss.bootstrap`). One that a
-    guard halted is not: it would be paid for what it was kept from."""
+    end_ids: torch.Tensor
+    """(B, E) long: what would have stood before the next turn of an episode that the turn limit cut off, padded on the right with 0."""
+    ends: torch.Tensor
+    """(B,) long: how many of these a row has; with some, what it would have gone on to is worth V (`loss.bootstrap`). One that a guard
+    halted has none: it would be paid for what it was kept from."""
     lengths: torch.Tensor
     """(B,) long: tokens without padding."""
 
@@ -48,7 +51,7 @@ class Batch:
         chosen = torch.tensor(list(index), dtype=torch.long)
         width = int(self.lengths[chosen].max())
         parts = {f.name: getattr(self, f.name)[chosen] for f in fields(self)}
-        return Batch(**{k: v[:, :width] if v.dim() == 2 else v for k, v in parts.items()})
+        return Batch(**{k: v[:, :width] if v.dim() == 2 and k != "end_ids" else v for k, v in parts.items()})
 
 
 def make_batch(episodes: Sequence[Episode]) -> Batch:
@@ -65,7 +68,7 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
     width = int(lengths.max())
     groups = {name: i for i, name in enumerate(dict.fromkeys(e.group_id for e in episodes))}
 
-    def pad(columns: list[object], fill: float, dtype: torch.dtype) -> torch.Tensor:
+    def pad(columns: list[Any], fill: float, dtype: torch.dtype, width: int = width) -> torch.Tensor:
         out = torch.full((len(flat), width), fill, dtype=dtype)
         for i, column in enumerate(columns):
             row = torch.as_tensor(column)
@@ -73,6 +76,7 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
         return out
 
     known = torch.tensor([e.reward is not None for e in episodes])
+    ends = [e.end_ids if e.status == "turn_limit" else [] for e in episodes]
     return Batch(
         input_ids=pad([f.input_ids for f in flat], 0, torch.long),
         action_mask=pad([f.action_mask for f in flat], 0, torch.bool),
@@ -83,7 +87,8 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
         attempt=torch.tensor([e.attempt for e in episodes]),
         stage=torch.tensor([int(e.stage == "refined") for e in episodes]),
         known=known,
-        truncated=torch.tensor([e.status in ("turn_limit", "token_limit") for e in episodes]),
+        end_ids=pad(ends, 0, torch.long, max(map(len, ends))),
+        ends=torch.tensor([len(ids) for ids in ends]),
         lengths=lengths,
     )
 

@@ -73,7 +73,7 @@ logger = logging.getLogger(__name__)
 FIXED = ("seed", "environment", "policy", "rollout", "optim", "feedback", "eval", "distil", "mixed_precision")
 """Options that must not change between a run and its continuation."""
 FREE = (
-    "feedback.max_failure_rate", "optim.microbatch_tokens", "optim.share_prefixes", "policy.gradient_checkpointing", "rollout.engine",
+    "feedback.max_failure_rate", "optim.microbatch_tokens", "optim.share_prefixes", "policy.gradient_checkpointing", "policy.export_dtype", "rollout.engine",
 )  # fmt: skip
 """Those of them that may."""
 BEFORE_THE_CHOICE = tuple(f"distil.{key}" for key in ("by", "min_score", "epochs", "batch_episodes", "learning_rate"))
@@ -214,13 +214,14 @@ class Distilling:
             imitator.update_index = state["update"]
         self.learn(imitator, chosen.episodes)
         after = self.evaluate(eval_tasks, update=imitator.update_index - 1)
-        export(self.policy, self.player.tokenizer, self.folder / "policy")
+        gap = export(self.policy, self.player.tokenizer, self.folder / "policy", self.config)
         nll = [row["nll"] for row in read_rows(self.folder / "metrics.jsonl")]
         before = next((row for row in read_rows(self.folder / "eval.jsonl") if row["update"] == -1), None)
         return {
             "output_dir": str(self.folder),
             "policy": str(self.folder / "policy"),
             **chosen.figures(self.config.distil.by, episodes),
+            "export_gap": gap,
             "steps": imitator.update_index,
             "nll": [nll[0], nll[-1]],
             "held_out_success_before": before["success"] if before else None,
@@ -308,11 +309,11 @@ class Distilling:
         config, settings = self.config, self.config.distil
         rate = config.optim.learning_rate if settings.learning_rate is None else settings.learning_rate
         changes = {
-            "max_updates": steps_of(episodes, settings.batch_episodes, settings.epochs),
+            "max_updates": steps_of(episodes, settings.batch_episodes, settings.epochs), "schedule_updates": None,
             "optim": config.optim.model_copy(update={"learning_rate": rate}),
             "loss": config.loss.model_copy(update={"aggregation": "token-mean", "kl_coef": 0.0}),
             "guards": GuardsConfig(),  # none of them looks here: no reference is held for them
-        }
+        }  # fmt: skip
         return Imitator(config.model_copy(update=changes), self.policy, self.folder, self.accelerator)
 
     def learn(self, imitator: Imitator, episodes: Sequence[Episode]) -> None:

@@ -124,16 +124,18 @@ class Forwards:
 
     @torch.no_grad()
     def end_values(self, batch: Batch) -> torch.Tensor:
-        """(B,) V of the state that each cut-off episode ended in, without gradients; 0 where it ended by itself."""
+        """(B,) V of the state, its last observation read, in which the turn limit cut an episode off, without gradients; 0 for others."""
         values = torch.zeros(len(batch))
-        chosen = batch.truncated.nonzero()[:, 0].tolist()
-        for rows in self.rounds(microbatches(batch.lengths + 1, chosen, self.config.optim.microbatch_tokens)):
+        chosen, wholes = batch.ends.nonzero()[:, 0].tolist(), batch.lengths + batch.ends
+        for rows in self.rounds(microbatches(wholes + 1, chosen, self.config.optim.microbatch_tokens)):
             if rows is None:
                 self.idle(self.wrapped)
                 continue
             part = batch.rows(rows)
-            ids = torch.nn.functional.pad(part.input_ids, (0, 1))  # room for a token after each row's last
-            after = torch.arange(ids.shape[1]) == part.lengths[:, None]  # V belongs to the token it stands before
+            ids = torch.zeros(len(rows), int(wholes[rows].max()) + 1, dtype=torch.long)
+            for i, (length, more) in enumerate(zip(part.lengths.tolist(), part.ends.tolist(), strict=True)):
+                ids[i, :length], ids[i, length : length + more] = part.input_ids[i, :length], part.end_ids[i, :more]
+            after = torch.arange(ids.shape[1]) == wholes[rows][:, None]  # V belongs to the token it stands before
             found = self.forward(self.wrapped, ids, after).values
             assert found is not None  # `loss.bootstrap` is of ppo
             values[rows] = found.float().cpu()[after]

@@ -113,15 +113,13 @@ class Learner(Forwards):
         )
 
     def _agreement(self, old: torch.Tensor, batch: Batch, episodes: Sequence[Episode]) -> dict[str, float]:
-        """How far the numbers and weights that episodes were sampled from are from the training forward's; nothing where they are
-        the same.
+        """How far the numbers and weights that episodes were sampled from are from the training forward's; of weights nothing where they
+        are the same.
 
         Raises:
             EngineError: a remote engine's are too far for anything to be learned (`rollout.engine.max_gap`).
         """
         engine = self.config.rollout.engine
-        if not self.config.rollout.is_off_policy:
-            return {}
         mine = gaps_by_server(old, batch, [[turn.server for turn in e.turns] for e in episodes])
         sums: dict[str, list[float]] = {}
         for server, (total, tokens) in (pair for one in gather_object([mine]) for pair in one.items()):
@@ -138,7 +136,8 @@ class Learner(Forwards):
                 f"a sampled token (rollout.engine.max_gap={engine.max_gap:g}), so nothing was learned from these episodes: has the "
                 f"server other weights or another precision than the policy? {self._last_checkpoint()}"
             )
-        return {"logprob_gap_mean": gap, "staleness": float(self.update_index - oldest)}
+        stale = {"staleness": float(self.update_index - oldest)} if self.config.rollout.is_off_policy else {}
+        return {"logprob_gap_mean": gap, **stale}
 
     def _steps(
         self, prepared: Prepared, names: Sequence[str], texts: Sequence[TextRow]
@@ -343,7 +342,11 @@ class Learner(Forwards):
             importance=importance,
         )
         if prepared.old is None and bool(mask[rows].any()):
-            metrics.maxima["logprob_gap"] = logprob_gap(output.logprobs.detach().cpu(), batch.rows(rows))
+            part, now = batch.rows(rows), output.logprobs.detach().cpu()
+            metrics.maxima["logprob_gap"] = logprob_gap(now, part)
+            metrics.sums["logprob_gap_mean"] = float(
+                ((now - part.rollout_logprobs).abs() * part.action_mask * mask[rows, :width]).sum()
+            )
         return loss, metrics
 
     def imitate(self, texts: Sequence[TextRow]) -> list[LossMetrics]:

@@ -17,7 +17,7 @@ def learning_rate_factor(update: int, config: AgentConfig) -> float:
         return (update + 1) / warmup
     if config.optim.lr_schedule == "constant":
         return 1.0
-    return max(0.0, 1.0 - (update - warmup) / max(1, config.max_updates - warmup))
+    return max(0.0, 1.0 - (update - warmup) / max(1, config.horizon - warmup))
 
 
 def make_optimizer(policy: Policy, config: AgentConfig) -> torch.optim.AdamW:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from reagent.env.env import EnvFactory
@@ -16,7 +17,9 @@ from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.guards import check_guards, check_held_out
 from reagent.train.launch import check_divides, check_lag
-from rrm.run_folder import check_folder
+from rrm.run_folder import check_folder, saved_config
+
+logger = logging.getLogger(__name__)
 
 FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "optim", "loss", "feedback", "mixed_precision")
 """Options that must not change between a run and its continuation."""
@@ -25,6 +28,7 @@ FREE = (
     "optim.microbatch_tokens",
     "optim.share_prefixes",
     "policy.gradient_checkpointing",
+    "policy.export_dtype",
     "rollout.engine",
     "rollout.max_lag",
     "loss.importance_cap",
@@ -64,6 +68,24 @@ def prepare(
         settings = config.feedback.model_copy(update={"judge": second.judge})
         check_judge(settings, config.environment, "guards.auditor.judge")
     return found
+
+
+def with_horizon(config: AgentConfig) -> AgentConfig:
+    """The config with the schedules' horizon of the run in its folder, where there is one that goes on and the config names none."""
+    folder = Path(config.output_dir)
+    saved = folder / "config.yaml"
+    if config.schedule_updates is not None or not saved.is_file() or not checkpoints(folder / "checkpoints"):
+        return config
+    before = saved_config(saved, AgentConfig)
+    horizon = before.get("schedule_updates") or before.get("max_updates")
+    if not isinstance(horizon, int) or horizon == config.max_updates:
+        return config
+    if config.optim.lr_schedule == "linear" and config.max_updates > horizon:
+        logger.warning(
+            "the learning rate falls to 0 at update %d, as this run began, and stays there: schedule_updates=%d stretches it, with a jump now",
+            horizon, config.max_updates,
+        )  # fmt: skip
+    return config.model_copy(update={"schedule_updates": horizon})
 
 
 def check_continues(config: AgentConfig, done: list[Path] | None = None) -> None:

@@ -35,7 +35,7 @@ from reagent.train.export import export_policy
 from reagent.train.launch import is_sharded, main_decides, main_does, make_accelerator
 from reagent.train.learner import TrainingError
 from reagent.train.policy import load_policy
-from reagent.train.prepare import check_continues, prepare
+from reagent.train.prepare import check_continues, prepare, with_horizon
 from reagent.train.runlog import RunLog, plot_curves
 from reagent.train.stopping import Stopping
 from reagent.train.trainer import AgentTrainer
@@ -116,6 +116,7 @@ def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM 
     if config.threads:
         torch.set_num_threads(config.threads)
     set_seed(config.seed)
+    config = with_horizon(config)
     folder = Path(config.output_dir)
     accelerator = make_accelerator(config, folder)
     with full_disk_named(folder), ExitStack() as held:
@@ -155,8 +156,7 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
         finally:
             trainer.ahead.drop()  # after the checkpoint: it may wait for as long as a launcher does before it kills
     best, whole = log.best(), trainer.update_index >= config.max_updates
-    if whole:
-        export_policy(trainer, folder / "policy")
+    export_gap = export_policy(trainer, folder / "policy") if whole else None
     accelerator.end_training()  # processes part here
     if accelerator.is_main_process:
         plot_curves(log.metrics, log.eval, folder / "curves.png")
@@ -168,12 +168,14 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
     return {
         "output_dir": str(folder),
         "policy": str(folder / "policy") if whole else None,
+        "export_gap": export_gap,
         "updates": trainer.update_index,
         "episodes": trainer.episodes_seen,
         "reward": number(log.last, "episode/reward"),
         "learned_reward": number(log.last, "learned/reward"),
         "held_out_success": evaluations[-1]["success"] if evaluations else None,
         "best": best,
+        "judgements": log.judgements(),
         "warnings": warnings,
         "guards": [event.text for event in log.guards.events],
         "stopped_by": stopped,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -209,6 +210,17 @@ class RunLog:
         for event in events:
             append_line(self.fired, event.as_row(self.trainer.episodes_seen))
             logger.warning("%s: %s", "stopping" if event.action == "stop" else "a guard fires", event.text)
+
+    def judgements(self) -> dict[str, Any] | None:
+        """Of all updates: how many judgements were asked for in training, and how many failed, by what; None where none was."""
+        counts: Counter[str] = Counter()
+        for row in read_rows(self.metrics):
+            counts.update(
+                {key: int(row[key] or 0) for key in row if key.startswith(("feedback/judged", "feedback/failed"))}
+            )
+        judged, failed = counts.pop("feedback/judged", 0), counts.pop("feedback/failed", 0)
+        of = {key.removeprefix("feedback/failed_"): count for key, count in sorted(counts.items()) if count}
+        return {"judged": judged, "failed": failed, **of} if judged else None
 
     def evaluations(self) -> list[dict[str, Any]]:
         """Evaluations so far, of the main process's file."""

@@ -57,7 +57,8 @@ def test_gaps_are_those_of_the_server_that_sampled() -> None:
         rest,
         rest,
         torch.tensor([True, False]),
-        rest.bool(),
+        torch.zeros(2, 0, dtype=torch.long),
+        rest,
         rest,
     )
     said = torch.tensor([[0.0, -1.5, -1.0, -9.0, -3.0], [0.0, -7.0, -7.0, 0.0, 0.0]])

@@ -23,16 +23,19 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from reagent.algorithms.objective import LossMetrics
 from reagent.algorithms.registry import Advantages
+from reagent.feedback.shaping import weight_at
 from reagent.rollout.episode import Episode
 from reagent.train.batch import Batch, make_batch, microbatches, minibatches
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.learner import Prepared, TrainingError
 from reagent.train.optimizer import learning_rate_factor
 from reagent.train.policy import Policy
+from reagent.train.prepare import with_horizon
 from reagent.train.run import train
 from reagent.train.trainer import AgentTrainer
 from rrm.engines.hf.host_memory import freed_memory
 from rrm.errors import ConfigError, RRMError
+from rrm.run_folder import claim_folder
 
 ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
 
@@ -156,6 +159,26 @@ def test_learning_rate_warms_up_and_decays() -> None:
     assert [learning_rate_factor(u, config) for u in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
 
 
+def test_a_larger_max_updates_on_resume_moves_no_schedule(tmp_path, caplog: pytest.LogCaptureFixture) -> None:
+    """Four of eight updates done, and max_updates=16 from there: the learning rate jumped from 0.5 to 0.75 of its start, λ from 0.15 to 0.225."""
+    schedules: dict[str, Any] = {"optim": {"lr_schedule": "linear"}, "feedback": {"score_schedule": "linear"}}
+
+    def asked(updates: int, **more: Any) -> tuple[float, float]:
+        config = with_horizon(AgentConfig(output_dir=str(tmp_path), max_updates=updates, **schedules, **more))
+        claim_folder(config, tmp_path)
+        optim = config.optim.model_copy(update={"warmup_updates": 0})
+        rate = learning_rate_factor(4, config.model_copy(update={"optim": optim}))
+        return rate, weight_at(4, config.horizon, 0.3, config.feedback.score_schedule)
+
+    assert asked(8) == (0.5, 0.15)
+    assert asked(16) == (0.75, pytest.approx(0.225)) and asked(8) == (0.5, 0.15)  # no checkpoint yet: another run
+    (tmp_path / "checkpoints" / "checkpoint-000004").mkdir(parents=True)
+    for updates in (16, 32, 6, 16):  # from then on, however often it goes on
+        assert asked(updates) == (0.5, 0.15)
+    assert "falls to 0 at update 8, as this run began" in caplog.text
+    assert asked(16, schedule_updates=16) == (0.75, pytest.approx(0.225))  # asked for by name
+
+
 def test_times_add_up_where_judging_overlaps_with_playing(base, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A judge over a server works while others play, on every process: its busy seconds taken off the round's left −900."""
     trainer = make_trainer(configured(base, tmp_path, "r"), scripted())
@@ -245,6 +268,7 @@ def test_importance_weights_multiply_the_loss_up_to_their_cap(base, tmp_path) ->
 
 
 def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_path) -> None:
+    """It was V after the last action, before its observation: a state that no training of values ever sees."""
     found = {}
     for bootstrap in (False, True):
         loss = {"bootstrap": bootstrap, "whiten": False, "gamma": 0.9, "gae_lambda": 0.8}
@@ -255,14 +279,17 @@ def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_
         torch.nn.init.normal_(head.weight)
         episodes = graded(trainer.collect(0))
         for e, status in zip(episodes, ("finished", "turn_limit", "token_limit", "turn_limit"), strict=False):
-            e.status = status
+            e.status, e.end_ids = (
+                status,
+                [7, 8, 9][: 1 + len(e.turns) % 3],
+            )  # of different lengths, beside rows of others
         batch = make_batch(episodes)
         found[bootstrap] = trainer.prepare(batch).advantages.advantages
     ends = trainer.end_values(batch)
     for i, e in enumerate(episodes):
-        ids = torch.tensor([e.flatten().input_ids.tolist()])
+        ids = torch.tensor([[*e.flatten().input_ids.tolist(), *e.end_ids]])
         hidden = trainer.policy.model(ids, output_hidden_states=True).hidden_states[-1]
-        expected = 0.0 if e.status == "finished" else head(hidden[0, -1]).item()
+        expected = 0.0 if e.status != "turn_limit" else head(hidden[0, -1]).item()
         assert float(ends[i]) == pytest.approx(expected, abs=1e-4)
         # the n-th last action token sees γ V through n − 1 decays of γλ
         gained = (found[True] - found[False])[i][batch.action_mask[i]]
