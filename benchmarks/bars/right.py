@@ -58,7 +58,7 @@ def bars(run: bool = True) -> list[Bar]:
     Args:
         run: whether tests that are bars are run.
     """
-    return [*chat_judges(run), *logs(run), *hostile(run), *machines(run)]
+    return [*chat_judges(run), *logs(run), *agents(run), *hostile(run), *machines(run)]
 
 
 def chat_judges(run: bool = True) -> Iterator[Bar]:
@@ -106,6 +106,45 @@ def logs(run: bool) -> Iterator[Bar]:
 
 
 RRM, AGENTS = "tests/rrm/", "tests/reagent/"
+
+AGENT_FAULTS = {
+    "rewards belong to the run; no pay for calls": f"{AGENTS}env/test_run_rewards.py::test_calls_earn_nothing_by_default_and_no_answer_costs "
+    f"{AGENTS}env/test_run_rewards.py::test_rewards_survive_the_naming_of_another_environment",
+    "exports in float32, compared": f"{AGENTS}train/test_export.py",
+    "malformed calls once a turn, with a floor": f"{AGENTS}env/test_run_rewards.py::test_malformed_calls_cost_once_a_turn_and_have_a_floor",
+    "an answer that breaks its grader": f"{AGENTS}env/test_run_rewards.py::test_an_answer_that_breaks_its_grader_earns_the_failure_reward "
+    f"{AGENTS}env/test_run_rewards.py::test_a_rising_share_of_unknown_rewards_is_an_alarm",
+    "the paper's text and its code, a config each": f"{AGENTS}train/test_agent_config.py::test_the_papers_text_and_its_code_are_a_config_each",
+    "schedules keep their horizon": f"{AGENTS}train/test_trainer.py::test_a_larger_max_updates_on_resume_moves_no_schedule",
+    "bootstrap from a state that is trained": f"{AGENTS}train/test_trainer.py::test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes",
+    "a first attempt's baseline without its own second one": (
+        f"{AGENTS}algorithms/test_advantages.py::test_under_grpo_too_a_first_attempts_baseline_is_without_its_own_second_one_by_hand"
+    ),
+    "lessons are defaults": f"{AGENTS}train/test_agent_config.py::test_what_was_learned_is_the_default",
+    "16 bits, equal rewards, bounds": f"{AGENTS}train/test_agent_config.py::test_16_bits_are_weighed_by_default "
+    f"{AGENTS}algorithms/test_advantages.py::test_rewards_that_differ_by_a_millionth_are_equal_everywhere "
+    f"{AGENTS}train/test_agent_config.py::test_numbers_outside_their_bounds_are_errors_that_name_the_key",
+    "made-up results": f"{AGENTS}rollout/test_made_up_results.py",
+    "a judge's malformed replies in a group": f"{AGENTS}feedback/test_malformed_replies.py",
+    "repeats, loops, supported answers, failed judgements told": f"{RRM}annotators/test_rules_again.py "
+    f"{AGENTS}train/test_update_metrics.py::test_the_summary_says_how_many_judgements_failed_and_of_what",
+}
+"""Of the section on agents: a fault, by its item → the tests that hold the right value, by hand in float64 where it is a number."""
+
+
+def agents(run: bool) -> Iterator[Bar]:
+    """Section 3: the agents' side; how many faults of its thirteen are mended, and those that are not."""
+    found = list(suite_bars(AGENT_FAULTS, run))
+    right, wrong = sum(bar.ok is True for bar in found), [bar.what for bar in found if bar.ok is False]
+    measured = f"{right} of {len(found)}" + (f"; not {', '.join(wrong)}" if wrong else "")
+    ok = right == len(found) if run else None
+    yield Bar(
+        "agents: faults mended, by hand in float64",
+        measured if run else found[0].measured,
+        f"{len(found)} of {len(found)}",
+        ok,
+    )
+
 
 HOSTILE = {
     "hostile: every compiled pattern of both packages: 100 kB within a second": "tests/test_patterns.py",

@@ -1,4 +1,5 @@
-"""The modes of DESIGN §6, one small class each, after Reagent-C, -R and -U of arXiv 2601.22154, §4.
+"""The modes of DESIGN §6, one small class each, after Reagent-C, -R and -U of arXiv 2601.22154, §4: its text, not its published code, which
+learns nothing in C and has no auxiliary loss in U (docs/feedback.md).
 
 | mode | episodes | reward | what else is learned |
 |---|---|---|---|

@@ -1,7 +1,7 @@
 """What a policy learns by imitation: the judge's texts of its own first attempts, and attempts that are worth doing again.
 
 `trace` and `critique` are the auxiliary loss of Reagent-U: the attempt token by token as it was played, a request, and the
-judge's text, of which only the text and its end are learned (arXiv 2601.22154, §4.3). `attempt` is an attempt's own tokens after a
+judge's text, of which only the text and its end are learned (arXiv 2601.22154, §4.3; the paper's published code has no such loss). `attempt` is an attempt's own tokens after a
 prompt (`attempt_row`): what the policy sampled is learned, what the environment said is context.
 
 Per kind the loss is its weight times the mean negative log-likelihood, in nats a token, over the tokens of the optimiser step on
