@@ -83,7 +83,7 @@ def export(policy: Policy, tokenizer: Any, folder: Path, config: AgentConfig | N
 @torch.no_grad()
 def _probed(policy: Policy, tokenizer: Any, mixed: Literal["no", "bf16"]) -> Tensor:
     """Log-probabilities of the texts' tokens, on the CPU."""
-    device, found = next(policy.parameters()).device, list[Tensor]()
+    device, found = next(policy.parameters()).device, list[torch.Tensor]()
     for text in PROBES:
         ids = torch.tensor([tokenizer.encode(text, add_special_tokens=False)], device=device)
         mask = torch.arange(ids.shape[1], device=device)[None] > 0

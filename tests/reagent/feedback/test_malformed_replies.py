@@ -64,7 +64,9 @@ class Replies:
 
 def paid(script: Any, criteria: Criteria | None = None) -> tuple[list[float | None], dict[str, int]]:
     """What the attempts earn beside the environment's 0.25, with λ = 1."""
-    judge = AgentRRM(ScriptedChatEngine(script), settings=JudgeSettings(opening=False, criteria=criteria))
+    engine = ScriptedChatEngine(script)
+    engine.asks_again = True
+    judge = AgentRRM(engine, settings=JudgeSettings(opening=False, criteria=criteria))
     feedback = ScoreFeedback(FeedbackConfig(mode="r", score_weight=1.0), judging=Judging(judge, seed=0))
     episodes = group()
     round_ = feedback.round(0, [], lambda attempts, **hooks: episodes)
@@ -89,11 +91,15 @@ def test_criteria_with_a_field_missing_are_asked_once_more_and_then_typed() -> N
     half = '<criterion name="done">\nanswer: yes\n</criterion>'
     whole = half + '\n<criterion name="short">\nanswer: no\n</criterion>'
 
+    asked_of = list[bool]()
+
     def script(messages: list[dict[str, str]], params: Any, key: str) -> str:
-        return half if "attempt 0" in "".join(m["content"] for m in messages) else whole
+        asked_of.append("attempt 0" in "".join(m["content"] for m in messages))
+        return half if asked_of[-1] else whole
 
     rewards, counts = paid(script, criteria)
     assert rewards == pytest.approx([0.0, 0.5, 0.5, 0.5]) and counts["failed_unparsable"] == 1
+    assert asked_of.count(True) == 2 and asked_of.count(False) == 3
 
 
 @pytest.mark.parametrize(
