@@ -311,8 +311,7 @@ class Distilling:
         changes = {
             "max_updates": steps_of(episodes, settings.batch_episodes, settings.epochs), "schedule_updates": None,
             "optim": config.optim.model_copy(update={"learning_rate": rate}),
-            "loss": config.loss.model_copy(update={"aggregation": "token-mean", "kl_coef": 0.0}),
-            "guards": GuardsConfig(),  # none of them looks here: no reference is held for them
+            "loss": config.loss.model_copy(update={"aggregation": "token-mean", "kl_coef": 0.0}), "guards": GuardsConfig(),  # none of them looks here: no reference is held for them
         }  # fmt: skip
         return Imitator(config.model_copy(update=changes), self.policy, self.folder, self.accelerator)
 
