@@ -28,6 +28,8 @@ MOST, LONGEST = 4, 24
 """Values or names that are listed, and characters of one."""
 _WORD = re.compile(r"[^\W_](?:[\w@.,+'’:/#-]{0,80}[^\W_])?")
 _SQL = re.compile(r"\s*(?:select|insert|update|delete|with|create|alter)\b", re.IGNORECASE)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:T.*)?|\d\d?:\d\d(?::\d\d)?")
+"""Days and times are reckoned: `next Friday at ten` names none of theirs."""
 _SENTENCE = re.compile(r"(?:^|[.!?:\n*>\"“(-])\s*$")
 
 
@@ -105,7 +107,7 @@ def _values(step: CanonicalStep) -> Iterator[str]:
             digits = any(c.isdigit() for c in word) and len(word) > 1
             begins = _SENTENCE.search(text[max(match.start() - 3, 0) : match.start()])
             name = word[0].isupper() and len(word) > 2 and not begins
-            if digits or "@" in word or (name and not _SQL.match(text)):
+            if (digits and not _DATE.fullmatch(word)) or "@" in word or (name and not _SQL.match(text)):
                 yield word
 
 
@@ -113,7 +115,9 @@ def _text(call: Call) -> str:
     """The values of a call, a line each."""
     if isinstance(call.arguments, str):
         return call.arguments
-    return "\n".join(v if isinstance(v, str) else json.dumps(v, default=str) for v in call.arguments.values())
+    return "\n".join(
+        v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str) for v in call.arguments.values()
+    )
 
 
 def _words(text: str) -> set[str]:

@@ -65,6 +65,7 @@ def test_the_last_step_is_noted(turns: list[tuple], noted: str) -> None:
         ("Ann's score is 7.50", "Ann has 7.5", False),
         ("Write to ann.baker@mail.com", "to ann.baker@mail.com", False),
         ("Look at /srv/log/run-12.txt", "see run-12.txt", False),
+        ("Meet me next Friday at ten", "on 2026-12-04 10:00, 2026-12-04T10:00:00Z", False),
         ("I paid 120", "you paid 12", True),
         ("the price is 7.05", "it is 7.5", True),
     ],
