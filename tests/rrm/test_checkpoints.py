@@ -76,7 +76,7 @@ def test_without_a_whole_one_a_run_neither_guesses_nor_begins_anew(
         newest_whole(two)
     for folder in two:  # as a kill leaves a first one: there is nothing to lose
         (folder / MANIFEST).unlink()
-    with pytest.raises(RRMError, match="2 checkpoints .* those of an earlier version"):
+    with pytest.raises(RRMError, match=r"2 checkpoints .* those of an earlier version"):
         newest_whole(two)
     assert newest_whole(two[:1]) is None and "beginning anew" in caplog.text
     assert newest_whole([]) is None and damage(two[0]) is not None
