@@ -147,8 +147,8 @@ def _read_slice(
                 yield i, Unread(slots, said[i].usage)
                 continue
             said[i].take(prompts[i], slots.p_good)
-            spoken_of = {slot.step for slot in prompts[i].slots} & said[i].p_good.keys()
-            bad[i] |= {step: True for step in spoken_of if is_bad(said[i].p_good[step])}
+            spoken_of = {slot.step for slot in prompts[i].slots}
+            bad[i] |= {step: True for step, p in said[i].p_good.items() if step in spoken_of and is_bad(p)}
             if number == len(named[i][1]):
                 yield i, said[i]
             else:

@@ -132,7 +132,8 @@ def _message(turns: Turns, raw: Any, where: str, name: Any = None, calls: list[A
     """One chat message; a call stands in a block, in `additional_kwargs`, or in the event's own list."""
     if not isinstance(raw, dict) or not isinstance(raw.get("role"), str):
         raise ValueError(f"{where} must be an object with a role")
-    role: str = ROLES.get(raw["role"].lower(), raw["role"])
+    said: str = raw["role"]
+    role = ROLES.get(said.lower(), said)
     given = raw.get("additional_kwargs")
     extra = dict(given) if isinstance(given, dict) else {}
     blocks = [b for b in raw["blocks"] if isinstance(b, dict)] if isinstance(raw.get("blocks"), list) else []

@@ -71,8 +71,8 @@ def _size(array: Any) -> int:
 
     kind, own = array.type, NODE * len(array)
     if pa.types.is_dictionary(kind) and any(is_text(kind.value_type) for is_text in _texts()):
-        lengths = pc.binary_length(array.dictionary).cast(pa.int64())
-        return own + (pc.sum(lengths.take(array.indices)).as_py() or 0)
+        lengths = pc.call_function("binary_length", [array.dictionary]).cast(pa.int64())
+        return own + (pc.call_function("sum", [lengths.take(array.indices)]).as_py() or 0)
     if pa.types.is_struct(kind):
         return own + sum(map(_size, array.flatten()))
     if pa.types.is_map(kind):

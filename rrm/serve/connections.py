@@ -37,7 +37,9 @@ def protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol]:
     connections: set[Any] = set()
     idle: dict[Any, None] = {}  # those without a request, the longest first
 
-    class Bounded(AutoHTTPProtocol):  # pyright: ignore[reportGeneralTypeIssues]
+    protocol: Any = AutoHTTPProtocol  # one of two, by what is installed
+
+    class Bounded(protocol):
         timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
