@@ -1,6 +1,6 @@
 """A checkpoint is whole, or it is not used: `manifest.json`, written last, names each of its files with size and SHA-256 sum.
 
-Of `rrm train` and of `reagent train` and `distil` alike. What a kill cut short has no manifest yet; what a disk, a copy or a hand
+Of every training, of judges and of agents. What a kill cut short has no manifest yet; what a disk, a copy or a hand
 changed afterwards is not what the manifest says.
 """
 

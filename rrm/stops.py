@@ -32,13 +32,15 @@ class Stops:
     def __init__(self) -> None:
         self.asked: int | None = None
         """The signal that came first."""
+        self.raised = False
+        """Whether that reached the command."""
         self.over = False
         """Whether the command has ended, and the process is about to."""
         self._depth, self._before, self._hook = 0, dict[int, Any](), sys.unraisablehook
 
     def __enter__(self) -> Stops:
         if not self._depth:
-            self.asked, self._hook = None, sys.unraisablehook
+            self.asked, self.raised, self._hook = None, False, sys.unraisablehook
             handlers = {signal.SIGTERM: self._take, signal.SIGINT: self._take}
             if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
                 del handlers[signal.SIGINT]
@@ -78,7 +80,7 @@ class Stops:
             return
 
         def take(number: int, frame: FrameType | None) -> None:
-            self.asked = self.asked or number
+            self.asked, self.raised = self.asked or number, True
             cancels(signal.SIGINT, frame)
 
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -101,12 +103,21 @@ class Stops:
                 os._exit(self.code)
         elif not (first and _importing(frame) and _try_again()):
             _try_again(0)
+            self.raised = True
             raise KeyboardInterrupt
 
     def _again(self, number: int, frame: FrameType | None) -> None:
         if _importing(frame):
             _try_again()
         elif not self.over:
+            self.raised = True
+            raise KeyboardInterrupt
+
+    def raise_late(self) -> None:
+        """Raise a stop that waits to be tried again."""
+        _try_again(0)
+        if self.asked is not None and not self.raised:
+            self.raised = True
             raise KeyboardInterrupt
 
     def _ignored(self, what: Any) -> None:
@@ -137,7 +148,12 @@ def command(module: str) -> None:
     """Import a module and run its `main` as the process's command; whatever stops it before it can say more, ends it by the exit code."""
     try:
         STOPS.__enter__()  # for good
-        import_module(module).main()
+        main = import_module(module).main
+        STOPS.raise_late()
+        try:
+            main()
+        finally:
+            STOPS.raise_late()  # a command may end before it is tried again
     except KeyboardInterrupt:
         print("terminated" if STOPS.asked == signal.SIGTERM else "interrupted", file=sys.stderr)
         sys.exit(STOPS.code)

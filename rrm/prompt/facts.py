@@ -27,6 +27,8 @@ CODE = frozenset({"python", "bash", "code", "sql"})
 MOST, LONGEST = 4, 24
 """Values or names that are listed, and characters of one."""
 _WORD = re.compile(r"[^\W_](?:[\w@.,+'’:/#-]{0,80}[^\W_])?")
+_PATH, _PART = re.compile(r"[/,:#]+"), re.compile(r"[^\w.]+|\.(?!\d)")
+"""Stand between the parts of a word."""
 _SQL = re.compile(r"\s*(?:select|insert|update|delete|with|create|alter)\b", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:T.*)?|\d\d?:\d\d(?::\d\d)?")
 """Days and times are reckoned: `next Friday at ten` names none of theirs."""
@@ -127,8 +129,8 @@ def _words(text: str) -> set[str]:
         word = match.group()
         found.add(_plain(word))
         if not word.isalnum():
-            for between in (r"[/,:#]+", r"[^\w.]+|\.(?!\d)"):
-                found.update(_plain(part) for part in re.split(between, word) if part)
+            for between in (_PATH, _PART):
+                found.update(_plain(part) for part in between.split(word) if part)
     return found
 
 

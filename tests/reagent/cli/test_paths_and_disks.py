@@ -82,7 +82,7 @@ def test_a_disk_that_fills_is_one_clear_line(reagent, base: Path, tmp_path: Path
     (run / "metrics.jsonl").symlink_to(FULL)  # the run's first line finds no room
     code, error = reagent("train", *TINY, f"policy.base={base}", f"output_dir={run}")
     (line,) = [line for line in error.splitlines() if line.startswith("error: ")]
-    assert code == 2 and "no space left on the disk" in line and "run the same command again" in line
+    assert code == 2 and "No space left on device" in line and "the same command to continue" in line
     assert "Traceback" not in error
 
 

@@ -34,7 +34,7 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     [
         (
             ["train", "--config", "labb"],
-            "no config 'labb': not a file, and the shipped ones are lab, paper, qwen3-0.6b, qwen3-8b, qwen3-8b-full, smollm2; did you mean 'lab'?",
+            "no config 'labb': not a file, and the shipped ones are lab, paper, paper-code, qwen3-0.6b, qwen3-8b, qwen3-8b-full, smollm2; did you mean 'lab'?",
         ),
         (["train", "rollout.max_turn=3"], "unknown key 'rollout.max_turn'; nearest valid key: rollout.max_turns"),
         (["eval", "policy.bas=x"], "unknown key 'policy.bas'; nearest valid key: policy.base"),

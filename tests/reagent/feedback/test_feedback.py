@@ -145,7 +145,14 @@ def test_u_normalises_2g_rows_of_a_group_jointly_for_grpo(base, tmp_path) -> Non
     assert all(len(rewards) == 4 for rewards in groups.values())  # G = 2 and 2
     for i, row in enumerate(round_.rows):
         pool = groups[row.group_id]
-        by_hand = (expected_reward[i] - statistics.mean(pool)) / (statistics.stdev(pool) + 1e-6)
+        others = [  # without its own second attempt, whose prompt holds it
+            expected_reward[j]
+            for j, other in enumerate(round_.rows)
+            if j != i
+            and other.group_id == row.group_id
+            and not (row.stage == "initial" and other.stage == "refined" and other.attempt == row.attempt)
+        ]
+        by_hand = (expected_reward[i] - statistics.mean(others)) / (statistics.stdev(pool) + 1e-6)
         found = advantages.advantages[i][advantages.loss_mask[i]]
         assert len(found) == sum(len(t.output_ids) for t in row.turns)
         torch.testing.assert_close(found, torch.full_like(found, by_hand), rtol=1e-4, atol=1e-5)

@@ -62,4 +62,4 @@ def test_the_loop_from_parts_makes_the_trainers_update(example: ModuleType, tmp_
 def test_a_reader_can_hold_it_on_a_page() -> None:
     lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
     grpo = EXAMPLE.parents[1] / "agents" / "reagent" / "algorithms" / "grpo.py"
-    assert len(lines) <= 200 and len(grpo.read_text(encoding="utf-8").splitlines()) <= 60
+    assert len(lines) <= 200 and len(grpo.read_text(encoding="utf-8").splitlines()) <= 70

@@ -42,7 +42,6 @@ def judged(url: str, timeout_s: float = 20.0) -> Feedback:
     [
         (Answer(hang=True), "judge_error", "no reply within"),
         (failure(500), "judge_error", "HTTP 500"),
-        (failure(429), "judge_error", "HTTP 429"),
         (failure(404), "judge_error", "base URL"),
         (Answer(body=b'{"choices": ['), "judge_error", "not a chat completion"),
         (Answer(body=b"<html>proxy</html>", headers={"Content-Type": "text/html"}), "judge_error", "<html>"),
