@@ -56,7 +56,7 @@ def test_judge_only_sees_no_outcome() -> None:
     judge, outcome, nothing = (config_of(arm) for arm in ("judge", "outcome", "nothing"))
     assert (judge.environment.label_share, outcome.environment.label_share) == (0.0, 1.0)
     assert nothing.environment.rewards.outcome == 0.0 and nothing.environment.label_share == 1.0
-    same = {"environment": {"label_share", "options", "rewards"}, "feedback": True, "guards": True, "output_dir": True}
+    same = {"environment": {"label_share", "rewards"}, "feedback": True, "guards": True, "output_dir": True}
     left = [config.model_dump(exclude=same) for config in (judge, outcome, nothing)]  # pyright: ignore[reportArgumentType]
     assert left[0] == left[1] == left[2]
     assert (judge.feedback.mode, judge.feedback.score_weight) == ("r", 1.0)

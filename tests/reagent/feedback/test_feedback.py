@@ -128,7 +128,8 @@ def test_too_many_failures_stop_training_and_say_why(base, tmp_path) -> None:
 # ---- U: both stages pooled ----
 
 
-def test_u_normalises_2g_rows_of_a_group_jointly_for_grpo(base, tmp_path) -> None:
+def test_u_scales_2g_rows_of_a_group_jointly_for_grpo_a_first_attempt_without_its_own_second(base, tmp_path) -> None:
+    """The baseline of a first attempt was the mean over all 2G rows, its own second attempt's, which read it, among them."""
     config = configured(base, tmp_path, "u", algorithm="grpo", loss={"credit": "episode"})
     trainer = trainer_of(config, scripted())
     round_ = trainer.round(0)
@@ -145,13 +146,14 @@ def test_u_normalises_2g_rows_of_a_group_jointly_for_grpo(base, tmp_path) -> Non
     assert all(len(rewards) == 4 for rewards in groups.values())  # G = 2 and 2
     for i, row in enumerate(round_.rows):
         pool = groups[row.group_id]
-        others = [  # without its own second attempt, whose prompt holds it
-            expected_reward[j]
-            for j, other in enumerate(round_.rows)
-            if j != i
+        others = [
+            reward
+            for other, reward in zip(round_.rows, expected_reward, strict=True)
+            if other is not row
             and other.group_id == row.group_id
-            and not (row.stage == "initial" and other.stage == "refined" and other.attempt == row.attempt)
+            and not (row.stage == "initial" and other.attempt == row.attempt)
         ]
+        assert len(others) == (2 if row.stage == "initial" else 3)
         by_hand = (expected_reward[i] - statistics.mean(others)) / (statistics.stdev(pool) + 1e-6)
         found = advantages.advantages[i][advantages.loss_mask[i]]
         assert len(found) == sum(len(t.output_ids) for t in row.turns)
