@@ -328,7 +328,9 @@ def test_the_guides_environment_works_as_it_stands(tmp_path, monkeypatch: pytest
     for task in train:
         steps = asyncio.run(bisect(task))
         assert steps[-1].terminated and steps[-1].outcome_reward == 1.0
-        assert sum(s.reward for s in steps) == pytest.approx(0.0)  # a call pays nothing by default: trivial ones earned 0.2
+        assert sum(s.reward for s in steps) == pytest.approx(
+            0.0
+        )  # a call pays nothing by default: trivial ones earned 0.2
     env.reset(train[0])
     step = asyncio.run(env.step('<tool_call>{"name": "larger_than", "arguments": {"number": 500}}</tool_call>'))
     assert step.observations[0]["content"] == "Error: ask for a number between 1 and 100"
