@@ -64,6 +64,7 @@ def test_termination_is_said_as_an_interruption_is(tmp_path: Path) -> None:
     while not (tmp_path / "out.jsonl.part").exists() and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     child.send_signal(signal.SIGTERM)
+    child.wait(60)  # while its input stays open: it could end by itself before it is stopped
     _, said = child.communicate(timeout=60)
     assert child.returncode == 143 and "terminated; the same command begins anew" in said, said
     assert list(tmp_path.iterdir()) == []
