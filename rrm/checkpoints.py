@@ -42,7 +42,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def damage(folder: Path) -> str | None:
-    """Why a folder is not what its manifest says, naming the file; None: it is whole."""
+    """Compare a folder with its manifest. Returns the first difference in words, with the file's name; None: the folder is whole."""
     try:
         files = json.loads((folder / MANIFEST).read_bytes())["files"].items()
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def newest_whole(checkpoints: Sequence[Path]) -> Path | None:
 
 @contextmanager
 def full_disk_named(folder: Path) -> Iterator[None]:
-    """What writes files under a run's folder: of a disk that is full, the error names the file, as `rrm score`'s does.
+    """Name the file in the error when the disk gets full while files of a run are written.
 
     Raises:
         RRMError: the disk is full.

@@ -1,4 +1,4 @@
-"""How much of anything that comes from elsewhere is read: `most_bytes`, of a line, a batch, an unpacked file, a reply."""
+"""Limits the size of all input from outside: `most_bytes` for a line, a batch, an unpacked file, a reply."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from types import FrameType
 from typing import Any
 
 AGAIN_S = 0.05
-"""How long after a stop that could not be raised it is tried again."""
+"""Seconds after which a stop that could not be raised is tried again."""
 IMPORTS = "<frozen importlib"
-"""How the file's name of a frame begins that imports something."""
+"""Beginning of the file name of a frame that imports something."""
 
 
 class Stops:

@@ -1,4 +1,4 @@
-"""How long a server's context is, as far as it says so, and whether it read all that it was sent.
+"""Reads a server's context length, and checks that the server read all that it was sent.
 
 | server | where it says so | its reference |
 |---|---|---|
@@ -29,7 +29,7 @@ OLLAMA_DEFAULT = 4096
 """Tokens that Ollama reads of a prompt where nobody told it more (docs/faq.md, "How can I specify the context window size?"): it cuts the
 rest away and says nothing."""
 NOT_THERE = 404
-"""What a server answers that does not know a path; another one may still say it."""
+"""Statuses of a server that does not know a path; another path may still give the length."""
 CUT = 0.7
 """A server that counts less than this share of the tokens it was sent has not read them all."""
 LEAST = 1500
@@ -75,7 +75,7 @@ def read_context(client: OpenAI, root: str, model: str) -> int | None:
 
 
 def in_list(models: Sequence[Mapping[str, Any]], name: str) -> Any:
-    """What a list of models says of one; of an adapter what it says of the model that this is over (vLLM)."""
+    """Get a model's entry in a list of models; of an adapter the entry of its base model (vLLM)."""
     by_id = {m["id"]: m for m in models}
     named = by_id.get(name, {})
     for one in (named, by_id.get(named.get("parent"), {})):
@@ -94,7 +94,7 @@ def _of_ollama(shown: Any) -> Any:
 
 
 def most_used(body: Mapping[str, Any]) -> Usage:
-    """What a request may have used at most that did not come to say: the prompt, four characters a token, and a reply of full length."""
+    """Estimate the most tokens that a request without a reply can have used: the prompt at four characters a token, and a full reply."""
     sent = (
         sum(len(p) for p in body.get("prompt", ()))
         or len(json.dumps(body.get("messages", ()), ensure_ascii=False)) // 4

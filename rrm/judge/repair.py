@@ -24,10 +24,10 @@ SCORE_SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Repair:
-    """How a reply is asked for again."""
+    """A second request for a reply that cannot be read."""
 
     problem: Callable[[Request, Reply], str | None]
-    """Why it cannot be read; None: it can, or is not worth another request."""
+    """Returns the reason why a reply cannot be read; None: it can be, or is not worth another request."""
     form: str
     """Says what to reply with."""
     schema: dict[str, Any] | None = None
@@ -71,7 +71,7 @@ def is_repair(request: Request) -> bool:
 
 
 def said_of_repair(reply: Reply) -> str | None:
-    """What a row says of a reply that was asked for again; None where it was not."""
+    """The reason that a row gives for a second request; None where there was none."""
     return reply.repaired and f"asked once more, as the first reply could not be read: {reply.repaired}"
 
 
@@ -88,7 +88,7 @@ def _joined(again: _Again, reply: Reply | EngineError, repair: Repair) -> Reply:
 
 
 def score_problem(request: Request, reply: Reply) -> str | None:
-    """Why a reply has no score."""
+    """The reason why a reply has no score."""
     return read_said(open_think(reply.text), ended=True).problem
 
 

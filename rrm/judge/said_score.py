@@ -32,7 +32,7 @@ _WRITTEN = re.compile(
     r"(?P<comment>[ \t]*\([^\d\n]*\)|[ \t]+[-–—][ \t][^\d\n]*|[,;:][ \t][^\d\n]*)?"
 )
 SCALES = (1, 5, 10, 100)
-"""What a score may be out of."""
+"""Denominators that a score may have."""
 _AROUND = " \t\n*_`\"'“”"
 _OBJECTS = 20
 """Opening braces at which a JSON object is looked for: a reply of nothing else is no judgement."""
@@ -111,7 +111,7 @@ def read_number(written: Any) -> float:
 
 
 def read_said(text: str, *, ended: bool) -> ParsedJudgement:
-    """What a chat model's reply says.
+    """A chat model's reply, parsed.
 
     Args:
         text: with its thinking opened (`open_think`).

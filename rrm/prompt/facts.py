@@ -1,12 +1,12 @@
-"""What a program can say of a step, as a line of the judge's prompt (prompt version 3).
+"""Writes facts about each step that a program can check, as a line of the judge's prompt (prompt version 3).
 
     noted: same call as step 2, same result          the calls stand in an earlier step as well
     noted: no tool Refund; lacks order_id             against the tools that the run had on offer
     noted: nowhere before: 41, Baker                  values in calls and answers that no task, result or user has named
     noted: step 3 failed; calls so far: find, refund  where a step makes no call
 
-These are facts and no verdicts: a status may be asked for again, and a sum stands nowhere before it is computed. They reach over
-windows, of which a step is read in one. A step's line depends on nothing after the step.
+A fact is not a verdict: a program may ask for a status twice, and a sum is nowhere before it is computed. Facts use the whole run before
+the step, also where the judge's window does not show it. They use nothing after the step.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _PATH, _PART = re.compile(r"[/,:#]+"), re.compile(r"[^\w.]+|\.(?!\d)")
 """Stand between the parts of a word."""
 _SQL = re.compile(r"\s*(?:select|insert|update|delete|with|create|alter)\b", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:T.*)?|\d\d?:\d\d(?::\d\d)?")
-"""Days and times are reckoned: `next Friday at ten` names none of theirs."""
+"""Dates and times are not compared: an agent computes them from words such as `next Friday at ten`."""
 _SENTENCE = re.compile(r"(?:^|[.!?:\n*>\"“(-])\s*$")
 
 
 def facts(trajectory: Trajectory) -> list[str]:
-    """A line a step; empty where there is nothing to say."""
+    """Return one line for each step, empty where there is no fact. Time is linear in the run's length."""
     offered = dict(_offered(trajectory))
     seen = _words(" ".join([trajectory.task, *(m.text() for m in trajectory.prelude)]))
     latest: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = {}
@@ -66,7 +66,7 @@ def facts(trajectory: Trajectory) -> list[str]:
 
 
 def _offered(trajectory: Trajectory) -> Iterator[tuple[str, tuple[frozenset[str], frozenset[str]] | None]]:
-    """Name of a tool → its parameters and those of them that a call must have; None where the log does not say."""
+    """Yield each tool's name with its parameters and its required parameters; None in their place where the log has no schema."""
     for tool in trajectory.tools or []:
         inner = tool["function"] if isinstance(tool.get("function"), dict) else tool
         schema = inner.get("parameters") or inner.get("input_schema")
@@ -80,7 +80,7 @@ def _offered(trajectory: Trajectory) -> Iterator[tuple[str, tuple[frozenset[str]
 
 
 def _against(call: Call, offered: dict[str, tuple[frozenset[str], frozenset[str]] | None]) -> Iterator[str]:
-    """What of a call does not fit the tools on offer."""
+    """Yield the ways in which a call does not fit the tools on offer."""
     name = call.name[:LONGEST]
     if call.malformed:
         yield f"{name} is malformed"
@@ -100,7 +100,7 @@ def _against(call: Call, offered: dict[str, tuple[frozenset[str], frozenset[str]
 
 
 def _values(step: CanonicalStep) -> Iterator[str]:
-    """Numbers, ids, addresses and names in a step's calls and in what it answers."""
+    """Yield numbers, ids, addresses and names in a step's calls and in its answer."""
     texts = [_text(call) for call in step.calls if call.name not in CODE]
     texts += [step.answer] if step.answer is not None else [] if step.calls else [step.thought]
     for text in texts:
@@ -114,7 +114,7 @@ def _values(step: CanonicalStep) -> Iterator[str]:
 
 
 def _text(call: Call) -> str:
-    """The values of a call, a line each."""
+    """Join the values of a call, one on each line."""
     if isinstance(call.arguments, str):
         return call.arguments
     return "\n".join(
@@ -123,7 +123,7 @@ def _text(call: Call) -> str:
 
 
 def _words(text: str) -> set[str]:
-    """The words of a text in plain form, and the parts of those that are made of several."""
+    """Collect the words of a text in plain form, and the parts of compound words."""
     found = set[str]()
     for match in _WORD.finditer(text):
         word = match.group()
@@ -135,7 +135,7 @@ def _words(text: str) -> set[str]:
 
 
 def _plain(word: str) -> str:
-    """A word without case, a possessive ending, thousands' marks and zeros behind the point."""
+    """Normalise a word: lower case, no possessive ending, no thousands' separators, no zeros at the end of a decimal."""
     word = word.lower().removesuffix("'s").removesuffix("’s")
     if word[0].isdigit():
         word = word.replace(",", "")
@@ -144,7 +144,7 @@ def _plain(word: str) -> str:
 
 
 def _listed(calls: Counter[str]) -> str:
-    """Names of the tools that were called, with how often."""
+    """List the names of the called tools with their counts."""
     named = [
         f"{name[:LONGEST]} {count}" if count > 1 else name[:LONGEST] for name, count in calls.most_common(2 * MOST)
     ]

@@ -1,4 +1,4 @@
-"""What of an item stands nowhere in what was read from it, and what a reading says at its end.
+"""Counts the texts of an item that are lost in reading, and writes the notes at a reading's end.
 
 A text counts where it holds two words or more (an id, a time, a path or a signature is none). It is kept where it stands in the messages,
 tools or meta as it is or as the beginning of another, or where nine tenths of its letters belong to words that do: marks of a format
@@ -25,7 +25,7 @@ LOST = 0.1
 PLACES = 3
 _WORD = re.compile(r"\w+")
 _MARK = re.compile(r"^[A-Za-z][A-Za-z'’ ]{0,30}+\d{0,4}+:|</?[\w|]{1,40}>", re.MULTILINE)
-"""What a format puts around a text: `Observation 2:`, `Original question:`, `<think>`."""
+"""Marks of a format around a text: `Observation 2:`, `Original question:`, `<think>`."""
 
 
 def left_behind(source: Any, *kept: Any) -> dict[str, Any] | None:
@@ -118,7 +118,7 @@ def _words_of_keys(value: Any) -> Iterator[str]:
 
 
 class Notes:
-    """What a reading says at its end: texts left behind by format, sub-agents, and rewards that no grader gave."""
+    """Notes at a reading's end: texts left behind by format, sub-agents, and rewards that no grader gave."""
 
     def __init__(self) -> None:
         self.left: dict[str, Counter[str]] = {}

@@ -204,7 +204,7 @@ class ToolEnv:
         return self.parser.parse(text).answer is not None
 
     def made_up_at(self, text: str) -> int | None:
-        """Where a turn goes on, behind its calls, with results that it makes up: it is taken to end there. None: nowhere."""
+        """Find the character at which a turn begins to make up results; the turn is taken to end there. None: it makes up none."""
         return made_up_at(text, self.parser)
 
     # ---- what a subclass may say ---------------------------------------------------------------------------------------

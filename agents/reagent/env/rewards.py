@@ -15,9 +15,10 @@ Verdict = Literal["useful", "useless", "repeated", "failed", "malformed"]
 
 
 class RewardWeights(Section):
-    """What a step and the outcome are worth. R_env = Σ process + outcome (DESIGN §5).
+    """Rewards of a step and of the outcome: R_env = Σ process + outcome (DESIGN §5).
 
-    By default the outcome, less a little for what is no answer: paid 0.05 each, useful calls beat answering.
+    By default only the outcome pays, and a run without an answer costs a little. A reward of 0.05 for each useful call was worth more
+    than an answer.
     """
 
     useful: Finite = 0.0

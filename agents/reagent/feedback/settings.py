@@ -124,7 +124,7 @@ class EscalateConfig(Section):
     """A stronger judge for what `feedback.judge` is unsure of (`rrm.scoring.escalating`)."""
 
     model: str = Field(min_length=1)
-    """What `rrm score --escalate` takes."""
+    """The stronger judge's name, as `rrm score --escalate` takes it."""
     price: str | None = None
     """`IN,OUT[,CACHED]`, of a million tokens each."""
     max_cost: float | None = Field(default=None, ge=0, allow_inf_nan=False)

@@ -189,7 +189,7 @@ def _guarded(axes: Axes, runs: Sequence[Run]) -> None:
 
 
 _GONE = re.compile(r"<metadata>.*?(?:</metadata>|\Z)|<style[^<>]*+>.*?(?:</style>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL)
-"""What matplotlib writes into a drawing that the page has no use for."""
+"""Parts of matplotlib's SVG that the page does not need."""
 
 
 def _for_page(svg: str, name: str, label: str) -> str:

@@ -98,8 +98,8 @@ class Episode:
     ungraded: bool = False
     """The task has no answer key: the episode was played as it should, and nobody can say what its outcome is worth."""
     end_ids: list[int] = field(default_factory=list)
-    """Where the turn limit cut it off, what would have stood before its next turn, as far as there was room: of that state, and not of
-    the one before the observation, which no training ever sees, there is a value (`loss.bootstrap`)."""
+    """Token ids that stand after the last turn of an episode which the turn limit cut off: the observation and the next turn's
+    opening, as far as there was room. `loss.bootstrap` reads the value at their end; no training sees the state before them."""
 
     @property
     def key(self) -> str:

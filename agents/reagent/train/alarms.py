@@ -29,7 +29,7 @@ LUCK = 0.125
 Metrics = Mapping[str, Any]
 """An update's line of metrics.jsonl: numbers, None where there is none."""
 UNKNOWN_RISE = "unknown_rise"
-"""How far the last updates' share of episodes of unknown reward lies above the first ones'; `Alarms` adds it to an update's metrics."""
+"""Metric: the share of episodes of unknown reward in the last updates, less that in the first ones. `Alarms` computes it."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class EnvironmentConfig(Section):
     options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the environment's factory: limits, parser, tools."""
     rewards: RewardWeights = Field(default_factory=RewardWeights)
-    """What steps and outcomes are worth: the run's own, so that they stay where another environment is named."""
+    """Rewards of steps and outcomes. They belong to the run: they stay when another environment is named."""
     failure_reward: Finite = 0.0
     """Outcome of an episode whose own answer kept it from being graded: it is not left out of what is learned. `success` stays unknown."""
     train: dict[str, Any] = Field(default_factory=dict)
@@ -67,7 +67,7 @@ class EnvironmentConfig(Section):
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """What the environment's factory is given; it need not take rewards, as long as they are the default ones."""
+        """Arguments of the environment's factory; rewards are among them only where they differ from the defaults."""
         usual = EnvironmentConfig()
         own = {name: getattr(self, name) for name in ("rewards", "failure_reward")}
         return self.options | {name: given for name, given in own.items() if given != getattr(usual, name)}
@@ -84,7 +84,8 @@ class PolicyConfig(BaseSettings):
     """null trains every weight, and holds them in float32 whatever `dtype` says: a step would be lost in 16 bits."""
     gradient_checkpointing: bool = False
     export_dtype: Literal["float32", "base"] = "float32"
-    """What the trained policy is written in, merged; `base` is `dtype`: half the room, and in bfloat16 some 7 % of what was learned lost."""
+    """Type of the exported weights, adapter merged. `base`: the type of `dtype`, which takes half the room; in bfloat16 about 7 % of what
+    was learned is lost."""
 
     @field_validator("lora")
     @classmethod

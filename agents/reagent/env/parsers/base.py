@@ -103,8 +103,8 @@ class CallFormat(ABC):
 
 
 def made_up_at(text: str, parser: Parser) -> int | None:
-    """Where a turn begins to tell what its own calls gave back (`<tool_response>`, `Observation:`), which nothing has yet; None where it
-    does not. Formats with stop texts of their own end there."""
+    """Find the character at which a turn begins to write results of its own calls (`<tool_response>`, `Observation:`), which no tool
+    has given yet. None: it writes none, or its format has stop texts, which end the turn there."""
     if parser.stop or not any(isinstance(call, ToolCall) for call in parser.parse(text).calls):
         return None
     for found in RESULT.finditer(text):
