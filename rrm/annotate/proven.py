@@ -14,6 +14,7 @@ from collections.abc import Collection
 from rrm.annotators.failures import error_of, is_transient, told_by_environment
 from rrm.data.mistakes import MistakeKind
 from rrm.prompt.canonical import canonical_step
+from rrm.prompt.facts import CODE
 from rrm.trajectory import Trajectory
 
 _CALL_IS_WRONG = re.compile(
@@ -54,7 +55,7 @@ def proven_mistakes(trajectory: Trajectory, changes_state: Collection[str] = ())
         told = [text for label, text in step.returns if label == "user" and told_by_environment(text)]
         returned = results + told  # an environment without a role of its own speaks as the user
         key = json.dumps([[c.name, c.arguments, c.malformed] for c in step.calls], sort_keys=True, default=str)
-        foreign = known and any(call.name not in known for call in step.calls if not _is_code(call.name))
+        foreign = known and any(call.name not in known for call in step.calls if call.name not in CODE)
         wrong = any(map(call_is_wrong, results))
         worked = bool(returned) and not wrong and all(error_of(text) is None for text in returned)  # the tool exists
         if (step.calls and wrong) or (foreign and not worked):
@@ -74,7 +75,3 @@ def name_of(tool: dict) -> str | None:
     function = tool.get("function")
     name = (function if isinstance(function, dict) else tool).get("name")
     return None if name is None else str(name)
-
-
-def _is_code(name: str) -> bool:
-    return name in ("python", "bash", "code", "sql")
