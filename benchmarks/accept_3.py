@@ -32,7 +32,7 @@ SUITES = {
         f"{TESTS}::test_every_mode_trains_from_the_same_config_by_one_key"
     ),
     "U's advantages = a hand computation: 2G rows pooled (GRPO), per row and whitened over both stages (PPO)": (
-        f"{TESTS}::test_u_normalises_2g_rows_of_a_group_jointly_for_grpo "
+        f"{TESTS}::test_u_scales_2g_rows_of_a_group_jointly_for_grpo_a_first_attempt_without_its_own_second "
         f"{TESTS}::test_u_runs_gae_per_row_and_whitens_over_both_stages_for_ppo"
     ),
     "critique tokens carry no gradient as context": (

@@ -162,10 +162,14 @@ def lower_file(folder: Path, rows: Rows, layers: int, size: int) -> tuple[np.nda
 
 
 def class_weights(slots: Sequence[np.ndarray]) -> tuple[float, float]:
-    """What a slot of label 0, and of label 1, counts in an update: both labels count the same in all, a rare one up to `RARE` a slot."""
-    labels = np.concatenate([part[:, 1] for part in slots])
-    bad, good = int((labels == 0).sum()), int((labels == 1).sum())
-    return (min((bad + good) / (2 * bad), RARE), min((bad + good) / (2 * good), RARE)) if bad and good else (1.0, 1.0)
+    """Weights of a slot of label 0 and of label 1 in an update: both labels weigh the same in all, so that a constant has no gradient once
+    `new_bias` found it. A rare label weighs at most `RARE` a slot, and the frequent one as much less. Outcomes count `OUTCOME`."""
+    part = np.concatenate(slots)
+    bad, good = (float(((part[:, 1] == y) * np.where(part[:, 5] > 0, 1.0, OUTCOME)).sum()) for y in (0, 1))
+    if not bad or not good:
+        return 1.0, 1.0
+    each = min((bad + good) / 2, RARE * min(bad, good))
+    return each / bad, each / good
 
 
 def terms(
@@ -200,11 +204,14 @@ def terms(
         **{k: v.tolist() for k, v in told.items()},
         "odds": odds[known, 0].tolist(),
         "y": verdict[known].tolist(),
+        "weights": weight[known].tolist(),
     }
 
 
-def new_bias(bias: float, odds: Sequence[float], labels: Sequence[int], steps: int = 1) -> float:
-    """The constant that log-odds of an update lack for the least loss with both labels weighed alike, by Newton's method.
+def new_bias(
+    bias: float, odds: Sequence[float], labels: Sequence[float], weights: Sequence[float], steps: int = 1
+) -> float:
+    """The constant that log-odds of an update lack for the least weighted loss, by Newton's method.
 
     The weights need not learn it then: an update that moves all verdicts at once moves them by about 1 with Adam at 1e-4, which drowns
     what tells them apart. Calibration finds the constant again.
@@ -212,10 +219,10 @@ def new_bias(bias: float, odds: Sequence[float], labels: Sequence[int], steps: i
     d, y = np.array(odds), np.array(labels)
     if (y == 1).all() or (y == 0).all():
         return bias
-    weights = np.where(y == 1, 0.5 / (y == 1).sum(), 0.5 / (y == 0).sum())
+    share = np.array(weights) / np.sum(weights)
     for _ in range(steps):
         p = 1 / (1 + np.exp(-(d + bias)))
-        bias -= float(np.clip(weights @ (p - y) / max(weights @ (p * (1 - p)), 0.02), -2, 2))
+        bias -= float(np.clip(share @ (p - y) / max(share @ (p * (1 - p)), 0.02), -2, 2))
     return bias
 
 
@@ -357,7 +364,12 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     choices = torch.tensor([*rows.about["choices"], *rows.about["progress"]], device=args.device)
     state = resume(Path(args.resume or out), args.run, model, optimiser)
     fresh = {"updates": 0, "tokens": 0, "seconds": 0.0, "place": 0, "bias": None}
-    state = state or {"run": args.run, "seed": args.seed, **fresh}
+    state = state or {"run": args.run, "seed": args.seed, "leave_out": args.leave_out, **fresh}
+    if state.setdefault("leave_out", args.leave_out) != args.leave_out:
+        raise SystemExit(f"{args.run} has learned with --leave-out {state['leave_out']}: start anew in another folder")
+    digest = hashlib.sha256(rows.arrays["ids"].tobytes()).hexdigest()[:12]
+    if state.setdefault("rows", digest) != digest:  # more rows, from the first on
+        state |= {"rows": digest, "place": 0}
     out_of = tuple(rows.about["folds"][args.leave_out]) if args.leave_out else ()
     kept = [i for i in range(len(rows)) if not (out_of and rows.source(i).startswith(out_of))]
     layers = args.first_layer
@@ -373,7 +385,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
         done = state["tokens"] / args.max_tokens
         for group in optimiser.param_groups:
             group["lr"] = args.lr * min(done / WARM_UP + 0.02, 1.0) * (1 - done)
-        said: dict[str, list[float]] = {"nll": [], "right": [], "odds": [], "y": []}
+        said: dict[str, list[float]] = {"nll": [], "right": [], "odds": [], "y": [], "weights": []}
         for i in batch:
             ids, segments, slots = (rows.part(name, i) for name in ("ids", "segments", "slots"))
             below = Below(held, i, rows.span(i), layers) if held else None
@@ -386,10 +398,10 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
                 said[key] += values
         norm = torch.nn.utils.clip_grad_norm_(weights, 1.0)
         if state["bias"] is None:  # the first rows only say how the base is biased
-            state["bias"] = new_bias(0.0, said.pop("odds"), said.pop("y"), steps=20)
+            state["bias"] = new_bias(0.0, said.pop("odds"), said.pop("y"), said.pop("weights"), steps=20)
         else:
             optimiser.step()
-            found = new_bias(state["bias"], said.pop("odds"), said.pop("y"))
+            found = new_bias(state["bias"], said.pop("odds"), said.pop("y"), said.pop("weights"))
             state["bias"] = (1 - FOLLOW) * state["bias"] + FOLLOW * found
         optimiser.zero_grad(set_to_none=True)
         state["updates"] += 1

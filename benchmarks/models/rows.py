@@ -125,7 +125,9 @@ class Maker:
             return None
         made = self._main(run, prompts[number])
         if not run.succeeded or not branches:
-            while made.slots and made.slots[-1][1] < 0:  # nothing is learned behind the last label
+            while (
+                made.slots and made.slots[-1][1] < 0 and made.slots[-1][2] < 0
+            ):  # nothing is learned behind the last label
                 made.slots.pop()
             made.ids = made.ids[: made.slots[-1][0] + 1] if made.slots else made.ids
             return made

@@ -65,7 +65,7 @@ def test_the_loss_of_a_row_is_the_sum_of_its_terms() -> None:
 
 def test_an_unknown_slot_alone_costs_nothing() -> None:
     loss, told = terms(torch.tensor([[5.0, 5.0]]), np.array([[3, -1, -1, 0, -1, 1]]), np.zeros((0, 2), dtype=int))
-    assert loss.item() == 0.0 and told == {"nll": [], "right": [], "odds": [], "y": []}
+    assert loss.item() == 0.0 and told == {"nll": [], "right": [], "odds": [], "y": [], "weights": []}
 
 
 def test_good_and_bad_labels_count_the_same_in_an_update() -> None:
@@ -73,22 +73,36 @@ def test_good_and_bad_labels_count_the_same_in_an_update() -> None:
         return np.array([[i, y, -1, 0, -1, 1] for i, y in enumerate(labels)])
 
     assert class_weights([slots(1, 0, 1), slots(-1, 1)]) == (2.0, pytest.approx(2 / 3))
-    assert class_weights([slots(*[1] * 19, 0)]) == (RARE, pytest.approx(20 / 38))
+    assert class_weights([slots(*[1] * 19, 0)]) == (RARE, pytest.approx(RARE / 19))
     assert class_weights([slots(1, -1)]) == (1.0, 1.0)
     odds = torch.tensor([[1.5, 0.0], [0.5, 0.0]], dtype=torch.float64)
     loss, _ = terms(odds, slots(1, 0), np.zeros((0, 2), dtype=int), (2.0, 0.5))
     assert loss.item() == pytest.approx(0.5 * softplus(-1.5) + 2.0 * softplus(0.5), abs=1e-12)
 
 
+@pytest.mark.parametrize("frequent", [1, 99])
+def test_the_loss_moves_no_constant_once_it_was_found(frequent: int) -> None:
+    """Outcomes counted half in the loss and whole in the constant, rare labels more in the constant: up to half of the gradient was it."""
+    part = np.array([[0, 0, -1, 0, -1, 1], *([i, 1, -1, 0, -1, i % 2] for i in range(frequent))])
+    odds = torch.randn(len(part), 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    balance, none = class_weights([part]), np.zeros((0, 2), dtype=int)
+    _, told = terms(odds, part, none, balance)
+    bias = torch.tensor(
+        new_bias(0.0, told["odds"], told["y"], told["weights"], steps=50), dtype=torch.float64
+    ).requires_grad_()
+    terms(odds, part, none, balance, bias)[0].backward()  # pyright: ignore[reportArgumentType]
+    assert bias.grad is not None and abs(float(bias.grad)) < 1e-9
+
+
 def test_the_constant_of_an_update_is_the_one_of_least_loss() -> None:
     odds, labels = [3.0, 2.0, 2.5, 1.0], [1, 1, 1, 0]
-    bias = new_bias(0.0, odds, labels, steps=30)
+    bias = new_bias(0.0, odds, labels, [1 / 3] * 3 + [1.0], steps=30)
 
     def loss(b: float) -> float:
         return sum(softplus(-(d + b)) / 3 for d in odds[:3]) + softplus(odds[3] + b)
 
     assert loss(bias) < min(loss(bias - 0.01), loss(bias + 0.01))
-    assert new_bias(0.3, odds[:3], labels[:3]) == 0.3
+    assert new_bias(0.3, odds[:3], labels[:3], [1.0] * 3) == 0.3
 
 
 def test_a_branch_sees_the_prefix_it_leaves_at_and_itself() -> None:

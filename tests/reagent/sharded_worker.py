@@ -70,7 +70,7 @@ def steps(policy: Path, output: Path, case: str, sharding: str) -> None:
         policy,
         output / f"{case}-{sharding}",
         sharding=sharding,
-        environment={"options": {"parser": "search_tags"}},
+        environment={"options": {"parser": "search_tags"}, "rewards": {"unanswered": 0}},
         optim={"learning_rate": 1e-3, "microbatch_tokens": 600, "minibatches": 2, **changes.pop("optim", {})},
         policy={"base": str(policy), **changes.pop("policy", {})},
         rollout={"max_episode_tokens": 700},

@@ -32,8 +32,8 @@ def reinforce_pp(rows: Rows, options: Options) -> Credit:
 def reinforce_pp_baseline(rows: Rows, options: Options) -> Credit:
     """R minus the group's mean (turn by turn: minus `leave_one_out`'s baseline), whitened over the tokens of all groups.
 
-    A group whose returns are all equal stays at 0: whitening moves every token by the batch's mean, also those of groups
-    that say nothing.
+    A group whose returns are all equal stays at 0, and so does a row with nobody to be compared with: whitening moves every token by
+    the batch's mean, also those of rows that say nothing.
     """
     returns, present = returns_of(rows, options.per_turn)
     compared = comparable(rows.group, rows.attempt, rows.stage)
@@ -43,7 +43,10 @@ def reinforce_pp_baseline(rows: Rows, options: Options) -> Credit:
         return Credit(advantages)
     together = rows.group[:, None] == rows.group[None]
     differs = (together & (relative != 0).any(1)).any(1, keepdim=True)  # (B, 1)
-    return Credit(torch.where(differs, whiten(advantages, rows.masks.loss, options.reduce), 0))
+    met = present.any(1, keepdim=True) & (compared & present.any(1)).any(
+        1, keepdim=True
+    )  # (B, 1) somebody to be compared with
+    return Credit(torch.where(differs & met, whiten(advantages, rows.masks.loss & met, options.reduce), 0))
 
 
 @torch.no_grad()

@@ -324,7 +324,7 @@ class ToolEnv:
                 raise
             failed = _UNGRADED
             if not isinstance(problem, GradeFailed):
-                self._grade(task, task.answer or "")  # raises again: it is not the answer's doing
+                self._try_grader(task)
                 failed = _FAILED
             said = f"{type(problem).__name__}: {problem}"[:500]
             _grader_failed(type(self).__name__, type(problem).__name__, said)
@@ -333,6 +333,18 @@ class ToolEnv:
             reward, info = self.rewards.outcome * grade, info | {"grade": grade, "success": grade >= self.success_at}
         self.task = None
         return StepResult(message, [], 0.0, reward, True, False, info)
+
+    def _try_grader(self, task: Task) -> None:
+        """Grade the reference answer, or without one some plain answers. Raises what the grader raises on all of them: then it is not the
+        doing of the answer that it raised on."""
+        tried = (task.answer,) if task.answer is not None else ("", "0", "yes")
+        for answer in tried:
+            try:
+                self._grade(task, answer)
+                return
+            except Exception:
+                if answer == tried[-1]:
+                    raise
 
     def _grade(self, task: Task, answer: str) -> float:
         """Raises what the grader raises, and ValueError for a grade that is no finite number."""

@@ -67,10 +67,11 @@ class EnvironmentConfig(Section):
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """Arguments of the environment's factory; rewards are among them only where they differ from the defaults."""
-        usual = EnvironmentConfig()
-        own = {name: getattr(self, name) for name in ("rewards", "failure_reward")}
-        return self.options | {name: given for name, given in own.items() if given != getattr(usual, name)}
+        """Arguments of the environment's factory; rewards are among them where the config names some."""
+        named = bool(self.rewards.model_fields_set)
+        own = {"rewards": self.rewards} if named else {}
+        own |= {"failure_reward": self.failure_reward} if "failure_reward" in self.model_fields_set else {}
+        return self.options | own
 
 
 class PolicyConfig(BaseSettings):
@@ -371,6 +372,16 @@ class AgentConfig(Section):
         if self.loss.bootstrap and self.algorithm != "ppo":
             raise ValueError(
                 f"loss.bootstrap takes values, which algorithm={self.algorithm} has none of: use it with ppo"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _end_paid_once(self) -> AgentConfig:
+        shaped = self.feedback.mode == "process" and self.feedback.process.pay == "shaping"  # refused below, for more
+        if self.loss.bootstrap and self.environment.rewards.unanswered and not shaped:
+            raise ValueError(
+                "loss.bootstrap values what an episode at its turn limit would go on to, environment.rewards.unanswered pays for its end: "
+                "paid both, the value falls without end; set environment.rewards.unanswered=0"
             )
         return self
 

@@ -98,7 +98,9 @@ def learned_metrics(rows: Sequence[tuple[str, float | None, Sequence[float]]]) -
             groups[group].append(reward)
             earned[group].append(turns)
     known = [reward for found in groups.values() for reward in found]
-    compared = [differs(max(found), min(found)) for found in groups.values() if len(found) > 1]
+    compared = [
+        differs(max(found), min(found), max(1.0, *map(abs, found))) for found in groups.values() if len(found) > 1
+    ]
     return {
         "learned/rows": float(len(known)),
         "learned/reward": mean(known),

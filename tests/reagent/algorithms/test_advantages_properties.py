@@ -247,3 +247,18 @@ def test_rewards_in_another_order_are_the_same_reward(algorithm: str) -> None:
             torch.zeros(2, dtype=torch.long),
         )
         assert not found.advantages.any()
+
+
+@pytest.mark.parametrize("second", [1.0, -1.0])
+def test_a_first_attempt_with_nobody_to_be_compared_with_learns_nothing(second: float) -> None:
+    """Whitened, it got −1 where its own second attempt was good, and +1 where that was bad."""
+    found = compute_advantages(
+        "reinforce++-baseline",
+        torch.tensor([[0.0], [second]], dtype=torch.float64),
+        torch.ones(2, 1, dtype=torch.bool),
+        torch.zeros(2, 1, dtype=torch.long),
+        torch.zeros(2, dtype=torch.long),
+        attempt=torch.zeros(2, dtype=torch.long),
+        stage=torch.tensor([0, 1]),
+    )
+    assert found.advantages[0].tolist() == [0.0]

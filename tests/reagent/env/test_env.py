@@ -405,7 +405,9 @@ def test_a_task_or_grader_at_fault_is_raised(grader: Grader, task: Task, said: s
         play(HouseEnv(grader=grader), "Answer: x", task=task)
 
 
-def test_an_answer_on_which_the_grader_raises_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_answer_on_which_the_grader_raises_is_wrong(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was `env_error`, whose row is left out: by its answer a policy could leave a bad grade behind."""
     env = HouseEnv(grader=lambda task, answer: float(int(answer)))
     for _ in range(2):
@@ -416,6 +418,10 @@ def test_an_answer_on_which_the_grader_raises_is_wrong(caplog: pytest.LogCapture
     assert caplog.text.count("the grader raised on an answer, which earns `failure_reward`") == 1
     (right,) = play(env, "Answer: 1", task=NUMBERED)
     assert right.info["grade"] == 1.0 and "grader_error" not in right.info
+    monkeypatch.setattr(HouseEnv, "is_graded", lambda self, task: True)
+    keyless = Task("t", "How many?")  # it stayed unknown: graders raise on no answer at all, too
+    (step,) = play(env, "Answer: not a number", task=keyless)
+    assert step.outcome_reward == 0.0 and step.info["grader_error"].startswith("ValueError")
     (step,) = play(HouseEnv(grader=lambda task, answer: float(answer)), "Answer: nan", task=NUMBERED)
     assert step.outcome_reward == 0.0 and "the grader gave nan" in step.info["grader_error"]
 

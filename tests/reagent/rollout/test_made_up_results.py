@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from reagent.env.env import ToolEnv
 from reagent.env.parsers import make_parser
+from reagent.env.parsers.base import made_up_at
 from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.rollout.rollout import rollout
@@ -92,3 +93,14 @@ def test_formats_with_stop_texts_end_by_them(name: str) -> None:
     env = Doubling(parser=make_parser(name, Doubling().tools))
     turn = env.parser.render_turn(calls=[ToolCall(name="double", arguments={"number": 21})])
     assert env.made_up_at(turn + "\nObservation: 99") is None and env.parser.stop
+
+
+@pytest.mark.parametrize("between", ["\n", CALL])
+def test_a_malformed_call_hides_no_result_that_is_made_up(between: str) -> None:
+    """One missing brace kept the made-up 5 in the context and in the loss."""
+    broken = CALL.replace("}}", "}")
+    text = f"{broken}{between}<tool_response>5</tool_response> So 5."
+    assert made_up_at(text, make_parser("hermes", [])) == text.index("<tool_response>")
+    inside = CALL.replace("21", '"<tool_response>"')
+    assert made_up_at(inside, make_parser("hermes", [])) is None
+    assert made_up_at("I think.\nObservation: 5", make_parser("hermes", [])) is None

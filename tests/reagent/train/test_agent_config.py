@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from trainer_setup import settings
 
-from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.config import AgentConfig, EnvironmentConfig, load_agent_config
 from rrm.config import config_names
 from rrm.engines.hf.engine import HFEngine
 from rrm.errors import ConfigError
@@ -207,3 +207,10 @@ def test_16_bits_are_weighed_by_default() -> None:
         cap(policy={"lora": lora}) is None and cap(policy={"dtype": "bfloat16"}) is None
     )  # trained whole: held in float32
     assert cap(policy={"dtype": "bfloat16", "lora": lora}, loss={"importance_cap": None}) is None
+
+
+def test_a_reward_that_is_named_reaches_the_environment_whatever_its_value() -> None:
+    """One that equalled the default of configs was not handed on, and an environment with another default paid its own."""
+    named = EnvironmentConfig.model_validate({"rewards": {"useful": 0.0}, "failure_reward": 0.0})
+    assert named.made_with == {"rewards": named.rewards, "failure_reward": 0.0}
+    assert EnvironmentConfig().made_with == {}

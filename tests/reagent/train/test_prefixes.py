@@ -262,7 +262,11 @@ def test_rows_are_dealt_within_the_budget_and_packed_as_they_were_counted(seed: 
     "changes",
     [
         {"algorithm": "grpo", "loss": {"kl_coef": 0.01}},
-        {"algorithm": "ppo", "loss": {"bootstrap": True, "gae_lambda": 0.9}},
+        {
+            "algorithm": "ppo",
+            "loss": {"bootstrap": True, "gae_lambda": 0.9},
+            "environment": {"rewards": {"unanswered": 0}},
+        },
         {"algorithm": "rloo", "policy": {"lora": {"r": 4}, "gradient_checkpointing": True}, "loss": {"kl_coef": 0.01}},
     ],
     ids=["reference", "values", "adapter"],

@@ -272,7 +272,7 @@ def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_
     found = {}
     for bootstrap in (False, True):
         loss = {"bootstrap": bootstrap, "whiten": False, "gamma": 0.9, "gae_lambda": 0.8}
-        trainer = make_trainer(settings(base, tmp_path, loss=loss))
+        trainer = make_trainer(settings(base, tmp_path, loss=loss, environment={"rewards": {"unanswered": 0}}))
         head = trainer.policy.value_head
         assert head is not None
         torch.manual_seed(1)
@@ -298,6 +298,9 @@ def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_
     assert {e.status for e in episodes} >= {"finished", "turn_limit", "token_limit"}
     with pytest.raises(ConfigError, match=r"loss\.bootstrap takes values"):
         load_agent_config("lab", ["algorithm=grpo", "loss.bootstrap=true"])
+    with pytest.raises(ConfigError, match=r"set environment\.rewards\.unanswered=0"):
+        # V had no fixed point: it fell by 0.1 an update
+        load_agent_config("lab", ["algorithm=ppo", "loss.bootstrap=true", "environment.rewards.unanswered=-0.1"])
 
 
 # ---- faults ----

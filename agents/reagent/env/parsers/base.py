@@ -105,11 +105,15 @@ class CallFormat(ABC):
 def made_up_at(text: str, parser: Parser) -> int | None:
     """Find the character at which a turn begins to write results of its own calls (`<tool_response>`, `Observation:`), which no tool
     has given yet. None: it writes none, or its format has stop texts, which end the turn there."""
-    if parser.stop or not any(isinstance(call, ToolCall) for call in parser.parse(text).calls):
+
+    def calls_of(part: str) -> list[type[ToolCall | MalformedCall]]:
+        return [type(call) for call in parser.parse(part).calls if isinstance(call, ToolCall) or call.text]
+
+    if parser.stop or not (whole := calls_of(text)):
         return None
     for found in RESULT.finditer(text):
-        calls = parser.parse(text[: found.start()]).calls
-        if calls and all(isinstance(call, ToolCall) for call in calls):  # not inside of an argument
+        calls = calls_of(text[: found.start()])
+        if calls and calls == whole[: len(calls)]:  # inside of an argument the cut would make a call malformed
             return found.start()
     return None
 
