@@ -92,7 +92,7 @@ def check_folder(config: BaseModel, folder: Path, fixed: Sequence[str], free: Se
 
     Args:
         fixed: sections and options that must not change between a run and its continuation.
-        free: options of those sections that may, `section.option`.
+        free: options of those sections that may, `section.option` or `section.inner.option`.
 
     Raises:
         RRMError: the folder holds a run of another config, naming what differs.
@@ -101,10 +101,12 @@ def check_folder(config: BaseModel, folder: Path, fixed: Sequence[str], free: Se
     if not saved.is_file():
         return
     before, now = saved_config(saved, type(config)), recorded(config)
-    for section, _, option in (name.partition(".") for name in free):
+    for *sections, option in (name.split(".") for name in free):
         for tree in (before, now):
-            if isinstance(tree.get(section), dict):
-                tree[section].pop(option, None)
+            for section in sections:
+                tree = tree.get(section) if isinstance(tree, dict) else None
+            if isinstance(tree, dict):
+                tree.pop(option, None)
     changed = [k for k in fixed if before.get(k) != now[k]]
     if changed:
         raise RRMError(

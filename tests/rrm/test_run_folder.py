@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from reagent.lab.transcripts import make_transcripts
 from rrm.config import TrainConfig
@@ -237,3 +238,23 @@ def test_a_mistake_leaves_no_folder(tmp_path: Path) -> None:
     with sole_writer(tmp_path / "a" / "b"):
         pass
     assert (tmp_path / "a").is_dir() and not (tmp_path / "a" / "b").exists()  # what was there stays
+
+
+def test_an_option_of_an_inner_section_may_be_free(tmp_path: Path) -> None:
+    """A run that had spent its `feedback.escalate.max_cost` could not be allowed more."""
+
+    class Inner(BaseModel):
+        most: int = 1
+        model: str = "m"
+
+    class Outer(BaseModel):
+        inner: Inner = Inner()
+
+    class Config(BaseModel):
+        outer: Outer = Outer()
+
+    (tmp_path / "config.yaml").write_text("outer: {inner: {most: 1, model: m}}\n")
+    more = Config(outer=Outer(inner=Inner(most=2)))
+    check_folder(more, tmp_path, ["outer"], ["outer.inner.most", "outer.none.most"])
+    with pytest.raises(RRMError, match="another outer"):
+        check_folder(more, tmp_path, ["outer"], ["outer.inner.model"])

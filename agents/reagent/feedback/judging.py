@@ -124,21 +124,29 @@ class Judging:
         self.known.clear()
         if self.record is None or not self.record.is_file():
             return
-        kept, paid = [], list[Usage | None]()
+        kept, paid, lost = [], list[Usage | None](), list[Usage | None]()
+        dropped = self.record.with_suffix(
+            ".dropped.json"
+        )  # usage of the rows that earlier resumes dropped: it was paid
+        if dropped.is_file():
+            lost.append(Usage.model_validate_json(dropped.read_bytes()))
         for line in self.record.read_text(encoding="ascii").splitlines():
             try:
                 row = json.loads(line)
             except ValueError:  # cut short by a kill
                 continue
-            paid.append(Feedback.model_validate(row["feedback"]).usage)
-            if 0 < update > row["update"]:  # a run that starts anew keeps nothing
+            feedback = Feedback.model_validate(row["feedback"])
+            made_again = not 0 < update > row["update"]  # a run that starts anew keeps nothing
+            (lost if made_again else paid).append(feedback.usage)
+            if not made_again:
                 kept.append(line + "\n")
-                feedback = Feedback.model_validate(row["feedback"])
                 if feedback.status != "judge_error":
                     self.known[row["key"], row["mode"]] = feedback
         purse = getattr(self.judge, "purse", None)
-        if purse is not None and update > 0:  # what is made again was paid all the same
-            purse.begin(total_of(paid), str(self.record))
+        if purse is not None:
+            if (spent := total_of(lost)) is not None:
+                dropped.write_text(spent.model_dump_json(), encoding="ascii")
+            purse.begin(total_of([*paid, *lost]), str(self.record))
         self.record.write_text("".join(kept), encoding="ascii")
 
     def ask(self, trajectories: Sequence[Trajectory], mode: Mode, update: int, report: Report) -> list[Feedback]:

@@ -25,6 +25,10 @@ FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "optim", "loss
 """Options that must not change between a run and its continuation."""
 FREE = (
     "feedback.max_failure_rate",
+    "feedback.escalate.max_cost",
+    "feedback.escalate.price",
+    "feedback.escalate.timeout_s",
+    "feedback.escalate.concurrency",
     "optim.microbatch_tokens",
     "optim.share_prefixes",
     "policy.gradient_checkpointing",

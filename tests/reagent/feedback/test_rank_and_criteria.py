@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
+from rrm.money import Prices, Purse
 from rrm.prompt.criteria import Criteria, parse_criteria
 from rrm.trajectory import Message, Trajectory
 
@@ -147,3 +149,25 @@ def test_the_config_names_criteria() -> None:
     assert judge.criteria is not None and judge.criteria.name == "tool-use"
     with pytest.raises(RRMError, match="no criteria 'tool_use'"):
         load_judge(served.model_copy(update={"criteria": "tool_use"}), "cpu")
+
+
+def test_what_was_paid_for_rows_that_are_made_again_stays_paid(tmp_path: Path) -> None:
+    """At a second restart the money of the first one was forgotten: 4, 4, 4 in place of 4, 6, 8."""
+    record = tmp_path / "j.jsonl"
+
+    def judged_in(update: int) -> str:
+        feedback = {
+            "id": f"k{update}", "score": 0.5, "status": "scored", "usage": {"requests": 1, "cost": 1.0},
+            "judge": {"model": "m", "mode": "score", "prompt_version": "3"},
+        }  # fmt: skip
+        return json.dumps({"key": f"k{update}", "mode": "score", "update": update, "feedback": feedback}) + "\n"
+
+    record.write_text("".join(map(judged_in, range(4))))
+    spent = []
+    for update in (2, 2, 0):
+        judge = SimpleNamespace(purse=Purse(Prices.parse("1,1"), 100.0))
+        Judging(judge, seed=0, record=record).resume(update)  # pyright: ignore[reportArgumentType]
+        spent.append(judge.purse.spent)
+        with record.open("a") as file:
+            file.writelines(map(judged_in, (2, 3)))
+    assert spent == [4.0, 6.0, 8.0]
