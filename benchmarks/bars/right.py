@@ -110,7 +110,7 @@ RRM, AGENTS = "tests/rrm/", "tests/reagent/"
 AGENT_FAULTS = {
     "rewards belong to the run; no pay for calls": f"{AGENTS}env/test_run_rewards.py::test_calls_earn_nothing_by_default_and_no_answer_costs "
     f"{AGENTS}env/test_run_rewards.py::test_rewards_survive_the_naming_of_another_environment",
-    "exports in float32, compared": f"{AGENTS}train/test_export.py",
+    "exports in float32, compared": f"{AGENTS}train/test_policy_export.py",
     "malformed calls once a turn, with a floor": f"{AGENTS}env/test_run_rewards.py::test_malformed_calls_cost_once_a_turn_and_have_a_floor",
     "an answer that breaks its grader": f"{AGENTS}env/test_run_rewards.py::test_an_answer_that_breaks_its_grader_earns_the_failure_reward "
     f"{AGENTS}env/test_run_rewards.py::test_a_rising_share_of_unknown_rewards_is_an_alarm",

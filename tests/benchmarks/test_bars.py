@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import acceptance, record
-from benchmarks.bars import judge, registry
+from benchmarks.bars import judge, registry, right
 from benchmarks.bars.registry import Recorded, read, sets
 
 APART = {"value": 0.1, "low": 0.02, "high": 0.2}
@@ -151,3 +151,13 @@ def test_the_judges_set_asks_more_of_base() -> None:
         ("full.step_and_kind", None, 0.5),
     ):
         assert (limits.get(f"small.{path}"), limits[f"base.{path}"]) == (small, base)
+
+
+def test_every_test_that_a_section_names_exists() -> None:
+    """A file of another name made a section's whole bar `0 of 13`."""
+    named = [f"tests/{path}" for path in right.CHAT_TESTS.values()]
+    for section in (right.FORMATS, right.SILENT, right.AGENT_FAULTS, right.HOSTILE, right.MACHINES):
+        named += [one for tests in section.values() for one in tests.split()]
+    for one in named:
+        path, _, test = one.partition("::")
+        assert (right.ROOT / path).is_file() and f"def {test}" in (right.ROOT / path).read_text(), one
