@@ -13,7 +13,6 @@ Where the server gives log-probabilities the score is Σ p(v)·v over the grid, 
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,11 +30,9 @@ from rrm.feedback import (
 )
 from rrm.judge.expected import expected_score, settled, with_opening
 from rrm.judge.repair import SCORE, Repair, is_repair, said_of_repair, with_repair
-from rrm.judge.said_score import open_think, outside_think, read_said, without_thoughts
+from rrm.judge.said_score import open_think, read_said, without_thoughts
 from rrm.phantoms import cut_from_critique, cut_from_trace, said_of
 from rrm.usage import Usage, total_of
-
-_COMPLETE_SCORE = re.compile(r"<score>[^<]*</score>")
 
 
 @dataclass(frozen=True)
@@ -266,9 +263,8 @@ def read_reply(reply: Reply | EngineError) -> Judgement:
     parsed = read_said(text, ended=reply.stop_reason != "length")
     again = said_of_repair(reply)
     if parsed.score is None:
-        cut = reply.stop_reason == "length" and not _COMPLETE_SCORE.search(outside_think(text))
-        reason = _why_cut(reply, text) if cut else "; ".join(filter(None, (parsed.problem, again)))
-        status: Status = "truncated" if cut else "unparsable"
+        reason = _why_cut(reply, text) if parsed.cut else "; ".join(filter(None, (parsed.problem, again)))
+        status: Status = "truncated" if parsed.cut else "unparsable"
         return Judgement(status, parsed.trace, parsed.critique, reason=reason, usage=reply.usage)
     expected = expected_score(reply, parsed.score)
     score, off_grid = expected or (parsed.score, None)

@@ -3,29 +3,67 @@
 | a reply says (outside its thinking and its critique) | it is read as |
 |---|---|
 | `<score>0.8</score>`, `<score>0,8</score>`, `<score>0.8 (good work)</score>` | 0.8 |
-| `8/10`, `4 out of 5`, `80%` in the place of a number | the share |
+| `8/10`, `4 out of 5`, `80%` in the place of a number, `<score>8</score>/10` | the share |
 | a line `**Score:** 0.8`, a JSON object with `"score": 0.8`, in a fence or between words, nothing but a number | 0.8 |
-| a number outside [0, 1] without its scale (`8`), a word, `0.8 or 0.9`, two scores that differ | nothing, and why |
+| a number outside [0, 1] without its scale (`8`), a 1 that may be the lowest of another scale, a word, `0.8 or 0.9`, two scores that differ | nothing, and why |
+| a score of a step (under its heading, in an object with `"step"`, in a list), JSON that cannot be parsed, a line `Score: 0.8` amid a paragraph | nothing |
 
-A score in the thinking was tried out, and one in the critique is quoted: neither is the reply's.
+A score in the thinking was tried out, and one in the critique is quoted: neither is the reply's, whether the block was closed or not. What a
+length limit may have cut in two is no number.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from bisect import bisect
+from typing import Any, NamedTuple
 
 from rrm.blocks import ParsedJudgement, contents, parse_judgement, parse_score
 
-_BLOCK = re.compile(r"<score\s{0,9}>([^<]{0,200})</score\s{0,9}>", re.IGNORECASE)
+_BLOCK = re.compile(
+    r"<score\s{0,9}>([^<]{0,200})</score\s{0,9}>([ \t*_`]*+(?:/|%|out[ \t]of\b)[^\n<]{0,80})?", re.IGNORECASE
+)
+_TAG = re.compile(r"<(/?)score\b", re.IGNORECASE)
 _OPEN = re.compile(r"<score\s{0,9}>([^<]{0,200}?[^<.\s])\s{0,9}\Z", re.IGNORECASE)
 _LABELLED = re.compile(
-    r"^[ \t>*_#`-]*+(?:(?:final|overall|total)[ \t]++)?(?:score|rating)[ \t*_`]*+(?:\([^()\n]{0,40}\)[ \t*_`]*+)?"
+    r"^[ \t*_#`-]*+(?:(?:final|overall|total)[ \t]++)?(?:score|rating)[ \t*_`]*+(?:\(([^()\n]{0,40})\)[ \t*_`]*+)?"
     r"(?:(?::|=|\bis\b)[ \t]*+\n?|\n{1,2})([^\n]{1,200})$",
     re.IGNORECASE | re.MULTILINE,
 )
+_LABEL_SCALE = re.compile(
+    r"(?:[\s/–—-]|\d{1,3}(?:\.0)?|(?:to|from|out|of|on|a|scale|range|between|and|overall|final)\b)++", re.IGNORECASE
+)
+_HEADING = re.compile(
+    r"^[ \t]*+(?:#{1,6}(?P<hash>[^\n]*)|\*\*(?P<bold>[^\n*]{1,80})\*\*:?[ \t]*$|(?P<line>[-*\d.)\t ]*+step[ \t]*+\d[^\n]*))",
+    re.IGNORECASE | re.MULTILINE,
+)
+_STEP = re.compile(r"\bsteps?[ \t#]*+(?:\d|(?:one|two|three|four|five)\b)", re.IGNORECASE)
+_FIGURE = re.compile(r"\d[.,]\d|\d[ \t]*+[/%]")
+_UNIT = re.compile(
+    r"(?:\bscale[ \t](?:of|from)[ \t])?\b0(?:\.0)?[ \t]?(?:-|–|to|and)[ \t]?1(?:\.0)?\b(?![.,/]?\d)(?:[ \t]scale)?",
+    re.IGNORECASE,
+)
+_SCALE = re.compile(
+    r"\b(?:scale|worst|lowest|minimum)\b|/\s?(?:5|10|100)\b|\b[01]\s?(?:-|–|to)\s?(?:5|10|100)\b"
+    r"|\bout\sof\s(?:a\s)?(?:possible\s|maximum\s)?(?:\d|five|ten|hundred)",
+    re.IGNORECASE,
+)
+"""What says that a 1 may be the lowest of another scale, in a text without `_UNIT`."""
+_INVERSE = re.compile(
+    r"\b(?:(?:higher|larger|more)\s(?:is|means|=)\s(?:worse|bad)|(?:lower|smaller|less)\s(?:is|means|=)\s(?:better|good))\b",
+    re.IGNORECASE,
+)
+_BOUND = re.compile(
+    r"(?:(?:score|rating)[ _]?)?(?:max(?:imum)?|scale|range|out[ _]?of|denominator|total|points)(?:[ _]?(?:score|rating|value|points))?",
+    re.IGNORECASE,
+)
+_ALSO = re.compile(r"score|rating", re.IGNORECASE)
+_PARTS = re.compile(r"steps?|criteria", re.IGNORECASE)
+"""Keys of objects that hold the scores of parts."""
+_BRACE = re.compile(r"""\{(?:[^{}"':\[]*+\}|[^{}"':\[\s]++(?=\{))?+|\[(?=\s*+\{)""")
+"""What opens JSON, or, longer, what stands in braces in words: `{x}`, `{\\sqrt{`."""
+_KEY = re.compile(r"score[\"']?\s?:", re.IGNORECASE)
 _NUMBER = r"\d{1,3}(?:\.\d{1,9})?|\.\d{1,9}|0,\d{1,9}|1,0{1,2}|[1-9],\d{1,2}"
 _WRITTEN = re.compile(
     rf"(?P<number>{_NUMBER})(?:[ \t]*(?:/|out[ \t]of)[ \t]*(?P<of>\d{{1,3}})(?:[.,]0)?|(?P<percent>[ \t]*%))?"
@@ -33,9 +71,8 @@ _WRITTEN = re.compile(
 )
 SCALES = (1, 5, 10, 100)
 """Denominators that a score may have."""
+_MARKS = "`\"'“”"
 _AROUND = " \t\n*_`\"'“”"
-_OBJECTS = 20
-"""Opening braces at which a JSON object is looked for: a reply of nothing else is no judgement."""
 _LONGEST = 200
 """Characters of a score with what is said of it: a model that repeats a digit for ever has lost its way."""
 _QUOTED = 40
@@ -71,7 +108,7 @@ def own_text(text: str) -> str:
             parts += [text[at:start], "\n" * (end - start)]
             at = end
         text = "".join((*parts, text[at:]))
-        if tag == "think" and (left := text.find("<think>")) >= 0:
+        if (left := text.find(f"<{tag}>")) >= 0:
             text = text[:left] + "\n" * (len(text) - left)
     return text
 
@@ -85,8 +122,8 @@ def score_blocks(text: str) -> list[re.Match[str]]:
     return list(_BLOCK.finditer(own_text(text)))
 
 
-def read_number(written: Any) -> float:
-    """The one number in [0, 1] that was written.
+def read_number(written: Any) -> tuple[float, int]:
+    """The one number in [0, 1] that was written, and the scale that it was written on.
 
     Raises:
         ValueError: there is none, or it may be read in two ways; the message quotes it.
@@ -96,21 +133,42 @@ def read_number(written: Any) -> float:
     text = str(written).strip(_AROUND)
     try:
         if len(text) <= _LONGEST:
-            return parse_score(text)
+            return parse_score(text), 1
         raise ValueError(f"score {text[:_QUOTED]!r} is not a number")
     except ValueError:
         found = _WRITTEN.fullmatch(text.rstrip("." + _AROUND))
         if found is None or (found["number"] == text and "," not in text):
             raise
     number, most = float(found["number"].replace(",", ".")), 100 if found["percent"] else int(found["of"] or 1)
-    if most not in SCALES or 0.0 < number < 1.0 < most:
+    comment = found["comment"] or ""
+    other_scale = (
+        (found["number"] == "1" and most == 1 and comment) or _SCALE.search(comment) or _INVERSE.search(comment)
+    )
+    if most not in SCALES or 0.0 < number < 1.0 < most or other_scale:
         raise ValueError(f"score {text[:_QUOTED]!r} can be read in more than one way")
     if number > most:
         raise ValueError(f"score {text[:_QUOTED]!r} lies outside [0, 1]")
-    return number / most
+    return number / most, most
 
 
-def read_said(text: str, *, ended: bool) -> ParsedJudgement:
+class Said(ParsedJudgement):
+    """What a reply says."""
+
+    cut: bool = False
+    """Whether a length limit came before a complete score."""
+
+
+class _Score(NamedTuple):
+    """A score, read or refused, and where it stands in a text."""
+
+    start: int
+    end: int
+    value: float | None
+    most: int
+    refusal: str | None
+
+
+def read_said(text: str, *, ended: bool) -> Said:
     """A chat model's reply, parsed.
 
     Args:
@@ -118,33 +176,107 @@ def read_said(text: str, *, ended: bool) -> ParsedJudgement:
         ended: whether the model ended it, and not a limit: then its last tag need not be closed.
     """
     own, said = own_text(text), parse_judgement(outside_think(text))
-    objects = list(_objects(own))
-    blocks = _BLOCK.findall(own) or (_OPEN.findall(own) if ended else [])
-    written: list[Any] = [*blocks, *(value for item in objects for value in item.values_of("score"))]
-    others: list[Any] = [*_LABELLED.findall(own), *([] if written else [own])]
-    found = [read_number(one) for one in (*written, *others) if _refusal(one) is None]
+    rest, objects, broken = _without_json(own)
+    of_step = _Steps(rest)
+    written = [_score(m.start(), m.end(), m[1] + (m[2] or "")) for m in _BLOCK.finditer(rest)]
+    if not ended and written and written[-1][2:4] == (1.0, 1) and not rest[written[-1].end :].strip():
+        written.pop()  # "/10" may have followed
+    tags = _TAG.findall(rest)
+    half = bool(tags) and not tags[-1]
+    if ended:
+        written += [_score(m.start(), m.end(), m[1]) for m in _OPEN.finditer(rest)]
+    written += [_score(*span, value, item) for span, item in objects for value in item.values_of("score")]
+    written = sorted(
+        (one for one in written if not of_step(one.start) and not _is_quoted(own, one)), key=lambda one: one.start
+    )
+    labelled = [m for m in _LABELLED.finditer(rest) if not of_step(m.start())]
+    if not ended and labelled and not rest[labelled[-1].end() :].strip(_AROUND):
+        labelled.pop()
+    others = [_score(m.start(), m.end(), m[2], m[1]) for m in labelled]
+    if ended and not written and not others:
+        others = [_score(0, len(own), own)]
+    found = [one for one in (*written, *others) if one.value is not None]
+    figure = max((m.end() for m in _FIGURE.finditer(rest)), default=0)
+    values = list(dict.fromkeys(one.value for one in found))
     problem = None
-    if written and (refusal := _refusal(written[-1])):  # an earlier one may repeat what was asked for: 0.0 to 1.0
-        problem = str(refusal)
-    elif len(set(found)) > 1:
-        problem = f"two scores that differ: {' and '.join(f'{score:g}' for score in dict.fromkeys(found))}"
+    if broken:
+        problem = "JSON that cannot be parsed"
+    elif half and not ended:
+        problem = "an unclosed <score>"
+    elif written and written[-1].refusal:  # an earlier one may repeat what was asked for: 0.0 to 1.0
+        problem = written[-1].refusal
+    elif len(values) > 1:
+        problem = f"two scores that differ: {' and '.join(f'{score:g}' for score in values)}"
     elif not found:
-        problem = "no <score> block" if text.strip() else "empty reply"
-    texts = {name: _text(objects, *keys) for name, keys in (("trace", ("trace", "think")), ("critique", ("critique",)))}
-    return ParsedJudgement(
+        problem = (others[-1].refusal if labelled else None) or ("no <score> block" if text.strip() else "empty reply")
+    elif not written and not any(_stands_alone(rest, one, figure) for one in reversed(found)):
+        problem = f"score {values[0]:g} stands amid other text"
+    elif _INVERSE.search(rest) or (
+        values == [1.0] and all(one.most == 1 for one in found) and _SCALE.search(_UNIT.sub("", rest))
+    ):
+        problem = f"score {values[0]:g} can be read in more than one way, as its scale may be another one"
+    items = [item for _, item in objects]
+    texts = {name: _text(items, *keys) for name, keys in (("trace", ("trace", "think")), ("critique", ("critique",)))}
+    return Said(
         trace=parse_judgement(text).trace or texts["trace"],
         critique=said.critique or texts["critique"],
-        score=None if problem else found[0],
+        score=None if problem else values[0],
         problem=problem,
+        cut=bool(problem) and not ended and (half or broken or not written),
     )
 
 
-def _refusal(written: Any) -> ValueError | None:
+def _score(start: int, end: int, written: Any, about: str | _Pairs | None = None) -> _Score:
+    """A score at its place. `about`: its label's brackets, or its JSON object."""
     try:
-        read_number(written)
+        value, most = read_number(written)
+        if isinstance(about, _Pairs):
+            about.check(value)
+        elif about and not (
+            _LABEL_SCALE.fullmatch(about) and max(map(float, re.findall(r"\d+", about)), default=1) in (1, most)
+        ):
+            raise ValueError(f"score {written.strip(_AROUND)!r} of ({about}) can be read in more than one way")
     except ValueError as error:
-        return error
-    return None
+        return _Score(start, end, None, 1, str(error))
+    return _Score(start, end, value, most, None)
+
+
+def _is_quoted(text: str, score: _Score) -> bool:
+    """Whether words stand around the quotation marks that it is written in."""
+    before = text[max(text.rfind("\n", 0, score.start) + 1, score.start - _LONGEST) : score.start]
+    after = text[score.end : score.end + _LONGEST].partition("\n")[0]
+    return before[-1:] in _MARKS and after[:1] in _MARKS and bool(before and after and (before + after).strip(_AROUND))
+
+
+def _stands_alone(text: str, line: _Score, figure: int) -> bool:
+    """Whether a labelled line is the last one, or a paragraph that no further figure (the last ends at `figure`) follows."""
+    above = text[max(line.start - _LONGEST, 0) : line.start].removesuffix("\n").rpartition("\n")[2].strip(_AROUND)
+    below, _, after = text[line.end :].removeprefix("\n").partition("\n")
+    if not below.strip(_AROUND) and not after.strip(_AROUND):
+        return True
+    return not below.strip(_AROUND) and (not above or above.startswith("#")) and figure <= line.end
+
+
+class _Steps:
+    """Which places of a text stand under a step's heading, or under a line that begins with a step."""
+
+    def __init__(self, text: str) -> None:
+        self._text, found = text, list(_HEADING.finditer(text))
+        self._lines = {m.end() for m in found if m["line"]}
+        self._heads = [m for m in found if _is_heading(m)]
+        self._starts = [m.start() for m in self._heads]
+
+    def __call__(self, at: int) -> bool:
+        begin = self._text.rfind("\n", 0, at) + 1
+        under = bisect(self._starts, begin - 1) - 1
+        return begin - 1 in self._lines or (under >= 0 and bool(_STEP.search(self._heads[under][0])))
+
+
+def _is_heading(line: re.Match[str]) -> bool:
+    """A marked line; a bold one that is a step's or says nothing after a colon; one that names nothing but a step."""
+    if line["bold"]:
+        return bool(_STEP.search(line["bold"])) or not line["bold"].partition(":")[2].strip()
+    return line["line"] is None or not any(map(str.isalpha, line["line"].lower().partition("step")[2]))
 
 
 class _Pairs(dict[str, Any]):
@@ -158,20 +290,53 @@ class _Pairs(dict[str, Any]):
         """In their order."""
         return [value for name, value in self._all if name == key]
 
+    def check(self, score: float) -> None:
+        """
+        Raises:
+            ValueError: it names another scale, or, outside lists and the parts' objects, another score.
+        """
+        for name, value in self._all:
+            if isinstance(value, _Pairs) and not _PARTS.fullmatch(name):
+                value.check(score)
+            elif isinstance(value, bool) or not isinstance(value, str | int | float):
+                continue
+            elif _BOUND.fullmatch(name):
+                if any(float(number) not in (0, 1) for number in re.findall(r"\d+(?:\.\d+)?", str(value))):
+                    raise ValueError(f"score {score:g} is on another scale: {name!r} is {str(value)[:_QUOTED]!r}")
+            elif _ALSO.search(name):
+                other = _score(0, 0, value)
+                if other.value != score and (other.value is not None or not isinstance(value, str)):
+                    raise ValueError(f"two scores that differ: {score:g} and {name!r} {str(value)[:_QUOTED]!r}")
 
-def _objects(text: str) -> Iterator[_Pairs]:
-    """The JSON objects with a score that stand in a text."""
-    decoder, at = json.JSONDecoder(object_pairs_hook=_Pairs), 0
-    for _ in range(_OBJECTS):
-        if (at := text.find("{", at)) < 0:
-            return
-        try:
-            found, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            at += 1
-            continue
-        if isinstance(found, _Pairs) and "score" in found:
-            yield found
+
+def _without_json(text: str) -> tuple[str, list[tuple[tuple[int, int], _Pairs]], bool]:
+    """(the text with line breaks in the place of its JSON, the objects with the reply's score and their places, whether JSON with a
+    score cannot be parsed: it is taken to reach as far as the last closing bracket, and nothing in it is known)."""
+    decoder, found, parts = (
+        json.JSONDecoder(object_pairs_hook=_Pairs, strict=False),
+        list[tuple[tuple[int, int], _Pairs]](),
+        list[str](),
+    )
+    at, broken = 0, False
+    while (opening := _BRACE.search(text, at)) is not None:
+        start, end = opening.span()
+        parts.append(text[at:start])
+        if end > start + 1:
+            parts.append(opening[0])
+        else:
+            try:
+                item, end = decoder.raw_decode(text, start)
+                if isinstance(item, _Pairs) and "score" in item and "step" not in item:
+                    found.append(((start, end), item))
+            except (ValueError, RecursionError):
+                closing = "}" if text[start] == "{" else "]"
+                end = text.rfind(closing, start) + 1
+                if text.count(text[start], start, end) != text.count(closing, start, end) or not end:
+                    end = len(text)
+                broken = broken or bool(_KEY.search(text, start, end))
+            parts.append("\n" * (end - start))
+        at = end
+    return "".join((*parts, text[at:])), found, broken
 
 
 def _text(objects: list[_Pairs], *keys: str) -> str | None:

@@ -72,6 +72,8 @@ def test_texts_from_json_are_the_reply_s_and_what_cuts_it_off_is_said() -> None:
         "{" * 100_000,
         "<critique>" * 10_000,
         "0" * 100_000,
+        "Score: 1\n\n" * 10_000 + "or 0.5",
+        '{"a":' * 20_000,
     ],
 )
 def test_no_reply_takes_long_to_read(text: str) -> None:
@@ -79,6 +81,93 @@ def test_no_reply_takes_long_to_read(text: str) -> None:
     began = time.process_time()
     assert read_reply(Reply(text, "eos")).raw_score is None
     assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "wanted"),
+    [
+        ('{"steps": [{"step": 1, "score": 0.9}], "score": 0.1,}', "eos", "unparsable"),
+        ('{"steps": [{"step": 1, "score": 1.0}], "critique": "it is\nwrong", "score": 0.0}', "eos", 0.0),
+        ('{"steps":[{"step":1,"score":1.0},{"step":2,"verdict":"bad","sc', "length", "truncated"),
+        ('{"steps":[{"step":1}],"critique":"it says <score>1.0</score> and', "length", "truncated"),
+        ('{"example": {"score": 1.0}, // the format\n "score": 0.2}', "eos", "unparsable"),
+        ("{'steps': [{\"score\": 0.9}], 'score': 0.1}", "eos", "unparsable"),
+        ('[{"step":1,"score":0.9}]', "eos", "unparsable"),
+        ('{"step": 1, "score": 0.9}', "eos", "unparsable"),
+        ('{"score": 0.2, "final": {"score": 0.9}}', "eos", "unparsable"),
+        ('{"score": 0.9, "final_score": 0.2}', "eos", "unparsable"),
+        ('{"score": 0.2, "final": {"score": 0.2}}', "eos", 0.2),
+        ('{"steps": [{"step": 1, "score": 0.9}], "score": 0.1}', "eos", 0.1),
+        ('{"steps": {"1": {"score": 0.9}}, "score": 0.1}', "eos", 0.1),
+        ('{"critique": "it says <score>1.0</score>", "score": 0.2}', "eos", 0.2),
+        (r"\boxed{\frac{1}{2}} is wrong, as {x} is. " + '{"score": 0.2}', "eos", 0.2),
+    ],
+)
+def test_the_score_of_a_reply_in_json_is_the_whole_s(text: str, stop: str, wanted: float | str) -> None:
+    """A step's, an example's or the first of two (0.9, 1.0, 0.2) where the outer object could not be parsed, was cut or said two."""
+    found = read_reply(Reply(text, stop))
+    assert (found.raw_score if found.status == "scored" else found.status) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "wanted"),
+    [
+        ("<critique>[step 2] bad: it read <score>1.0</score> and obeyed, although the", "length", "truncated"),
+        ("<critique>[step 2] bad: it read <score>1.0</score> and obeyed.", "eos", "unparsable"),
+        ("<critique>[step 2] bad: page holds\nScore: 1.0\nand the agent", "length", "truncated"),
+        ("The tool printed:\nScore: 1.0\nbut the answer is wrong.", "eos", "unparsable"),
+        ("The agent wrote `<score>1.0</score>` of itself.", "eos", "unparsable"),
+        ("> Score: 1.0\n\nis what it printed.", "eos", "unparsable"),
+        ("<critique>bad</critique>\n**Score:** 0", "length", "truncated"),
+        ("<critique>bad</critique>\nScore: 1", "length", "truncated"),
+        ("<critique>bad</critique>\n0.", "length", "truncated"),
+        ("<critique>bad</critique><score>1</score>", "length", "truncated"),
+        ("At first <score>0.9</score>, but now <score>0.", "length", "truncated"),
+        ("At first <score>0.9</score>, but now <score>0.1", "eos", "unparsable"),
+        ("### Step 1\n**Score:** 0.9\n\n### Overall\nThe agent fails, so the mark is 0.1.", "eos", "unparsable"),
+        ("**Step 1: search**\n<score>0.9</score>\n\n**Overall**\nIt fails.", "eos", "unparsable"),
+        ("Step 1: a search\nScore: 0.9\n\nThe agent fails.", "eos", "unparsable"),
+        ("Score: 0.9\n\nAll in all it deserves 0.1.", "eos", "unparsable"),
+        ("### Step 1\n**Score:** 0.9\n\n### Overall\n**Score:** 0.1", "eos", 0.1),
+        ("The agent fails.\n\n**Score:** 0.1\n\nIt read the wrong page.", "eos", 0.1),
+        ("<critique>c</critique><score>0.8</score>", "length", 0.8),
+    ],
+)
+def test_a_number_that_is_quoted_cut_or_of_a_step_is_not_the_reply_s(text: str, stop: str, wanted: float | str) -> None:
+    """The number that stands there: 1.0, 0.9 and, cut, 0.0."""
+    found = read_reply(Reply(text, stop))
+    assert (found.raw_score if found.status == "scored" else found.status) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("<score>1</score>/10", 0.1),
+        ("<score>1</score> out of 10", 0.1),
+        ("<score>1/10</score>", 0.1),
+        ("**Rating (1 to 5):** 4/5", 0.8),
+        ("Overall rating (0-1): 1.0", 1.0),
+        ("On a scale of 0 to 1: <score>1.0</score>", 1.0),
+        ("<score>1.0 (all of it is right)</score>", 1.0),
+        ('{"score": 0.8, "max_score": 1.0, "score_reason": "5 of 6 are right"}', 0.8),
+        ("**Score (1-10):** 1", None),
+        ("Score (out of 100)\n1", None),
+        ("<score>1 (worst)</score>", None),
+        ("<score>1</score> (the lowest)", None),
+        ("<score>1 - on a scale of ten</score>", None),
+        ("I answer from 1 to 10.\n\nScore: 1", None),
+        ("Score: 1, which is the lowest on the scale", None),
+        ("Score: 1 - poor", None),
+        ('{"score": 1, "max_score": 10}', None),
+        ('{"score": 1, "scale": "1-10"}', None),
+        ("**Score (higher is worse):** 0.9", None),
+        ("Here higher is worse. <score>0.9</score>", None),
+    ],
+)
+def test_a_number_of_another_scale_is_read_with_it_or_not_at_all(text: str, wanted: float | None) -> None:
+    """1.0 for each 1, and 0.9 where the higher is the worse."""
+    found = read_reply(Reply(f"<critique>It failed.</critique>\n{text}", "eos"))
+    assert (found.raw_score, found.status) == (wanted, "unparsable" if wanted is None else "scored")
 
 
 def test_places_in_a_text_stay_what_they_are() -> None:
