@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from rrm.blocks import ParsedJudgement, contents, parse_judgement, parse_score
 
 _BLOCK = re.compile(
-    r"<score\s{0,9}>([^<]{0,200})</score\s{0,9}>([ \t*_`]*+(?:/|%|out[ \t]of\b)[^\n<]{0,80})?", re.IGNORECASE
+    r"<score\s{0,9}>([^<]{0,200})</score\s{0,9}>([ \t*_`]*+(?:/|%|out[ \t]of\b|[(–—-])[^\n<]{0,80})?", re.IGNORECASE
 )
 _TAG = re.compile(r"<(/?)score\b", re.IGNORECASE)
 _OPEN = re.compile(r"<score\s{0,9}>([^<]{0,200}?[^<.\s])\s{0,9}\Z", re.IGNORECASE)
@@ -46,7 +46,7 @@ _UNIT = re.compile(
 )
 _SCALE = re.compile(
     r"\b(?:scale|worst|lowest|minimum)\b|/\s?(?:5|10|100)\b|\b[01]\s?(?:-|–|to)\s?(?:5|10|100)\b"
-    r"|\bout\sof\s(?:a\s)?(?:possible\s|maximum\s)?(?:\d|five|ten|hundred)",
+    r"|\bof\s(?:a\s)?(?:possible\s|maximum\s)?(?:\d|five|ten|hundred)",
     re.IGNORECASE,
 )
 """What says that a 1 may be the lowest of another scale, in a text without `_UNIT`."""
@@ -71,6 +71,7 @@ _WRITTEN = re.compile(
 )
 SCALES = (1, 5, 10, 100)
 """Denominators that a score may have."""
+_WAYS = "can be read in more than one way"
 _MARKS = "`\"'“”"
 _AROUND = " \t\n*_`\"'“”"
 _LONGEST = 200
@@ -145,7 +146,7 @@ def read_number(written: Any) -> tuple[float, int]:
         (found["number"] == "1" and most == 1 and comment) or _SCALE.search(comment) or _INVERSE.search(comment)
     )
     if most not in SCALES or 0.0 < number < 1.0 < most or other_scale:
-        raise ValueError(f"score {text[:_QUOTED]!r} can be read in more than one way")
+        raise ValueError(f"score {text[:_QUOTED]!r} {_WAYS}")
     if number > most:
         raise ValueError(f"score {text[:_QUOTED]!r} lies outside [0, 1]")
     return number / most, most
@@ -178,7 +179,7 @@ def read_said(text: str, *, ended: bool) -> Said:
     own, said = own_text(text), parse_judgement(outside_think(text))
     rest, objects, broken = _without_json(own)
     of_step = _Steps(rest)
-    written = [_score(m.start(), m.end(), m[1] + (m[2] or "")) for m in _BLOCK.finditer(rest)]
+    written = [_score(m.start(), m.end(), _with_scale(m)) for m in _BLOCK.finditer(rest)]
     if not ended and written and written[-1][2:4] == (1.0, 1) and not rest[written[-1].end :].strip():
         written.pop()  # "/10" may have followed
     tags = _TAG.findall(rest)
@@ -196,6 +197,8 @@ def read_said(text: str, *, ended: bool) -> Said:
     if ended and not written and not others:
         others = [_score(0, len(own), own)]
     found = [one for one in (*written, *others) if one.value is not None]
+    # an earlier one that is no number may repeat what was asked for: 0.0 to 1.0
+    refusals = [one.refusal for one in written if one.refusal and (one is written[-1] or _WAYS in one.refusal)]
     figure = max((m.end() for m in _FIGURE.finditer(rest)), default=0)
     values = list(dict.fromkeys(one.value for one in found))
     problem = None
@@ -203,8 +206,8 @@ def read_said(text: str, *, ended: bool) -> Said:
         problem = "JSON that cannot be parsed"
     elif half and not ended:
         problem = "an unclosed <score>"
-    elif written and written[-1].refusal:  # an earlier one may repeat what was asked for: 0.0 to 1.0
-        problem = written[-1].refusal
+    elif refusals:
+        problem = refusals[-1]
     elif len(values) > 1:
         problem = f"two scores that differ: {' and '.join(f'{score:g}' for score in values)}"
     elif not found:
@@ -214,7 +217,7 @@ def read_said(text: str, *, ended: bool) -> Said:
     elif _INVERSE.search(rest) or (
         values == [1.0] and all(one.most == 1 for one in found) and _SCALE.search(_UNIT.sub("", rest))
     ):
-        problem = f"score {values[0]:g} can be read in more than one way, as its scale may be another one"
+        problem = f"score {values[0]:g} {_WAYS}, as its scale may be another one"
     items = [item for _, item in objects]
     texts = {name: _text(items, *keys) for name, keys in (("trace", ("trace", "think")), ("critique", ("critique",)))}
     return Said(
@@ -226,17 +229,27 @@ def read_said(text: str, *, ended: bool) -> Said:
     )
 
 
+def _with_scale(block: re.Match[str]) -> str:
+    """What stands in a block, and what is said of its scale right after it."""
+    after = block[2] or ""
+    return block[1] + after if block[1].strip(_AROUND) == "1" or after.lstrip(_AROUND)[:1] in "/%oO" else block[1]
+
+
 def _score(start: int, end: int, written: Any, about: str | _Pairs | None = None) -> _Score:
     """A score at its place. `about`: its label's brackets, or its JSON object."""
     try:
         value, most = read_number(written)
         if isinstance(about, _Pairs):
             about.check(value)
+            if str(written) == "1" and any(
+                _SCALE.search(_UNIT.sub("", one)) for one in about.values() if isinstance(one, str)
+            ):
+                raise ValueError(f"score 1 {_WAYS}, as its object speaks of a scale")
         elif about and not (
             _LABEL_SCALE.fullmatch(about) and max(map(float, re.findall(r"\d+", about)), default=1) in (1, most)
         ):
-            raise ValueError(f"score {written.strip(_AROUND)!r} of ({about}) can be read in more than one way")
-    except ValueError as error:
+            raise ValueError(f"score {written.strip(_AROUND)!r} of ({about}) {_WAYS}")
+    except (ValueError, RecursionError) as error:
         return _Score(start, end, None, 1, str(error))
     return _Score(start, end, value, most, None)
 
@@ -249,16 +262,18 @@ def _is_quoted(text: str, score: _Score) -> bool:
 
 
 def _stands_alone(text: str, line: _Score, figure: int) -> bool:
-    """Whether a labelled line is the last one, or a paragraph that no further figure (the last ends at `figure`) follows."""
+    """Whether a labelled line is the last one, or is the first one or a paragraph and no further figure (the last ends at `figure`)
+    follows."""
     above = text[max(line.start - _LONGEST, 0) : line.start].removesuffix("\n").rpartition("\n")[2].strip(_AROUND)
     below, _, after = text[line.end :].removeprefix("\n").partition("\n")
     if not below.strip(_AROUND) and not after.strip(_AROUND):
         return True
-    return not below.strip(_AROUND) and (not above or above.startswith("#")) and figure <= line.end
+    alone = not below.strip(_AROUND) and (not above or above.startswith("#"))
+    return figure <= line.end and (alone or (not text[: line.start].strip() and not below[:1].islower()))
 
 
 class _Steps:
-    """Which places of a text stand under a step's heading, or under a line that begins with a step."""
+    """Which places of a text stand under a step's heading, or in or under a line that begins with a step."""
 
     def __init__(self, text: str) -> None:
         self._text, found = text, list(_HEADING.finditer(text))
@@ -269,6 +284,9 @@ class _Steps:
     def __call__(self, at: int) -> bool:
         begin = self._text.rfind("\n", 0, at) + 1
         under = bisect(self._starts, begin - 1) - 1
+        line = _HEADING.match(self._text, begin, min(at, begin + _LONGEST))
+        if line and _STEP.search(line[0]):
+            return True
         return begin - 1 in self._lines or (under >= 0 and bool(_STEP.search(self._heads[under][0])))
 
 
@@ -296,6 +314,8 @@ class _Pairs(dict[str, Any]):
             ValueError: it names another scale, or, outside lists and the parts' objects, another score.
         """
         for name, value in self._all:
+            if value and _INVERSE.search(name.replace("_", " ")):
+                raise ValueError(f"score {score:g} {_WAYS}: {name!r}")
             if isinstance(value, _Pairs) and not _PARTS.fullmatch(name):
                 value.check(score)
             elif isinstance(value, bool) or not isinstance(value, str | int | float):

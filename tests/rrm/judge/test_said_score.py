@@ -11,7 +11,7 @@ import pytest
 from openai_server import Answer, completion, failure, serve
 
 from rrm.annotators import llm
-from rrm.engines.base import Reply
+from rrm.engines.base import Reply, StopReason
 from rrm.engines.openai import OpenAIEngine
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.chat import read_reply
@@ -103,7 +103,7 @@ def test_no_reply_takes_long_to_read(text: str) -> None:
         (r"\boxed{\frac{1}{2}} is wrong, as {x} is. " + '{"score": 0.2}', "eos", 0.2),
     ],
 )
-def test_the_score_of_a_reply_in_json_is_the_whole_s(text: str, stop: str, wanted: float | str) -> None:
+def test_the_score_of_a_reply_in_json_is_the_whole_s(text: str, stop: StopReason, wanted: float | str) -> None:
     """A step's, an example's or the first of two (0.9, 1.0, 0.2) where the outer object could not be parsed, was cut or said two."""
     found = read_reply(Reply(text, stop))
     assert (found.raw_score if found.status == "scored" else found.status) == wanted
@@ -126,14 +126,19 @@ def test_the_score_of_a_reply_in_json_is_the_whole_s(text: str, stop: str, wante
         ("At first <score>0.9</score>, but now <score>0.1", "eos", "unparsable"),
         ("### Step 1\n**Score:** 0.9\n\n### Overall\nThe agent fails, so the mark is 0.1.", "eos", "unparsable"),
         ("**Step 1: search**\n<score>0.9</score>\n\n**Overall**\nIt fails.", "eos", "unparsable"),
+        ("- Step 1: a search <score>0.9</score>\n\nThe agent fails.", "eos", "unparsable"),
         ("Step 1: a search\nScore: 0.9\n\nThe agent fails.", "eos", "unparsable"),
+        ("Score: 0.9\nis what the tool printed.", "eos", "unparsable"),
+        ("**Score:** 0.3\n**Reason:** it guessed.", "eos", 0.3),
         ("Score: 0.9\n\nAll in all it deserves 0.1.", "eos", "unparsable"),
         ("### Step 1\n**Score:** 0.9\n\n### Overall\n**Score:** 0.1", "eos", 0.1),
         ("The agent fails.\n\n**Score:** 0.1\n\nIt read the wrong page.", "eos", 0.1),
         ("<critique>c</critique><score>0.8</score>", "length", 0.8),
     ],
 )
-def test_a_number_that_is_quoted_cut_or_of_a_step_is_not_the_reply_s(text: str, stop: str, wanted: float | str) -> None:
+def test_a_number_that_is_quoted_cut_or_of_a_step_is_not_the_reply_s(
+    text: str, stop: StopReason, wanted: float | str
+) -> None:
     """The number that stands there: 1.0, 0.9 and, cut, 0.0."""
     found = read_reply(Reply(text, stop))
     assert (found.raw_score if found.status == "scored" else found.status) == wanted
@@ -158,6 +163,12 @@ def test_a_number_that_is_quoted_cut_or_of_a_step_is_not_the_reply_s(text: str, 
         ("I answer from 1 to 10.\n\nScore: 1", None),
         ("Score: 1, which is the lowest on the scale", None),
         ("Score: 1 - poor", None),
+        ("<score>1</score> - poor", None),
+        ("<score>1</score> of 10", None),
+        ("<score>1 (worst)</score> or rather <score>0.9</score>", None),
+        ('{"score": 1, "reason": "the lowest on a scale of ten"}', None),
+        ('{"score": 0.9, "higher_is_worse": true}', None),
+        ("<score>0.8</score> (4 of 5 steps are right)", 0.8),
         ('{"score": 1, "max_score": 10}', None),
         ('{"score": 1, "scale": "1-10"}', None),
         ("**Score (higher is worse):** 0.9", None),
