@@ -37,7 +37,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import logsigmoid, scaled_dot_product_attention
 from transformers import AttentionInterface, AutoModelForCausalLM
 
-PROGRESS, PAIRS, OUTCOME, RARE = 0.1, 0.5, 0.5, 3.0
+PROGRESS, PAIRS, OUTCOME, RARE = 0.1, 0.5, 1.0, 3.0
 FOLLOW = 0.2
 """Share of an update's own constant in the next one's (`new_bias`)."""
 WARM_UP = 0.1

@@ -1,10 +1,11 @@
 """Rows that a step judge is measured on: readings in the form of `rows.py`, and one line a slot that says what is known of it.
 
-A source's share of the tokens is spent on four kinds of rows in turn, runs drawn by seed:
+A source's share of the tokens is spent on kinds of rows in turn, runs drawn by seed:
 
     whole     all readings of a run, with a mistake and without one in turn
     exact     the reading of a state-changing call that was compared with a reference, up to that; right and wrong in turn
     ending    the last reading of a run that succeeded and of one that failed and is about as long; those that claim success first
+    outcome   the last reading of a run that succeeded and of one that failed in turn, of any length
     planted   the reading of a run that succeeded with planted twins as branches, the kinds that were drawn least first
 """
 
@@ -32,7 +33,7 @@ from rrm.readers import read
 
 SHARES = {"whole": 2.0, "exact": 4.0, "ending": 2.0, "planted": 2.0}
 """How a source's tokens are divided."""
-NATURAL = {"whole": 3.0, "ending": 2.0}
+NATURAL = {"whole": 3.0, "outcome": 2.0}
 """The same of the calibration part, where only the runs' own steps and outcomes count."""
 MORE = 3.0
 """What a source of exact calls or of claimed success gets of the tokens, beside 1 for another."""
@@ -188,6 +189,7 @@ def fill(made: Rows, runs: Sequence[LabelledRun], tokens: int, seed: int, shares
             [c for c in calls if not c[0].labels[c[1] - 1]], [c for c in calls if c[0].labels[c[1] - 1]], rng
         ),
         "ending": _matched(runs, rng),
+        "outcome": ((r,) for r in _in_turn([r for r in runs if r.outcome == 0], [r for r in runs if r.outcome == 1], rng)),
         "planted": (rng.choice(solved) for _ in range(TRIES if solved else 0)),
     }
 
@@ -198,7 +200,7 @@ def fill(made: Rows, runs: Sequence[LabelledRun], tokens: int, seed: int, shares
         if kind == "exact":
             run, k = item
             return made.add(run, _until(next(p for p in made.readings(run) if any(s.step == k for s in p.slots)), k))
-        if kind == "ending":
+        if kind in ("ending", "outcome"):
             return sum(made.add(run, made.readings(run)[-1]) for run in item)
         return made.add_planted(item, rng)
 
