@@ -59,6 +59,12 @@ def chat_message(raw: Any, where: str = "message") -> dict[str, Any]:
         raise ValueError(f"{where} has role {as_text(role)[:40]!r}; known roles: {', '.join(sorted(ROLES))}")
     content = message.pop("content") if "content" in message else message.pop("value", None)
     calls = message.pop("tool_calls", None)
+    more = message.get("additional_kwargs")
+    if (
+        not calls and isinstance(more, dict) and isinstance(more.get("tool_calls"), list)
+    ):  # LangChain's, for OpenAI's models
+        calls = more["tool_calls"]
+        message["additional_kwargs"] = {k: v for k, v in more.items() if k != "tool_calls"}
     if "function_call" in message and not calls:
         calls = [message.pop("function_call")]
     reasoning = next((message.pop(k) for k in ("reasoning_content", "reasoning", "thinking") if k in message), None)

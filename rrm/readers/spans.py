@@ -90,7 +90,7 @@ class _Thread:
         return deeper or (self.inside_tool and not other.inside_tool)
 
 
-def assemble(calls: Sequence[Call], runs: Sequence[ToolRun]) -> Conversation:
+def assemble(calls: Sequence[Call], runs: Sequence[ToolRun], join: bool = False) -> Conversation:
     """The root agent's conversation of a trace, with those of the agents below it; the longest where agents are not recorded or stand side
     by side, of two as long the later one. No calls: no messages.
 
@@ -99,6 +99,7 @@ def assemble(calls: Sequence[Call], runs: Sequence[ToolRun]) -> Conversation:
     Args:
         calls: in any order; messages in the OpenAI shape.
         runs: in any order.
+        join: whether calls of which none read what another did or wrote are one conversation, in the order of their starts.
     """
     ends: dict[str, _Thread] = {}  # a conversation so far, by the digest of what its last call read and wrote
     tails: dict[str, str] = {}  # the key of its last message → that digest
@@ -123,6 +124,10 @@ def assemble(calls: Sequence[Call], runs: Sequence[ToolRun]) -> Conversation:
     if not ends:
         return Conversation([], unmatched=list(runs))
     threads = list(ends.values())
+    if join and _are_turns(threads, calls):
+        told = [m for k, t in enumerate(threads) for m in t.messages if not k or m["role"] != "system"]
+        threads[0].messages = told
+        threads = threads[:1]
     main = _root(threads)
     left = sorted(runs, key=lambda r: r.start)
     found, left = _filled(main.messages, left)
@@ -134,6 +139,23 @@ def assemble(calls: Sequence[Call], runs: Sequence[ToolRun]) -> Conversation:
         subagents.append(Conversation(messages, agent=thread.agent))
     beside = [t.messages for t in others if not t.is_below(main)]
     return Conversation(found, beside, left, main.agent, subagents)
+
+
+def _are_turns(threads: list[_Thread], calls: Sequence[Call]) -> bool:
+    """Whether each call was given only what was new: no two have a message in common but the same instructions, and each is answered."""
+    if len(threads) < 2 or len(threads) != sum(bool(c.read or c.wrote) for c in calls):
+        return False
+    if len({t.agents for t in threads}) > 1 or any(t.inside_tool for t in threads):
+        return False
+    told = [{_key(m) for m in t.messages if m["role"] == "system"} for t in threads]
+    asked = [{_key(m) for m in t.messages if m["role"] not in ("system", "assistant")} for t in threads]
+    answered = all(t.messages[-1]["role"] == "assistant" for t in threads)
+    return (
+        answered
+        and all(t == told[0] for t in told)
+        and sum(map(len, asked)) == len(set[str]().union(*asked))
+        and all(asked)
+    )
 
 
 def _root(threads: list[_Thread]) -> _Thread:
