@@ -272,16 +272,11 @@ def _filled(messages: list[Message], runs: list[ToolRun]) -> tuple[list[Message]
 
 def _answers(calls: list[Message], results: list[Message], left: list[ToolRun]) -> list[Message]:
     """The results that were read, then those only the tools' records hold; runs that are used leave `left`."""
-    answered = set[int]()
+    paired = _pairs(calls, results)
+    answered = set(paired.values())
     for place, result in enumerate(results):
-        number = result.get("tool_call_id")
-        same = (k for k, c in enumerate(calls) if k not in answered and number is not None and c.get("id") == number)
-        # a result without an id (or with one of its own) answers the call at its place
-        free = place if number is None and place < len(calls) and place not in answered else None
-        at = next(same, free)
-        if at is None:
+        if (at := paired.get(place)) is None:
             continue
-        answered.add(at)
         if calls[at].get("name"):
             result.setdefault("name", calls[at]["name"])
         if (run := _run_of(calls[at], left)) is not None:
@@ -294,6 +289,24 @@ def _answers(calls: list[Message], results: list[Message], left: list[ToolRun]) 
         if k not in answered and (run := _run_of(call, left)) is not None:
             results.append(_result(call, run))
     return results
+
+
+def _pairs(calls: list[Message], results: list[Message]) -> dict[int, int]:
+    """The place of a result → that of the call it answers: of its id; without an id the first free one of its name; of neither, the call at
+    its own place. A result with an id of its own, or with the name of calls that are all answered, answers none."""
+    found, names = dict[int, int](), {call.get("name") for call in calls}
+    for field, own in (("id", "tool_call_id"), ("name", "name")):
+        for place, result in enumerate(results):
+            said = result.get(own)
+            if place in found or said is None or (field == "name" and result.get("tool_call_id") is not None):
+                continue
+            at = next((k for k, c in enumerate(calls) if k not in found.values() and c.get(field) == said), None)
+            found |= {place: at} if at is not None else {}
+    for place, result in enumerate(results):
+        is_free = place < len(calls) and place not in found.values() and place not in found
+        if is_free and result.get("tool_call_id") is None and result.get("name") not in names:
+            found[place] = place
+    return found
 
 
 def _run_of(call: Message, left: list[ToolRun]) -> ToolRun | None:
