@@ -128,7 +128,7 @@ def beside(trajectory: Trajectory) -> dict[str, int]:
 
 
 class Notes:
-    """Notes at a reading's end: texts left behind by format, what stands beside runs, sub-agents, and rewards that no grader gave."""
+    """Notes at a reading's end: texts left behind by format, what stands beside runs, sub-agents, and rewards beside which a grader broke."""
 
     def __init__(self) -> None:
         self.left: dict[str, Counter[str]] = {}
@@ -173,4 +173,4 @@ class Notes:
                 f"`{name}` holds a number that is no label in [0, 1] in {n:,} runs, which have no outcome; the first: {self._mark[name]}"
             )
         if self.unscored:
-            yield f"{self.unscored:,} runs record an error beside a reward of 0: they were not scored, and have no outcome"
+            yield f"{self.unscored:,} runs record that a grader or their surroundings broke beside a reward: they were not scored, and have no outcome"

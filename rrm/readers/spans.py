@@ -277,8 +277,9 @@ def _answers(calls: list[Message], results: list[Message], left: list[ToolRun]) 
     for place, result in enumerate(results):
         if (at := paired.get(place)) is None:
             continue
-        if calls[at].get("name"):
-            result.setdefault("name", calls[at]["name"])
+        for key, own in (("id", "tool_call_id"), ("name", "name")):
+            if calls[at].get(key):
+                result.setdefault(own, calls[at][key])
         if (run := _run_of(calls[at], left)) is not None:
             for key, value in (("duration_s", run.duration_s), ("timestamp", run.timestamp)):
                 if value is not None:
@@ -295,12 +296,12 @@ def _pairs(calls: list[Message], results: list[Message]) -> dict[int, int]:
     """The place of a result → that of the call it answers: of its id; without an id the first free one of its name; of neither, the call at
     its own place. A result with an id of its own, or with the name of calls that are all answered, answers none."""
     found, names = dict[int, int](), {call.get("name") for call in calls}
-    for field, own in (("id", "tool_call_id"), ("name", "name")):
+    for key, own in (("id", "tool_call_id"), ("name", "name")):
         for place, result in enumerate(results):
             said = result.get(own)
-            if place in found or said is None or (field == "name" and result.get("tool_call_id") is not None):
+            if place in found or said is None or (key == "name" and result.get("tool_call_id") is not None):
                 continue
-            at = next((k for k, c in enumerate(calls) if k not in found.values() and c.get(field) == said), None)
+            at = next((k for k, c in enumerate(calls) if k not in found.values() and c.get(key) == said), None)
             found |= {place: at} if at is not None else {}
     for place, result in enumerate(results):
         is_free = place < len(calls) and place not in found.values() and place not in found
