@@ -243,7 +243,8 @@ def test_codexs_sessions_and_what_it_prints(tmp_path: Path) -> None:
     assert first.meta["usage"] == {"input_tokens": 9} and first.messages[4].duration_s == 0.5
     other = [at("session_meta", id="other"), message("user", "Another.")]
     assert [t.id for t in lines(tmp_path, [*stored[:-2], *other])] == ["one", "other"]
-    assert [t.id for t in lines(tmp_path, stored)] == ["one"], "a session that goes on from another repeats its head"
+    again = [stored[-2], head, *stored[1:]]
+    assert [t.id for t in lines(tmp_path, again[:-2])] == ["two"], "a fork repeats its parent's head behind its own"
 
     def item(**fields: Any) -> dict[str, Any]:
         return {"type": "item.completed", "item": fields}
