@@ -41,7 +41,7 @@ PREAMBLE = re.compile(
     r"\s*<(?:environment_context|user_instructions|permissions|INSTRUCTIONS)|# AGENTS\.md instructions"
 )
 """How messages begin that Codex puts before what the user asks."""
-EXIT = re.compile(r"(?:Process exited with code|Exit code:) (-?\d{1,9})\b")
+EXIT = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d{1,9})\b", re.MULTILINE)
 TROUBLE = ("error", "stream_error", "turn_aborted", "context_compacted", "thread_rolled_back")
 Message = dict[str, Any]
 Line = dict[str, Any]

@@ -1,8 +1,8 @@
-"""`langfuse`: traces exported from Langfuse with their observations, or observations a line each. One trace is one run.
+"""`langfuse`: traces exported from Langfuse with their observations, observations a line each, or pages of the API. One trace is one run.
 
-Generations give the messages, put together as in `otel`; tools' observations (and spans that bear a called tool's name) the results. A
-score is the outcome where the trace has one alone and its name says success; others are named in `meta["outcome_fields"]` for
-`--outcome`. Fields: https://api.reference.langfuse.com (traces, observations, scores).
+Generations give the messages, put together as in `otel` (those that were each given only what was new: in their order); tools' observations
+(and spans that bear a called tool's name) the results. A score is the outcome where the trace has one alone and its name says success; others
+are named in `meta["outcome_fields"]` for `--outcome`. Fields: https://api.reference.langfuse.com (traces, observations, scores).
 """
 
 from __future__ import annotations

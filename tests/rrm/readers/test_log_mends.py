@@ -135,3 +135,13 @@ def test_an_answer_of_smolagents_in_its_call_is_said_once() -> None:
     step = {"step_number": 1, "timing": {}, "model_output": None, "observations": None, "tool_calls": calls}
     found = one({"output": "a\n“b”", "steps": [{"task": "How many?"}, step]})
     assert [m.role for m in found.messages] == ["user", "assistant"]
+
+
+def test_what_a_tool_of_codex_quotes_is_not_how_it_ended(tmp_path: Path) -> None:
+    """The log that the agent read well had failed."""
+    kinds = ("job build: Exit code: 1", False), ("Exit code: 1\nWall time: 1 s\nOutput:\n", True)
+    for text, failed in kinds:
+        output = {"type": "function_call_output", "call_id": "c", "output": text}
+        head = {"type": "session_meta", "payload": {"id": "a"}}
+        (found,) = lines(tmp_path, [head, {"type": "response_item", "payload": output}])
+        assert found.messages[0].model_dump().get("is_error", False) == failed
