@@ -98,13 +98,14 @@ class Replies:
         self._known: dict[str, Line] = {}
         self._last: str | None = None
         self._waiting: dict[str, set[str]] = {}
+        self._asked: dict[str, str] = {}
+        """Call → the reply that made it."""
 
     def told(self, line: Line) -> None:
         """A line that is no reply's: results end the wait of their calls."""
         self._last = None
-        for number in _answered(line):
-            for waiting in self._waiting.values():
-                waiting.discard(number)
+        for number in _answered(line) & self._asked.keys():
+            self._waiting[self._asked[number]].discard(number)
 
     def taken(self, line: Line) -> Line | None:
         """The line, where it begins a reply; None where it belongs to one that is there, to which it is added."""
@@ -117,6 +118,7 @@ class Replies:
         if known is not None and name in self._constant and name != self._last and not self._waiting[name]:
             known = known if calls & _calls(known["message"]["content"]) else None
         self._last = name
+        self._asked |= dict.fromkeys(calls, name)
         if known is not None:
             self._waiting[name] |= calls - _calls(known["message"]["content"])
             _add(known, message)
@@ -128,25 +130,29 @@ class Replies:
 
 def _constant(lines: list[Line]) -> set[str]:
     """The ids that more than one reply has."""
-    found, prompts = set[str](), 0
-    held: dict[str, tuple[int, Any, list[Any], set[str]]] = {}
+    found, prompts, asked = set[str](), 0, dict[str, str]()
+    held: dict[str, tuple[int, Any, list[Any], set[str], set[str]]] = {}
     for line in lines:
         if not _is_message(line):
             continue
         if (name := _reply(line)) is None:
             prompts += _is_prompt(line)
-            for number in _answered(line):
-                for *_, waiting in held.values():
-                    waiting.discard(number)
+            for number in _answered(line) & asked.keys():
+                held[asked[number]][-1].discard(number)
             continue
-        begun, request, blocks, waiting = held.setdefault(name, (prompts, line.get("requestId"), [], set()))
-        fresh = [b for b in blocks_of(line["message"]) if not any(_is_same(b, known) for known in blocks)]
+        if name in found:
+            continue
+        begun, request, told, calls, waiting = held.setdefault(name, (prompts, line.get("requestId"), [], set(), set()))
+        blocks = [b for b in blocks_of(line["message"]) if not _calls([b]) & calls]
+        fresh = [b for b in blocks if _calls([b]) or not any(_is_same(b, known) for known in told)]
         speaks = any(not isinstance(b, dict) or b.get("type") != "tool_use" for b in fresh)
         other = prompts > begun or (None not in (request, again := line.get("requestId")) and again != request)
-        if fresh and blocks and (other or (speaks and _calls(blocks) and not waiting)):
+        if fresh and (told or calls) and (other or (speaks and calls and not waiting)):
             found.add(name)
-        blocks += fresh
+        told += [b for b in fresh if not _calls([b])]
+        calls |= _calls(fresh)
         waiting |= _calls(fresh)
+        asked |= dict.fromkeys(_calls(fresh), name)
     return found
 
 
