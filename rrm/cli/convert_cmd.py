@@ -104,7 +104,7 @@ def command(
     """
     from rrm.readers import read
     from rrm.readers.leaks import cut_verdicts as cut
-    from rrm.readers.left import PARENT
+    from rrm.readers.left import PARENT, beside
 
     refuse_missing(inputs)
     if scores is not None and to is Form.CANONICAL:
@@ -120,7 +120,7 @@ def command(
         ready_outputs(out)
     mapping, judged = mapping_of(map), ScoredRows(scores)
     errors_out = None if is_stdout(out) or streams(out) else errors_path(out)
-    formats: Counter[str] = Counter()
+    formats, others = Counter[str](), Counter[str]()
     stopped, shortened, unknown, unscored, below = "", 0, 0, 0, 0
     with whole_or_nothing(errors_out) if errors_out else contextlib.nullcontext() as bad:
         unread = Unread(bad)
@@ -146,6 +146,7 @@ def command(
                     good.write(line + "\n")
                     formats[str(trajectory.source.format if trajectory.source else None)] += 1
                     below += PARENT in trajectory.meta
+                    others.update(beside(trajectory))
                 if not formats and not unscored:
                     raise NothingRead(
                         f"no transcript could be read, so {out} was not written; the first: {unread.first}"
@@ -173,6 +174,7 @@ def command(
             **scored,
             "formats": dict(formats),
             **({"subagents": below} if below else {}),
+            **others,
             "output": None if stopped else str(out),
             "unreadable": unread.count,
             "errors": str(errors_out) if errors_out and unread.count else None,

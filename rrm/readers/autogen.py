@@ -5,6 +5,7 @@ An agent's name stands on its messages. Fields: https://microsoft.github.io/auto
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
@@ -27,7 +28,11 @@ PLACES = (
 )
 """Where a result or a state keeps its messages."""
 WORDS = ("Message", "Event")
-BESIDE = ("ToolCallSummaryMessage", "ModelClientStreamingChunkEvent", "SelectorEvent", "MemoryQueryEvent")
+ASKS_USER = "UserInputRequestedEvent"
+"""The kind by which a proxy of the user shows that it is one."""
+PROXY = re.compile(r"(?:user|human)[ _-]?(?:proxy)?(?:[ _-]?agent)?", re.IGNORECASE)
+"""Names of the user, and of proxies that do not show it."""
+BESIDE = ("ToolCallSummaryMessage", "ModelClientStreamingChunkEvent", "SelectorEvent", "MemoryQueryEvent", ASKS_USER)
 """Kinds that say again what others say, or that no model is told; they are kept in the meta."""
 Message = dict[str, Any]
 
@@ -62,9 +67,11 @@ def parse(item: Item) -> Trajectory:
         raise ValueError(f"no list of AutoGen's messages at {', '.join(PLACES)}")
     listed = get(record, path)
     agents = {m["source"] for m in listed if m["type"] in ("AssistantMessage", "ToolCallRequestEvent", "ThoughtEvent")}
+    users = {m["source"] for m in listed if m["type"] == ASKS_USER}
+    users |= {name for m in listed if isinstance(name := m.get("source"), str) and PROXY.fullmatch(name)} - agents
     turns, beside = Turns(), list[Message]()
     for message in listed:
-        if not _add(turns, message, agents):
+        if not _add(turns, message, agents, users):
             beside.append(message)
     head = path.partition(".")[0]
     rest = {k: v for k, v in record.items() if k != head}
@@ -79,7 +86,7 @@ def parse(item: Item) -> Trajectory:
     )
 
 
-def _add(turns: Turns, message: Message, agents: set[str]) -> bool:
+def _add(turns: Turns, message: Message, agents: set[str], users: set[str]) -> bool:
     """Add one message; whether it belongs to the conversation."""
     kind, content, source = message["type"], message["content"], message.get("source")
     usage = message.get("models_usage")
@@ -108,7 +115,7 @@ def _add(turns: Turns, message: Message, agents: set[str]) -> bool:
     elif kind == "SystemMessage":
         turns.told("system", content)
     elif kind == "AssistantMessage" or (
-        source != "user" and kind != "UserMessage" and not _asks(turns, source, agents)
+        source not in users and kind != "UserMessage" and not _asks(turns, source, agents)
     ):
         if message.get("thought"):
             turns.thought(as_text(message["thought"]), name=source)

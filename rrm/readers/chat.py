@@ -59,11 +59,19 @@ def chat_message(raw: Any, where: str = "message") -> dict[str, Any]:
         raise ValueError(f"{where} has role {as_text(role)[:40]!r}; known roles: {', '.join(sorted(ROLES))}")
     content = message.pop("content") if "content" in message else message.pop("value", None)
     calls = message.pop("tool_calls", None)
+    more = message.get("additional_kwargs")
+    if (
+        not calls and isinstance(more, dict) and isinstance(more.get("tool_calls"), list)
+    ):  # LangChain's, for OpenAI's models
+        calls = more["tool_calls"]
+        message["additional_kwargs"] = {k: v for k, v in more.items() if k != "tool_calls"}
     if "function_call" in message and not calls:
         calls = [message.pop("function_call")]
     reasoning = next((message.pop(k) for k in ("reasoning_content", "reasoning", "thinking") if k in message), None)
     message["role"] = ROLES[role.strip().lower()]
     refusal = message.get("refusal")
+    if message["role"] == "tool":
+        content = result_content(content)
     message["content"] = chat_content(refusal if not content and isinstance(refusal, str) and refusal else content)
     if reasoning is not None:
         message["reasoning_content"] = as_text(reasoning)
@@ -93,6 +101,28 @@ def chat_content(content: Any) -> str | list[dict[str, Any]] | None:
     if isinstance(content, list) and content:
         return [_part(p) if isinstance(p, dict) else {"type": "text", "text": as_text(p)} for p in content]
     return "" if isinstance(content, list) else as_text(content)
+
+
+TEXTS = ("text", "input_text", "output_text", "refusal")
+MEDIA = ("image", "audio", "video", "file", "document", "media", "screenshot")
+"""Words of which one stands in the type of every part that is no text."""
+HOLDERS = ("data", "file_data", "file_id", "image_url", "base64")
+"""Fields in one of which such a part holds its bytes, or names them; others hold them in an object: `source`, or their type's name."""
+
+
+def result_content(content: Any) -> Any:
+    """A tool's result: a list of typed objects of which one is no part of a message (`{"type": "file", "path": …}`) as its JSON."""
+    typed = isinstance(content, list) and all(isinstance(p, dict) and isinstance(p.get("type"), str) for p in content)
+    return as_text(content) if typed and content and not all(map(is_part, content)) else content
+
+
+def is_part(part: dict[str, Any]) -> bool:
+    """Whether an object with a type is a message's part, of any API: a text, or a picture, sound or file that it holds or names."""
+    kind = part["type"]
+    if kind in TEXTS:
+        return isinstance(part.get("refusal" if kind == "refusal" else "text"), str)
+    held = any(isinstance(part.get(key), dict) for key in ("source", kind)) or any(key in part for key in HOLDERS)
+    return any(word in kind for word in MEDIA) and (held or ("image" in kind and "url" in part))
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:

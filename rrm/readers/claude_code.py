@@ -1,9 +1,10 @@
 """`claude_code`: session files of Claude Code, and what it prints with `--output-format stream-json`. A session is one trajectory.
 
 Lines are grouped by their session's id; each sidechain (a sub-agent's run) becomes a trajectory of its own that names its session. One reply
-is one `message.id`, wherever its blocks stand: a block that is written again, or grows, counts once. Lines that are no messages
-(summaries, snapshots, progress) are counted by type in `meta["other_lines"]`; summaries keep their text, and the stream's `result` its
-fields. All lines of a file are held until its end, because a session's last line is only known there.
+is one `message.id`, wherever its blocks stand: a block that is written again, or grows, counts once. The run is the branch of the last
+message; what the user took back (an edited prompt, a rewind) is in `meta["taken_back"]`. What Claude Code says itself is no step of the agent
+and no word of the user's: errors of the API are in `meta["errors"]`, its notes in `meta["notes"]` or messages of the role system. Lines that are no
+messages (summaries, snapshots, progress) are counted by type in `meta["other_lines"]`; summaries keep their text, and the stream's `result` its fields. All lines of a file are held until its end, because a session's last line is only known there.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 
 from rrm.errors import ReadError
 from rrm.readers.anthropic import unblock
-from rrm.readers.base import Item, describe, make, own_id, printable
-from rrm.readers.chat import as_text, text_of, tool_list
+from rrm.readers.base import Item, describe, make, printable
+from rrm.readers.chat import text_of, tool_list
+from rrm.readers.claude_session import OF_THE_REPLY, Replies, abandoned, is_of_the_harness
 from rrm.readers.left import PARENT
 from rrm.trajectory import Trajectory
 
@@ -24,11 +26,13 @@ MARKS = ("type", "sessionId|session_id", "message|uuid|subtype")
 OVER_FOLDER = False
 ORPHANS = {"summary", "file-history-snapshot", "queue-operation", "progress", "custom-title", "last-prompt"}
 """Line types that may come without a session id; they belong to the session beside them in the file."""
+MARKED = {"isMeta": "is_meta", "isCompactSummary": "is_summary"}
+"""Marks of a user's line that Claude Code wrote → the field of its message."""
 SESSION_KEYS = ("version", "cwd", "gitBranch", "model", "permissionMode", "claude_code_version")
 STREAMED = {"system", "assistant", "user", "result", "stream_event"}
 """Types of the stream's lines."""
-OF_THE_REPLY = ("id", "usage", "stop_reason")
-"""Fields of a reply that its message keeps."""
+LOCAL = ("<command-name>", "<local-command-")
+"""How lines begin that tell of a command of Claude Code's own, which no model reads as asked."""
 
 
 def sniff(value: Any) -> bool:
@@ -102,10 +106,10 @@ def _trajectory(item: Item) -> Trajectory:
     lines: list[dict[str, Any]] = item.value
     session, chain, orphans = item.context["session"], item.context["chain"], item.context["orphans"]
     others: Counter[str] = Counter(str(o.get("type"))[:40] for o in orphans)
-    spoken = list[tuple[dict[str, Any], str]]()
-    replies: dict[str, dict[str, Any]] = {}  # one reply is written block by block, on lines that share the reply's id
-    results = list[dict[str, Any]]()
-    for line, number in zip(lines, item.context["numbers"], strict=True):
+    spoken, noted = list[tuple[dict[str, Any], str]](), list[tuple[dict[str, Any], str]]()
+    replies, results = Replies(lines), list[dict[str, Any]]()
+    gone, beside = abandoned(lines), dict[str, list[Any]]()
+    for k, (line, number) in enumerate(zip(lines, item.context["numbers"], strict=True)):
         if line.get("type") not in ("user", "assistant") or not isinstance(line.get("message"), dict):
             if line.get("type") == "result":
                 results.append(
@@ -113,30 +117,32 @@ def _trajectory(item: Item) -> Trajectory:
                 )
             else:
                 others[str(line.get("type"))[:40]] += 1
-            continue
-        reply = own_id(line["message"]) if line["type"] == "assistant" else None
-        if reply is None:
+        elif (name := _beside(line, k in gone, bool(spoken))) is not None:
+            held = line["message"].get("content")
+            beside.setdefault(name, []).append(
+                {"errors": text_of(held) or held, "notes": held}.get(name, line["message"])
+            )
+            noted += [({**line, "isMeta": True}, f"line {number}")] if name == "notes" else []
+        elif line["type"] == "user":
+            replies.told(line)
             spoken.append((line, f"line {number}"))
-        elif reply in replies:
-            _add(replies[reply], line["message"])
-        else:
-            replies[reply] = {
-                **line,
-                "message": {**line["message"], "content": _blocks(line["message"].get("content"))},
-            }
-            spoken.append((replies[reply], f"line {number}"))
+        elif (begun := replies.taken(line)) is not None:
+            spoken.append((begun, f"line {number}"))
+    if not spoken:  # a session of Claude Code's own commands alone is a run without a step
+        spoken = noted
     messages = [message for line, where in spoken for message in _messages(line, where)]
     meta: dict[str, Any] = {"session_id": session, "lines": len(lines) + len(orphans)}
     meta |= {k: lines[0][k] for k in SESSION_KEYS if lines[0].get(k) is not None}
     meta |= {"sidechain": chain, PARENT: {"session_id": session}} if chain else {}
     meta |= {"results": results} if results else {}
     meta |= {"other_lines": dict(others)} if others else {}
+    meta |= beside
     model = next((m for line in lines if (m := _model(line)) is not None), None)
     meta |= {"model": model} if model else {}
     if summaries := [s for line in [*orphans, *lines] if isinstance(s := line.get("summary"), str)]:
         meta["summaries"] = summaries
     name = f"{session}/{chain}" if chain else session
-    asked = (text_of(m["content"]) for m in messages if m["role"] == "user" and not m.get("is_meta"))
+    asked = (text_of(m["content"]) for m in messages if m["role"] == "user")
     task = next((t for t in asked if t.strip()), "")
     offered = next((line["tools"] for line in lines if line.get("subtype") == "init" and "tools" in line), None)
     # a stream does not hold what was asked: sessions of no known question are no attempts at one
@@ -149,7 +155,19 @@ def _trajectory(item: Item) -> Trajectory:
 def _model(line: dict[str, Any]) -> str | None:
     message = line.get("message")
     model = message.get("model") if isinstance(message, dict) else None
-    return model if isinstance(model, str) else None
+    return model if isinstance(model, str) and model != "<synthetic>" else None
+
+
+def _beside(line: dict[str, Any], is_gone: bool, has_begun: bool) -> str | None:
+    """The field of the meta that a message belongs in; None for one of the run. Notes before the task head no prompt."""
+    if is_gone:
+        return "taken_back"
+    if is_of_the_harness(line):
+        return "errors"
+    text = text_of(line["message"].get("content")).lstrip()
+    if line["type"] == "user" and (text.startswith(LOCAL) or (line.get("isMeta") is True and not has_begun)):
+        return "notes"
+    return None
 
 
 def _messages(line: dict[str, Any], where: str) -> list[dict[str, Any]]:
@@ -166,45 +184,8 @@ def _messages(line: dict[str, Any], where: str) -> list[dict[str, Any]]:
         else None
     )
     for message in made:
-        if line.get("isMeta") is True:
-            message["is_meta"] = True
+        if message["role"] == "user" and (marks := {MARKED[k]: True for k in MARKED if line.get(k) is True}):
+            message |= {"role": "system", **marks}
         if message["role"] == "tool" and isinstance(took, int | float) and not isinstance(took, bool):
             message["duration_s"] = took / 1000
     return made
-
-
-def _blocks(content: Any) -> list[Any]:
-    """A message's content as a list of blocks."""
-    return list(content) if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
-
-
-def _add(reply: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add the blocks of one more line of a reply, each that is there already in its place; the later usage counts."""
-    message = reply["message"]
-    kept, taken = message["content"], set[int]()
-    before = len(kept)
-    for block in _blocks(more.get("content")):
-        same = next((k for k in range(before) if k not in taken and _is_same(kept[k], block)), None)
-        if same is None:
-            kept.append(block)
-            continue
-        taken.add(same)
-        if _length(block) >= _length(kept[same]):
-            kept[same] = block
-    message |= {k: more[k] for k in OF_THE_REPLY if more.get(k) is not None}
-
-
-def _is_same(block: Any, other: Any) -> bool:
-    """Whether two blocks are one: of one id, or of which one begins with the other."""
-    if not isinstance(block, dict) or not isinstance(other, dict) or block.get("type") != other.get("type"):
-        return block == other
-    if block.get("id") is not None or other.get("id") is not None:
-        return block.get("id") == other.get("id")
-    field = "thinking" if block.get("type") == "thinking" else "text"
-    a, b = block.get(field), other.get(field)
-    return (a.startswith(b) or b.startswith(a)) if isinstance(a, str) and isinstance(b, str) else block == other
-
-
-def _length(block: Any) -> int:
-    """How far a block is written."""
-    return len(as_text(block))

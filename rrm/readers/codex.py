@@ -41,7 +41,7 @@ PREAMBLE = re.compile(
     r"\s*<(?:environment_context|user_instructions|permissions|INSTRUCTIONS)|# AGENTS\.md instructions"
 )
 """How messages begin that Codex puts before what the user asks."""
-EXIT = re.compile(r"(?:Process exited with code|Exit code:) (-?\d{1,9})\b")
+EXIT = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d{1,9})\b", re.MULTILINE)
 TROUBLE = ("error", "stream_error", "turn_aborted", "context_compacted", "thread_rolled_back")
 Message = dict[str, Any]
 Line = dict[str, Any]
@@ -60,7 +60,8 @@ def sniff(value: Any) -> bool:
 
 
 def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
-    """The sessions of one file; an item's value is the list of its lines. A session that was begun from another repeats that one's head."""
+    """The sessions of one file; an item's value is the list of its lines. A session that was begun from another may repeat that one's head
+    behind its own."""
     runs, known = list[list[Item]](), set[str]()
     for item in items:
         if not isinstance(item.value, dict):
@@ -69,8 +70,9 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
             )
             continue
         begins = as_text(item.value.get("type")) in BEGINNINGS
-        if not runs or (begins and _begins(item.value, known)):
+        if not runs or (begins and (own_id(_said(item.value), "id", "thread_id") or "") not in known):
             runs.append([])
+            known.clear()
         if begins:
             known |= _names(item.value)
         runs[-1].append(item)
@@ -78,15 +80,15 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
         yield Item([line.value for line in lines], lines[0].path, lines[0].line)
 
 
+def _said(line: Line) -> Message:
+    """What a line says of the session that it begins."""
+    return line["payload"] if isinstance(line.get("payload"), dict) else line
+
+
 def _names(line: Line) -> set[str]:
     """The ids of the session that a line begins, and of the one that it goes on from."""
-    said = line["payload"] if isinstance(line.get("payload"), dict) else line
+    said = _said(line)
     return {v for k in ("id", "thread_id", "forked_from_id") if isinstance(v := said.get(k), str)}
-
-
-def _begins(line: Line, known: set[str]) -> bool:
-    """Whether a session begins that was not named before."""
-    return not _names(line) & known
 
 
 def parse(item: Item) -> Trajectory:

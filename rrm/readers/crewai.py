@@ -1,6 +1,6 @@
 """`crewai`: what a crew's `kickoff` gave (`CrewOutput`, with its `tasks_output`), and the JSON that `output_log_file` keeps.
 
-A crew is one run: each task is asked, then done by its agent, whose name stands on its messages. Where a task's output does not hold its
+A crew's kick-off is one run: each task is asked, then done by its agent, whose name stands on its messages. Where a task's output does not hold its
 messages, its result is all there is. Fields: https://docs.crewai.com/concepts/crews, https://docs.crewai.com/concepts/tasks.
 """
 
@@ -44,17 +44,24 @@ def _is_entry(value: Any) -> bool:
 
 
 def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
-    """Outputs as they are; the lines of a log as one item."""
-    log: Item | None = None
+    """Outputs as they are; of a log an item each kick-off: one ends where a task starts that has started in it."""
+    logs, started = list[Item](), set[str]()
     for item in items:
-        if isinstance(item.value, dict) and _is_entry(item.value):
-            log = log or Item([], item.path, item.line, context={"lines": 0})
-            log.value.append(item.value)
-            log.context["lines"] += 1
-        else:
+        entries = item.value if isinstance(item.value, list) else [item.value]
+        if not entries or not all(map(_is_entry, entries)):
             yield item
-    if log is not None:
-        yield log
+            continue
+        for entry in entries:
+            name = as_text(entry["task_name"] or entry["task"])
+            again = entry["status"] == "started" and name in started
+            if not logs or again:
+                logs.append(Item([], item.path, item.line, context={"lines": 0}))
+                started.clear()
+            if entry["status"] == "started":
+                started.add(name)
+            logs[-1].value.append(entry)
+            logs[-1].context["lines"] += 1
+    yield from logs
 
 
 def parse(item: Item) -> Trajectory:

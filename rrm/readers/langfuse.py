@@ -1,17 +1,20 @@
-"""`langfuse`: traces exported from Langfuse with their observations, or observations a line each. One trace is one run.
+"""`langfuse`: traces exported from Langfuse with their observations, observations a line each, or pages of the API. One trace is one run.
 
-Generations give the messages, put together as in `otel`; tools' observations (and spans that bear a called tool's name) the results. A
-score is the outcome where the trace has one alone and its name says success; others are named in `meta["outcome_fields"]` for
-`--outcome`. Fields: https://api.reference.langfuse.com (traces, observations, scores).
+Generations give the messages, put together as in `otel` (those that were each given only what was new: in their order); tools' observations
+(and spans that bear a called tool's name) the results. A score is the outcome where the trace has one alone and its name says success; others
+are named in `meta["outcome_fields"]` for `--outcome`. Fields: https://api.reference.langfuse.com (traces, observations, scores).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from rrm.errors import ReadError
+from rrm.readers import vercel_ai
+from rrm.readers.anthropic import has_blocks
 from rrm.readers.base import Item, describe, make, own_id
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.langchain import is_messages, message_of
@@ -38,7 +41,15 @@ Message = dict[str, Any]
 
 
 def sniff(value: Any) -> bool:
-    """A trace that lists its observations, or one observation."""
+    """A trace that lists its observations, one observation, or a page of either (`data`), as the API gives them."""
+    if not isinstance(value, dict):
+        return False
+    page = value.get("data")
+    return (isinstance(page, list) and bool(page) and all(map(_is_one, page))) or _is_one(value)
+
+
+def _is_one(value: Any) -> bool:
+    """Whether it is a trace or an observation."""
     if not isinstance(value, dict):
         return False
     listed = value.get("observations")
@@ -68,7 +79,7 @@ def _get(record: Record, key: str) -> Any:
 def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
     """The traces of one file, in order of appearance: the trace's fields, and all its `observations`."""
     traces: dict[str, tuple[Record, Item, list[int | None]]] = {}
-    for item in items:
+    for item in (one for held in items for one in _listed(held)):
         if not isinstance(item.value, dict):
             yield ReadError(
                 item.path, item.line, f"a trace is an object, got {type(item.value).__name__} (format {NAME})"
@@ -88,6 +99,12 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
     for name, (record, item, lines) in traces.items():
         made = Item(record, item.path, item.line, context={"trace": name, "lines": len(lines)})
         yield from with_subagents(made, name, _assembled)
+
+
+def _listed(item: Item) -> list[Item]:
+    """The traces or observations of a page; anything else as it is."""
+    page = item.value.get("data") if isinstance(item.value, dict) and not _is_one(item.value) else None
+    return [replace(item, value=one) for one in page] if isinstance(page, list) else [item]
 
 
 def parse(item: Item) -> Trajectory:
@@ -156,7 +173,7 @@ def _assembled(item: Item) -> Conversation:
     for id, call in calls.items():
         call.inside_tool, call.agents = bool(tools_above[id]), agents_above[id]
         call.agent = agents[call.agents[-1]] if call.agents else ""
-    return assemble(list(calls.values()), [_tool_run(one) for one in tools.values()])
+    return assemble(list(calls.values()), [_tool_run(one) for one in tools.values()], join=True)
 
 
 def _call(one: Record) -> Call:
@@ -164,19 +181,27 @@ def _call(one: Record) -> Call:
     wrote = _messages(one.get("output"), "assistant", f"observation {own_id(one)} output")
     usage = next((u for k in ("usageDetails", "usage") if isinstance(u := _get(one, k), dict) and u), None)
     for message in wrote:
-        for key, value in (("timestamp", _get(one, "endTime")), ("usage", usage), ("model", _get(one, "model"))):
+        for key, value in (("timestamp", _get(one, "endTime")), ("usage", usage), ("model", _model(one))):
             if value is not None:
                 message.setdefault(key, value)
     return Call(read, wrote, _start(one))
 
 
+def _model(one: Record) -> Any:
+    """The model's name, as it was given where the record knows no model of its own."""
+    return _get(one, "model") or _get(one, "providedModelName")
+
+
 def _tool_run(one: Record) -> ToolRun:
     start, end = seconds(_get(one, "startTime")), seconds(_get(one, "endTime"))
     failed, said = one.get("level") == "ERROR", _get(one, "statusMessage")
-    result = one.get("output")
+    result, number = from_json(one.get("output")), None
+    if isinstance(result, dict) and "content" in result and isinstance(result.get("tool_call_id"), str):
+        number, failed = result["tool_call_id"], failed or result.get("status") == "error"  # LangChain's message
+        result = result["content"]
     return ToolRun(
         as_text(_get(one, "name") or ""),
-        None,
+        number,
         from_json(one.get("input")),
         said if failed and result is None else result,
         failed,
@@ -195,6 +220,14 @@ def _messages(raw: Any, role: str, where: str) -> list[Message]:
         return [message_of(m, where) for m in raw]
     if is_chat(raw):
         return chat_messages(raw, where)
+    if isinstance(raw, list) and (vercel_ai.has_parts(raw) or has_blocks(raw)):
+        return chat_messages([{"role": role, "content": raw}], where)
+    if isinstance(raw, list) and all(map(_is_call, raw)):
+        return chat_messages([{"role": role, "tool_calls": list(map(_called, raw))}], where)
+    if isinstance(raw, dict) and isinstance(called := raw.get("toolCalls"), list) and any(map(_is_call, called)):
+        calls = [_called(call) for call in called if _is_call(call)]
+        said = next((raw[key] for key in SAID if isinstance(raw.get(key), str)), None)
+        return chat_messages([{"role": role, "content": said, "tool_calls": calls}], where)
     if isinstance(raw, dict):
         choices = raw.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
@@ -209,6 +242,16 @@ def _messages(raw: Any, role: str, where: str) -> list[Message]:
     if isinstance(raw, list) and all(isinstance(one, str) for one in raw):
         return [{"role": role, "content": one} for one in raw]
     return [{"role": role, "content": as_text(raw)}]
+
+
+def _is_call(value: Any) -> bool:
+    """Whether it is a call as Vercel's AI SDK reports those of a reply."""
+    return isinstance(value, dict) and isinstance(value.get("toolName"), str) and "toolCallId" in value
+
+
+def _called(call: Record) -> Message:
+    given = call.get("input", call.get("args"))
+    return {"id": call["toolCallId"], "name": call["toolName"], "arguments": {} if given is None else given}
 
 
 def _asked_and_said(record: Record) -> list[Message]:
@@ -247,6 +290,6 @@ def _meta(item: Item, observations: list[Record]) -> dict[str, Any]:
     }
     counts = dict(Counter(_kind(o) for o in observations))
     errors = [as_text(_get(o, "statusMessage") or _get(o, "name")) for o in observations if o.get("level") == "ERROR"]
-    model = next((m for o in observations if (m := _get(o, "model"))), None)
+    model = next((m for o in observations if (m := _model(o))), None)
     more = {"model": model, "errors": errors, "runs": counts}
     return kept | {"lines": item.context["lines"]} | {k: v for k, v in more.items() if v}

@@ -20,6 +20,11 @@ from rrm.trajectory import Trajectory
 FIELD = "left_behind"
 PARENT = "parent"
 """In the meta of a sub-agent's run: what it was started by."""
+BESIDE = {
+    "taken_back": "messages that were taken back are in no run: they stand beside those",
+    "other_conversations": "conversations of traces are in no run: they stand beside those",
+}
+"""Fields of the meta that hold what was said beside a run, and what is said of them."""
 LOST = 0.1
 """Share of a text's letters whose words are lost, from which on it counts as left behind."""
 PLACES = 3
@@ -117,13 +122,19 @@ def _words_of_keys(value: Any) -> Iterator[str]:
             yield from _WORD.findall(json.dumps(one))
 
 
+def beside(trajectory: Trajectory) -> dict[str, int]:
+    """What was said beside a run: the fields of `BESIDE` that its meta has → how many each holds."""
+    return {name: len(held) for name in BESIDE if isinstance(held := trajectory.meta.get(name), list) and held}
+
+
 class Notes:
-    """Notes at a reading's end: texts left behind by format, sub-agents, and rewards that no grader gave."""
+    """Notes at a reading's end: texts left behind by format, what stands beside runs, sub-agents, and rewards beside which a grader broke."""
 
     def __init__(self) -> None:
         self.left: dict[str, Counter[str]] = {}
         self._first: dict[str, str] = {}
         self.subagents = self.unscored = 0
+        self._beside = {name: Counter[str]() for name in BESIDE}
         self._marks = Counter[str]()
         """Field -> runs without an outcome in which it holds a number that is no label."""
         self._mark: dict[str, str] = {}
@@ -133,6 +144,8 @@ class Notes:
         """Count one run."""
         self.subagents += PARENT in trajectory.meta
         self.unscored += bool(trajectory.meta.get("unscored"))
+        for name, n in beside(trajectory).items():
+            self._beside[name].update(runs=1, held=n)
         found, source = trajectory.meta.get(FIELD), trajectory.source
         if trajectory.outcome is None and (mark := unread(trajectory.meta)) is not None:
             self._marks[mark[0]] += 1
@@ -150,6 +163,9 @@ class Notes:
                 f"format {name}: {n['texts']:,} texts ({n['characters']:,} characters) of {n['runs']:,} runs stand in no message and no field "
                 f"of what was read (`meta.{FIELD}`); the first: {self._first[name]}"
             )
+        for name, n in self._beside.items():
+            if n:
+                yield f"{n['held']:,} {BESIDE[name]} of {n['runs']:,} runs (`meta.{name}`)"
         if self.subagents:
             yield f"{self.subagents:,} runs are sub-agents' (`meta.{PARENT}` names what started them)"
         for name, n in self._marks.items():
@@ -157,4 +173,4 @@ class Notes:
                 f"`{name}` holds a number that is no label in [0, 1] in {n:,} runs, which have no outcome; the first: {self._mark[name]}"
             )
         if self.unscored:
-            yield f"{self.unscored:,} runs record an error beside a reward of 0: they were not scored, and have no outcome"
+            yield f"{self.unscored:,} runs record that a grader or their surroundings broke beside a reward: they were not scored, and have no outcome"

@@ -54,6 +54,17 @@ SCALED = NUMERIC | {"correct"}
 """Fields that one row may show to be no outcome in others."""
 OTHERS = ("label", "result", "answer_correct", "accuracy", "f1", "pass", "status", "verdict", "grade")
 """Fields that may hold an outcome as well as something else: `rrm check` tells of them where nothing was read."""
+BROKEN = re.compile(
+    r"sandbox|docker|container|kubernetes|infra|rate.?limit|overloaded|quota|connection|network|unreachable|unavailable|server error"
+    r"|\b(?:429|50[0234]|529)\b|cuda|out of memory|\boom\b|preempted"
+    r"|(?:grader|judge|scorer|verifier|rubric|reward)[\w ]{0,20}(?:error|exception|crash|timeout|timed out|could not|failed to)"
+    r"|(?:could not|failed to|cannot) (?:be )?(?:grade|score|judge|verify|verified)",
+    re.IGNORECASE,
+)
+"""Errors beside a number that are the grader's or the surroundings' (a sandbox, an API, the hardware): the number says nothing of the agent.
+An error of any other kind ("max steps exceeded") is how the run went, and the number counts."""
+LONGEST = 4000
+"""Characters of an error that are looked at."""
 MISSING = object()
 
 
@@ -64,7 +75,7 @@ class Outcome:
     value: float
     field: str
     unscored: bool = False
-    """Whether the number is what a run is given that broke before anyone scored it."""
+    """Whether the number is what a run is given whose grader or surroundings broke."""
 
 
 def as_outcome(value: Any) -> float | None:
@@ -85,11 +96,18 @@ def find_outcome(record: dict[str, Any], *more: str) -> Outcome | None:
     """
     for name in FIELDS:
         if (value := _said(record, name)) is not None:
-            return Outcome(value, name, name in NUMERIC and value == 0 and bool(record.get("error")))
+            return Outcome(value, name, name in NUMERIC and _broke(record.get("error")))
     for name in more:
         if not isinstance(record.get(name), str) and (value := as_outcome(record.get(name))) is not None:
             return Outcome(value, name)
     return None
+
+
+def _broke(error: Any) -> bool:
+    """Whether an error, or an object or a list of such, says that the grader or the surroundings broke."""
+    if isinstance(error, dict | list):
+        return any(map(_broke, error.values() if isinstance(error, dict) else error))
+    return isinstance(error, str) and BROKEN.search(error[:LONGEST]) is not None
 
 
 def _said(record: dict[str, Any], field: str) -> float | None:

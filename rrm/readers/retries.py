@@ -11,6 +11,7 @@ from typing import Any
 from rrm.readers.archive import MAGIC, Archive
 from rrm.readers.jsontext import decode, parse_json
 from rrm.readers.sources import load
+from rrm.readers.spans import seconds
 
 SUFFIXES = (".eval", ".json")
 HEAD = 1 << 16
@@ -27,15 +28,15 @@ def key_of(sample: Any) -> str:
 def superseded(paths: Iterable[str]) -> dict[str, set[str]]:
     """File → the samples of it that stand again in a later log of the same task. Only heads are read of logs without a retry; a file that
     cannot be read is passed over here, for reading it says why."""
-    tasks: dict[str, list[tuple[str, str]]] = {}
+    tasks: dict[str, list[tuple[float, str, str]]] = {}
     logs = [path for path in paths if path.endswith(SUFFIXES) and os.path.isfile(path)]  # a pipe is read once
     for path in logs if len(logs) > 1 else []:
         if (head := _head(path)) is not None:
-            tasks.setdefault(head[0], []).append((head[1], path))
+            tasks.setdefault(head[0], []).append((seconds(head[1]) or 0.0, head[1], path))
     found: dict[str, set[str]] = {}
     for group in (sorted(group) for group in tasks.values() if len(group) > 1):
         later = set[str]()
-        for _, path in reversed(group):
+        for *_, path in reversed(group):
             own = _samples(path)
             if again := own & later:
                 found[path] = again

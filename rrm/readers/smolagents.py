@@ -6,6 +6,7 @@ https://huggingface.co/docs/smolagents/reference/agents (memory).
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rrm.readers.base import Item, make, own_id, text_field, without
@@ -108,7 +109,9 @@ def _act(turns: Turns, step: Message) -> None:
     said = [as_text(step["observations"])] if step.get("observations") else []
     if error:
         said.append(as_text(error.get("message", error) if isinstance(error, dict) else error))
-    elif step.get("action_output") is not None and not any(as_text(step["action_output"]) in text for text in said):
+    elif step.get("action_output") is not None and not any(
+        _stands(as_text(step["action_output"]), text) for text in said
+    ):
         said.append(as_text(step["action_output"]))
     if said:
         number = made[0].get("id") if len(made) == 1 else None
@@ -119,8 +122,17 @@ def _act(turns: Turns, step: Message) -> None:
 
 
 def _is_said(turns: Turns, output: Any) -> bool:
-    """Whether the run's answer stands in its last messages."""
-    text = as_text(output)
-    return output is None or any(
-        text in as_text(m) or text in as_text(m.get("content") or "") for m in turns.messages[-2:]
-    )
+    """Whether the run's answer stands in what its last messages say, or in the arguments of their calls."""
+    if output is None:
+        return True
+    for message in turns.messages[-2:]:
+        given = [c["arguments"] for c in message.get("tool_calls") or []]
+        told = [v for a in given for v in (a.values() if isinstance(a, dict) else [a])]
+        if any(_stands(as_text(output), text) for text in (text_of(message["content"]), *map(as_text, told))):
+            return True
+    return False
+
+
+def _stands(answer: str, text: str) -> bool:
+    """Whether an answer stands in a text, not as a piece of a longer word or number."""
+    return re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(answer)}(?!\w|[.,]\d)", text) is not None

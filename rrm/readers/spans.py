@@ -90,7 +90,7 @@ class _Thread:
         return deeper or (self.inside_tool and not other.inside_tool)
 
 
-def assemble(calls: Sequence[Call], runs: Sequence[ToolRun]) -> Conversation:
+def assemble(calls: Sequence[Call], runs: Sequence[ToolRun], join: bool = False) -> Conversation:
     """The root agent's conversation of a trace, with those of the agents below it; the longest where agents are not recorded or stand side
     by side, of two as long the later one. No calls: no messages.
 
@@ -99,6 +99,7 @@ def assemble(calls: Sequence[Call], runs: Sequence[ToolRun]) -> Conversation:
     Args:
         calls: in any order; messages in the OpenAI shape.
         runs: in any order.
+        join: whether calls of which none read what another did or wrote are one conversation, in the order of their starts.
     """
     ends: dict[str, _Thread] = {}  # a conversation so far, by the digest of what its last call read and wrote
     tails: dict[str, str] = {}  # the key of its last message → that digest
@@ -123,6 +124,10 @@ def assemble(calls: Sequence[Call], runs: Sequence[ToolRun]) -> Conversation:
     if not ends:
         return Conversation([], unmatched=list(runs))
     threads = list(ends.values())
+    if join and _are_turns(threads, calls):
+        told = [m for k, t in enumerate(threads) for m in t.messages if not k or m["role"] != "system"]
+        threads[0].messages = told
+        threads = threads[:1]
     main = _root(threads)
     left = sorted(runs, key=lambda r: r.start)
     found, left = _filled(main.messages, left)
@@ -134,6 +139,23 @@ def assemble(calls: Sequence[Call], runs: Sequence[ToolRun]) -> Conversation:
         subagents.append(Conversation(messages, agent=thread.agent))
     beside = [t.messages for t in others if not t.is_below(main)]
     return Conversation(found, beside, left, main.agent, subagents)
+
+
+def _are_turns(threads: list[_Thread], calls: Sequence[Call]) -> bool:
+    """Whether each call was given only what was new: no two have a message in common but the same instructions, and each is answered."""
+    if len(threads) < 2 or len(threads) != sum(bool(c.read or c.wrote) for c in calls):
+        return False
+    if len({t.agents for t in threads}) > 1 or any(t.inside_tool for t in threads):
+        return False
+    told = [{_key(m) for m in t.messages if m["role"] == "system"} for t in threads]
+    asked = [{_key(m) for m in t.messages if m["role"] not in ("system", "assistant")} for t in threads]
+    answered = all(t.messages[-1]["role"] == "assistant" for t in threads)
+    return (
+        answered
+        and all(t == told[0] for t in told)
+        and sum(map(len, asked)) == len(set[str]().union(*asked))
+        and all(asked)
+    )
 
 
 def _root(threads: list[_Thread]) -> _Thread:
@@ -250,18 +272,14 @@ def _filled(messages: list[Message], runs: list[ToolRun]) -> tuple[list[Message]
 
 def _answers(calls: list[Message], results: list[Message], left: list[ToolRun]) -> list[Message]:
     """The results that were read, then those only the tools' records hold; runs that are used leave `left`."""
-    answered = set[int]()
+    paired = _pairs(calls, results)
+    answered = set(paired.values())
     for place, result in enumerate(results):
-        number = result.get("tool_call_id")
-        same = (k for k, c in enumerate(calls) if k not in answered and number is not None and c.get("id") == number)
-        # a result without an id (or with one of its own) answers the call at its place
-        free = place if number is None and place < len(calls) and place not in answered else None
-        at = next(same, free)
-        if at is None:
+        if (at := paired.get(place)) is None:
             continue
-        answered.add(at)
-        if calls[at].get("name"):
-            result.setdefault("name", calls[at]["name"])
+        for key, own in (("id", "tool_call_id"), ("name", "name")):
+            if calls[at].get(key):
+                result.setdefault(own, calls[at][key])
         if (run := _run_of(calls[at], left)) is not None:
             for key, value in (("duration_s", run.duration_s), ("timestamp", run.timestamp)):
                 if value is not None:
@@ -272,6 +290,24 @@ def _answers(calls: list[Message], results: list[Message], left: list[ToolRun]) 
         if k not in answered and (run := _run_of(call, left)) is not None:
             results.append(_result(call, run))
     return results
+
+
+def _pairs(calls: list[Message], results: list[Message]) -> dict[int, int]:
+    """The place of a result → that of the call it answers: of its id; without an id the first free one of its name; of neither, the call at
+    its own place. A result with an id of its own, or with the name of calls that are all answered, answers none."""
+    found, names = dict[int, int](), {call.get("name") for call in calls}
+    for key, own in (("id", "tool_call_id"), ("name", "name")):
+        for place, result in enumerate(results):
+            said = result.get(own)
+            if place in found or said is None or (key == "name" and result.get("tool_call_id") is not None):
+                continue
+            at = next((k for k, c in enumerate(calls) if k not in found.values() and c.get(key) == said), None)
+            found |= {place: at} if at is not None else {}
+    for place, result in enumerate(results):
+        is_free = place < len(calls) and place not in found.values() and place not in found
+        if is_free and result.get("tool_call_id") is None and result.get("name") not in names:
+            found[place] = place
+    return found
 
 
 def _run_of(call: Message, left: list[ToolRun]) -> ToolRun | None:

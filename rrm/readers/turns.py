@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rrm.readers.chat import as_text, chat_content, chat_message, text_of
+from rrm.readers.chat import as_text, chat_content, chat_message, result_content, text_of
 
 Message = dict[str, Any]
 
@@ -67,7 +67,7 @@ class Turns:
     def came_back(self, content: Any, id: Any = None, name: Any = None, failed: bool = False, **more: Any) -> None:
         """A tool's result; it ends the agent's message."""
         self.close()
-        message: Message = {"role": "tool", "content": shown(content)}
+        message: Message = {"role": "tool", "content": shown(result_content(content))}
         if id is not None:
             message["tool_call_id"] = as_text(id)
             name = self._names.get(message["tool_call_id"]) if name is None else name

@@ -35,9 +35,25 @@ def _marked(message: Message) -> bool:
     if isinstance(message.get("toolInvocations"), list):
         return True
     typed = isinstance(parts, list) and any(isinstance(p, dict) and _is_part(p) for p in parts)
-    return typed or (
-        isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in OF_MODELS for p in content)
-    )
+    return typed or has_parts(content)
+
+
+def has_parts(content: Any) -> bool:
+    """Whether a message's content is in the SDK's parts that no one else has."""
+    return isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in OF_MODELS for p in content)
+
+
+def told(messages: list[Any], where: str, turns: Turns) -> list[Message]:
+    """The SDK's messages as chat messages, behind those that `turns` has.
+
+    Raises:
+        ValueError: one is no object with a role.
+    """
+    for i, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise ValueError(f"{where}[{i}] must be an object with a role")
+        _Message(turns, message).read()
+    return turns.messages
 
 
 def _is_part(part: Message) -> bool:
@@ -54,10 +70,7 @@ def parse(item: Item) -> Trajectory:
     turns = Turns()
     if record.get("system"):
         turns.told("system", record["system"])
-    for i, message in enumerate(record["messages"]):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise ValueError(f"messages[{i}] must be an object with a role")
-        _Message(turns, message).read()
+    told(record["messages"], "messages", turns)
     tools = tool_list(record.get("tools"))
     question_id = own_id(record, "question_id")
     return make(

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from log_rows import WIDER, lines, one, rows
 
 
@@ -51,6 +52,131 @@ def test_a_reply_of_claude_code_is_one_message_id_wherever_its_blocks_stand(tmp_
         ("assistant", "Both are read.", "", []),
     ]
     assert found.messages[1].model_dump()["id"] == "m1" and "left_behind" not in found.meta
+
+
+def chained(*held: dict[str, Any], **parents: str | None) -> list[dict[str, Any]]:
+    """The lines of a session, u1, u2, … of which each follows the one before, but for those that `parents` names."""
+    return [
+        {**line, "uuid": f"u{k}", "parentUuid": parents.get(f"u{k}", f"u{k - 1}" if k > 1 else None)}
+        for k, line in enumerate(held, 1)
+    ]
+
+
+def say(kind: str, text: str, **more: Any) -> dict[str, Any]:
+    return session(kind, {"type": "text", "text": text}, **more)
+
+
+def test_what_the_user_took_back_is_no_part_of_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The reply and prompt that were taken back stood between the run's messages, and a first prompt that was edited was the task."""
+    (found,) = lines(
+        tmp_path,
+        chained(
+            say("user", "Mend the logout."),
+            say("assistant", "I mend the logout.", reply="m0"),
+            say("user", "Mend the login."),
+            session("assistant", use("t1", p=1), reply="m1"),
+            session("assistant", use("t2", p=2), reply="m1"),
+            session("user", gave("t1", "one")),
+            session("user", gave("t2", "two")),
+            {"type": "system", "sessionId": "s", "content": "compacted", "logicalParentUuid": "u7"},
+            say("user", "Summary: the bug is in auth.py.", isCompactSummary=True),
+            say("assistant", "It is mended.", reply="m2"),
+            say("user", "No, that is wrong."),
+            say("assistant", "I look again.", reply="m3"),
+            say("user", "Run the tests."),
+            say("assistant", "9 passed.", reply="m4"),
+            u3=None,
+            u6="u4",
+            u7="u5",
+            u8=None,
+            u13="u10",
+        ),
+    )
+    assert found.task == "Mend the login."
+    assert [(m.role, m.text()) for m in found.messages] == [
+        ("user", "Mend the login."),
+        ("assistant", ""),
+        ("tool", "one"),
+        ("tool", "two"),
+        ("system", "Summary: the bug is in auth.py."),
+        ("assistant", "It is mended."),
+        ("user", "Run the tests."),
+        ("assistant", "9 passed."),
+    ]
+    assert found.messages[4].model_dump()["is_summary"] is True
+    back = [message["content"][0]["text"] for message in found.meta["taken_back"]]
+    assert back == ["Mend the logout.", "I mend the logout.", "No, that is wrong.", "I look again."]
+    assert "4 messages that were taken back are in no run" in caplog.text and "left_behind" not in found.meta
+
+
+def test_sessions_without_a_tree_have_no_branches(tmp_path: Path) -> None:
+    """A log whose lines name no parents would lose all but its last lines, were each a branch."""
+    said = [say("user", "a"), say("assistant", "b", reply="m1"), say("user", "c"), say("assistant", "d", reply="m2")]
+    for tree in (chained(*said, u2=None, u3=None, u4=None), said):
+        (found,) = lines(tmp_path, tree)
+        assert [m.text() for m in found.messages] == ["a", "b", "c", "d"] and "taken_back" not in found.meta
+
+
+def test_what_claude_code_says_itself_is_no_step_and_no_word_of_the_users(tmp_path: Path) -> None:
+    """The error was the agent's last step; `/clear` was the task, and the caveat and the skill were the user's words."""
+    broke = say("assistant", "API Error: 500 overloaded", reply="x", isApiErrorMessage=True)
+    broke["message"]["model"] = "<synthetic>"
+    (found,) = lines(
+        tmp_path,
+        [
+            say("user", "Caveat: what follows is of local commands.", isMeta=True),
+            say("user", "<command-name>/clear</command-name>"),
+            say("user", "Mend the login."),
+            broke,
+            say("assistant", "I load the skill.", reply="m1"),
+            say("user", "The skill says: run the tests.", isMeta=True),
+            say("assistant", "Done.", reply="m2"),
+            broke,
+        ],
+    )
+    assert [(m.role, m.text()) for m in found.messages] == [
+        ("user", "Mend the login."),
+        ("assistant", "I load the skill."),
+        ("system", "The skill says: run the tests."),
+        ("assistant", "Done."),
+    ]
+    assert found.task == "Mend the login." and found.meta["errors"] == ["API Error: 500 overloaded"] * 2
+    assert len(found.meta["notes"]) == 2 and "model" not in found.meta and "left_behind" not in found.meta
+    (alone,) = lines(tmp_path, [say("user", "<command-name>/clear</command-name>")])
+    assert [m.role for m in alone.messages] == ["system"] and not alone.steps
+
+
+@pytest.mark.parametrize("requests", [False, True])
+def test_a_gateway_gives_every_reply_one_id(tmp_path: Path, requests: bool) -> None:
+    """The conclusion, and the second call, stood before the result that they follow from."""
+
+    def reply(k: int, *blocks: Any) -> dict[str, Any]:
+        return session("assistant", *blocks, reply="msg_0", **({"requestId": f"r{k}"} if requests else {}))
+
+    said = {"type": "text", "text": "Both are read."}
+    (found,) = lines(
+        tmp_path,
+        [
+            say("user", "Read both."),
+            reply(1, {"type": "text", "text": "I read."}),
+            reply(1, use("t1", p=1)),
+            session("user", gave("t1", "one")),
+            reply(2, {"type": "text", "text": "I read."}, use("t2", p=2)),
+            reply(2, use("t3", p=3)),
+            session("user", gave("t2", "two")),
+            session("user", gave("t3", "three")),
+            *([] if requests else [reply(3, said)]),
+        ],
+    )
+    assert rows(found)[:6] == [
+        ("user", "Read both.", "", []),
+        ("assistant", "I read.", "", [("Read", 1, "t1")]),
+        ("tool", "one", "t1", []),
+        ("assistant", "I read.", "", [("Read", 2, "t2"), ("Read", 3, "t3")]),
+        ("tool", "two", "t2", []),
+        ("tool", "three", "t3", []),
+    ]
+    assert rows(found)[6:] == ([] if requests else [("assistant", "Both are read.", "", [])])
 
 
 def test_what_claude_code_prints(tmp_path: Path) -> None:
@@ -117,7 +243,8 @@ def test_codexs_sessions_and_what_it_prints(tmp_path: Path) -> None:
     assert first.meta["usage"] == {"input_tokens": 9} and first.messages[4].duration_s == 0.5
     other = [at("session_meta", id="other"), message("user", "Another.")]
     assert [t.id for t in lines(tmp_path, [*stored[:-2], *other])] == ["one", "other"]
-    assert [t.id for t in lines(tmp_path, stored)] == ["one"], "a session that goes on from another repeats its head"
+    again = [stored[-2], head, *stored[1:]]
+    assert [t.id for t in lines(tmp_path, again[:-2])] == ["two"], "a fork repeats its parent's head behind its own"
 
     def item(**fields: Any) -> dict[str, Any]:
         return {"type": "item.completed", "item": fields}

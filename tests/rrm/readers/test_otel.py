@@ -221,6 +221,17 @@ def test_tool_runs_meet_their_calls_by_id_then_by_name_and_arguments() -> None:
     assert found.meta() == {"other_tool_runs": [{"name": "g", "arguments": None, "result": "?"}]}
 
 
+def test_results_without_ids_meet_their_calls_by_name() -> None:
+    """The mail that was sent had failed, and the payment that was declined had not."""
+    asked = _said("assistant", "", tool_calls=[{"name": n, "arguments": {"x": 1}} for n in ("pay", "mail", "log")])
+    results = [_said("tool", "sent", name="mail"), _said("tool", "declined", name="pay"), _said("tool", "kept")]
+    runs = [ToolRun("pay", None, {"x": 1}, "declined", True, 1), ToolRun("mail", None, {"x": 1}, "sent", False, 2, 0.5)]
+    ask = _said("user", "q")
+    found = assemble([Call([ask], [asked], 0), Call([ask, asked, *results], [_said("assistant", "done")], 3)], runs)
+    said = [(m["name"], m["content"], m.get("is_error"), m.get("duration_s")) for m in found.messages[2:5]]
+    assert said == [("mail", "sent", None, 0.5), ("pay", "declined", True, None), ("log", "kept", None, None)]
+
+
 def test_a_call_that_two_instrumentations_recorded_keeps_what_was_thought(tmp_path: Path) -> None:
     thought = {"role": "assistant", "parts": [{"type": "reasoning", "content": "hm"}, *agent("b")["parts"]]}
     first = {"gen_ai.input.messages": [user("a")], "gen_ai.output.messages": [thought]}

@@ -229,10 +229,11 @@ def test_claude_code_session_and_sidechain(tmp_path: Path) -> None:
     path.write_text("\n".join(map(json.dumps, session_lines())))
     main, side = read(path)
     assert main.id == "s1" and side.id == "s1/x1" and side.task == "sub task" and side.meta["sidechain"] == "x1"
-    assert [m.role for m in main.messages] == ["user", "user", "assistant", "tool", "assistant"]
-    said = main.messages[2]
+    assert [m.role for m in main.messages] == ["user", "assistant", "tool", "assistant"]
+    assert main.meta["notes"] == ["caveat"]
+    said = main.messages[1]
     assert said.reasoning_content == "ls" and said.tool_calls and said.tool_calls[0].arguments == {"command": "ls"}
-    assert said.timestamp == "2026-01-01T00:00:00Z" and main.messages[3].duration_s == 1.5
+    assert said.timestamp == "2026-01-01T00:00:00Z" and main.messages[2].duration_s == 1.5
     assert main.task == "list files" and main.meta["summaries"] == ["Listing files"]
     assert main.meta["other_lines"] == {"summary": 1, "progress": 1} and main.meta["model"] == "some-model"
     assert main.meta["lines"] + side.meta["lines"] == len(session_lines())
