@@ -156,24 +156,6 @@ def _stage(number: int, given: Any) -> CriteriaStage:
         raise ValueError("; ".join(explain(error, CriteriaStage, f"stage {number}").splitlines())) from error
 
 
-class CurriculumConfig(Section):
-    """Tasks grow harder as the judge's mean score on the current level passes a threshold."""
-
-    key: str = "hops"
-    """The field of `Task.meta` that says how hard a task is."""
-    levels: list[int] = Field(default_factory=lambda: [1, 2, 3], min_length=1)
-    """Its values in rising order; tasks of the levels reached so far are drawn alike."""
-    threshold: float = Field(default=0.7, ge=0.0, le=1.0)
-    window: int = Field(default=64, ge=1)
-    """First attempts on the current level whose mean score is compared with the threshold."""
-
-    @model_validator(mode="after")
-    def _levels_rise(self) -> CurriculumConfig:
-        if self.levels != sorted(set(self.levels)):
-            raise ValueError(f"feedback.curriculum.levels must rise, got {self.levels}")
-        return self
-
-
 class RecalibrateConfig(Section):
     """The judge's calibration, fitted anew on graded attempts as training goes on (`reagent.feedback.recalibration`)."""
 
@@ -241,7 +223,6 @@ class FeedbackConfig(Section):
     distil: DistilConfig = Field(default_factory=DistilConfig)
     context: ContextConfig = Field(default_factory=ContextConfig)
     process: ProcessConfig = Field(default_factory=ProcessConfig)
-    curriculum: CurriculumConfig | None = None
     recalibrate: RecalibrateConfig | None = None
     """`{}` refits the judge's calibration on the episodes that the environment grades (`environment.label_share`); null: its own
     calibration stands."""
@@ -269,21 +250,16 @@ class FeedbackConfig(Section):
 
     @model_validator(mode="after")
     def _fits_the_mode(self) -> FeedbackConfig:
-        if self.curriculum is not None and self.mode not in SCORED:
-            raise ValueError(
-                f"feedback.curriculum needs the judge's scores, which feedback.mode={self.mode} never asks for: "
-                f"choose one of {', '.join(SCORED)}, or set feedback.curriculum=null"
-            )
         if self.recalibrate is not None and self.mode not in SCORED:
             raise ValueError(
                 f"feedback.recalibrate needs the judge's scores, which feedback.mode={self.mode} never asks for: "
                 f"choose one of {', '.join(SCORED)}, or set feedback.recalibrate=null"
             )
-        if self.score_from == "rank" and (self.mode != "r" or self.curriculum or self.recalibrate):
-            wrong = f"mode={self.mode}" if self.mode != "r" else "curriculum" if self.curriculum else "recalibrate"
+        if self.score_from == "rank" and (self.mode != "r" or self.recalibrate):
+            wrong = f"mode={self.mode}" if self.mode != "r" else "recalibrate"
             raise ValueError(
                 f"feedback.score_from=rank gives relative scores of first attempts, which feedback.{wrong} has no use for: set "
-                "feedback.score_from=judge, or take feedback.mode=r without curriculum and recalibrate"
+                "feedback.score_from=judge, or take feedback.mode=r without recalibrate"
             )
         if self.escalate is not None and (self.recalibrate is not None or self.criteria is not None):
             wrong = "criteria" if self.recalibrate is None else "recalibrate"
