@@ -16,8 +16,6 @@ ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo", "shuffl
 Refinement = Literal["critique", "retry", "placebo", "none"]
 SCORED: tuple[ModeName, ...] = ("c", "r", "u", "process", "placebo")
 """Modes in which first attempts are judged."""
-REFINED: tuple[ModeName, ...] = ("c", "u", "retry", "placebo")
-"""Modes with second attempts."""
 CRITIQUED: tuple[ModeName, ...] = ("c", "u", "placebo")
 """Modes in which the judge writes critiques for the policy."""
 
@@ -30,31 +28,6 @@ class AuxConfig(Section):
     critique: float = Field(default=0.05, ge=0.0, allow_inf_nan=False)
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     """Of an update's first attempts, evenly spread, those whose texts are learned: attempts of one group differ little."""
-
-
-class DistilConfig(Section):
-    """Modes with second attempts: second attempts learned as first ones. Of a task whose first attempts all failed, the second
-    attempts that succeeded are learned by imitation after the question alone, as a first attempt is asked it; nothing is learned from
-    those that failed. What nobody can grade is told apart by the judge's scores."""
-
-    weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """Of their mean negative log-likelihood, in nats a token; 0 is off."""
-    most: int = Field(default=8, ge=1)
-    """Attempts learned in an update, over all processes; drawn where there are more."""
-    below: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Ungraded tasks: first attempts failed where each known score is below it."""
-    above: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Ungraded tasks: the second attempt with the highest score is learned, if that is not below it. What lies between the two is the
-    margin by which it must be better: with none, a judge that draws its scores finds something to learn in most groups that it calls lost."""
-
-    @model_validator(mode="after")
-    def _second_is_better(self) -> DistilConfig:
-        if self.above < self.below:
-            raise ValueError(
-                f"feedback.distil.above={self.above:g} is less than below={self.below:g}: a second attempt would be learned that scores "
-                "no better than first ones that count as failed"
-            )
-        return self
 
 
 class ContextConfig(Section):
@@ -220,7 +193,6 @@ class FeedbackConfig(Section):
     critique_chars: int = Field(default=1000, ge=50)
     """Of the critique, likewise: a judge may write more than `rollout.max_episode_tokens` leaves room for."""
     aux: AuxConfig = Field(default_factory=AuxConfig)
-    distil: DistilConfig = Field(default_factory=DistilConfig)
     context: ContextConfig = Field(default_factory=ContextConfig)
     process: ProcessConfig = Field(default_factory=ProcessConfig)
     recalibrate: RecalibrateConfig | None = None
@@ -267,11 +239,6 @@ class FeedbackConfig(Section):
         if self.mode == "c" and self.refinement == "none":
             raise ValueError(
                 "feedback.mode=c is a second attempt: set feedback.refinement=critique, or feedback.mode=none"
-            )
-        if self.distil.weight and (self.mode not in REFINED or self.refinement == "none"):
-            raise ValueError(
-                f"feedback.distil learns second attempts, which feedback.mode={self.mode} (with "
-                f"refinement={self.refinement}) does not make: set feedback.distil.weight=0, or feedback.mode=c"
             )
         if self.context.weight and (self.mode not in CRITIQUED or self.refinement == "retry"):
             raise ValueError(

@@ -25,7 +25,7 @@ from reagent.algorithms.context import context_differences
 from reagent.algorithms.losses import importance_weights
 from reagent.algorithms.objective import LossMetrics, agent_loss, explained_variance, loss_denominator, merge_metrics
 from reagent.algorithms.registry import Advantages, compute_advantages
-from reagent.feedback.texts import KINDS, Kind, TextRow, deal, text_batches, token_counts
+from reagent.feedback.texts import TEXT_KINDS, TextKind, TextRow, deal, text_batches, token_counts
 from reagent.rollout.episode import Episode
 from reagent.train.batch import Batch, gaps_by_server, logprob_gap, make_batch, minibatches, row_names
 from reagent.train.checkpoint import checkpoints
@@ -104,7 +104,7 @@ class Learner(Forwards):
         steps = max(len(norms), 1)
         merged = merge_metrics(gather_object(found))  # each process holds its share
         of = {"loss": steps, "policy_loss": steps, "value_loss": steps} | {
-            f"{kind}_nll": texted[kind] for kind in KINDS
+            f"{kind}_nll": texted[kind] for kind in TEXT_KINDS
         }
         for name in of.keys() & merged.keys():
             merged[name] /= of[name]
@@ -141,7 +141,7 @@ class Learner(Forwards):
 
     def _steps(
         self, prepared: Prepared, names: Sequence[str], texts: Sequence[TextRow]
-    ) -> tuple[list[LossMetrics], list[float], dict[Kind, int]]:
+    ) -> tuple[list[LossMetrics], list[float], dict[TextKind, int]]:
         """Every pass and minibatch: this process's metrics, the gradient norms, and in how many of them on any process each kind of
         text stands."""
         rank, optim = self.accelerator.process_index, self.config.optim
@@ -152,10 +152,14 @@ class Learner(Forwards):
         )
         # no place is for a row that teaches nothing: one that stands in for a process without rows is there on no other number of processes
         everyones = [row[:3] for row in rows if row[3]] or [row[:3] for row in rows]
-        counts = gather_object([[sum(row.kind == kind for row in texts) for kind in KINDS]])
-        before: dict[Kind, int] = {kind: sum(one[at] for one in counts[:rank]) for at, kind in enumerate(KINDS)}
-        everyones_texts: dict[Kind, int] = {kind: sum(one[at] for one in counts) for at, kind in enumerate(KINDS)}
-        texted: dict[Kind, int] = dict.fromkeys(KINDS, 0)
+        counts = gather_object([[sum(row.kind == kind for row in texts) for kind in TEXT_KINDS]])
+        before: dict[TextKind, int] = {
+            kind: sum(one[at] for one in counts[:rank]) for at, kind in enumerate(TEXT_KINDS)
+        }
+        everyones_texts: dict[TextKind, int] = {
+            kind: sum(one[at] for one in counts) for at, kind in enumerate(TEXT_KINDS)
+        }
+        texted: dict[TextKind, int] = dict.fromkeys(TEXT_KINDS, 0)
         parts: list[LossMetrics] = []
         norms: list[float] = []
         for epoch in range(optim.epochs):
@@ -353,7 +357,7 @@ class Learner(Forwards):
         """Gradients of the texts' loss, added to what is there; processes are synchronised by what follows."""
         counts = self._sum(token_counts(texts)).tolist()
         device, found = self.accelerator.device, []
-        parts = text_batches(texts, dict(zip(KINDS, counts, strict=True)), self.config.optim.microbatch_tokens)
+        parts = text_batches(texts, dict(zip(TEXT_KINDS, counts, strict=True)), self.config.optim.microbatch_tokens)
         for part in self.rounds(parts):
             if part is None:
                 self.accelerator.backward(self.idle(self.wrapped).logprobs.sum())

@@ -36,7 +36,6 @@ OUTSIDE = [
     "eval.every=-1", "eval.samples=0", "eval.temperature=-1", "policy.lora={r: 0}", "policy.lora={alpha: 0}",
     "feedback.score_weight=.nan", "feedback.failure_reward=2", "feedback.max_failure_rate=-1", "feedback.aux.trace=-1",
     "feedback.aux.share=0", "feedback.process.good=.inf", "feedback.process.max_paid=-1", "feedback.attempt_chars=1",
-    "feedback.distil.weight=-1", "feedback.distil.most=0", "feedback.distil.below=1.1", "feedback.distil.above=-0.1",
     "feedback.context.weight=.inf", "feedback.context.clip=0",
     "feedback.judge_options.timeout_s=0", "feedback.judge_options.concurrency=0", "feedback.judge_options.batch_tokens=0",
     "guards.success.drop=0", "guards.success.patience=0", "guards.drift.gap=-1", "guards.drift.patience=0", "guards.length.ratio=1",
@@ -128,7 +127,6 @@ def test_another_environment_leaves_out_what_the_file_says_for_its_own(caplog: p
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["feedback.distil.above=0.2", "feedback.distil.below=0.8"], "above=0.2 is less than below=0.8"),
         (
             ["algorithm=ppo", "loss.gamma=0.99", "feedback.mode=process", "feedback.process.pay=spread"],
             "set loss.gamma=1",
