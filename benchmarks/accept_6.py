@@ -53,7 +53,6 @@ SUITES = {
         "tests/rrm/evaluation/test_choosing.py tests/reagent/train/test_eval_choosing.py tests/rrm/cli/test_choose_command.py tests/reagent/cli/test_eval_choose.py"
     ),
     "3 a round of learning from what was chosen": "tests/reagent/train/test_distil_run.py",
-    "4 context distillation": "tests/reagent/feedback/test_context.py",
     "5 differences of potentials": "tests/reagent/feedback/test_process_differences.py",
     "the study: arms that pay what they say, figures by hand": (
         "tests/benchmarks/test_no_answer_key.py tests/benchmarks/test_no_answer_key_figures.py tests/benchmarks/test_accept_6.py"

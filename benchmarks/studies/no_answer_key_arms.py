@@ -111,7 +111,6 @@ ARMS: dict[str, Arm] = {
     "noisy+overruled": Arm("E2", (*NOISY, "feedback.mode=r", "feedback.score_weight=3"), STUDY),
     "rare": Arm("E4", LONG),
     "rare-c": Arm("E4", (*LONG, *HALF, "feedback.mode=c"), STUDY),
-    "rare-c-context": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.context.weight=0.1"), STUDY),
     "bare": Arm("E3", BARE),
     "bare-findings": Arm("E3", (*BARE, *FOUND), STUDY),
     "bare-others": Arm("E3", (*BARE, *FOUND), "others"),
@@ -128,6 +127,7 @@ ARMS: dict[str, Arm] = {
 RECORDED = {
     "rare-c-distil": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.distil.weight=0.1"), STUDY),
     "rare-c-distil-1": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.distil.weight=1"), STUDY, seeds=3),
+    "rare-c-context": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.context.weight=0.1"), STUDY),
 }
 """Arms of options that are gone: the record holds their runs, and nothing makes them anew."""
 KNOWN = ARMS | RECORDED
@@ -171,7 +171,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("tenth+judge", "tenth", "length", "weak", "placebo", "outcome-again"),
     ("gamed", "honest"),
     ("noisy", "noisy+judge", "noisy+overruled"),
-    ("rare", "rare-c", "rare-c-context"),
+    ("rare", "rare-c"),
     ("bare", "bare-findings", "bare-others", "bare-labels", "bare-steps"),
     tuple(_methods()),
     ("outcome+judge", "tenth-repeated", "tenth+judge-refit"),

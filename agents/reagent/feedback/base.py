@@ -55,8 +55,6 @@ class Round:
     """Those to learn from, with the feedback in their rewards."""
     texts: list[TextRow] = field(default_factory=list)
     report: Report = field(default_factory=Report)
-    contexts: dict[str, list[int]] = field(default_factory=dict)
-    """By `Episode.key`, prompts that say more than a row's own, with which its tokens are compared (`feedback.context`)."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ SUMS = (
     "without_critique",
     "long_texts",
     "no_room",
-    "contexts",
-    "no_context",
 )
 MEANS = (
     "reward",

@@ -12,7 +12,6 @@ learns nothing in C and has no auxiliary loss in U (docs/feedback.md).
 | u | o1, o2 after the critique | R_env + λ·s, each its own | the judge's trace and critique, given (q, o1) |
 
 o1 and o2 of a task are one group: group methods compare all 2G rows with each other, PPO whitens over the tokens of both.
-Modes with second attempts may weigh first ones by the critique besides: `feedback.context`.
 """
 
 from __future__ import annotations
@@ -157,32 +156,9 @@ class SecondAttempts(Adapter):
         report.counts["no_room"] += sum(e.status == "token_limit" and not e.turns for e in seconds)
         return seconds, [e for e, _ in chosen]
 
-    def contexts(
-        self, firsts: Sequence[Episode], critiques: Sequence[str | None], report: Report
-    ) -> dict[str, list[int]]:
-        """By key, first attempts' prompts with the critique in them; none where a critique or a turn is missing, or the prompt cannot
-        be made (`TextWriter.with_critique`)."""
-        found: dict[str, list[int]] = {}
-        if not self.settings.context.weight:
-            return found
-        if self._writer is None:
-            raise ValueError(f"feedback.mode={self.settings.mode} was made without a writer of texts")
-        for episode, critique in zip(firsts, critiques, strict=True):
-            if critique is None or not judgeable(episode):
-                continue
-            ids = self._writer.with_critique(episode, critique, self.settings.critique_chars)
-            report.counts["contexts" if ids else "no_context"] += 1
-            if ids:
-                found[episode.key] = ids
-        return found
-
 
 class CritiqueFeedback(SecondAttempts):
     """`c`: a second attempt after the critique; R_env alone."""
-
-    @classmethod
-    def writes_texts(cls, settings: FeedbackConfig) -> bool:
-        return settings.context.weight != 0
 
     @classmethod
     def asks_texts(cls, settings: FeedbackConfig) -> bool:
@@ -211,8 +187,7 @@ class CritiqueFeedback(SecondAttempts):
         others = firsts if self.settings.train_initial else [
             replace(e, outcome_reward=None) for e in firsts if not judgeable(e)
         ]  # fmt: skip
-        contexts = self.contexts(firsts, shown, report)
-        return Round([*firsts, *seconds], [*others, *seconds], report=report, contexts=contexts)
+        return Round([*firsts, *seconds], [*others, *seconds], report=report)
 
 
 class PlaceboFeedback(CritiqueFeedback):
@@ -258,7 +233,7 @@ class UnifiedFeedback(SecondAttempts):
 
     @classmethod
     def writes_texts(cls, settings: FeedbackConfig) -> bool:
-        return bool(settings.aux.trace or settings.aux.critique or settings.context.weight)
+        return bool(settings.aux.trace or settings.aux.critique)
 
     @property
     def written_in(self) -> Mode:
@@ -292,7 +267,7 @@ class UnifiedFeedback(SecondAttempts):
         known = written if self.asks_texts(settings) and writes == settings.score_mode else None
         refined = self.paid(seconds, before, update, report)
         rows = [*self.paid(firsts, (), update, report, known), *refined]
-        return Round([*firsts, *seconds], rows, texts, report, self.contexts(firsts, shown, report))
+        return Round([*firsts, *seconds], rows, texts, report)
 
     def again(
         self,

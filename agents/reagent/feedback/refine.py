@@ -1,5 +1,4 @@
-"""The prompt of a second attempt: the question, the first attempt and a critique of it, all of it prompt, none trained on; and
-the question with the critique alone, for context distillation.
+"""The prompt of a second attempt: the question, the first attempt and a critique of it, all of it prompt, none trained on.
 
 Demonstrations, rollouts and evaluation use the same functions, so that a second attempt is in distribution.
 """
@@ -63,16 +62,6 @@ def second_attempt(
     if critique is not None:
         parts += [CRITIQUE, _shown(critique, critique_chars)]
     return _behind_question(prompt, [*parts, AGAIN])
-
-
-def hinted(prompt: Sequence[dict[str, Any]], critique: str, critique_chars: int = 1000) -> list[dict[str, Any]]:
-    """The messages of a prompt with a critique behind its question, and no attempt: what a policy that knew the critique
-    beforehand would have been asked.
-
-    Raises:
-        ValueError: the prompt has no user message to put it in.
-    """
-    return _behind_question(prompt, [CRITIQUE, _shown(critique, critique_chars)])
 
 
 def _shown(critique: str, max_chars: int) -> str:

@@ -16,8 +16,6 @@ ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo", "shuffl
 Refinement = Literal["critique", "retry", "placebo", "none"]
 SCORED: tuple[ModeName, ...] = ("c", "r", "u", "process", "placebo")
 """Modes in which first attempts are judged."""
-CRITIQUED: tuple[ModeName, ...] = ("c", "u", "placebo")
-"""Modes in which the judge writes critiques for the policy."""
 
 
 class AuxConfig(Section):
@@ -28,17 +26,6 @@ class AuxConfig(Section):
     critique: float = Field(default=0.05, ge=0.0, allow_inf_nan=False)
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     """Of an update's first attempts, evenly spread, those whose texts are learned: attempts of one group differ little."""
-
-
-class ContextConfig(Section):
-    """Modes whose second attempts are shown a critique c: each token of a first attempt gets the advantage
-    log π(o1 | q, c) − log π(o1 | q) on top of the algorithm's own: likelier with the critique is better, and what it would have
-    prevented is worse. No gradient goes through it."""
-
-    weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """What a nat counts as advantage, which most algorithms scale to about ±1; 0 is off."""
-    clip: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
-    """Nats: a token's difference is held within ±clip."""
 
 
 class ProcessConfig(Section):
@@ -193,7 +180,6 @@ class FeedbackConfig(Section):
     critique_chars: int = Field(default=1000, ge=50)
     """Of the critique, likewise: a judge may write more than `rollout.max_episode_tokens` leaves room for."""
     aux: AuxConfig = Field(default_factory=AuxConfig)
-    context: ContextConfig = Field(default_factory=ContextConfig)
     process: ProcessConfig = Field(default_factory=ProcessConfig)
     recalibrate: RecalibrateConfig | None = None
     """`{}` refits the judge's calibration on the episodes that the environment grades (`environment.label_share`); null: its own
@@ -239,15 +225,6 @@ class FeedbackConfig(Section):
         if self.mode == "c" and self.refinement == "none":
             raise ValueError(
                 "feedback.mode=c is a second attempt: set feedback.refinement=critique, or feedback.mode=none"
-            )
-        if self.context.weight and (self.mode not in CRITIQUED or self.refinement == "retry"):
-            raise ValueError(
-                f"feedback.context weighs first attempts by a critique, which feedback.mode={self.mode} (with "
-                f"refinement={self.refinement}) does not ask for: set feedback.context.weight=0, or feedback.mode=c or u"
-            )
-        if self.context.weight and self.mode != "u" and not self.train_initial:
-            raise ValueError(
-                "feedback.context is of first attempts: set feedback.train_initial=true, or its weight to 0"
             )
         if self.process.pay == "findings" and self.process.judge_mode == "score":
             raise ValueError("feedback.process.judge_mode=score has no findings: choose critique, full or steps")

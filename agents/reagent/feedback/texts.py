@@ -9,7 +9,6 @@ all processes; the temperature is 1.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -17,7 +16,6 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from reagent.feedback.refine import hinted
 from reagent.rollout.episode import Episode
 from reagent.rollout.templates import TurnTemplate
 from reagent.train.batch import microbatches
@@ -83,7 +81,6 @@ class TextWriter:
     ) -> None:
         self.tokenizer, self.longest = tokenizer, longest
         self.template = TurnTemplate(tokenizer, eos_ids=eos_ids, options=options)
-        self._templates = {"null": self.template}
 
     def row(self, episode: Episode, text: str, kind: TextKind, weight: float) -> TextRow | None:
         """The row that teaches `text` after `episode`; None where it would be too long.
@@ -94,30 +91,6 @@ class TextWriter:
         context += self.template.suffix([{"role": "user", "content": REQUESTS[kind]}], episode.turns[-1].output_ids)
         ids = [*context, *self.template.reply(neutralise_control(text.strip()))]
         return TextRow(ids, len(context), kind, weight) if len(ids) <= self.longest else None
-
-    def with_critique(self, episode: Episode, critique: str, max_chars: int) -> list[int] | None:
-        """The ids of a first attempt's prompt with a critique behind its question (`reagent.feedback.refine.hinted`).
-
-        None where the attempt after it would be too long; and where its own prompt, rendered again, is not what it was to the
-        last id: the difference between the two prompts would be more than the critique.
-        """
-        given = [m.model_dump(exclude_none=True) for m in episode.trajectory.messages[: episode.prompt_messages]]
-        played = sum(len(turn.output_ids) + len(turn.observation_ids) for turn in episode.turns)
-        for tools in (None, episode.trajectory.tools):  # the messages describe the tools, or the template does
-            template = self._prompting(tools)
-            if template.prompt(given) == episode.prompt_ids:
-                ids = template.prompt(hinted(given, critique, max_chars))
-                return ids if len(ids) + played <= self.longest else None
-        return None
-
-    def _prompting(self, tools: list[dict[str, Any]] | None) -> TurnTemplate:
-        """The template with these tools; making one renders a few conversations, so they are kept."""
-        name = json.dumps(tools, sort_keys=True, default=str)
-        if name not in self._templates:
-            self._templates[name] = TurnTemplate(
-                self.tokenizer, tools, eos_ids=self.template.eos_ids, options=self.template.options
-            )
-        return self._templates[name]
 
 
 def token_counts(rows: Sequence[TextRow]) -> Tensor:

@@ -351,11 +351,6 @@ class AgentConfig(Section):
             raise ValueError(
                 "rollout.dynamic_sampling says only once an update is played where the next one's tasks begin: set rollout.max_lag=0"
             )
-        if self.rollout.dynamic_sampling and self.feedback.context.weight:
-            raise ValueError(
-                "rollout.dynamic_sampling learns from groups that earned differently alone, and feedback.context also from those that "
-                "earned alike: set rollout.dynamic_sampling=0, or feedback.context.weight=0"
-            )
         if self.feedback.score_from == "rank" and self.rollout.group_size < 2:
             raise ValueError("feedback.score_from=rank compares episodes of one task: set rollout.group_size ≥ 2")
         if self.feedback.mode == "shuffled" and self.rollout.group_size < 2:

@@ -269,8 +269,7 @@ def forwards_of(config: AgentConfig) -> int:
     """Forwards of all episodes without gradients, as `Learner.prepare` makes them."""
     steps = config.optim.epochs * config.optim.minibatches
     kl_in_reward = config.loss.kl_coef > 0 and config.algorithm == "reinforce++"
-    other = config.rollout.is_off_policy or config.feedback.context.weight != 0
-    old = config.algorithm == "ppo" or steps > 1 or kl_in_reward or other
+    old = config.algorithm == "ppo" or steps > 1 or kl_in_reward or config.rollout.is_off_policy
     return int(old) + int(has_reference(config))
 
 
