@@ -148,7 +148,7 @@ class SecondAttempts(Adapter):
         def prompt(attempt: Attempt, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
             first, critique = before[attempt.key]
             said = [m.model_dump(exclude_none=True) for m in first.own_messages]
-            return second_attempt(messages, said, critique, self.settings.attempt_chars, self.settings.critique_chars)
+            return second_attempt(messages, said, critique, critique_chars=self.settings.critique_chars)
 
         if not attempts:
             return [], []

@@ -13,10 +13,12 @@ from rrm.prompt.neutralise import neutralise_control
 from rrm.prompt.rendering import water_fill
 from rrm.trajectory import Message
 
+ATTEMPT_CHARS = 700
+"""Of a first attempt as a second one is shown it."""
 ATTEMPT, CRITIQUE, AGAIN = "First attempt:", "Critique:", "Try again."
 
 
-def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = 700) -> str:
+def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = ATTEMPT_CHARS) -> str:
     """An attempt as numbered steps, `[step 1] search {"query": "…"} -> result`; the numbers are those a critique uses.
 
     Args:
@@ -43,7 +45,7 @@ def second_attempt(
     prompt: Sequence[dict[str, Any]],
     attempt: Sequence[dict[str, Any]],
     critique: str | None,
-    max_chars: int = 700,
+    max_chars: int = ATTEMPT_CHARS,
     critique_chars: int = 1000,
 ) -> list[dict[str, Any]]:
     """The messages a second attempt begins with: those of the first, its question followed by attempt and critique.

@@ -125,8 +125,6 @@ class RecalibrateConfig(Section):
     """So many there must be before anything is fitted, and"""
     min_each: int = Field(default=8, ge=1)
     """so many successes, and failures; until then the judge's own calibration stands."""
-    method: Literal["platt", "platt_score"] = "platt"
-    """Both keep the order of scores; `platt` reads the logit of the judge's raw score, `platt_score` the raw score itself."""
 
     @model_validator(mode="after")
     def _room_for_both(self) -> RecalibrateConfig:
@@ -175,10 +173,8 @@ class FeedbackConfig(Section):
     """Modes `c` and `u`: what a second attempt is shown beside the first; `none` (mode `u`): there is no second attempt."""
     train_initial: bool = True
     """Modes `c`, `retry`, `placebo`: also learn from first attempts."""
-    attempt_chars: int = Field(default=700, ge=50)
-    """Of the first attempt as a second one is shown it."""
     critique_chars: int = Field(default=1000, ge=50)
-    """Of the critique, likewise: a judge may write more than `rollout.max_episode_tokens` leaves room for."""
+    """Of the critique as a second attempt is shown it: a judge may write more than `rollout.max_episode_tokens` leaves room for."""
     aux: AuxConfig = Field(default_factory=AuxConfig)
     process: ProcessConfig = Field(default_factory=ProcessConfig)
     recalibrate: RecalibrateConfig | None = None
