@@ -25,6 +25,7 @@ class Removed(NamedTuple):
 
 _REWARD = "the parts of the reward weigh agreement 1, format 0.3, anchor 0.3, leak 0.5: `rrm.train.rl.PART_WEIGHTS`"
 REMOVED: dict[str, Removed] = {
+    "calibration.blend": Removed("judges have no lexical model any more that their scores were blended with", False),
     "sft.completion_only_loss": Removed("replies alone are learned, never their prompts", True),
     "rl.weight_agreement": Removed(_REWARD, 1.0),
     "rl.weight_format": Removed(_REWARD, 0.3),
