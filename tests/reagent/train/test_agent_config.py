@@ -148,8 +148,8 @@ def test_the_engine_is_named_by_a_word_or_by_its_parts() -> None:
     assert config.importance_cap == 2.0  # its numbers are not the training forward's
     off = AgentConfig.model_validate({"rollout": {"engine": "vllm:http://a"}, "loss": {"importance_cap": None}})
     assert off.importance_cap is None
-    here = AgentConfig.model_validate({"rollout": {"engine": {"kept_bytes": 5}}})
-    assert not here.rollout.engine.is_remote and here.rollout.engine.chosen == {"kept_bytes": 5}
+    here = AgentConfig.model_validate({"rollout": {"engine": {"max_batch_tokens": 5}}})
+    assert not here.rollout.engine.is_remote and here.rollout.engine.chosen == {"max_batch_tokens": 5}
     assert here.importance_cap is None
     assert AgentConfig.model_validate({"rollout": {"engine": "hf"}}) == AgentConfig()
     with pytest.raises(ValidationError, match="write vllm:URL#model"):
