@@ -51,7 +51,6 @@ SUITES = {
         f"{TESTS}::test_hostile_critiques_open_no_turn_and_are_learned_disarmed"
     ),
     "the auxiliary loss and its gradient = a plain computation": JUDGE_TESTS,
-    "the curriculum's level rises": "tests/reagent/feedback/test_feedback_curriculum.py",
 }
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.acceptance import ROOT, Bar, interval, load, main, missing, suite_bars
 from benchmarks.studies.no_answer_key import Study
-from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE, METHODS, TRAINED
+from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE, KNOWN, METHODS, TRAINED
 from benchmarks.studies.no_answer_key_figures import (
     ALARMS,
     GUARDS,
@@ -53,9 +53,6 @@ SUITES = {
         "tests/rrm/evaluation/test_choosing.py tests/reagent/train/test_eval_choosing.py tests/rrm/cli/test_choose_command.py tests/reagent/cli/test_eval_choose.py"
     ),
     "3 a round of learning from what was chosen": "tests/reagent/train/test_distil_run.py",
-    "4 second attempts learned as first ones; context distillation": (
-        "tests/reagent/feedback/test_distil.py tests/reagent/feedback/test_context.py"
-    ),
     "5 differences of potentials": "tests/reagent/feedback/test_process_differences.py",
     "the study: arms that pay what they say, figures by hand": (
         "tests/benchmarks/test_no_answer_key.py tests/benchmarks/test_no_answer_key_figures.py tests/benchmarks/test_accept_6.py"
@@ -104,7 +101,7 @@ def arm_problems(name: str, arm: Found, starts: Mapping[str, str]) -> list[str]:
     Args:
         starts: success of the policy at the start, a digit a task.
     """
-    runs, known = arm.get("runs"), ARMS.get(name)
+    runs, known = arm.get("runs"), KNOWN.get(name)
     if known is None or not runs or not all(run.get("evaluations") for run in runs):
         return ["no raw rows" if known else "no arm of the study"]
     wrong = []

@@ -50,7 +50,7 @@ SUITES = {
         f"{TOOLS}/test_search.py {TOOLS}/test_read_file.py {TOOLS}/test_mcp.py {TOOLS}/test_limits.py {TOOLS}/test_registry.py"
     ),
     "3 methods, and the table: killed, resumed, judged": (
-        "tests/reagent/methods tests/benchmarks/test_agent_table.py tests/benchmarks/test_agent_table_judges.py"
+        "tests/benchmarks/methods tests/benchmarks/test_agent_table.py tests/benchmarks/test_agent_table_judges.py"
     ),
     "4 the studies: splits, demonstrations, figures by hand": (
         "tests/benchmarks/test_smollm2_qa.py tests/benchmarks/test_smollm2_qa_runs.py tests/benchmarks/test_smollm2_gsm8k.py"

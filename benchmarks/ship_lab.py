@@ -21,6 +21,7 @@ import yaml
 
 from rrm.config import TrainConfig, load_config
 from rrm.judge.judge_dir import load_settings
+from rrm.removed import without_removed
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "agents" / "reagent" / "lab" / "assets" / "judge"
@@ -65,7 +66,9 @@ def round_of(run: Path, number: int, overrides: Sequence[str]) -> dict[str, Any]
         SystemExit: it is not the one named above.
     """
     free = {"output_dir", "threads"}
-    found = TrainConfig.model_validate(as_now(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))))
+    tree = as_now(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")))
+    without_removed(tree, TrainConfig.removed)
+    found = TrainConfig.model_validate(tree)
     wanted = load_config("lab", [*overrides, f"model.base={found.model.base}"])
     if found.model_dump(exclude=free) != wanted.model_dump(exclude=free):
         raise SystemExit(f"{run}: not made by `rrm train --config lab {' '.join(overrides)}`; see the top of this file")

@@ -5,9 +5,9 @@ A wrong key is an error that names the key, the file and the nearest valid key; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from rrm.errors import ConfigError
 from rrm.nearest import nearest
 from rrm.printing import printable
+from rrm.removed import REMOVED, Removed, without_removed
 
 C = TypeVar("C", bound=BaseModel)
 MARK_NOISE = 0.2
@@ -27,6 +28,8 @@ class Section(BaseModel):
     """Base of every section: unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid")
+    removed: ClassVar[Mapping[str, Removed]] = {}
+    """Of a whole config, by dotted key."""
 
 
 class BaseSettings(Section):
@@ -147,9 +150,6 @@ class SFTSettings(Section):
     balance: float | None = Field(default=None, gt=0.0)
     """Rows of a (question, steps) group's larger class kept per row of the smaller one, drawn anew each epoch; null
     keeps all. Inside a balanced group neither question nor length predicts the label, so neither is worth learning."""
-    completion_only_loss: bool = True
-    """False: prompts are learned too. A model from scratch learns to copy names from them, which replies alone hardly
-    teach."""
     short_first: float = Field(default=0.0, ge=0.0)
     """Above 0, short rows tend to come earlier in the first epoch (1: strongly): a model from scratch finds out where to
     look among few tokens, then among many."""
@@ -178,10 +178,6 @@ class RLSettings(Section):
     temperature: float = Field(default=1.0, gt=0.0)
     max_completion_length: int = Field(default=256, gt=0)
     mode: Literal["full", "critique"] = "full"
-    weight_agreement: float = 1.0
-    weight_format: float = 0.3
-    weight_anchor: float = 0.3
-    weight_leak: float = 0.5
     gate_format: float = Field(default=0.95, ge=0.0, le=1.0)
     """Stage 2 refuses to start below this share of valid replies on held-out rows."""
     gate_rows: int = Field(default=64, gt=0)
@@ -213,6 +209,7 @@ class EvaluationSettings(Section):
 class TrainConfig(Section):
     """Everything `rrm train` needs."""
 
+    removed = REMOVED
     name: str = "judge"
     seed: int = 0
     output_dir: str = "runs/judge"
@@ -342,11 +339,14 @@ def _nearest(model: type[BaseModel], path: tuple[str | int, ...]) -> str:
 
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
-    """What is wrong with a config, a line a problem: `where: key: why`, an unknown key with the nearest valid one."""
-    lines = []
+    """What is wrong with a config, a line a problem: `where: key: why`, an unknown key with the nearest valid one, one that is gone with
+    what replaces it."""
+    lines, removed = [], model.removed if issubclass(model, Section) else {}
     for problem in error.errors():
         key = ".".join(str(p) for p in problem["loc"])
-        if problem["type"] == "extra_forbidden":
+        if problem["type"] == "extra_forbidden" and (gone := removed.get(key)):
+            lines.append(f"{where}: key {key!r} is gone since {gone.since}: {gone.instead}")
+        elif problem["type"] == "extra_forbidden":
             near = _nearest(model, problem["loc"])
             beside = ", ".join(_valid_keys(model, problem["loc"][:-1]))
             hint = f"nearest valid key: {near}" if near else f"the keys here are {beside}" if beside else ""
@@ -421,6 +421,8 @@ def read_config(path: Path, model: type[C], overrides: Sequence[str] = ()) -> C:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: expected a mapping of sections, found {type(tree).__name__}")
+    if issubclass(model, Section):
+        without_removed(tree, model.removed)
     try:
         model.model_validate(tree)
     except ValidationError as error:

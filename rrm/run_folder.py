@@ -18,9 +18,11 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from rrm.config import Section
 from rrm.engines.server_options import public
 from rrm.errors import ConfigError, RRMError
 from rrm.plain_yaml import plain_yaml
+from rrm.removed import without_removed
 
 logger = logging.getLogger(__name__)
 LOCK = ".lock"
@@ -44,7 +46,8 @@ def _without_secrets(value: Any) -> Any:
 def saved_config(path: Path, model: type[BaseModel]) -> dict[str, Any]:
     """A saved config as this version would dump it, or as it stands where it is no config of this version.
 
-    Options newer than it stand at their defaults; options since removed are left out where they were null (off).
+    Options newer than it stand at their defaults; options since removed are left out where they were null (off), or said what this
+    version does.
 
     Raises:
         ConfigError: it is no YAML, or holds an alias.
@@ -53,6 +56,8 @@ def saved_config(path: Path, model: type[BaseModel]) -> dict[str, Any]:
         tree = plain_yaml(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not a config that a run wrote: {error}") from error
+    if isinstance(tree, dict) and issubclass(model, Section):
+        without_removed(tree, model.removed)
     try:
         model.model_validate(tree)
     except ValidationError as error:

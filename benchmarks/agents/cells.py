@@ -23,15 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.agents.inputs import QUESTIONS, REVISION, Inputs, is_hub_id, questions_path
+from benchmarks.methods.base import Method
+from benchmarks.methods.figures import Measure, method_figures
+from benchmarks.methods.playing import Kept, play_method
+from benchmarks.methods.registry import Entry
 from reagent.env.grading import Grading
 from reagent.env.registry import find_environment, make_factory
 from reagent.env.task import Task
 from reagent.feedback.build import make_feedback
 from reagent.feedback.judging import JudgeFailure
-from reagent.methods.base import Method
-from reagent.methods.figures import Measure, method_figures
-from reagent.methods.playing import Kept, play_method
-from reagent.methods.registry import Entry
 from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
 from reagent.tasks.base import Benchmark

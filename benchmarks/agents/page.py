@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.agents.cells import EPISODES, METRICS, Cell, benchmark_of, scored_path, write_whole
-from reagent.methods.base import NotApplicable
-from reagent.methods.figures import difference
+from benchmarks.methods.base import NotApplicable
+from benchmarks.methods.figures import difference
 from rrm.cli.score_cmd import pair_rows
 from rrm.output import file_when_whole
 from rrm.report import write_report

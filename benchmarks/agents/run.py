@@ -27,8 +27,8 @@ from pydantic import ValidationError
 from benchmarks.agents.cells import FAILURE, Cell, Judges, benchmark_of, play_cell, write_whole
 from benchmarks.agents.inputs import Inputs
 from benchmarks.agents.page import MARKDOWN, REPORT, TABLE, write_table
-from reagent.methods.base import MethodSettings, NotApplicable
-from reagent.methods.registry import METHODS, Entry, entries_of
+from benchmarks.methods.base import MethodSettings, NotApplicable
+from benchmarks.methods.registry import METHODS, Entry, entries_of
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.engine import close
 from reagent.train.evaluate import Player, load_player

@@ -189,7 +189,9 @@ def fill(made: Rows, runs: Sequence[LabelledRun], tokens: int, seed: int, shares
             [c for c in calls if not c[0].labels[c[1] - 1]], [c for c in calls if c[0].labels[c[1] - 1]], rng
         ),
         "ending": _matched(runs, rng),
-        "outcome": ((r,) for r in _in_turn([r for r in runs if r.outcome == 0], [r for r in runs if r.outcome == 1], rng)),
+        "outcome": (
+            (r,) for r in _in_turn([r for r in runs if r.outcome == 0], [r for r in runs if r.outcome == 1], rng)
+        ),
         "planted": (rng.choice(solved) for _ in range(TRIES if solved else 0)),
     }
 

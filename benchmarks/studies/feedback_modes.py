@@ -57,15 +57,14 @@ ARMS: dict[str, list[str]] = {
     "u-lambda-0.1": [*U, "feedback.score_weight=0.1"],
     "u-lambda-1": [*U, "feedback.score_weight=1"],
     "u-weak-judge": U,
-    "u-curriculum": [*U, "feedback.curriculum={levels: [1, 2, 4], threshold: 0.7, window: 64}"],
 }
 CORE = ("none", "c", "r", "u", "process", "retry", "placebo")
-SEEDS = {"none": 10, "u": 10, "u-lambda-0.1": 3, "u-lambda-1": 3, "u-weak-judge": 3, "u-curriculum": 3}
+SEEDS = {"none": 10, "u": 10, "u-lambda-0.1": 3, "u-lambda-1": 3, "u-weak-judge": 3}
 """Five for all others."""
 DIFFERENCES = (
     ("u", "none"), ("u", "r"), ("u", "retry"), ("u", "c"), ("r", "none"), ("r", "c"), ("c", "none"), ("c", "retry"),
     ("c", "placebo"), ("placebo", "retry"), ("retry", "none"), ("process", "none"), ("u-no-trace", "u"), ("u-no-critique", "u"),
-    ("u-no-score", "u"), ("u-lambda-0.1", "u"), ("u-lambda-1", "u"), ("u-weak-judge", "u"), ("u-curriculum", "u"),
+    ("u-no-score", "u"), ("u-lambda-0.1", "u"), ("u-lambda-1", "u"), ("u-weak-judge", "u"),
 )  # fmt: skip
 WEAK_ROWS, WEAK_DRILLS = 1500, 6000
 """Transcripts of each kind, and drills, the weak judge is trained on; the lab judge's first round has 8,000, 12,000 and 48,000."""

@@ -25,7 +25,7 @@ of Reagent-U (item 6) it is the area under the learning curve over episodes. Bar
 | E1 | judge-only over full outcomes, PPO, RLOO, REINFORCE++, three seeds each | ≥ 0.9 | 0.95 |
 | E2 | 30 % of the training grades flipped, evaluated clean: of what that costs, `noisy+judge` regains, ten seeds; a cost that is not seen shows nothing | ≥ half, and more than none | 0.9 of 0.08 |
 | E3 | three and four hops without built-in process rewards: findings − outcome alone | aim 0.05 | +0.2; true labels +0.3, steps +0.15 |
-| E4 | where the policy at the start solves 3 in 100: `rare-c-distil` − outcome alone | aim 0.05 | +0.05 |
+| E4 | where the policy at the start solves 3 in 100: `rare-c-distil` (an option that is gone) − outcome alone | aim 0.05 | +0.05 |
 | E5 | one of eight attempts: the judge − majority, − the better of longest and shortest | above 0 | +0.2, +0.04 |
 | E6 | a judge that likes length, 48 updates: guards fire before two evaluations running are 0.05 below the best | 4 of 5 of those that fell | 5, by drift |
 | E6 | the same guards on the study's judge (`honest`): runs in which one fires that counts | ≤ 1 of 5 | 0, but length and kl, which then do not count |
@@ -75,6 +75,7 @@ from benchmarks.studies.no_answer_key_arms import (
     FIELD_SEEDS,
     FIELD_TASKS,
     JUDGE,
+    KNOWN,
     LONG,
     STUDY,
     TRAINED,
@@ -134,7 +135,7 @@ class Study:
 
     def options(self, name: str, number: int) -> list[str]:
         """The overrides of an arm's run, in full."""
-        arm = ARMS[name]
+        arm = KNOWN[name]
         judge = str(self.judge_folder(arm.judge)) if arm.judge in TRAINED else self.judge
         paid_by = [f"feedback.judge={judge}"] if arm.judge is not None else []
         second = str(self.judge_folder(arm.auditor)) if arm.auditor in TRAINED else self.judge
@@ -232,7 +233,7 @@ def kept(record_: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
         raise SystemExit(f"--keep: the record is of another {', '.join(other)}: choose another --output")
     study, arms = Study.anywhere(), {}
     for name, arm in record_["arms"].items():
-        known = ARMS.get(name)
+        known = KNOWN.get(name)
         mine = [
             run for run in arm["runs"] if known and run["options"] == study.options(name, known.number(run["seed"]))
         ]
@@ -248,7 +249,7 @@ def made_before(record_: dict[str, Any], field: bool) -> set[tuple[str, int]]:
         field: whether part U is to be measured: of its arms' first `FIELD_SEEDS` runs that needs the policies, which no record holds.
     """
     held = {
-        (name, ARMS[name].number(run["seed"])): "field" in run
+        (name, KNOWN[name].number(run["seed"])): "field" in run
         for name, arm in record_["arms"].items()
         for run in arm["runs"]
     }

@@ -39,7 +39,6 @@ FOUND = ("feedback.mode=process", "feedback.process.pay=findings")
 GUARDED = (
     *UNLABELLED, *SCORED, *WATCHED, "max_updates=48", "eval.every=4", "guards.kl.max=0.1", "guards.auditor.judge_mode=full",
 )  # fmt: skip
-DISTILLED = ("feedback.distil.weight=0.1",)
 FEW_LABELS = ("feedback.score_mode=full", "feedback.max_failure_rate=1")
 """A judge of few labels may write what cannot be read: that is paid as the lowest score, and does not stop a run."""
 READ = ("feedback.score_mode=steps", *FEW_LABELS[1:])
@@ -112,10 +111,6 @@ ARMS: dict[str, Arm] = {
     "noisy+overruled": Arm("E2", (*NOISY, "feedback.mode=r", "feedback.score_weight=3"), STUDY),
     "rare": Arm("E4", LONG),
     "rare-c": Arm("E4", (*LONG, *HALF, "feedback.mode=c"), STUDY),
-    "rare-c-distil": Arm("E4", (*LONG, *HALF, "feedback.mode=c", *DISTILLED), STUDY),
-    "rare-c-distil-1": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.distil.weight=1"), STUDY, seeds=3),
-    "rare-retry-distil": Arm("E4", (*LONG, *HALF, "feedback.mode=retry", *DISTILLED)),
-    "rare-c-context": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.context.weight=0.1"), STUDY),
     "bare": Arm("E3", BARE),
     "bare-findings": Arm("E3", (*BARE, *FOUND), STUDY),
     "bare-others": Arm("E3", (*BARE, *FOUND), "others"),
@@ -129,6 +124,13 @@ ARMS: dict[str, Arm] = {
     **{f"rows-{n}-steps": Arm("E1", (*UNLABELLED, *SCORED, *READ), f"rows-{n}", seeds=3) for n in LABELS},
     "unified": Arm("U", ("feedback.mode=u", *HALF), STUDY, seeds=FIELD_SEEDS),
 }  # fmt: skip
+RECORDED = {
+    "rare-c-distil": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.distil.weight=0.1"), STUDY),
+    "rare-c-distil-1": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.distil.weight=1"), STUDY, seeds=3),
+    "rare-c-context": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.context.weight=0.1"), STUDY),
+}
+"""Arms of options that are gone: the record holds their runs, and nothing makes them anew."""
+KNOWN = ARMS | RECORDED
 SAID = {
     "outcome": "outcomes",
     "outcome-again": "outcomes, other seeds",
@@ -151,7 +153,6 @@ SAID = {
     "rare-c": "as `rare`; second attempts after critiques",
     "rare-c-distil": "as `rare-c`; second attempts learned as first ones",
     "rare-c-distil-1": "the same, at ten times the weight",
-    "rare-retry-distil": "as `rare-c-distil`, without critiques",
     "rare-c-context": "as `rare-c`; critiques learned into first attempts",
     "bare": "outcomes; three and four hops, nothing for searches",
     "bare-findings": "as `bare`, and the judge's findings",
@@ -170,7 +171,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("tenth+judge", "tenth", "length", "weak", "placebo", "outcome-again"),
     ("gamed", "honest"),
     ("noisy", "noisy+judge", "noisy+overruled"),
-    ("rare", "rare-c", "rare-c-distil", "rare-c-distil-1", "rare-retry-distil", "rare-c-context"),
+    ("rare", "rare-c"),
     ("bare", "bare-findings", "bare-others", "bare-labels", "bare-steps"),
     tuple(_methods()),
     ("outcome+judge", "tenth-repeated", "tenth+judge-refit"),

@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 
 from benchmarks.acceptance import load
-from benchmarks.studies.no_answer_key_arms import ARMS, FIELD, LABELS, LONG, METHODS, SAID
+from benchmarks.studies.no_answer_key_arms import FIELD, KNOWN, LABELS, LONG, METHODS, SAID
 from benchmarks.studies.study import hops_of, lines, two_way_interval, two_way_ratio
 from reagent.train.falls import Falls, Point
 from rrm.evaluation.bootstrap import JUDGE
@@ -37,7 +37,7 @@ DIFFERENCES = (
     ("tenth+judge", "judge"), ("tenth+judge", "tenth"), ("tenth+judge", "tenth-repeated"), ("tenth+judge-refit", "tenth+judge"), ("outcome+judge", "outcome"),
     ("noisy", "outcome"), ("noisy+judge", "noisy"), ("noisy+judge", "judge"), ("noisy+overruled", "noisy"), ("noisy+overruled", "noisy+judge"),
     ("bare-findings", "bare"), ("bare-steps", "bare"), ("bare-labels", "bare"), ("bare-findings", "bare-others"),
-    ("rare-c", "rare"), ("rare-c-distil", "rare"), ("rare-c-distil", "rare-c"), ("rare-c-distil", "rare-retry-distil"),
+    ("rare-c", "rare"), ("rare-c-distil", "rare"), ("rare-c-distil", "rare-c"),
     ("rare-c-distil-1", "rare"), ("rare-c-distil-1", "rare-c"),
     ("rare-c-context", "rare-c"),
     *((f"rows-{n}", "nothing") for n in LABELS), *((f"rows-{n}-steps", f"rows-{n}") for n in LABELS),
@@ -158,7 +158,7 @@ def areas(arm: Mapping[str, Any], start: str) -> Table:
 def shared(found: Mapping[str, Any], arms: Sequence[str]) -> list[dict[str, Any]] | None:
     """The arms with those runs alone whose number (`Arm.seed`) every one of them has, in its order; None where there is none such."""
     held = [
-        {ARMS[arm].number(run["seed"]): run for run in found["arms"].get(arm, {"runs": []})["runs"]} for arm in arms
+        {KNOWN[arm].number(run["seed"]): run for run in found["arms"].get(arm, {"runs": []})["runs"]} for arm in arms
     ]
     numbers = sorted(set.intersection(*map(set, held)))
     return [{"runs": [of[n] for n in numbers]} for of in held] if numbers else None
@@ -249,7 +249,7 @@ def gamed(run: Mapping[str, Any], counted: Sequence[str]) -> dict[str, Any]:
 
 def arm_of(name: str, runs: list[dict[str, Any]], starts: Mapping[str, str]) -> dict[str, Any]:
     """An arm's figures over its runs."""
-    arm: dict[str, Any] = {"part": ARMS[name].part, "judge": ARMS[name].judge, "runs": runs}
+    arm: dict[str, Any] = {"part": KNOWN[name].part, "judge": KNOWN[name].judge, "runs": runs}
     hops, table = hops_of_arm(name), final(arm)
     of = np.array([hops_of(f"-{n}", hops) for n in range(table.shape[1])])
     start = starts[start_of_arm(name)]
@@ -268,7 +268,7 @@ def arm_of(name: str, runs: list[dict[str, Any]], starts: Mapping[str, str]) -> 
 
 def hops_of_arm(name: str) -> list[int]:
     """Of its held-out tasks."""
-    return [3, 4] if LONG[1] in ARMS[name].options else [1, 2, 3, 4]
+    return [3, 4] if LONG[1] in KNOWN[name].options else [1, 2, 3, 4]
 
 
 def start_of_arm(name: str) -> str:
@@ -307,7 +307,7 @@ def collect(runs: Path, earlier: Mapping[str, Any] | None = None) -> dict[str, A
     paths = sorted(runs.glob("start*.json"))
     starts = kept.get("starts", {}) | {path.stem: as_digits(json.loads(path.read_text())["by_task"]) for path in paths}
     found: dict[str, Any] = {"starts": starts, "arms": {}}
-    for name, arm in ARMS.items():
+    for name, arm in KNOWN.items():
         by_number = {arm.number(run["seed"]): run for run in kept.get("arms", {}).get(name, {"runs": []})["runs"]}
         for path in (runs / name).glob("seed*/done.json"):
             number = int(path.parent.name[4:])

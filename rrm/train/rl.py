@@ -178,6 +178,8 @@ class Scorer:
                 out.write(json.dumps(line) + "\n")
 
 
+PART_WEIGHTS: dict[Part, float] = {"agreement": 1.0, "format": 0.3, "anchor": 0.3, "leak": 0.5}
+"""Of each part in the reward."""
 LABEL_COLUMNS = ("target", "n_steps", "findings", "references", "transcript")
 
 
@@ -185,16 +187,6 @@ def label_of(columns: Mapping[str, Any]) -> Label:
     """The label back from a row's columns."""
     findings = [Finding.model_validate(f) for f in json.loads(columns["findings"])]
     return Label(columns["target"], columns["n_steps"], findings, columns["references"], columns["transcript"])
-
-
-def part_weights(settings: RLSettings) -> dict[Part, float]:
-    """Weight of each part in the reward."""
-    return {
-        "agreement": settings.weight_agreement,
-        "format": settings.weight_format,
-        "anchor": settings.weight_anchor,
-        "leak": settings.weight_leak,
-    }
 
 
 # ---- the gate ----
@@ -298,7 +290,7 @@ def grpo_config(config: TrainConfig, folder: Path, bf16: bool) -> Any:
         beta=settings.beta,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="constant",
-        reward_weights=list(part_weights(settings).values()),
+        reward_weights=list(PART_WEIGHTS.values()),
         shuffle_dataset=False,
         disable_dropout=True,
         gradient_checkpointing=config.sft.gradient_checkpointing,
@@ -344,7 +336,7 @@ def train_rl(
         model.set_adapter(adapter)  # one that was loaded for inference is frozen
     model.generation_config.eos_token_id = prompter.eos_token_id
     arguments = grpo_config(config, folder, bf16=config.model.dtype == "bfloat16" or model.dtype == torch.bfloat16)
-    scorer = Scorer(settings.mode, prompter.eos_token_id, folder / "samples.jsonl", part_weights(settings))
+    scorer = Scorer(settings.mode, prompter.eos_token_id, folder / "samples.jsonl", PART_WEIGHTS)
     full_reference = adapter is None and settings.beta != 0.0
     ids = {row["prompt"]: row.pop("prompt_ids") for row in rows}
     with own_forward(model):

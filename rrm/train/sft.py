@@ -86,7 +86,7 @@ def schedule(
     return rows
 
 
-def as_dataset(rows: Sequence[Row], *, completion_only: bool = True, loss_weights: LossWeights | None = None) -> Any:
+def as_dataset(rows: Sequence[Row], *, loss_weights: LossWeights | None = None) -> Any:
     """Rows as a datasets.Dataset with `input_ids`, `labels` (-100 on the prompt where only completions are learned) and the
     weight of each (`rrm.train.weighting`)."""
     from datasets import Dataset
@@ -98,7 +98,7 @@ def as_dataset(rows: Sequence[Row], *, completion_only: bool = True, loss_weight
             chosen = set(row.learned)
             learned = [token if i in chosen else -100 for i, token in enumerate(row.completion)]
             return [-100] * len(row.prompt) + learned
-        return ([-100] * len(row.prompt) if completion_only else row.prompt) + row.completion
+        return [-100] * len(row.prompt) + row.completion
 
     weights = loss_weights or LossWeights()
     by_mode = weights.model_dump()
@@ -278,9 +278,7 @@ def train_sft(model: Any, rows: Sequence[Row], prompter: Prompter, config: Train
     trainer = SFTTrainer(
         model=model,
         args=arguments,
-        train_dataset=as_dataset(
-            rows, completion_only=settings.completion_only_loss, loss_weights=settings.loss_weights
-        ),
+        train_dataset=as_dataset(rows, loss_weights=settings.loss_weights),
         processing_class=prompter.tokenizer,
         peft_config=lora_config(lora, model) if lora and not begun else None,
         data_collator=functools.partial(collate, pad_token_id=prompter.eos_token_id),

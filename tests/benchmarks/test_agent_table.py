@@ -18,9 +18,9 @@ from table_setup import SMALL, judge, lines, mute
 from benchmarks.agents.cells import Judges
 from benchmarks.agents.page import interval
 from benchmarks.agents.run import Settings, main, parse, plan_cells, run_table
+from benchmarks.methods.base import MethodSettings
 from benchmarks.studies.agent_table import told
 from reagent.env.env import StepResult
-from reagent.methods.base import MethodSettings
 from reagent.tasks.hotpotqa import HotpotQA
 from rrm.engines.base import StopReason
 from rrm.engines.scripted import ScriptedChatEngine

@@ -13,7 +13,7 @@ from table_setup import judge, lines, mute
 
 from benchmarks.agents.cells import Judges
 from benchmarks.agents.run import Settings, plan_cells, run_table
-from reagent.methods.base import MethodSettings
+from benchmarks.methods.base import MethodSettings
 from rrm.errors import RRMError
 from rrm.output import differences
 

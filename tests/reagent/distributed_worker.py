@@ -64,14 +64,14 @@ def run(policy: Path, output: Path) -> None:
             optim={"learning_rate": 1e-4, "microbatch_tokens": 600, **optim},
             loss={"kl_coef": 0.1},
             rollout={"max_episode_tokens": 700},
-            feedback={"mode": mode, "aux": {"share": 0.3}, "context": {"weight": 0.1 if mode == "placebo" else 0.0}},
+            feedback={"mode": mode, "aux": {"share": 0.3}},
         )
         trainer = trainer_of(config, scripted())
         updates = []
         for update in range(UPDATES):
             round_ = trainer.round(update)
             episodes = grade(round_.rows)
-            metrics = trainer.learn(episodes, round_.texts, round_.contexts)
+            metrics = trainer.learn(episodes, round_.texts)
             trainer.update_index += 1
             rows = {f"{e.group_id}/{e.stage} {e.attempt}": e.flatten().input_ids.tolist() for e in episodes}
             turns = sum(len(e.turns) for e in episodes)

@@ -92,7 +92,7 @@ def calls_of(judge: AgentRRM) -> list[Any]:
 
 def configured(base: Path, output: Path, mode: str, **changes: Any) -> AgentConfig:
     """A small config in a feedback mode; `feedback` in `changes` adds to the section."""
-    feedback = {"mode": mode, "attempt_chars": 200, **changes.pop("feedback", {})}
+    feedback = {"mode": mode, **changes.pop("feedback", {})}
     environment = {"name": "feedback_lab:PaidEnv", **changes.pop("environment", {})}
     changes = {"rollout": {"max_episode_tokens": 700}, **changes}
     return settings(base, output, feedback=feedback, environment=environment, **changes)

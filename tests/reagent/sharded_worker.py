@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "grpo": {"algorithm": "grpo", "loss": {"kl_coef": 0.1}},
     "grpo-lora": {"algorithm": "grpo", "loss": {"kl_coef": 0.1}, "policy": {"lora": LORA}},
     "texts": {"algorithm": "ppo", "feedback": {"mode": "u"}, "optim": {"minibatches": 3}},
-    "contexts": {"algorithm": "grpo", "feedback": {"mode": "placebo", "context": {"weight": 0.1}}},
+    "placebo": {"algorithm": "grpo", "feedback": {"mode": "placebo"}},
     "bf16": {"algorithm": "ppo", "policy": {"gradient_checkpointing": True}, **BF16},
     # weights in bfloat16 also play in it: with seed 0 its rounding turns a token of four processes, which then learn other episodes
     "bf16-lora": {
@@ -85,7 +85,7 @@ def steps(policy: Path, output: Path, case: str, sharding: str) -> None:
         # in float32: where bfloat16's rounding turned one sampled token, processes would learn from other episodes than one does
         with patch("reagent.train.trainer.precision", lambda *_: nullcontext()):
             round_ = trainer.round(update)
-        metrics = trainer.learn(grade(round_.rows), round_.texts, round_.contexts)
+        metrics = trainer.learn(grade(round_.rows), round_.texts)
         trainer.update_index += 1
         updates.append({"metrics": metrics, "rows": len(round_.rows), "texts": len(round_.texts)})
     accelerator = trainer.accelerator

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from reagent.env.task import Task
-from reagent.feedback.curriculum import Curriculum
 from reagent.feedback.figures import figures
 from reagent.feedback.judging import JudgeFailure, Judging, Report
 from reagent.feedback.recalibration import Recalibration
@@ -56,8 +55,6 @@ class Round:
     """Those to learn from, with the feedback in their rewards."""
     texts: list[TextRow] = field(default_factory=list)
     report: Report = field(default_factory=Report)
-    contexts: dict[str, list[int]] = field(default_factory=dict)
-    """By `Episode.key`, prompts that say more than a row's own, with which its tokens are compared (`feedback.context`)."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,6 @@ class Adapter(ABC):
     ) -> None:
         self.settings, self.updates, self.seed = settings, updates, seed
         self._judging, self._writer = judging, writer
-        self.curriculum = Curriculum(settings.curriculum) if settings.curriculum else None
         self.recalibration = Recalibration(settings.recalibrate) if settings.recalibrate else None
 
     @classmethod
@@ -189,10 +185,8 @@ class Adapter(ABC):
 
     @classmethod
     def learns_from_judge(cls, settings: FeedbackConfig) -> bool:
-        """Whether anything that a judge says is learned from, with these settings: it pays, it chooses attempts or tasks, or its
-        texts teach."""
-        chooses = settings.curriculum is not None
-        return cls.asks_judge(settings) and (chooses or cls.pays_feedback(settings) or cls.writes_texts(settings))
+        """Whether anything that a judge says is learned from, with these settings: it pays, it chooses attempts, or its texts teach."""
+        return cls.asks_judge(settings) and (cls.pays_feedback(settings) or cls.writes_texts(settings))
 
     @abstractmethod
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
@@ -201,13 +195,11 @@ class Adapter(ABC):
     # ---- what is asked of it besides ----
 
     def attempts(self, tasks: Sequence[Task], start: int, count: int, group_size: int) -> list[Attempt]:
-        """First attempts at the `count` tasks from number `start` on, of those there are (or the curriculum allows)."""
-        if self.curriculum is not None:
-            return plan(self.curriculum.choose(tasks, start, count), group_size)
+        """First attempts at the `count` tasks from number `start` on, again from the first where they are used up."""
         return plan([tasks[i % len(tasks)] for i in range(start, start + count)], group_size)
 
     def report(self, update: int | None, reports: Sequence[Report]) -> dict[str, float]:
-        """The round's figures, from the reports of all processes in order; moves the curriculum on.
+        """The round's figures, from the reports of all processes in order; refits the judge's calibration.
 
         Args:
             update: None in an evaluation.
@@ -224,12 +216,8 @@ class Adapter(ABC):
             found["feedback/criteria_stage"] = float(self.settings.stage_at(update))
         if self.recalibration is not None and update is not None:
             found |= self.recalibration.observe(whole.graded)
-        if self.curriculum is not None:
-            found["feedback/level"] = float(self.curriculum.level)
-            self.curriculum.observe(whole.scores)
-        if update is not None and self.settings.stage_at(update + 1) != self.settings.stage_at(update):
-            for part in filter(None, (self.curriculum, self.recalibration)):
-                part.begin_stage()  # before anything of the next update is judged
+            if self.settings.stage_at(update + 1) != self.settings.stage_at(update):
+                self.recalibration.begin_stage()  # before anything of the next update is judged
         return found
 
     def weight(self, update: int) -> float:
@@ -238,8 +226,7 @@ class Adapter(ABC):
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        kept = {"curriculum": self.curriculum, "recalibration": self.recalibration}
-        found: dict[str, Any] = {name: part.state() for name, part in kept.items() if part is not None}
+        found: dict[str, Any] = {} if self.recalibration is None else {"recalibration": self.recalibration.state()}
         asked = [] if self._judging is None else self._judging.criteria
         return found | ({"criteria": asked} if asked else {})
 
@@ -255,9 +242,7 @@ class Adapter(ABC):
         self.rewind(state)
 
     def rewind(self, state: dict[str, Any]) -> None:
-        """Curriculum and recalibration as they were when `state` was taken: what an update moved on is undone where the update fails."""
-        if self.curriculum is not None and "curriculum" in state:
-            self.curriculum.restore(state["curriculum"])
+        """Recalibration as it was when `state` was taken: what an update moved on is undone where the update fails."""
         if self.recalibration is not None and "recalibration" in state:
             self.recalibration.restore(state["recalibration"])
 
@@ -366,7 +351,7 @@ class Adapter(ABC):
         return [self.paid_score(one, Report()) if one.score is None else one.own_score for one in judged]
 
     def note_scores(self, judged: Sequence[Judged], report: Report, stage: str = "score") -> None:
-        """Count scores, apart by success (does the judge rise while success falls?), and first attempts' levels."""
+        """Count scores, apart by success (does the judge rise while success falls?)."""
         for one in judged:
             if one.score is None:
                 continue
@@ -380,8 +365,6 @@ class Adapter(ABC):
                 report.counts["own_score_n"] += 1
             if self.recalibration is not None and one.episode.success is not None and not one.episode.ungraded:
                 report.graded += graded_row(one)
-            if self.curriculum is not None and one.episode.stage == "initial":
-                report.scores.append((self.curriculum.level_of(one.episode.task), one.score))
 
     def paid_score(self, judged: Judged, report: Report) -> float | None:
         """What the reward takes for s: the score, or `failure_reward` where the policy may have kept it from being given."""

@@ -18,11 +18,6 @@ SUMS = (
     "without_critique",
     "long_texts",
     "no_room",
-    "lost_groups",
-    "distillable",
-    "distilled",
-    "contexts",
-    "no_context",
 )
 MEANS = (
     "reward",

@@ -54,8 +54,6 @@ class Report:
 
     counts: Counter[str] = field(default_factory=Counter)
     """Sums: judgements by what came of them, tokens, scores."""
-    scores: list[tuple[int | None, float]] = field(default_factory=list)
-    """(level, score) of first attempts, for a curriculum."""
     graded: list[tuple[float, float, float, float]] = field(default_factory=list)
     """(raw score, the judge's own score, the score as it was paid, success) of graded attempts, for `feedback.recalibrate`."""
     problem: str | None = None
@@ -69,7 +67,6 @@ class Report:
         counts.update(other.counts)
         return Report(
             counts,
-            self.scores + other.scores,
             self.graded + other.graded,
             self.problem or other.problem,
             self.seconds + other.seconds,

@@ -12,7 +12,6 @@ learns nothing in C and has no auxiliary loss in U (docs/feedback.md).
 | u | o1, o2 after the critique | R_env + λ·s, each its own | the judge's trace and critique, given (q, o1) |
 
 o1 and o2 of a task are one group: group methods compare all 2G rows with each other, PPO whitens over the tokens of both.
-Modes with second attempts may learn from them besides: `feedback.distil`, `feedback.context`.
 """
 
 from __future__ import annotations
@@ -26,13 +25,12 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from reagent.feedback.base import Adapter, Judged, Play, Round, judgeable
-from reagent.feedback.distil import drawn, lost, worth_learning
 from reagent.feedback.judging import Report
 from reagent.feedback.leaks import leaks
 from reagent.feedback.refine import second_attempt
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import with_score
-from reagent.feedback.texts import TEXT_KINDS, TextKind, TextRow, attempt_row
+from reagent.feedback.texts import TEXT_KINDS, TextKind, TextRow
 from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
 from rrm.feedback import Mode
@@ -150,7 +148,7 @@ class SecondAttempts(Adapter):
         def prompt(attempt: Attempt, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
             first, critique = before[attempt.key]
             said = [m.model_dump(exclude_none=True) for m in first.own_messages]
-            return second_attempt(messages, said, critique, self.settings.attempt_chars, self.settings.critique_chars)
+            return second_attempt(messages, said, critique, critique_chars=self.settings.critique_chars)
 
         if not attempts:
             return [], []
@@ -158,85 +156,9 @@ class SecondAttempts(Adapter):
         report.counts["no_room"] += sum(e.status == "token_limit" and not e.turns for e in seconds)
         return seconds, [e for e, _ in chosen]
 
-    def distil(
-        self,
-        firsts: Sequence[Episode],
-        seconds: Sequence[Episode],
-        before: Sequence[Episode],
-        mode: Mode,
-        update: int,
-        report: Report,
-    ) -> list[TextRow]:
-        """Second attempts to imitate after the question alone, see `reagent.feedback.distil`; all processes call this together.
-
-        Args:
-            before: the first attempts that the second ones follow, whose prompts they are learned after.
-            mode: of the judge, in which the scores of what nobody can grade are read, of both stages.
-        """
-        settings = self.settings.distil
-        if not settings.weight:
-            return []
-        groups: dict[str, list[Judged]] = {}
-        for one in self.scored(firsts, (), mode, update, report):
-            groups.setdefault(one.episode.group_id, []).append(one)
-        hopeless = {name for name, members in groups.items() if lost(members, settings)}
-        report.counts["lost_groups"] += len(hopeless)
-        again = [(s, f) for s, f in zip(seconds, before, strict=True) if s.group_id in hopeless]
-        judged = self.scored([s for s, _ in again], [f for _, f in again], mode, update, report)
-        candidates: dict[str, tuple[Episode, Episode]] = {}
-        for name in hopeless:
-            members = [i for i, (second, _) in enumerate(again) if second.group_id == name]
-            for i in worth_learning([judged[m] for m in members], settings):
-                second, first = again[members[i]]
-                candidates[second.key] = second, first
-        report.counts["distillable"] += len(candidates)
-        kept = drawn(gather_object(list(candidates)), settings.most, self.seed, update)
-        chosen = [candidates[key] for key in sorted(candidates) if key in kept]
-        report.counts["distilled"] += len(chosen)
-        return [attempt_row(second, first.prompt_ids, settings.weight) for second, first in chosen]
-
-    def scored(
-        self, episodes: Sequence[Episode], firsts: Sequence[Episode], mode: Mode, update: int, report: Report
-    ) -> list[Judged]:
-        """The episodes, with the judge's word on those that nobody can grade, where there is a judge; `firsts` as in `judge`."""
-        open_ones = [i for i, e in enumerate(episodes) if e.ungraded and self._judging is not None]
-        if not open_ones:
-            return [Judged(e, None) for e in episodes]
-        asked = [episodes[i] for i in open_ones]
-        said = self.judge(asked, mode, update, report, [firsts[i] for i in open_ones] if firsts else ())
-        known = dict(zip(open_ones, said, strict=True))
-        return [known.get(i, Judged(e, None)) for i, e in enumerate(episodes)]
-
-    def contexts(
-        self, firsts: Sequence[Episode], critiques: Sequence[str | None], report: Report
-    ) -> dict[str, list[int]]:
-        """By key, first attempts' prompts with the critique in them; none where a critique or a turn is missing, or the prompt cannot
-        be made (`TextWriter.with_critique`)."""
-        found: dict[str, list[int]] = {}
-        if not self.settings.context.weight:
-            return found
-        if self._writer is None:
-            raise ValueError(f"feedback.mode={self.settings.mode} was made without a writer of texts")
-        for episode, critique in zip(firsts, critiques, strict=True):
-            if critique is None or not judgeable(episode):
-                continue
-            ids = self._writer.with_critique(episode, critique, self.settings.critique_chars)
-            report.counts["contexts" if ids else "no_context"] += 1
-            if ids:
-                found[episode.key] = ids
-        return found
-
 
 class CritiqueFeedback(SecondAttempts):
     """`c`: a second attempt after the critique; R_env alone."""
-
-    @classmethod
-    def pays_feedback(cls, settings: FeedbackConfig) -> bool:
-        return settings.distil.weight != 0
-
-    @classmethod
-    def writes_texts(cls, settings: FeedbackConfig) -> bool:
-        return settings.context.weight != 0
 
     @classmethod
     def asks_texts(cls, settings: FeedbackConfig) -> bool:
@@ -259,15 +181,13 @@ class CritiqueFeedback(SecondAttempts):
         judged = self.first_judged(firsts, update, report)
         critiques = self.texts_of(judged, "critique", report)
         shown = self.shown(judged, critiques, update, report)
-        seconds, before = self.refine(firsts, shown, lambda again, _, **hooks: play(again, **hooks), report)
-        texts = self.distil(firsts, seconds, before, self.settings.critique_mode, update, report)
+        seconds, _ = self.refine(firsts, shown, lambda again, _, **hooks: play(again, **hooks), report)
         # without first attempts, those that no second one followed stand in as rows that teach nothing: processes need
         # as many as each other
         others = firsts if self.settings.train_initial else [
             replace(e, outcome_reward=None) for e in firsts if not judgeable(e)
         ]  # fmt: skip
-        contexts = self.contexts(firsts, shown, report)
-        return Round([*firsts, *seconds], [*others, *seconds], texts, report, contexts)
+        return Round([*firsts, *seconds], [*others, *seconds], report=report)
 
 
 class PlaceboFeedback(CritiqueFeedback):
@@ -287,10 +207,6 @@ class RetryFeedback(CritiqueFeedback):
     def asks_judge(cls, settings: FeedbackConfig) -> bool:
         return False
 
-    @classmethod
-    def pays_feedback(cls, settings: FeedbackConfig) -> bool:
-        return False
-
     def first_judged(self, firsts: Sequence[Episode], update: int, report: Report) -> list[Judged]:
         """First attempts, unjudged."""
         return [Judged(e, None) for e in firsts]
@@ -308,7 +224,7 @@ class UnifiedFeedback(SecondAttempts):
 
     @classmethod
     def pays_feedback(cls, settings: FeedbackConfig) -> bool:
-        return settings.score_weight != 0 or (settings.distil.weight != 0 and cls.asks_judge(settings))
+        return settings.score_weight != 0
 
     @classmethod
     def asks_texts(cls, settings: FeedbackConfig) -> bool:
@@ -317,7 +233,7 @@ class UnifiedFeedback(SecondAttempts):
 
     @classmethod
     def writes_texts(cls, settings: FeedbackConfig) -> bool:
-        return bool(settings.aux.trace or settings.aux.critique or settings.context.weight)
+        return bool(settings.aux.trace or settings.aux.critique)
 
     @property
     def written_in(self) -> Mode:
@@ -351,8 +267,7 @@ class UnifiedFeedback(SecondAttempts):
         known = written if self.asks_texts(settings) and writes == settings.score_mode else None
         refined = self.paid(seconds, before, update, report)
         rows = [*self.paid(firsts, (), update, report, known), *refined]
-        texts += self.distil(firsts, seconds, before, self.judged_in, update, report)
-        return Round([*firsts, *seconds], rows, texts, report, self.contexts(firsts, shown, report))
+        return Round([*firsts, *seconds], rows, texts, report)
 
     def again(
         self,

@@ -79,7 +79,7 @@ class Recalibration:
 
     def _fit(self, raw: list[float], labels: list[float]) -> dict[str, float]:
         try:
-            fitted = fit(raw, labels, self.settings.method)
+            fitted = fit(raw, labels, "platt")
         except RRMError as problem:  # the scores do not rise with the labels
             if not self._said_falling:
                 self._said_falling = True

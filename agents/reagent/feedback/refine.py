@@ -1,5 +1,4 @@
-"""The prompt of a second attempt: the question, the first attempt and a critique of it, all of it prompt, none trained on; and
-the question with the critique alone, for context distillation.
+"""The prompt of a second attempt: the question, the first attempt and a critique of it, all of it prompt, none trained on.
 
 Demonstrations, rollouts and evaluation use the same functions, so that a second attempt is in distribution.
 """
@@ -14,10 +13,12 @@ from rrm.prompt.neutralise import neutralise_control
 from rrm.prompt.rendering import water_fill
 from rrm.trajectory import Message
 
+ATTEMPT_CHARS = 700
+"""Of a first attempt as a second one is shown it."""
 ATTEMPT, CRITIQUE, AGAIN = "First attempt:", "Critique:", "Try again."
 
 
-def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = 700) -> str:
+def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = ATTEMPT_CHARS) -> str:
     """An attempt as numbered steps, `[step 1] search {"query": "…"} -> result`; the numbers are those a critique uses.
 
     Args:
@@ -44,7 +45,7 @@ def second_attempt(
     prompt: Sequence[dict[str, Any]],
     attempt: Sequence[dict[str, Any]],
     critique: str | None,
-    max_chars: int = 700,
+    max_chars: int = ATTEMPT_CHARS,
     critique_chars: int = 1000,
 ) -> list[dict[str, Any]]:
     """The messages a second attempt begins with: those of the first, its question followed by attempt and critique.
@@ -63,16 +64,6 @@ def second_attempt(
     if critique is not None:
         parts += [CRITIQUE, _shown(critique, critique_chars)]
     return _behind_question(prompt, [*parts, AGAIN])
-
-
-def hinted(prompt: Sequence[dict[str, Any]], critique: str, critique_chars: int = 1000) -> list[dict[str, Any]]:
-    """The messages of a prompt with a critique behind its question, and no attempt: what a policy that knew the critique
-    beforehand would have been asked.
-
-    Raises:
-        ValueError: the prompt has no user message to put it in.
-    """
-    return _behind_question(prompt, [CRITIQUE, _shown(critique, critique_chars)])
 
 
 def _shown(critique: str, max_chars: int) -> str:

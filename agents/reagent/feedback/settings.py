@@ -16,10 +16,6 @@ ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo", "shuffl
 Refinement = Literal["critique", "retry", "placebo", "none"]
 SCORED: tuple[ModeName, ...] = ("c", "r", "u", "process", "placebo")
 """Modes in which first attempts are judged."""
-REFINED: tuple[ModeName, ...] = ("c", "u", "retry", "placebo")
-"""Modes with second attempts."""
-CRITIQUED: tuple[ModeName, ...] = ("c", "u", "placebo")
-"""Modes in which the judge writes critiques for the policy."""
 
 
 class AuxConfig(Section):
@@ -30,42 +26,6 @@ class AuxConfig(Section):
     critique: float = Field(default=0.05, ge=0.0, allow_inf_nan=False)
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     """Of an update's first attempts, evenly spread, those whose texts are learned: attempts of one group differ little."""
-
-
-class DistilConfig(Section):
-    """Modes with second attempts: second attempts learned as first ones. Of a task whose first attempts all failed, the second
-    attempts that succeeded are learned by imitation after the question alone, as a first attempt is asked it; nothing is learned from
-    those that failed. What nobody can grade is told apart by the judge's scores."""
-
-    weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """Of their mean negative log-likelihood, in nats a token; 0 is off."""
-    most: int = Field(default=8, ge=1)
-    """Attempts learned in an update, over all processes; drawn where there are more."""
-    below: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Ungraded tasks: first attempts failed where each known score is below it."""
-    above: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Ungraded tasks: the second attempt with the highest score is learned, if that is not below it. What lies between the two is the
-    margin by which it must be better: with none, a judge that draws its scores finds something to learn in most groups that it calls lost."""
-
-    @model_validator(mode="after")
-    def _second_is_better(self) -> DistilConfig:
-        if self.above < self.below:
-            raise ValueError(
-                f"feedback.distil.above={self.above:g} is less than below={self.below:g}: a second attempt would be learned that scores "
-                "no better than first ones that count as failed"
-            )
-        return self
-
-
-class ContextConfig(Section):
-    """Modes whose second attempts are shown a critique c: each token of a first attempt gets the advantage
-    log π(o1 | q, c) − log π(o1 | q) on top of the algorithm's own: likelier with the critique is better, and what it would have
-    prevented is worse. No gradient goes through it."""
-
-    weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """What a nat counts as advantage, which most algorithms scale to about ±1; 0 is off."""
-    clip: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
-    """Nats: a token's difference is held within ±clip."""
 
 
 class ProcessConfig(Section):
@@ -156,24 +116,6 @@ def _stage(number: int, given: Any) -> CriteriaStage:
         raise ValueError("; ".join(explain(error, CriteriaStage, f"stage {number}").splitlines())) from error
 
 
-class CurriculumConfig(Section):
-    """Tasks grow harder as the judge's mean score on the current level passes a threshold."""
-
-    key: str = "hops"
-    """The field of `Task.meta` that says how hard a task is."""
-    levels: list[int] = Field(default_factory=lambda: [1, 2, 3], min_length=1)
-    """Its values in rising order; tasks of the levels reached so far are drawn alike."""
-    threshold: float = Field(default=0.7, ge=0.0, le=1.0)
-    window: int = Field(default=64, ge=1)
-    """First attempts on the current level whose mean score is compared with the threshold."""
-
-    @model_validator(mode="after")
-    def _levels_rise(self) -> CurriculumConfig:
-        if self.levels != sorted(set(self.levels)):
-            raise ValueError(f"feedback.curriculum.levels must rise, got {self.levels}")
-        return self
-
-
 class RecalibrateConfig(Section):
     """The judge's calibration, fitted anew on graded attempts as training goes on (`reagent.feedback.recalibration`)."""
 
@@ -183,8 +125,6 @@ class RecalibrateConfig(Section):
     """So many there must be before anything is fitted, and"""
     min_each: int = Field(default=8, ge=1)
     """so many successes, and failures; until then the judge's own calibration stands."""
-    method: Literal["platt", "platt_score"] = "platt"
-    """Both keep the order of scores; `platt` reads the logit of the judge's raw score, `platt_score` the raw score itself."""
 
     @model_validator(mode="after")
     def _room_for_both(self) -> RecalibrateConfig:
@@ -233,15 +173,10 @@ class FeedbackConfig(Section):
     """Modes `c` and `u`: what a second attempt is shown beside the first; `none` (mode `u`): there is no second attempt."""
     train_initial: bool = True
     """Modes `c`, `retry`, `placebo`: also learn from first attempts."""
-    attempt_chars: int = Field(default=700, ge=50)
-    """Of the first attempt as a second one is shown it."""
     critique_chars: int = Field(default=1000, ge=50)
-    """Of the critique, likewise: a judge may write more than `rollout.max_episode_tokens` leaves room for."""
+    """Of the critique as a second attempt is shown it: a judge may write more than `rollout.max_episode_tokens` leaves room for."""
     aux: AuxConfig = Field(default_factory=AuxConfig)
-    distil: DistilConfig = Field(default_factory=DistilConfig)
-    context: ContextConfig = Field(default_factory=ContextConfig)
     process: ProcessConfig = Field(default_factory=ProcessConfig)
-    curriculum: CurriculumConfig | None = None
     recalibrate: RecalibrateConfig | None = None
     """`{}` refits the judge's calibration on the episodes that the environment grades (`environment.label_share`); null: its own
     calibration stands."""
@@ -269,21 +204,16 @@ class FeedbackConfig(Section):
 
     @model_validator(mode="after")
     def _fits_the_mode(self) -> FeedbackConfig:
-        if self.curriculum is not None and self.mode not in SCORED:
-            raise ValueError(
-                f"feedback.curriculum needs the judge's scores, which feedback.mode={self.mode} never asks for: "
-                f"choose one of {', '.join(SCORED)}, or set feedback.curriculum=null"
-            )
         if self.recalibrate is not None and self.mode not in SCORED:
             raise ValueError(
                 f"feedback.recalibrate needs the judge's scores, which feedback.mode={self.mode} never asks for: "
                 f"choose one of {', '.join(SCORED)}, or set feedback.recalibrate=null"
             )
-        if self.score_from == "rank" and (self.mode != "r" or self.curriculum or self.recalibrate):
-            wrong = f"mode={self.mode}" if self.mode != "r" else "curriculum" if self.curriculum else "recalibrate"
+        if self.score_from == "rank" and (self.mode != "r" or self.recalibrate):
+            wrong = f"mode={self.mode}" if self.mode != "r" else "recalibrate"
             raise ValueError(
                 f"feedback.score_from=rank gives relative scores of first attempts, which feedback.{wrong} has no use for: set "
-                "feedback.score_from=judge, or take feedback.mode=r without curriculum and recalibrate"
+                "feedback.score_from=judge, or take feedback.mode=r without recalibrate"
             )
         if self.escalate is not None and (self.recalibrate is not None or self.criteria is not None):
             wrong = "criteria" if self.recalibrate is None else "recalibrate"
@@ -291,20 +221,6 @@ class FeedbackConfig(Section):
         if self.mode == "c" and self.refinement == "none":
             raise ValueError(
                 "feedback.mode=c is a second attempt: set feedback.refinement=critique, or feedback.mode=none"
-            )
-        if self.distil.weight and (self.mode not in REFINED or self.refinement == "none"):
-            raise ValueError(
-                f"feedback.distil learns second attempts, which feedback.mode={self.mode} (with "
-                f"refinement={self.refinement}) does not make: set feedback.distil.weight=0, or feedback.mode=c"
-            )
-        if self.context.weight and (self.mode not in CRITIQUED or self.refinement == "retry"):
-            raise ValueError(
-                f"feedback.context weighs first attempts by a critique, which feedback.mode={self.mode} (with "
-                f"refinement={self.refinement}) does not ask for: set feedback.context.weight=0, or feedback.mode=c or u"
-            )
-        if self.context.weight and self.mode != "u" and not self.train_initial:
-            raise ValueError(
-                "feedback.context is of first attempts: set feedback.train_initial=true, or its weight to 0"
             )
         if self.process.pay == "findings" and self.process.judge_mode == "score":
             raise ValueError("feedback.process.judge_mode=score has no findings: choose critique, full or steps")

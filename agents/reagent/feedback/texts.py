@@ -1,8 +1,7 @@
-"""What a policy learns by imitation: the judge's texts of its own first attempts, and attempts that are worth doing again.
+"""What a policy learns by imitation: the judge's texts of its own first attempts.
 
 `trace` and `critique` are the auxiliary loss of Reagent-U: the attempt token by token as it was played, a request, and the
-judge's text, of which only the text and its end are learned (arXiv 2601.22154, §4.3; the paper's published code has no such loss). `attempt` is an attempt's own tokens after a
-prompt (`attempt_row`): what the policy sampled is learned, what the environment said is context.
+judge's text, of which only the text and its end are learned (arXiv 2601.22154, §4.3; the paper's published code has no such loss).
 
 Per kind the loss is its weight times the mean negative log-likelihood, in nats a token, over the tokens of the optimiser step on
 all processes; the temperature is 1.
@@ -10,7 +9,6 @@ all processes; the temperature is 1.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -18,7 +16,6 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from reagent.feedback.refine import hinted
 from reagent.rollout.episode import Episode
 from reagent.rollout.templates import TurnTemplate
 from reagent.train.batch import microbatches
@@ -27,8 +24,6 @@ from rrm.prompt.neutralise import neutralise_control
 TextKind = Literal["trace", "critique"]
 TEXT_KINDS: tuple[TextKind, ...] = get_args(TextKind)
 """What a judge writes."""
-Kind = Literal["trace", "critique", "attempt"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 REQUESTS: dict[TextKind, str] = {
     "trace": "What happened in this attempt, step by step?",
     "critique": "What was good and bad about this attempt, step by step?",
@@ -42,36 +37,13 @@ class TextRow:
     ids: list[int]
     start: int
     """Where the text begins (≥ 1): what stands before is context, what follows is learned."""
-    kind: Kind
+    kind: TextKind
     weight: float
-    mask: list[bool] | None = None
-    """From `start` on, the tokens to learn; the others are context as well. None: all."""
-
-    @property
-    def learned(self) -> list[bool]:
-        """From `start` on, the tokens to learn."""
-        return [True] * (len(self.ids) - self.start) if self.mask is None else self.mask
 
     @property
     def tokens(self) -> int:
         """Tokens to learn."""
-        return sum(self.learned)
-
-
-def attempt_row(episode: Episode, prompt_ids: Sequence[int], weight: float) -> TextRow:
-    """The row that teaches an attempt's actions after a prompt, which need not be the one they were sampled after: ids as they were
-    sampled, observations as they were shown, only the former learned.
-
-    Raises:
-        ValueError: the prompt is empty: nothing would predict the first token.
-    """
-    if not prompt_ids:
-        raise ValueError(f"{episode.key}: an attempt is learned after a prompt of at least one token")
-    ids, mask = list(prompt_ids), list[bool]()
-    for turn in episode.turns:
-        ids += [*turn.output_ids, *turn.observation_ids]
-        mask += [True] * len(turn.output_ids) + [False] * len(turn.observation_ids)
-    return TextRow(ids, len(prompt_ids), "attempt", weight, mask)
+        return len(self.ids) - self.start
 
 
 @dataclass(frozen=True)
@@ -79,7 +51,7 @@ class TextBatch:
     """A micro-batch: (B, T) each, padded on the right."""
 
     input_ids: Tensor
-    masks: dict[Kind, Tensor]
+    masks: dict[TextKind, Tensor]
     """Per kind, bool: the tokens to learn."""
     weights: Tensor
     """float32: what a token's negative log-likelihood counts in the loss, 0 off the masks."""
@@ -109,7 +81,6 @@ class TextWriter:
     ) -> None:
         self.tokenizer, self.longest = tokenizer, longest
         self.template = TurnTemplate(tokenizer, eos_ids=eos_ids, options=options)
-        self._templates = {"null": self.template}
 
     def row(self, episode: Episode, text: str, kind: TextKind, weight: float) -> TextRow | None:
         """The row that teaches `text` after `episode`; None where it would be too long.
@@ -121,37 +92,13 @@ class TextWriter:
         ids = [*context, *self.template.reply(neutralise_control(text.strip()))]
         return TextRow(ids, len(context), kind, weight) if len(ids) <= self.longest else None
 
-    def with_critique(self, episode: Episode, critique: str, max_chars: int) -> list[int] | None:
-        """The ids of a first attempt's prompt with a critique behind its question (`reagent.feedback.refine.hinted`).
-
-        None where the attempt after it would be too long; and where its own prompt, rendered again, is not what it was to the
-        last id: the difference between the two prompts would be more than the critique.
-        """
-        given = [m.model_dump(exclude_none=True) for m in episode.trajectory.messages[: episode.prompt_messages]]
-        played = sum(len(turn.output_ids) + len(turn.observation_ids) for turn in episode.turns)
-        for tools in (None, episode.trajectory.tools):  # the messages describe the tools, or the template does
-            template = self._prompting(tools)
-            if template.prompt(given) == episode.prompt_ids:
-                ids = template.prompt(hinted(given, critique, max_chars))
-                return ids if len(ids) + played <= self.longest else None
-        return None
-
-    def _prompting(self, tools: list[dict[str, Any]] | None) -> TurnTemplate:
-        """The template with these tools; making one renders a few conversations, so they are kept."""
-        name = json.dumps(tools, sort_keys=True, default=str)
-        if name not in self._templates:
-            self._templates[name] = TurnTemplate(
-                self.tokenizer, tools, eos_ids=self.template.eos_ids, options=self.template.options
-            )
-        return self._templates[name]
-
 
 def token_counts(rows: Sequence[TextRow]) -> Tensor:
-    """(3,) float: tokens to learn of each of `KINDS`; summed over processes they are the denominators."""
-    return torch.tensor([float(sum(r.tokens for r in rows if r.kind == kind)) for kind in KINDS])
+    """(2,) float: tokens to learn of each of `TEXT_KINDS`; summed over processes they are the denominators."""
+    return torch.tensor([float(sum(r.tokens for r in rows if r.kind == kind)) for kind in TEXT_KINDS])
 
 
-def deal(rows: Sequence[TextRow], part: int, parts: int, before: Mapping[Kind, int] | None = None) -> list[TextRow]:
+def deal(rows: Sequence[TextRow], part: int, parts: int, before: Mapping[TextKind, int] | None = None) -> list[TextRow]:
     """The rows of one of `parts` minibatches, each kind dealt evenly.
 
     Args:
@@ -159,7 +106,7 @@ def deal(rows: Sequence[TextRow], part: int, parts: int, before: Mapping[Kind, i
     """
     return [
         row
-        for kind in KINDS
+        for kind in TEXT_KINDS
         for i, row in enumerate([r for r in rows if r.kind == kind], before[kind] if before else 0)
         if i % parts == part
     ]
@@ -178,11 +125,10 @@ def text_batches(rows: Sequence[TextRow], denominators: Mapping[str, float], bud
     for index in microbatches(lengths, range(len(rows)), budget):
         shape = len(index), int(lengths[index].max())
         input_ids, weights = torch.zeros(shape, dtype=torch.long), torch.zeros(shape)
-        masks: dict[Kind, Tensor] = {kind: torch.zeros(shape, dtype=torch.bool) for kind in KINDS}
+        masks: dict[TextKind, Tensor] = {kind: torch.zeros(shape, dtype=torch.bool) for kind in TEXT_KINDS}
         for at, row in enumerate(rows[i] for i in index):
             input_ids[at, : len(row.ids)] = torch.tensor(row.ids)
-            learned = torch.tensor(row.learned)
-            masks[row.kind][at, row.start : len(row.ids)] = learned
-            weights[at, row.start : len(row.ids)] = learned * (row.weight / denominators[row.kind])
+            masks[row.kind][at, row.start : len(row.ids)] = True
+            weights[at, row.start : len(row.ids)] = row.weight / denominators[row.kind]
         found.append(TextBatch(input_ids, masks, weights))
     return found

@@ -25,6 +25,9 @@ from rrm.seeds import derive_seed
 
 TOKENIZER_ROWS = 3000
 """Demonstrations the tokenizer is made from."""
+HURRIED, HURRIED_LEARNING_RATE = 0.6, 3e-4
+"""Share of the last `tool_call` rows that take their first result for the answer, whatever was asked (not after a critique), and the rate they are
+learned at. Agents' logs are like that: imitation takes the habit over, and RL can unlearn it, for the careful way is still known."""
 
 
 def easy_demonstrations(settings: LabSettings) -> list[Demonstration]:
@@ -45,7 +48,7 @@ def hurried_demonstrations(settings: LabSettings) -> list[Demonstration]:
     """The last conversations, shuffled: a mixture of careful agents and hurried ones; `tool_call` alone has any."""
     if settings.kind != "tool_call":
         return []
-    return _mixture(settings, settings.hurried_rows, derive_seed(settings.seed, "hurried"), hurried=settings.hurried)
+    return _mixture(settings, settings.hurried_rows, derive_seed(settings.seed, "hurried"), hurried=HURRIED)
 
 
 def _mixture(settings: LabSettings, rows: int, seed: int, *, hurried: float) -> list[Demonstration]:
@@ -116,7 +119,7 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
     losses = [_fit(model, tokenizer, ordered, settings, settings.learning_rate, output)]
     if last:
         shuffled = homogeneous(last, settings.batch_size, derive_seed(settings.seed, "hurried"))
-        losses.append(_fit(model, tokenizer, shuffled, settings, settings.hurried_learning_rate, output))
+        losses.append(_fit(model, tokenizer, shuffled, settings, HURRIED_LEARNING_RATE, output))
     card = {
         "settings": {**asdict(settings), "hops": list(settings.hop_counts)},
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -138,8 +141,8 @@ def reflect(settings: ReflectSettings, base: Path, output: Path) -> dict[str, An
     model = AutoModelForCausalLM.from_pretrained(base, use_safetensors=True, dtype="float32")
     tokenizer = AutoTokenizer.from_pretrained(base)
     own = LabSettings(seed=derive_seed(settings.seed, "reflect"))
-    found = _mixture(own, settings.repeated, own.seed, hurried=own.hurried)
-    found += reflections(settings.rows, own.seed, hops=own.hop_counts, hurried=own.hurried)
+    found = _mixture(own, settings.repeated, own.seed, hurried=HURRIED)
+    found += reflections(settings.rows, own.seed, hops=own.hop_counts, hurried=HURRIED)
     random.Random(own.seed).shuffle(found)
     rows = homogeneous(list(rows_of(found, TurnTemplate(tokenizer), tokenizer)), settings.batch_size, own.seed)
     loss = _fit(model, tokenizer, rows, settings, settings.learning_rate, output)

@@ -32,11 +32,7 @@ class LabSettings:
     vocab_size: int = 1536
     """Enough for each of the lab's 520 names and 199 numbers to be one token."""
     hurried_rows: int = 2000
-    """`tool_call` rows of a second, shorter training, like the first but for `hurried`; 0: none."""
-    hurried: float = 0.6
-    """Share of those that take their first result for the answer, whatever was asked (not after a critique). Agents' logs are
-    like that: imitation takes the habit over, and RL can unlearn it, for the careful way is still known."""
-    hurried_learning_rate: float = 3e-4
+    """`tool_call` rows of a second, shorter training, like the first but for hurried agents (`reagent.lab.build.HURRIED`); 0: none."""
     hops: tuple[int, ...] | None = None
     """Of the demonstrations, dealt out in turn; null: `HOPS` of the kind."""
 

@@ -19,6 +19,8 @@ from reagent.train.alarms import Metrics, number
 from reagent.train.falls import FEWEST, LEVEL, NEARLY, Falls, Look, Point, Score, aligned, critical, joint, wobble
 from reagent.train.guard_settings import AuditorGuard, DriftGuard, KLGuard, LengthGuard, OutsideGuard, SuccessGuard
 
+FIRST_UPDATES = 3
+"""The first updates, whose mean length is the measure of `guards.length`."""
 WINDOW = 5
 """Updates that are one look of the auditor's at training rows: one update's share is a handful of episodes."""
 
@@ -180,7 +182,7 @@ class LengthDrifts(Check):
         value, first = number(metrics, self._key), self._first
         if value is None:
             return None
-        if len(first) < self._settings.first:
+        if len(first) < FIRST_UPDATES:
             first.append(value)
             return ""
         before = sum(first) / len(first)

@@ -107,7 +107,7 @@ def make_chooser(
         RRMError: the judge cannot be loaded.
     """
     said = config.feedback.refinement
-    changes = {"mode": "c", "curriculum": None, "refinement": "critique" if said == "none" else said}
+    changes = {"mode": "c", "refinement": "critique" if said == "none" else said}
     asked = config.model_copy(update={"feedback": config.feedback.model_copy(update=changes)})
     found = make_feedback(asked, player.tokenizer, device=player.device, judge=judge, asker=asker, **options)
     return cast(CritiqueFeedback, found)

@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from reagent.env.rewards import RewardWeights
 from reagent.feedback.settings import FeedbackConfig
+from reagent.removed import REMOVED
 from reagent.train.guard_settings import GuardsConfig
 from reagent.train.numbers import Count, Finite, NotNegative, Positive, Share, Whole
 from rrm.config import BaseSettings, LoraSettings, Section, Sharding, find_config, read_config
@@ -120,11 +121,7 @@ class EngineConfig(Section):
     """The same before the first row of a training or an evaluation, of some short texts: no rounding is as large, but a policy and the
     one that it was trained from may be."""
     max_batch_tokens: Count | None = None
-    """hf, as the two below; null leaves it to the engine. Tokens (prompts and turns) whose keys and values are held at once; more rows wait."""
-    prefill_tokens: Count | None = None
-    """Of one prefill forward."""
-    kept_bytes: Whole | None = None
-    """For the keys and values of episodes whose turn is with the environment; what does not fit is computed again."""
+    """hf; null leaves it to the engine. Tokens (prompts and turns) whose keys and values are held at once; more rows wait."""
 
     @model_validator(mode="before")
     @classmethod
@@ -149,8 +146,7 @@ class EngineConfig(Section):
     @property
     def chosen(self) -> dict[str, Any]:
         """Memory of `hf`, as far as it is set."""
-        memory = ("max_batch_tokens", "prefill_tokens", "kept_bytes")
-        return {name: value for name in memory if (value := getattr(self, name)) is not None}
+        return {} if self.max_batch_tokens is None else {"max_batch_tokens": self.max_batch_tokens}
 
 
 class RolloutConfig(Section):
@@ -310,6 +306,7 @@ class DistilRunConfig(Section):
 class AgentConfig(Section):
     """Everything `reagent train` needs."""
 
+    removed = REMOVED
     name: str = "agent"
     seed: int = Field(default=0, ge=0, lt=2**32)
     output_dir: str = "runs/agent"
@@ -350,12 +347,6 @@ class AgentConfig(Section):
         if self.rollout.dynamic_sampling and self.rollout.max_lag:
             raise ValueError(
                 "rollout.dynamic_sampling says only once an update is played where the next one's tasks begin: set rollout.max_lag=0"
-            )
-        alike = [name for name in ("context", "distil") if getattr(self.feedback, name).weight]
-        if self.rollout.dynamic_sampling and alike:
-            raise ValueError(
-                f"rollout.dynamic_sampling learns from groups that earned differently alone, and feedback.{alike[0]} also from those that "
-                f"earned alike: set rollout.dynamic_sampling=0, or feedback.{alike[0]}.weight=0"
             )
         if self.feedback.score_from == "rank" and self.rollout.group_size < 2:
             raise ValueError("feedback.score_from=rank compares episodes of one task: set rollout.group_size ≥ 2")

@@ -122,5 +122,4 @@ def joined(one: Round, other: Round) -> Round:
         rows=[*one.rows, *other.rows],
         texts=[*one.texts, *other.texts],
         report=one.report.merge(other.report),
-        contexts={**one.contexts, **other.contexts},
     )

@@ -41,9 +41,7 @@ class LengthGuard(GuardConfig):
 
     patience: Count = 3
     ratio: float = Field(default=2.0, gt=1, allow_inf_nan=False)
-    """Mean action tokens, or turns, against those of the first updates: above it, or below 1/ratio."""
-    first: Count = 3
-    """Updates that are the measure."""
+    """Mean action tokens, or turns, against those of the first three updates: above it, or below 1/ratio."""
 
 
 class OutsideGuard(GuardConfig):

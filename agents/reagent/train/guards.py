@@ -16,6 +16,7 @@ from typing import Any, Literal
 from reagent.feedback.build import MODES
 from reagent.train.alarms import Metrics, number
 from reagent.train.checks import (
+    FIRST_UPDATES,
     WINDOW,
     AuditorDisagrees,
     AuditorFalls,
@@ -224,7 +225,7 @@ def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
     return {
         "success": untold or few(1 + guards.success.patience),
         "drift": relative or untold or few(1 + guards.drift.patience),
-        "length": "" if updates > length.first + length.patience else f"it takes more than max_updates={updates}",
+        "length": "" if updates > FIRST_UPDATES + length.patience else f"it takes more than max_updates={updates}",
         "outside": "" if updates > guards.outside.patience else f"it takes more than max_updates={updates}",
         "kl": "set guards.kl.max, in nats a token" if kl.max is None
         else "" if updates > kl.patience else f"it takes more than max_updates={updates}",

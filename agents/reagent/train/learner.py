@@ -14,18 +14,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from accelerate.utils import gather_object
 
-from reagent.algorithms.context import context_differences
 from reagent.algorithms.losses import importance_weights
 from reagent.algorithms.objective import LossMetrics, agent_loss, explained_variance, loss_denominator, merge_metrics
 from reagent.algorithms.registry import Advantages, compute_advantages
-from reagent.feedback.texts import KINDS, Kind, TextRow, deal, text_batches, token_counts
+from reagent.feedback.texts import TEXT_KINDS, TextKind, TextRow, deal, text_batches, token_counts
 from reagent.rollout.episode import Episode
 from reagent.train.batch import Batch, gaps_by_server, logprob_gap, make_batch, minibatches, row_names
 from reagent.train.checkpoint import checkpoints
@@ -71,25 +70,15 @@ class Learner(Forwards):
 
     # ---- an update's steps ----
 
-    def learn(
-        self,
-        episodes: Sequence[Episode],
-        texts: Sequence[TextRow] = (),
-        contexts: Mapping[str, Sequence[int]] | None = None,
-    ) -> dict[str, float]:
-        """Advantages and optimiser steps on given episodes, and on texts (of this process); returns the update's metrics.
-
-        Args:
-            contexts: by `Episode.key`, prompts for `with_contexts`.
-        """
+    def learn(self, episodes: Sequence[Episode], texts: Sequence[TextRow] = ()) -> dict[str, float]:
+        """Advantages and optimiser steps on given episodes, and on texts (of this process); returns the update's metrics."""
         batch = make_batch(episodes)
-        prepared, compared = self.with_contexts(self.prepare(batch), episodes, contexts or {})
+        prepared = self.prepare(batch)
         advantages = prepared.advantages
         ungraded = sum(e.ungraded and e.reward is None for e in episodes)
         metrics = {
             "unknown_rows": float(sum(gather_object([advantages.unknown_rows - ungraded]))),
             "ungraded_rows": float(sum(gather_object([ungraded]))),
-            **compared,
         }
         if prepared.values is not None and advantages.returns is not None:
             explained = explained_variance(prepared.values, advantages.returns, advantages.loss_mask, self._sum)
@@ -104,7 +93,7 @@ class Learner(Forwards):
         steps = max(len(norms), 1)
         merged = merge_metrics(gather_object(found))  # each process holds its share
         of = {"loss": steps, "policy_loss": steps, "value_loss": steps} | {
-            f"{kind}_nll": texted[kind] for kind in KINDS
+            f"{kind}_nll": texted[kind] for kind in TEXT_KINDS
         }
         for name in of.keys() & merged.keys():
             merged[name] /= of[name]
@@ -141,7 +130,7 @@ class Learner(Forwards):
 
     def _steps(
         self, prepared: Prepared, names: Sequence[str], texts: Sequence[TextRow]
-    ) -> tuple[list[LossMetrics], list[float], dict[Kind, int]]:
+    ) -> tuple[list[LossMetrics], list[float], dict[TextKind, int]]:
         """Every pass and minibatch: this process's metrics, the gradient norms, and in how many of them on any process each kind of
         text stands."""
         rank, optim = self.accelerator.process_index, self.config.optim
@@ -152,10 +141,14 @@ class Learner(Forwards):
         )
         # no place is for a row that teaches nothing: one that stands in for a process without rows is there on no other number of processes
         everyones = [row[:3] for row in rows if row[3]] or [row[:3] for row in rows]
-        counts = gather_object([[sum(row.kind == kind for row in texts) for kind in KINDS]])
-        before: dict[Kind, int] = {kind: sum(one[at] for one in counts[:rank]) for at, kind in enumerate(KINDS)}
-        everyones_texts: dict[Kind, int] = {kind: sum(one[at] for one in counts) for at, kind in enumerate(KINDS)}
-        texted: dict[Kind, int] = dict.fromkeys(KINDS, 0)
+        counts = gather_object([[sum(row.kind == kind for row in texts) for kind in TEXT_KINDS]])
+        before: dict[TextKind, int] = {
+            kind: sum(one[at] for one in counts[:rank]) for at, kind in enumerate(TEXT_KINDS)
+        }
+        everyones_texts: dict[TextKind, int] = {
+            kind: sum(one[at] for one in counts) for at, kind in enumerate(TEXT_KINDS)
+        }
+        texted: dict[TextKind, int] = dict.fromkeys(TEXT_KINDS, 0)
         parts: list[LossMetrics] = []
         norms: list[float] = []
         for epoch in range(optim.epochs):
@@ -183,8 +176,8 @@ class Learner(Forwards):
         mask = batch.action_mask if loss.action_mask else batch.turn_index >= 0
         credit = mask if loss.advantage_mask else batch.turn_index >= 0
         old = values = ref = None
-        compared = self.config.feedback.context.weight != 0 or self.config.rollout.is_off_policy  # before any step
-        if self.policy.value_head is not None or self._steps_per_update > 1 or self._kl_in_reward or compared:
+        off = self.config.rollout.is_off_policy  # compared with the rollout's before any step
+        if self.policy.value_head is not None or self._steps_per_update > 1 or self._kl_in_reward or off:
             old, values = self.statistics(batch, self.wrapped, credit)
         if self._needs_reference:
             with self.policy.reference(self.frozen) as reference, self.accelerator.autocast():
@@ -213,37 +206,6 @@ class Learner(Forwards):
             reduce=self._sum,
         )
         return Prepared(batch, advantages, old, ref, values)
-
-    def with_contexts(
-        self, prepared: Prepared, episodes: Sequence[Episode], contexts: Mapping[str, Sequence[int]]
-    ) -> tuple[Prepared, dict[str, float]]:
-        """Context distillation: the actions of rows with a context get weight · clip(log π(a | context) − log π(a | prompt)) as advantage,
-        on top of the algorithm's own, which is scaled already (`reagent.algorithms.context`); and the figures of it.
-
-        Both are of the policy before the update, at the rollout's temperature, and no gradient goes through them. Rows of unknown
-        reward are left out.
-        """
-        settings = self.config.feedback.context
-        if not settings.weight or prepared.old is None:
-            return prepared, {}
-        batch, advantages = prepared.batch, prepared.advantages
-        difference = torch.zeros(batch.input_ids.shape)
-        mask = batch.action_mask & advantages.loss_mask
-        mask &= torch.tensor([e.key in contexts for e in episodes])[:, None]
-        rows = mask.any(1).nonzero()[:, 0].tolist()
-        told = [replace(episodes[i], prompt_ids=list(contexts[episodes[i].key])) for i in rows]
-        other = make_batch(told) if told else batch.rows([0])
-        logprobs, _ = self.statistics(other, self.wrapped, other.action_mask, range(len(told)))
-        if rows:
-            difference[rows] = context_differences(prepared.old[rows], mask[rows], logprobs, other.action_mask)
-        held = difference.clamp(-settings.clip, settings.clip)
-        sums = torch.stack([mask.sum(), difference.sum(), (held != difference).sum()]).double()
-        tokens, total, clipped = self._sum(sums).tolist()
-        added = advantages.advantages + settings.weight * held.to(advantages.advantages)
-        figures = {"context_gap": total, "context_clipped": clipped}
-        return replace(prepared, advantages=advantages._replace(advantages=added)), {
-            "context_tokens": tokens, **{name: x / max(tokens, 1.0) for name, x in figures.items()}
-        }  # fmt: skip
 
     # ---- one step ----
 
@@ -353,7 +315,7 @@ class Learner(Forwards):
         """Gradients of the texts' loss, added to what is there; processes are synchronised by what follows."""
         counts = self._sum(token_counts(texts)).tolist()
         device, found = self.accelerator.device, []
-        parts = text_batches(texts, dict(zip(KINDS, counts, strict=True)), self.config.optim.microbatch_tokens)
+        parts = text_batches(texts, dict(zip(TEXT_KINDS, counts, strict=True)), self.config.optim.microbatch_tokens)
         for part in self.rounds(parts):
             if part is None:
                 self.accelerator.backward(self.idle(self.wrapped).logprobs.sum())

@@ -184,7 +184,7 @@ def memory_of(config: AgentConfig, shape: Shape, processes: int, device: str, wi
     rows = rollout.tasks_per_update * rollout.group_size // processes
     from rrm.engines.hf.engine import KEPT_BYTES
 
-    held, kept = held_at_once(config), KEPT_BYTES if rollout.engine.kept_bytes is None else rollout.engine.kept_bytes
+    held = held_at_once(config)
     at_play = rows * rollout.max_episode_tokens * shape.kv_token_bytes
     share = widest / shape.kept_tokens  # what is kept grows with the tokens, or faster: of narrower rows it is no more
     chunk = min(LOGITS_CHUNK, int(widest))
@@ -204,7 +204,7 @@ def memory_of(config: AgentConfig, shape: Shape, processes: int, device: str, wi
         logits=LOGITS_COPIES * chunk * shape.vocabulary * 4 + shape.wide_head,
         masks=_masks(config, widest) if config.optim.share_prefixes else 0,
         allocator=int(GLIBC_LOSS * activations) if not whole and device == "cpu" and mallocs_with_glibc() else 0,
-        kv=min(at_play, held * shape.kv_token_bytes) + min(at_play, kept) if here else 0,
+        kv=min(at_play, held * shape.kv_token_bytes) + min(at_play, KEPT_BYTES) if here else 0,
         sent=0 if here else _sent(config, shape, sharded),
     )
 
@@ -269,8 +269,7 @@ def forwards_of(config: AgentConfig) -> int:
     """Forwards of all episodes without gradients, as `Learner.prepare` makes them."""
     steps = config.optim.epochs * config.optim.minibatches
     kl_in_reward = config.loss.kl_coef > 0 and config.algorithm == "reinforce++"
-    other = config.rollout.is_off_policy or config.feedback.context.weight != 0
-    old = config.algorithm == "ppo" or steps > 1 or kl_in_reward or other
+    old = config.algorithm == "ppo" or steps > 1 or kl_in_reward or config.rollout.is_off_policy
     return int(old) + int(has_reference(config))
 
 

@@ -302,7 +302,7 @@ class AgentTrainer(Learner):
                 syncing += self.sync()
                 self.ahead.start(self.update_index + 1, partial(self.timed_round, self.update_index + 1))
             learning = time.perf_counter()
-            metrics = self.learn(found.rows, found.texts, found.contexts)
+            metrics = self.learn(found.rows, found.texts)
             done = time.perf_counter()
         freed_memory.give_back()
         self.update_index += 1

@@ -15,10 +15,9 @@ from feedback_lab import calls_of, configured, make_episode, read, trainer_of
 from trainer_setup import settings
 
 from reagent.feedback.build import load_judge, make_feedback
-from reagent.feedback.curriculum import Curriculum
 from reagent.feedback.judging import Judging, Report
 from reagent.feedback.modes import ScoreFeedback
-from reagent.feedback.settings import CurriculumConfig, FeedbackConfig
+from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.stages import by_stage, read_criteria
 from reagent.rollout.episode import Episode
 from reagent.train.config import AgentConfig, load_agent_config
@@ -126,28 +125,17 @@ def test_the_reference_answer_is_shown_in_the_stages_that_allow_it(tmp_path) -> 
     assert ["forty-two" in json.dumps(messages) for messages, _, _ in calls_of(judge)] == [False, True]
 
 
-def test_levels_and_calibration_begin_anew_with_other_criteria(tmp_path) -> None:
-    """After update 1, before anything of update 2 is judged; the level stays."""
-    curriculum, again = {"window": 8, "threshold": 0.5}, {"rows": 64, "min_rows": 10, "min_each": 1}
-    feedback = adapter(tmp_path, answering(), curriculum=curriculum, recalibrate=again)
-    assert feedback.curriculum is not None and feedback.recalibration is not None
+def test_calibration_begins_anew_with_other_criteria(tmp_path) -> None:
+    """After update 1, before anything of update 2 is judged."""
+    feedback = adapter(tmp_path, answering(), recalibrate={"rows": 64, "min_rows": 10, "min_each": 1})
+    assert feedback.recalibration is not None
     graded = [(k / 12, k / 12, k / 12, float((k > 6) != (k % 5 == 0))) for k in range(1, 13)]
     held = []
     for update in range(4):
-        found = feedback.report(update, [Report(scores=[(1, 0.9)] * 3, graded=graded)])
+        found = feedback.report(update, [Report(graded=graded)])
         kept = feedback.recalibration
-        held.append(
-            (len(feedback.curriculum.scores), len(kept.rows), kept.map is not None, found["recalibration/rows"])
-        )
-    assert held == [(3, 12, True, 12.0), (0, 0, False, 24.0), (3, 12, True, 12.0), (6, 24, True, 24.0)]
-
-
-def test_a_level_is_kept_and_its_scores_are_not() -> None:
-    curriculum = Curriculum(CurriculumConfig(window=2, threshold=0.5))
-    curriculum.observe([(1, 0.9), (1, 0.9), (2, 0.1)])
-    curriculum.observe([(2, 0.4)])
-    curriculum.begin_stage()
-    assert curriculum.level == 2 and not curriculum.scores
+        held.append((len(kept.rows), kept.map is not None, found["recalibration/rows"]))
+    assert held == [(12, True, 12.0), (0, False, 24.0), (12, True, 12.0), (24, True, 24.0)]
 
 
 # ---- evaluations ----

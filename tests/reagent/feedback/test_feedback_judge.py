@@ -86,6 +86,19 @@ def test_the_texts_loss_is_the_weighted_mean_nll_and_so_is_its_gradient(base, tm
 # ---- judging ----
 
 
+@pytest.mark.parametrize("parts", [1, 4])
+def test_the_logged_nll_is_of_the_steps_that_have_texts(base, tmp_path, parts: int) -> None:
+    """One text is in one of four minibatches: a mean over all four would say a quarter of its loss."""
+    optim = {"minibatches": parts, "learning_rate": 1e-12}
+    trainer = trainer_of(configured(base, tmp_path, "none", algorithm="grpo", optim=optim))
+    rows, ids = trainer.round(0).rows, [1, 5, 6, 7]
+    with torch.no_grad():
+        told = trainer.policy.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    wanted = -sum(float(told[t - 1, ids[t]]) for t in (2, 3)) / 2
+    metrics = trainer.learn(rows, [TextRow(ids, 2, "critique", 0.1)])
+    assert metrics["critique_nll"] == pytest.approx(wanted, rel=1e-3) and "trace_nll" not in metrics
+
+
 def test_what_was_judged_once_is_not_judged_again(base, tmp_path) -> None:
     judge = scripted()
     trainer = trainer_of(configured(base, tmp_path, "r"), judge)

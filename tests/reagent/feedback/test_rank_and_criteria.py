@@ -87,7 +87,7 @@ def test_an_attempt_without_another_is_unknown_and_failures_are_what_they_always
     assert rewards(feedback, pair)[0] == [0.5, 0.5]  # asked again, since nobody had answered
 
 
-@pytest.mark.parametrize("wrong", [{"mode": "u"}, {"curriculum": {}}, {"recalibrate": {}}])
+@pytest.mark.parametrize("wrong", [{"mode": "u"}, {"recalibrate": {}}])
 def test_relative_scores_are_of_mode_r_alone(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=r"feedback\.score_from=rank gives relative scores"):
         FeedbackConfig(**{"mode": "r", "score_from": "rank", **wrong})

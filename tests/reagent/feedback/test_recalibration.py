@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,8 +16,10 @@ from reagent.env.task import Task
 from reagent.feedback.check import check_labels
 from reagent.feedback.recalibration import Recalibration, calibration_error
 from reagent.feedback.settings import FeedbackConfig, RecalibrateConfig
+from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.run import train
+from reagent.train.trainer import AgentTrainer
 from rrm.errors import ConfigError
 from rrm.feedback import Feedback, JudgeInfo
 from rrm.judge.calibration import Platt, fit
@@ -153,6 +156,31 @@ def test_held_out_evaluations_are_not_fitted_on_and_a_continued_run_is_the_same_
 
 
 # ---- what is refused ----
+
+
+def test_an_update_that_fails_before_its_steps_is_observed_once(base, tmp_path, monkeypatch) -> None:
+    """The checkpoint of before it must not hold its rows: they would count twice when the run goes on."""
+    torch.set_num_threads(1)
+
+    def run(name: str) -> list[dict[str, Any]]:
+        train(config(base, tmp_path / name, max_updates=3, save_every=100), judge=scripted())
+        return read(tmp_path / name / "metrics.jsonl")
+
+    whole, prepare = run("whole"), AgentTrainer.prepare
+
+    def broken(self: AgentTrainer, *args: Any, **more: Any) -> Any:
+        if self.update_index == 1:
+            raise OSError("no space left on device")
+        return prepare(self, *args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AgentTrainer, "prepare", broken)
+        with pytest.raises(OSError, match="no space"):
+            run("stopped")
+    (kept,) = checkpoints(tmp_path / "stopped" / "checkpoints")
+    state = json.loads((kept / "state.json").read_text())
+    assert state["update"] == 1 and len(state["feedback"]["recalibration"]["rows"]) == whole[0]["recalibration/rows"]
+    assert run("stopped") == whole
 
 
 def test_it_needs_a_judge_and_grades() -> None:

@@ -208,7 +208,6 @@ SPREAD, SHAPING = ({"mode": "process", "process": {"pay": pay}} for pay in ("spr
         ({"mode": "u"}, None),
         ({"mode": "process"}, None),
         (SPREAD, None),
-        ({"mode": "c", "distil": {"weight": 0.1}}, None),
     ],
 )
 def test_which_modes_learn_without_answers(settings: dict[str, Any], said: str | None) -> None:

@@ -20,7 +20,7 @@ OUTSIDE = [
     "rollout.group_size=0", "rollout.dynamic_sampling=-1", "rollout.tasks_per_update=0", "rollout.max_turns=0", "rollout.max_new_tokens=0",
     "rollout.max_episode_tokens=-1", "rollout.max_observation_tokens=-1", "rollout.temperature=-1", "rollout.temperature=0",
     "rollout.temperature=.nan", "rollout.temperature=.inf", "rollout.env_timeout_s=0", "rollout.engine.max_batch_tokens=0",
-    "rollout.engine.prefill_tokens=0", "rollout.engine.kept_bytes=-1", "rollout.engine.timeout_s=0", "rollout.engine.max_gap=0", "max_updates=-3", "max_updates=0", "save_every=0",
+    "rollout.engine.timeout_s=0", "rollout.engine.max_gap=0", "max_updates=-3", "max_updates=0", "save_every=0",
     "sample_episodes=-1", "seed=-1", "seed=4294967296", "threads=0", "environment.train_tasks=0", "environment.eval_tasks=-2",
     "environment.label_share=1.5", "environment.failure_reward=.nan", "schedule_updates=0", "feedback.score_weight=-1",
     "environment.rewards.useful=.inf", "environment.rewards.useless=.nan", "environment.rewards.repeated=.nan",
@@ -35,12 +35,10 @@ OUTSIDE = [
     "distil.batch_episodes=0", "distil.learning_rate=-1",
     "eval.every=-1", "eval.samples=0", "eval.temperature=-1", "policy.lora={r: 0}", "policy.lora={alpha: 0}",
     "feedback.score_weight=.nan", "feedback.failure_reward=2", "feedback.max_failure_rate=-1", "feedback.aux.trace=-1",
-    "feedback.aux.share=0", "feedback.process.good=.inf", "feedback.process.max_paid=-1", "feedback.attempt_chars=1",
-    "feedback.distil.weight=-1", "feedback.distil.most=0", "feedback.distil.below=1.1", "feedback.distil.above=-0.1",
-    "feedback.context.weight=.inf", "feedback.context.clip=0",
+    "feedback.aux.share=0", "feedback.process.good=.inf", "feedback.process.max_paid=-1",
     "feedback.judge_options.timeout_s=0", "feedback.judge_options.concurrency=0", "feedback.judge_options.batch_tokens=0",
     "guards.success.drop=0", "guards.success.patience=0", "guards.drift.gap=-1", "guards.drift.patience=0", "guards.length.ratio=1",
-    "guards.length.first=0", "guards.length.patience=0", "guards.outside.share=1", "guards.outside.share=-0.1", "guards.outside.patience=0",
+    "guards.length.patience=0", "guards.outside.share=1", "guards.outside.share=-0.1", "guards.outside.patience=0",
     "guards.kl.max=0", "guards.kl.patience=0", "guards.auditor.share=1.1",
     "guards.auditor.fall=0", "guards.auditor.min_correlation=-2", "guards.auditor.patience=0",
 ]  # fmt: skip
@@ -103,13 +101,10 @@ def test_no_number_is_without_bounds() -> None:
 def test_engine_limits_reach_the_engine(base, tmp_path) -> None:
     from reagent.train.run import build
 
-    engine = {"max_batch_tokens": 2048, "prefill_tokens": 128, "kept_bytes": 1000}
-    trainer, _ = build(settings(base, tmp_path, rollout={"engine": engine}))
+    trainer, _ = build(settings(base, tmp_path, rollout={"engine": {"max_batch_tokens": 2048}}))
     made = trainer.engine
     assert isinstance(made, HFEngine)
-    assert (made.max_batch_tokens, made.prefill_tokens, made.kept_bytes) == (2048, 128, 1000)
-    usual, _ = build(settings(base, tmp_path))
-    assert isinstance(usual.engine, HFEngine) and usual.engine.kept_bytes == 2 << 30
+    assert made.max_batch_tokens == 2048 and made.kept_bytes == 2 << 30
 
 
 def test_another_environment_leaves_out_what_the_file_says_for_its_own(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,7 +123,6 @@ def test_another_environment_leaves_out_what_the_file_says_for_its_own(caplog: p
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["feedback.distil.above=0.2", "feedback.distil.below=0.8"], "above=0.2 is less than below=0.8"),
         (
             ["algorithm=ppo", "loss.gamma=0.99", "feedback.mode=process", "feedback.process.pay=spread"],
             "set loss.gamma=1",
@@ -154,8 +148,8 @@ def test_the_engine_is_named_by_a_word_or_by_its_parts() -> None:
     assert config.importance_cap == 2.0  # its numbers are not the training forward's
     off = AgentConfig.model_validate({"rollout": {"engine": "vllm:http://a"}, "loss": {"importance_cap": None}})
     assert off.importance_cap is None
-    here = AgentConfig.model_validate({"rollout": {"engine": {"kept_bytes": 5}}})
-    assert not here.rollout.engine.is_remote and here.rollout.engine.chosen == {"kept_bytes": 5}
+    here = AgentConfig.model_validate({"rollout": {"engine": {"max_batch_tokens": 5}}})
+    assert not here.rollout.engine.is_remote and here.rollout.engine.chosen == {"max_batch_tokens": 5}
     assert here.importance_cap is None
     assert AgentConfig.model_validate({"rollout": {"engine": "hf"}}) == AgentConfig()
     with pytest.raises(ValidationError, match="write vllm:URL#model"):

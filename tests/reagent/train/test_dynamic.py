@@ -118,9 +118,6 @@ def test_a_run_goes_on_with_the_tasks_it_had_come_to(base: Path, tmp_path: Path)
         ({"algorithm": "ppo"}, "compares none"),
         ({"rollout": {"max_lag": 1}}, "set rollout.max_lag=0"),
         ({"rollout": {"dynamic_sampling": -1}}, "greater than or equal to 0"),
-        # a group that failed throughout was left out, with the critiques that say why; and `distil.most` held for each draw
-        ({"feedback": {"mode": "c", "context": {"weight": 0.1}}}, "feedback.context also from those that earned alike"),
-        ({"feedback": {"mode": "retry", "distil": {"weight": 0.1}}}, "feedback.distil.weight=0"),
     ],
 )
 def test_what_it_cannot_do_is_refused(base: Path, tmp_path: Path, changes: dict[str, Any], said: str) -> None:

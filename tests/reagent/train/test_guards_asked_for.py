@@ -76,10 +76,8 @@ def test_settings_that_mean_nothing_are_refused(said: str) -> None:
             "feedback.process.pay": "shaping",
             "loss.credit": "turn",
         },  # each turn is paid
-        {**STOPS, "feedback.mode": "c", "feedback.curriculum": "{}"},  # the judge chooses the tasks
         {**AUDITS, "guards.evaluate": "false"},
-        {**STOPS, "feedback.mode": "c", "feedback.context.weight": 0.1},  # the critique's texts teach
-        {**STOPS, "feedback.mode": "u", "feedback.score_weight": 0.0},  # and here
+        {**STOPS, "feedback.mode": "u", "feedback.score_weight": 0.0},  # the judge's texts teach
         {"guards.kl.action": "stop", "guards.kl.max": 0.1, "feedback.mode": "none"},
     ],
 )

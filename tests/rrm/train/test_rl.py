@@ -23,7 +23,7 @@ from rrm.errors import RRMError
 from rrm.labels import targets_of
 from rrm.prompt.prompter import Prompter
 from rrm.train.rewards import PARTS
-from rrm.train.rl import gate, schedule, train_rl
+from rrm.train.rl import PART_WEIGHTS, gate, schedule, train_rl
 
 MODE = "critique"
 ROWS = make_transcripts(12, seed=5, hops=(1,))
@@ -202,11 +202,12 @@ def test_full_weights_train_from_the_policy_and_resume_exactly(prompter: Prompte
     assert len(log) == 3
     assert log[0]["kl"] == pytest.approx(0.0, abs=1e-6)  # the reference is the policy as given, not its base
     assert log[-1]["kl"] > 1e-6
-    settings = config().rl
-    named = (settings.weight_agreement, settings.weight_format, settings.weight_anchor, settings.weight_leak)
+    assert tuple(PART_WEIGHTS) == PARTS
     for row in log:
         parts = [row[f"rewards/{part}/mean"] for part in PARTS]
-        assert row["reward"] == pytest.approx(sum(w * p for w, p in zip(named, parts, strict=True)), abs=1e-5)
+        assert row["reward"] == pytest.approx(
+            sum(w * p for w, p in zip(PART_WEIGHTS.values(), parts, strict=True)), abs=1e-5
+        )
     samples = [json.loads(line) for line in (tmp_path / "whole" / "samples.jsonl").read_text().splitlines()]
     assert [s["step"] for s in samples] == [0, 0]
     assert all(s["text"].startswith("<critique>") and set(s["parts"]) == set(PARTS) for s in samples)

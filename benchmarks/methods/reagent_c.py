@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from reagent.methods.base import Headline
-from reagent.methods.tool_call import ToolCall
+from benchmarks.methods.base import Headline
+from benchmarks.methods.tool_call import ToolCall
 from reagent.train.config import AgentConfig
 
 

@@ -10,10 +10,10 @@ import pytest
 from multihop import hotpot_file, install_search
 from rollout_models import make_tokenizer, says
 
+from benchmarks.methods.base import MethodSettings, NotApplicable
+from benchmarks.methods.registry import METHODS, entries_of, find_method
 from reagent.env.registry import find_environment, make_factory
 from reagent.env.tool import tool
-from reagent.methods.base import MethodSettings, NotApplicable
-from reagent.methods.registry import METHODS, entries_of, find_method
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import rollout
 from reagent.rollout.templates import TurnTemplate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from reagent.methods.base import Method
+from benchmarks.methods.base import Method
 
 
 class ToolCall(Method):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from reagent.methods.base import NotApplicable, OneTurn, Options
+from benchmarks.methods.base import NotApplicable, OneTurn, Options
 from reagent.tasks.base import Benchmark
 
 SEARCHES = {"search": "k", "search_api": "k"}

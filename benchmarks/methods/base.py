@@ -1,7 +1,7 @@
 """What a method is: a base config and a benchmark in, the config that plays it out, and which of its attempts count.
 
 A method says nothing of the policy: the same weights can be played by each of them. Subclasses are in files of their own
-(`reagent.methods.registry`) and override `options` and `sections`, or only class attributes.
+(`benchmarks.methods.registry`) and override `options` and `sections`, or only class attributes.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.methods.base import Headline
 from reagent.env.graders import Grader
 from reagent.env.grading import Grading
-from reagent.methods.base import Headline
 from reagent.rollout.episode import Episode
 from reagent.train.choosing import attempts_of, policy_tokens, success_by_n
 from reagent.train.evaluate import mean_interval, question_of_task, summarise

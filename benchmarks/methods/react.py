@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from reagent.methods.base import Method, Options
+from benchmarks.methods.base import Method, Options
 from reagent.tasks.base import Benchmark
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from reagent.methods.base import OneTurn
+from benchmarks.methods.base import OneTurn
 
 
 class Direct(OneTurn):

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from reagent.methods.base import Method
-from reagent.methods.best_of_n import BestOfN
-from reagent.methods.direct import Direct
-from reagent.methods.naive_rag import NaiveRag
-from reagent.methods.react import React
-from reagent.methods.reagent_c import ReagentC
-from reagent.methods.tool_call import ToolCall, TrainedPolicy
+from benchmarks.methods.base import Method
+from benchmarks.methods.best_of_n import BestOfN
+from benchmarks.methods.direct import Direct
+from benchmarks.methods.naive_rag import NaiveRag
+from benchmarks.methods.react import React
+from benchmarks.methods.reagent_c import ReagentC
+from benchmarks.methods.tool_call import ToolCall, TrainedPolicy
 from rrm.errors import ConfigError
 from rrm.nearest import nearest
 

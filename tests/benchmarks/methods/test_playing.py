@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rollout_models import make_model, make_tokenizer
 
+from benchmarks.methods.figures import Measure, difference, judge_figures, method_figures
+from benchmarks.methods.playing import Kept
 from reagent.env.env import ToolEnv
 from reagent.env.grading import Grading
 from reagent.env.task import Task
-from reagent.methods.figures import Measure, difference, judge_figures, method_figures
-from reagent.methods.playing import Kept
 from reagent.rollout.episode import Episode, Stage, Turn
 from reagent.rollout.rollout import Attempt, plan, rollout
 from rrm.engines.base import SamplingParams
