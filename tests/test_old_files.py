@@ -20,15 +20,16 @@ from safetensors.torch import load_file
 
 import reagent.cli
 import rrm.cli
+from reagent.removed import REMOVED as REMOVED_OF_AGENTS
 from reagent.tools import build
 from reagent.train.config import load_agent_config
 from rrm import AgentRRM, Trajectory
 from rrm.annotation import read_annotations
 from rrm.config import load_config
 from rrm.engines.base import SamplingParams
-from rrm.errors import ConfigError
 from rrm.feedback import read_feedback
 from rrm.guard import read_audit
+from rrm.removed import REMOVED, without_removed
 from rrm.seeds import derive_seed
 
 OLD = Path(__file__).parent / "data" / "39b3a1de"
@@ -265,11 +266,5 @@ def test_configs_are_read(kind: str) -> None:
     assert len(paths) == 8
     for path in paths:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if "blend" in given.get(
-            "calibration", {}
-        ):  # gone since, with the blend itself; a run that goes on passes over it
-            with pytest.raises(ConfigError, match=r"judge-run/config\.yaml: unknown key 'calibration\.blend'"):
-                load(str(path))
-            del given["calibration"]["blend"]
-            path.write_text(yaml.safe_dump(given))
+        without_removed(given, {**REMOVED, **REMOVED_OF_AGENTS})  # features and keys that went since
         assert not leaves(given) - leaves(load(str(path)).model_dump(mode="json")), path
