@@ -24,6 +24,7 @@ from rrm.engines.clients import Unreadable, chat_client, list_client
 from rrm.engines.contexts import most_used, read_context, unread
 from rrm.engines.endpoints import Endpoint, Endpoints, Gate, room_for
 from rrm.engines.feed import Feed
+from rrm.engines.hidden import Hidden
 from rrm.engines.refusals import (
     FOR_ALL,
     HINTS,
@@ -56,7 +57,6 @@ from rrm.engines.server_options import (
     public,
     query_of,
     shown_address,
-    without_key,
 )
 from rrm.errors import EngineError, KeyRefused, SchemaRefused, SpendingLimit, TooLong
 from rrm.loops import run
@@ -141,6 +141,7 @@ class OpenAIEngine:
         self.concurrency = room_for(concurrency) if concurrency > 1 else 1
         self.max_retries, self.timeout_s, self.backoff_s = max_retries, timeout_s, backoff_s
         self.options = options or ServerOptions()
+        self._hidden = Hidden({*self.options.secrets(urls), *([] if key == "none" else [key])})
         self.purse = Purse(self.options.prices, self.options.max_cost)
         self.endpoints = Endpoints(urls, self.concurrency)
         self._quirks = Quirks()
@@ -398,12 +399,12 @@ class OpenAIEngine:
             # the client's own limit is per read; a server that drips bytes must end as well
             async with asyncio.timeout(limit):
                 raw = await form.create(**form.body, timeout=limit)
-            payload = body_of(raw.http_response)
+            payload = body_of(raw.http_response, self._hidden)
             used = usage_of(payload)
-            if (failed := error_in(payload)) is not None:
+            if (failed := error_in(payload, self._hidden)) is not None:
                 used, lost = (Usage(requests=1) if used.unreported else used), failed[0] >= 500 and used.unreported > 0
                 raise failure(*failed)
-            reply = reply_of(form.read, payload, raw.http_response)
+            reply = reply_of(form.read, payload, raw.http_response, self._hidden)
             whole, lost = True, False
             if (cut := unread(form.body.get("messages", ()), used.prompt_tokens)) is not None:
                 raise CutPrompt(*cut)
@@ -423,7 +424,7 @@ class OpenAIEngine:
             said = f"cannot connect ({cause})" if unconnected else broke
             raise Retry(said, "check that the server runs at this address", unconnected=unconnected) from error
         except openai.APIStatusError as error:
-            status, text = error.status_code, error.response.text.strip()[:300] or "(no message)"
+            status, text = error.status_code, self._hidden.quote(error.response.text) or "(no message)"
             used, lost = Usage(requests=1), status >= 500 or status == 408
             raise failure(status, text, retry_after_s(error.response.headers)) from error
         finally:
@@ -439,9 +440,7 @@ class OpenAIEngine:
         return {**way, "api_key": self._api_key, "max_retries": 0}
 
     def _error(self, endpoint: Endpoint, reason: str, hint: str) -> EngineError:
-        text = f"{shown_address(endpoint.url)} ({self.model}): {reason}; {hint}"
-        text = without_key(text, self._api_key) if self._api_key != "none" else text
-        return EngineError(self.options.hide(text, [endpoint.url for endpoint in self.endpoints.all]))
+        return EngineError(self._hidden.hide(f"{shown_address(endpoint.url)} ({self.model}): {reason}; {hint}"))
 
     def _name(self) -> str:
         return f"{', '.join(shown_address(e.url) for e in self.endpoints.all)} ({self.model})"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rrm.engines.base import SamplingParams
+from rrm.engines.hidden import Hidden
 
 log = logging.getLogger(__name__)
 RETRY_STATUS = frozenset({408, 409, 429})
@@ -99,7 +100,7 @@ def failure(status: int, text: str, wait: float = 0.0) -> Retry | Rejected:
     return Rejected(status, text)
 
 
-def error_in(payload: Any) -> tuple[int, str] | None:
+def error_in(payload: Any, hidden: Hidden) -> tuple[int, str] | None:
     """(status, message) of an error that a provider puts into a 200, at the top or in a choice (openrouter.ai/docs/api-reference/errors); None
     where there is none. One without a status counts as a server's error, 500."""
     if not isinstance(payload, Mapping):
@@ -113,8 +114,8 @@ def error_in(payload: Any) -> tuple[int, str] | None:
     told: Mapping[str, Any] = said if isinstance(said, Mapping) else {"message": said}
     code = str(told.get("code") or told.get("status") or "")
     status = int(code) if re.fullmatch(r"[45]\d\d", code) else 429 if "rate_limit" in code or "quota" in code else 500
-    return status, str(told.get("message") or "the reply ended in an error")[:300] + (
-        f" ({code})" if code and not code.isdigit() else ""
+    return status, hidden.quote(str(told.get("message") or "the reply ended in an error")) + (
+        f" ({hidden.quote(code)})" if code and not code.isdigit() else ""
     )
 
 
