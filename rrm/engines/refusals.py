@@ -65,8 +65,10 @@ class Rejected(Exception):
 class CutPrompt(Exception):
     """A server answered to a part of what it was sent, which trying again does not change."""
 
-    def __init__(self, read: int, sent: int) -> None:
-        super().__init__(f"it read {read:,} tokens of a prompt of at least {sent:,}, and cut the rest away in silence")
+    def __init__(self, read: int) -> None:
+        super().__init__(
+            f"it read {read:,} tokens of the prompt, of a longer one no more, and cut the rest away in silence"
+        )
 
 
 class Retry(Exception):
