@@ -292,8 +292,7 @@ class OpenAIEngine:
                 elsewhere = self.endpoints.failed(endpoint, error, burst, max(pause, error.retry_after))
                 spent = failures > self.max_retries or throttled > THROTTLED_TRIES * self.max_retries
                 if why := self.endpoints.why_closed(throttled if spent and not failures else None, answers):
-                    hint = f"{why}: what was judged is kept; run the same command again then"
-                    closed = KeyRefused(str(self._error(endpoint, error.reason, hint)))
+                    closed = KeyRefused(str(self._error(endpoint, error.reason, why)))
                     closed.usage = total_of(paid)
                     raise closed from error
                 if spent:
