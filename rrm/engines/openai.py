@@ -39,6 +39,7 @@ from rrm.engines.refusals import (
     is_too_long,
     no_money,
     speaks_of_schema,
+    way_out_of,
     workaround_of,
 )
 from rrm.engines.replies import (
@@ -338,7 +339,7 @@ class OpenAIEngine:
                 raise TooLong(str(self._error(endpoint, str(cut), hint))) from cut
             except Rejected as rejected:
                 if is_too_long(rejected):
-                    hint = "say how long its context is with --context, lower --transcript-tokens, or serve it with a longer one"
+                    hint = way_out_of(rejected, self._context)
                     error = self._error(endpoint, f"HTTP {rejected.status}: {rejected.text}", hint)
                     raise TooLong(str(error)) from rejected
                 named = speaks_of_schema(rejected)

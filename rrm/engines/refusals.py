@@ -38,6 +38,12 @@ _CONTEXT = re.compile(
     re.IGNORECASE,
 )
 """How servers (vLLM, TGI, llama.cpp, OpenAI, Anthropic, Gemini) say that a prompt does not fit their context."""
+_NAMED = re.compile(
+    r"(?:context (?:length|size|window)|maximum model length|\bn_ctx\b|configured limit|must be <=|must have less than"
+    r"|tokens >|maximum number of tokens allowed)(?: is| of|\W)*(\d{1,3}(?:,\d{3})+|\d+)",
+    re.IGNORECASE,
+)
+"""Where they then say how long it is."""
 _SCHEMA = re.compile(r"response_format|json_?schema|guided_?\w*|grammar|structured[ _-]?outputs?", re.IGNORECASE)
 _TOO_LARGE = 413
 FOR_ALL = frozenset({401, *range(300, 400)})
@@ -192,6 +198,28 @@ def is_too_long(rejected: Rejected) -> bool:
     return rejected.status == _TOO_LARGE or (
         rejected.status in (400, 422) and _CONTEXT.search(rejected.text) is not None
     )
+
+
+def context_of(rejected: Rejected) -> int | None:
+    """Tokens that the refusal of a prompt names as the server's context; None where it names none."""
+    named = None if rejected.status == _TOO_LARGE else _NAMED.search(rejected.text)
+    return int(named[1].replace(",", "")) if named else None
+
+
+def way_out_of(rejected: Rejected, known: int | None) -> str:
+    """What to do about a prompt that is too long.
+
+    Args:
+        known: tokens of the context that the windows were made for, as the server said before; None: it did not.
+    """
+    if rejected.status == _TOO_LARGE:
+        return "lower --transcript-tokens, or have the server (or a proxy before it) take longer requests"
+    context, less = context_of(rejected), "lower --transcript-tokens, or serve the model with a longer context"
+    if context is None:
+        return f"say how long its context is with --context; where that is said already, {less}"
+    if known is not None and known <= context:
+        return f"its context of {context} tokens is known, but this text has more tokens than its length tells: {less}"
+    return f"say --context {context}; where that is said already, {less}"
 
 
 def speaks_of_schema(rejected: Rejected) -> bool:
