@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # `typing` takes its time to import, and a Ctrl-C meanwhile is nobody's
 if TYPE_CHECKING:
+    from typing import Any
+
     from rrm.annotation import Annotation, Finding
     from rrm.feedback import Feedback, JudgeInfo
     from rrm.judge.agent_rrm import AgentRRM
@@ -33,6 +33,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(module), name)

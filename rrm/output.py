@@ -2,7 +2,8 @@
 
 OUT.jsonl             the rows, one JSON object a line
 OUT.jsonl.run.json    what made them: rows of different making are never mixed in a file
-OUT.jsonl.replaced    with its own .run.json: what --overwrite is to replace, until there is a first new row
+OUT.jsonl.replaced    with its own .run.json: what --overwrite is to replace, until there is a first new row; a run that was killed before
+                      that leaves it, and the next one brings it back
 OUT.jsonl.lock        locked while a run writes (the file itself stays: who has opened it, and waits, would lock another than who comes next);
                       the rows are locked as well: another name of theirs (a hard link) has another lock beside it
 
@@ -237,6 +238,7 @@ def open_output(
             path.parent.mkdir(parents=True, exist_ok=True)
             # beside the rows, not the rows: those may be replaced by a rewritten file, and Windows locks what it reads
             stack.enter_context(locked(path, stays=True))
+            _bring_back(path, header)
             made = [file for file in (path, header) if not file.exists()]
             stack.push(lambda failed, *_: _leave_nothing(path, made) if failed and path in made else None)
             run = stack.enter_context(os.fdopen(os.open(header, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii"))
@@ -278,27 +280,43 @@ def _why_locked(path: Path, lock: Path) -> str:
 
 def _put_aside(path: Path, header: Path) -> Callable[..., None]:
     """Move an earlier run's rows aside. What is returned, called with how the run ended, brings them back where it failed before its
-    first row, and else drops them. Where there are none, those that a run which was killed before its first row has put there."""
-    aside = Path(f"{path}.replaced")
-    said = Path(f"{aside}.run.json")
+    first row, and else drops them."""
+    aside, said = _aside(path)
     if _has_rows(path):
         shutil.copyfile(header, said)
         os.replace(path, aside)
 
     def end(failed: object, *_: object) -> None:
         with suppress(OSError):
-            if failed and not _has_rows(path):
-                os.replace(aside, path)
-                os.replace(said, header)
-            else:
-                aside.unlink()
-                said.unlink()
+            _bring_back(path, header, ended_well=not failed)
 
     return end
 
 
+def _aside(path: Path) -> tuple[Path, Path]:
+    """The rows that a run is to replace, and what made them."""
+    return Path(f"{path}.replaced"), Path(f"{path}.replaced.run.json")
+
+
+def _bring_back(path: Path, header: Path, *, ended_well: bool = False) -> None:
+    """Put rows that stand aside in their place again, or drop them where there are new ones, or none are to come; a kill amid that is
+    made good by the next call."""
+    aside, said = _aside(path)
+    if aside.exists() and not (ended_well or _has_rows(path)):
+        if said.exists():
+            os.replace(said, header)  # before the rows, which never stand with what made others
+        os.replace(aside, path)
+        log.warning("%s: the rows that a run was to replace, and made none in their place, are back", path)
+    aside.unlink(missing_ok=True)
+    said.unlink(missing_ok=True)
+
+
 def _has_rows(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
+    """Whether there is a whole one."""
+    if not path.exists():
+        return False
+    with open(path, "rb") as file:
+        return file.readline().endswith(b"\n")
 
 
 def _leave_nothing(path: Path, made: Sequence[Path]) -> None:
@@ -331,7 +349,9 @@ def _compare(path: Path, header: str, made_by: Mapping[str, Any]) -> bool:
         raise RRMError(f"{path} has rows, but {path}.run.json does not say what made them; {way_out}") from error
     now = json.loads(json.dumps(dict(made_by)))
     changed = {name for name in ROOM if before.get(name) != now.get(name)}
-    freed = changed | ({"transcript_tokens"} if changed and _served_name(now) is not None else set())
+    freed = changed | (
+        {"transcript_tokens"} if changed and _served_name(now) is not None and _makes_room(before, now) else set()
+    )
     differs = differences(*({name: v for name, v in made.items() if name not in freed} for made in (before, now)))
     if differs:
         context = any(said.startswith("transcript_tokens ") for said in differs) and _served_name(now) is not None
@@ -343,6 +363,13 @@ def _compare(path: Path, header: str, made_by: Mapping[str, Any]) -> bool:
         said = "; ".join(differences(*({name: made.get(name) for name in freed} for made in (before, now))))
         log.warning("%s: further rows are made with other room for a reply: %s", path, said)
     return bool(changed)
+
+
+def _makes_room(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether a window is smaller by no more than there is more room for a reply, or larger by no more than there is less."""
+    more = sum((now.get(name) or 0) - (before.get(name) or 0) for name in ROOM)
+    smaller = (before.get("transcript_tokens") or 0) - (now.get("transcript_tokens") or 0)
+    return min(more, 0) <= smaller <= max(more, 0)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

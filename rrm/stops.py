@@ -2,7 +2,7 @@
 
 Amid an import it would be lost: modules catch whatever their own imports raise, and the command ran on as if nobody had asked. So it
 is raised when the import has ended; so is one that came up where Python ignores exceptions (a finaliser). A second one is raised at
-once, wherever it meets the command. This module is imported first, and so imports next to nothing.
+once, wherever it meets the command. While this module itself is imported `rrm.earliest` takes them.
 """
 
 from __future__ import annotations

@@ -136,11 +136,19 @@ class ErrorLog:
         """Reason, without what differs from line to line → (the first error, how many); of `KINDS` kinds."""
 
     def __enter__(self) -> ErrorLog:
+        if (
+            self.path is not None
+        ):  # before the first error: one of a run that is refused later would stand among those of the other
+            self._held.enter_context(locked(self.path))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._held.close()
+        with self._held:
+            self._end(kind)
+
+    def _end(self, kind: type[BaseException] | None) -> None:
         if self._file is not None:
+            self._file.close()
             if kind is None or not issubclass(kind, ReadError):  # which says it
                 log.warning("%d lines could not be read: %s; all stand in %s", self.count, self._reasons(), self.path)
         elif kind is None and self.path is not None:
@@ -162,8 +170,7 @@ class ErrorLog:
         if count or len(self._kinds) < KINDS:
             self._kinds[what] = (first, count + 1)
         if self._file is None:
-            self._held.enter_context(locked(self.path))
-            self._file = self._held.enter_context(open(self.path, "w", encoding="ascii"))  # noqa: SIM115
+            self._file = open(self.path, "w", encoding="ascii")  # noqa: SIM115  # closed by `_end`
         self._file.write(error_line(error))
         self._file.flush()
 

@@ -2,12 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from rrm.engines.base import SamplingParams
+from rrm.engines.base import Reply, Request, SamplingParams
 from rrm.engines.refusals import OPTIONAL, most_logprobs
+from rrm.engines.replies import parse_next, parse_reply
 from rrm.engines.server_options import ServerOptions
+
+if TYPE_CHECKING:
+    from openai.resources.chat import AsyncCompletions as AsyncChat
+    from openai.resources.completions import AsyncCompletions
+
+
+@dataclass(frozen=True)
+class Form:
+    """One request: by which of a client's methods, with which body, and how its reply is read."""
+
+    create: Callable[..., Awaitable[Any]]
+    body: dict[str, Any]
+    read: Callable[[Any], Reply]
+
+    def counting(self, messages: list[dict[str, Any]]) -> Form:
+        """The same with other messages, and room for one token: of its reply the usage alone counts."""
+        room = {name: 1 for name in ("max_tokens", "max_completion_tokens") if name in self.body}
+        return replace(self, body={**self.body, **room, "messages": messages})
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way to one server: for conversations, and for prompts as token ids."""
+
+    chat: AsyncChat
+    prompts: AsyncCompletions
+
+
+def form_of(
+    way: Way,
+    model: str,
+    request: Request,
+    params: SamplingParams,
+    options: ServerOptions,
+    seed: int,
+    quirks: frozenset[str],
+) -> Form:
+    """How a server is asked for what a request wants."""
+    if request.prompts:
+        body = prompts_body(model, request.prompts, params, options, seed)
+        read = partial(parse_next, count=len(request.prompts))
+        return Form(way.prompts.with_raw_response.create, body, read)
+    body = chat_body(model, request.messages, params, options, seed, quirks)
+    return Form(way.chat.with_raw_response.create, body, parse_reply)
 
 
 def chat_body(

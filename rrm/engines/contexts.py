@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rrm.usage import Usage
@@ -31,11 +33,15 @@ rest away and says nothing."""
 NOT_THERE = 404
 """Statuses of a server that does not know a path; another path may still give the length."""
 CUT = 0.7
-"""A server that counts less than this share of the tokens it was sent has not read them all."""
+"""A server that counts less than this share of the tokens that a prompt has at least may not have read them all."""
+SPARSER = 1.5
+"""Nor one that counts more than ever before, for so many times as many characters a token."""
 LEAST = 1500
 """Tokens of a prompt from which that is checked: no context in use is shorter, and estimates of short texts are rough."""
+MORE = 64
+"""Numbers by which a prompt is made longer, to see whether the server counts them: of one token each, or more."""
 _BLANK = re.compile(r"\s+")
-_REPEATED = re.compile(r"([^\w\s])\1{3,}")
+_RUN = re.compile(r"(.)\1{3,}")
 
 
 def read_context(client: OpenAI, root: str, model: str) -> int | None:
@@ -103,17 +109,73 @@ def most_used(body: Mapping[str, Any]) -> Usage:
     return Usage(prompt_tokens=sent, completion_tokens=written)
 
 
-def unread(messages: Sequence[Mapping[str, Any]], prompt_tokens: int) -> tuple[int, int] | None:
-    """(tokens that the server says it read, tokens that it was sent at least), where it cut the prompt in silence; None where it did not, or does
-    not say.
+class Counts:
+    """What one server counted of the prompts that it read: whether one was cut is suspected here, and then tried (`is_cut`)."""
 
-    Args:
-        prompt_tokens: as the server counts them; 0: it does not.
-    """
+    def __init__(self) -> None:
+        self._at: int | None = None
+        """Tokens at which it was found to cut."""
+        self._most, self._most_sent = 0, 0
+        """The highest count, and the characters of that prompt."""
+        self._fewest = math.inf
+        """Characters a token of the densest prompt that it read whole."""
+
+    async def is_cut(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        read: int,
+        context: int | None,
+        ask: Callable[[list[dict[str, Any]]], Awaitable[int]],
+    ) -> bool:
+        """Whether the server cut a prompt in silence: of a longer one it then counts no more.
+
+        Args:
+            messages: as they were sent.
+            read: their tokens as the server counts them; 0: it does not, and nobody knows.
+            context: as the server says; None: it does not.
+            ask: sends other messages; the server's count of these, 0 where it refuses them (as it then would what is too long).
+        """
+        sent = len(_text_of(messages))
+        if not read or not self._is_suspect(messages, sent, read, context):
+            cut = False
+        elif read == self._at:
+            cut = True
+        else:
+            counted = await ask(_longer(messages))
+            cut = 0 < counted < read + MORE // 2
+        if cut:
+            self._at = read
+        elif read >= LEAST:
+            self._fewest = min(self._fewest, sent / read)
+        if read > self._most:
+            self._most, self._most_sent = read, sent
+        return cut
+
+    def _is_suspect(self, messages: Sequence[Mapping[str, Any]], sent: int, read: int, context: int | None) -> bool:
+        least = least_tokens(messages)
+        if max(least, read) < LEAST:
+            return False
+        few = read < CUT * least
+        full = (context is not None and read >= context) or not read % 1000 or not read % 1024
+        same = read == self._most and sent != self._most_sent
+        return few or full or same or (read > self._most and sent / read > SPARSER * self._fewest)
+
+
+def least_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Tokens that messages surely have, about: blanks and runs of one character are few, and so is what repeats itself."""
+    text = _RUN.sub(r"\1", _BLANK.sub(" ", _text_of(messages)))
+    return min(len(text) // 4, len(zlib.compress(text.encode(errors="replace"))) // 2)
+
+
+def _text_of(messages: Sequence[Mapping[str, Any]]) -> str:
     contents = [m["content"] for m in messages]
-    texts = [part.get("text", "") for c in contents for part in ([{"text": c}] if isinstance(c, str) else c)]
-    # blanks and rules are few tokens however long they are; of other text no tokenizer in use makes fewer
-    sent = sum(len(_REPEATED.sub(r"\1", _BLANK.sub(" ", text))) for text in texts) // 4
-    if sent < LEAST or not prompt_tokens or prompt_tokens >= CUT * sent:
-        return None
-    return prompt_tokens, sent
+    parts = [part for c in contents for part in ([{"text": c}] if isinstance(c, str) else c)]
+    return "\n".join(part.get("text", "") for part in parts)
+
+
+def _longer(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with `MORE` numbers before them: in front, since of what it has read before a server may count nothing."""
+    more, (first, *others) = " ".join(str(n) for n in range(MORE)) + "\n", messages
+    content = first["content"]
+    longer = more + content if isinstance(content, str) else [{"type": "text", "text": more}, *content]
+    return [{**first, "content": longer}, *map(dict, others)]

@@ -22,6 +22,8 @@ LONG_S = 10.0
 """A pause that a server asks for, from here on, is said in the log."""
 MANY = 3
 """Tries, after which a server that said to each that it is asked too much is taken to say nothing else."""
+THROTTLED_S = 65.0
+"""Or to each of all tries for so long: more than a minute, after which limits by the minute begin anew."""
 SPARE_FILES = 256
 """Files beside connections that a process may need."""
 
@@ -59,6 +61,14 @@ class Endpoints:
         self._turn = 0
         self.answers = 0
         """How often any of them answered."""
+        self._throttled_since: float | None = None
+        """When they began to say nothing but that they are asked too much; later by the pauses that they asked for since."""
+        self._asked_until = 0.0
+        """End of the last such pause."""
+
+    def begin(self) -> None:
+        """A call begins: what was said in another one may be long ago."""
+        self._throttled_since = None
 
     def free(self, before: Endpoint | None = None) -> Endpoint | None:
         """Whom to ask now; None: nobody yet.
@@ -93,21 +103,27 @@ class Endpoints:
         return max(min(e.rests_until for e in self.all) - self.clock(), 0.0)
 
     def why_closed(self, throttled: int | None, answers: int) -> str | None:
-        """Why nothing more is to be asked: all want to be left alone for longer than anyone would wait, or said in so many tries that it
-        is too much, and answered nothing else to anybody; None: neither.
+        """Why nothing more is to be asked, and what to do: all want to be left alone for longer than anyone would wait, or said in so
+        many tries, or for so long, that it is too much, and answered nothing else to anybody; None: neither.
 
         Args:
             throttled: tries of a request that has no more; None: it has.
             answers: `answers` as it was first asked.
         """
         if (rest := self.rest_s()) > MAX_WAIT_S:
-            return f"it asks to wait {rest:,.0f} s"
-        silent = throttled is not None and throttled > MANY and self.answers == answers
-        return f"in {throttled} tries it answered nothing else" if silent else None
+            return f"it asks to wait {rest:,.0f} s: what was judged is kept; run the same command again then"
+        seconds = 0.0 if self._throttled_since is None else self.clock() - self._throttled_since
+        alone = sum(e.in_flight for e in self.all) <= 1  # else it may be at work on a long reply
+        said = f"{seconds:.0f} s" if seconds >= THROTTLED_S and alone else None
+        if throttled is not None and throttled > MANY and self.answers == answers:
+            said = f"{throttled} tries"
+        way_on = "run the same command again when its rate limit has passed, with a lower --concurrency"
+        return said and f"in {said} it answered nothing else: what was judged is kept; {way_on}"
 
     def answered(self, endpoint: Endpoint) -> None:
         """It did."""
         self.answers += 1
+        self._throttled_since = None
         endpoint.strikes, endpoint.out_until, endpoint.out_s = 0, 0.0, OUT_S
         endpoint.limit = min(self.concurrency, endpoint.limit + 1.0 / endpoint.limit)
 
@@ -123,6 +139,7 @@ class Endpoints:
             if pause >= LONG_S and endpoint.rests_until <= now:
                 log.warning("%s asks to wait %.0f s, and is left alone so long", shown_address(endpoint.url), pause)
             endpoint.rests_until = max(endpoint.rests_until, now + pause)
+        self._note_throttled(error, now)
         if error.throttled:
             if burst == endpoint.bursts:
                 endpoint.limit, endpoint.bursts = max(1.0, endpoint.limit / 2), burst + 1
@@ -136,12 +153,21 @@ class Endpoints:
             endpoint.out_until, endpoint.out_s = now + endpoint.out_s, min(endpoint.out_s * 2, MAX_OUT_S)
         return any(e.out_until <= now for e in self.all if e is not endpoint)
 
+    def _note_throttled(self, error: Retry, now: float) -> None:
+        if not error.throttled:
+            self._throttled_since = None
+            return
+        since, until = self._throttled_since, now + error.retry_after
+        self._throttled_since = (now if since is None else since) + max(until - max(self._asked_until, now), 0.0)
+        self._asked_until = max(self._asked_until, until)
+
 
 class Gate:
     """Waits for places at `Endpoints`; of one event loop."""
 
     def __init__(self, endpoints: Endpoints) -> None:
         self.endpoints, self._changed = endpoints, asyncio.Condition()
+        endpoints.begin()
 
     async def take(self, before: Endpoint | None = None) -> Endpoint:
         """A place, as soon as there is one."""

@@ -12,18 +12,19 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rrm.engines.base import Answered, Reply, Request, SamplingParams
-from rrm.engines.bodies import chat_body, prompts_body
+from rrm.engines.bodies import Form, Way, form_of
 from rrm.engines.clients import Unreadable, chat_client, list_client
-from rrm.engines.contexts import most_used, read_context, unread
+from rrm.engines.contexts import Counts, most_used, read_context
 from rrm.engines.endpoints import Endpoint, Endpoints, Gate, room_for
 from rrm.engines.feed import Feed
+from rrm.engines.hidden import Hidden
 from rrm.engines.refusals import (
     FOR_ALL,
     HINTS,
@@ -38,12 +39,11 @@ from rrm.engines.refusals import (
     is_too_long,
     no_money,
     speaks_of_schema,
+    way_out_of,
     workaround_of,
 )
 from rrm.engines.replies import (
     body_of,
-    parse_next,
-    parse_reply,
     reply_of,
     retry_after_s,
     usage_of,
@@ -56,17 +56,12 @@ from rrm.engines.server_options import (
     public,
     query_of,
     shown_address,
-    without_key,
 )
 from rrm.errors import EngineError, KeyRefused, SchemaRefused, SpendingLimit, TooLong
 from rrm.loops import run
 from rrm.money import Purse, Work
 from rrm.seeds import derive_seed
 from rrm.usage import Usage, total_of
-
-if TYPE_CHECKING:
-    from openai.resources.chat import AsyncCompletions as AsyncChat
-    from openai.resources.completions import AsyncCompletions
 
 log = logging.getLogger(__name__)
 THROTTLED_TRIES = 3
@@ -77,29 +72,12 @@ LIST_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
-class _Way:
-    """The way to one server: for conversations, and for prompts as token ids."""
-
-    chat: AsyncChat
-    prompts: AsyncCompletions
-
-
-@dataclass(frozen=True)
 class _Line:
     """The way to the servers while a call lasts."""
 
     gate: Gate
-    ways: Mapping[str, _Way]
+    ways: Mapping[str, Way]
     """By address."""
-
-
-@dataclass(frozen=True)
-class _Form:
-    """One request: by which of a client's methods, with which body, and how its reply is read."""
-
-    create: Callable[..., Awaitable[Any]]
-    body: dict[str, Any]
-    read: Callable[[Any], Reply]
 
 
 class OpenAIEngine:
@@ -141,9 +119,13 @@ class OpenAIEngine:
         self.concurrency = room_for(concurrency) if concurrency > 1 else 1
         self.max_retries, self.timeout_s, self.backoff_s = max_retries, timeout_s, backoff_s
         self.options = options or ServerOptions()
+        self._hidden = Hidden({*self.options.secrets(urls), *([] if key == "none" else [key])})
         self.purse = Purse(self.options.prices, self.options.max_cost)
         self.endpoints = Endpoints(urls, self.concurrency)
         self._quirks = Quirks()
+        self._counts = {url: Counts() for url in urls}
+        self._context: int | None = None
+        """Tokens, as the server said when it was asked."""
         self.takes_schema: bool | None = None
         """Whether it holds replies to a JSON schema (`SamplingParams.json_schema`); None: not tried yet."""
         self._answered = False
@@ -168,7 +150,8 @@ class OpenAIEngine:
     def context_tokens(self) -> int | None:
         """Tokens of the model's context as the server says (`rrm.engines.contexts`); None where it does not."""
         said = [self._context_at(endpoint.url) for endpoint in self.endpoints.all]
-        return min((tokens for tokens in said if tokens is not None), default=None)
+        self._context = min((tokens for tokens in said if tokens is not None), default=None)
+        return self._context
 
     def _context_at(self, url: str) -> int | None:
         from openai import OpenAI
@@ -262,7 +245,7 @@ class OpenAIEngine:
             http = await stack.enter_async_context(chat_client(self.concurrency))
             urls = [endpoint.url for endpoint in self.endpoints.all]
             clients = {url: AsyncOpenAI(**self._way_to(url), http_client=http) for url in urls}
-            ways = {url: _Way(client.chat.completions, client.completions) for url, client in clients.items()}
+            ways = {url: Way(client.chat.completions, client.completions) for url, client in clients.items()}
             line = _Line(Gate(self.endpoints), ways)
             feed = stack.enter_context(Feed(requests, ahead=self.concurrency))
             try:
@@ -310,8 +293,7 @@ class OpenAIEngine:
                 elsewhere = self.endpoints.failed(endpoint, error, burst, max(pause, error.retry_after))
                 spent = failures > self.max_retries or throttled > THROTTLED_TRIES * self.max_retries
                 if why := self.endpoints.why_closed(throttled if spent and not failures else None, answers):
-                    hint = f"{why}: what was judged is kept; run the same command again then"
-                    closed = KeyRefused(str(self._error(endpoint, error.reason, hint)))
+                    closed = KeyRefused(str(self._error(endpoint, error.reason, why)))
                     closed.usage = total_of(paid)
                     raise closed from error
                 if spent:
@@ -332,7 +314,7 @@ class OpenAIEngine:
 
     async def _ask(
         self,
-        way: _Way,
+        way: Way,
         endpoint: Endpoint,
         request: Request,
         params: SamplingParams,
@@ -346,13 +328,18 @@ class OpenAIEngine:
             raise SchemaRefused(f"{self._name()} takes no JSON schema")
         while True:
             try:
-                reply = await self._post(self._form(way, request, params, seed, quirks), params, paid)
+                form = form_of(way, self.model, request, params, self.options, seed, quirks)
+                reply = await self._post(form, params, paid)
+                messages, read = form.body.get("messages", ()), paid[-1].prompt_tokens
+                longer = partial(self._count, form, params, paid)
+                if await self._counts[endpoint.url].is_cut(messages, read, self._context, longer):
+                    raise CutPrompt(read)
             except CutPrompt as cut:
                 hint = "serve the model with a longer context (Ollama: OLLAMA_CONTEXT_LENGTH), or say how long it is with --context"
                 raise TooLong(str(self._error(endpoint, str(cut), hint))) from cut
             except Rejected as rejected:
                 if is_too_long(rejected):
-                    hint = "say how long its context is with --context, lower --transcript-tokens, or serve it with a longer one"
+                    hint = way_out_of(rejected, self._context)
                     error = self._error(endpoint, f"HTTP {rejected.status}: {rejected.text}", hint)
                     raise TooLong(str(error)) from rejected
                 named = speaks_of_schema(rejected)
@@ -380,15 +367,19 @@ class OpenAIEngine:
             self._quirks.learn(quirks, guessed, self._name())
             return reply
 
-    def _form(self, way: _Way, request: Request, params: SamplingParams, seed: int, quirks: frozenset[str]) -> _Form:
-        if request.prompts:
-            body = prompts_body(self.model, request.prompts, params, self.options, seed)
-            read = partial(parse_next, count=len(request.prompts))
-            return _Form(way.prompts.with_raw_response.create, body, read)
-        body = chat_body(self.model, request.messages, params, self.options, seed, quirks)
-        return _Form(way.chat.with_raw_response.create, body, parse_reply)
+    async def _count(
+        self, form: Form, params: SamplingParams, paid: list[Usage], messages: list[dict[str, Any]]
+    ) -> int:
+        """Tokens that a server counts of other messages; 0 where it refuses them."""
+        try:
+            await self._post(form.counting(messages), params, paid)
+        except EmptyReply:
+            pass
+        except Rejected:
+            return 0
+        return paid[-1].prompt_tokens
 
-    async def _post(self, form: _Form, params: SamplingParams, paid: list[Usage]) -> Reply:
+    async def _post(self, form: Form, params: SamplingParams, paid: list[Usage]) -> Reply:
         """One HTTP request; every way it can fail becomes `Retry` or `Rejected`. `paid` gains what it used."""
         import openai
 
@@ -398,15 +389,13 @@ class OpenAIEngine:
             # the client's own limit is per read; a server that drips bytes must end as well
             async with asyncio.timeout(limit):
                 raw = await form.create(**form.body, timeout=limit)
-            payload = body_of(raw.http_response)
+            payload = body_of(raw.http_response, self._hidden)
             used = usage_of(payload)
-            if (failed := error_in(payload)) is not None:
+            if (failed := error_in(payload, self._hidden)) is not None:
                 used, lost = (Usage(requests=1) if used.unreported else used), failed[0] >= 500 and used.unreported > 0
                 raise failure(*failed)
-            reply = reply_of(form.read, payload, raw.http_response)
+            reply = reply_of(form.read, payload, raw.http_response, self._hidden)
             whole, lost = True, False
-            if (cut := unread(form.body.get("messages", ()), used.prompt_tokens)) is not None:
-                raise CutPrompt(*cut)
         except (TimeoutError, openai.APITimeoutError) as error:
             raise Retry(
                 f"no reply within {limit:g} s",
@@ -423,7 +412,7 @@ class OpenAIEngine:
             said = f"cannot connect ({cause})" if unconnected else broke
             raise Retry(said, "check that the server runs at this address", unconnected=unconnected) from error
         except openai.APIStatusError as error:
-            status, text = error.status_code, error.response.text.strip()[:300] or "(no message)"
+            status, text = error.status_code, self._hidden.quote(error.response.text) or "(no message)"
             used, lost = Usage(requests=1), status >= 500 or status == 408
             raise failure(status, text, retry_after_s(error.response.headers)) from error
         finally:
@@ -439,9 +428,7 @@ class OpenAIEngine:
         return {**way, "api_key": self._api_key, "max_retries": 0}
 
     def _error(self, endpoint: Endpoint, reason: str, hint: str) -> EngineError:
-        text = f"{shown_address(endpoint.url)} ({self.model}): {reason}; {hint}"
-        text = without_key(text, self._api_key) if self._api_key != "none" else text
-        return EngineError(self.options.hide(text, [endpoint.url for endpoint in self.endpoints.all]))
+        return EngineError(self._hidden.hide(f"{shown_address(endpoint.url)} ({self.model}): {reason}; {hint}"))
 
     def _name(self) -> str:
         return f"{', '.join(shown_address(e.url) for e in self.endpoints.all)} ({self.model})"

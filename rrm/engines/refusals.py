@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rrm.engines.base import SamplingParams
+from rrm.engines.hidden import Hidden
 
 log = logging.getLogger(__name__)
 RETRY_STATUS = frozenset({408, 409, 429})
@@ -37,6 +38,12 @@ _CONTEXT = re.compile(
     re.IGNORECASE,
 )
 """How servers (vLLM, TGI, llama.cpp, OpenAI, Anthropic, Gemini) say that a prompt does not fit their context."""
+_NAMED = re.compile(
+    r"(?:context (?:length|size|window)|maximum model length|\bn_ctx\b|configured limit|must be <=|must have less than"
+    r"|tokens >|maximum number of tokens allowed)(?: is| of|\W)*(\d{1,3}(?:,\d{3})+|\d+)",
+    re.IGNORECASE,
+)
+"""Where they then say how long it is."""
 _SCHEMA = re.compile(r"response_format|json_?schema|guided_?\w*|grammar|structured[ _-]?outputs?", re.IGNORECASE)
 _TOO_LARGE = 413
 FOR_ALL = frozenset({401, *range(300, 400)})
@@ -64,8 +71,10 @@ class Rejected(Exception):
 class CutPrompt(Exception):
     """A server answered to a part of what it was sent, which trying again does not change."""
 
-    def __init__(self, read: int, sent: int) -> None:
-        super().__init__(f"it read {read:,} tokens of a prompt of at least {sent:,}, and cut the rest away in silence")
+    def __init__(self, read: int) -> None:
+        super().__init__(
+            f"it read {read:,} tokens of the prompt, of a longer one no more, and cut the rest away in silence"
+        )
 
 
 class Retry(Exception):
@@ -99,7 +108,7 @@ def failure(status: int, text: str, wait: float = 0.0) -> Retry | Rejected:
     return Rejected(status, text)
 
 
-def error_in(payload: Any) -> tuple[int, str] | None:
+def error_in(payload: Any, hidden: Hidden) -> tuple[int, str] | None:
     """(status, message) of an error that a provider puts into a 200, at the top or in a choice (openrouter.ai/docs/api-reference/errors); None
     where there is none. One without a status counts as a server's error, 500."""
     if not isinstance(payload, Mapping):
@@ -113,8 +122,8 @@ def error_in(payload: Any) -> tuple[int, str] | None:
     told: Mapping[str, Any] = said if isinstance(said, Mapping) else {"message": said}
     code = str(told.get("code") or told.get("status") or "")
     status = int(code) if re.fullmatch(r"[45]\d\d", code) else 429 if "rate_limit" in code or "quota" in code else 500
-    return status, str(told.get("message") or "the reply ended in an error")[:300] + (
-        f" ({code})" if code and not code.isdigit() else ""
+    return status, hidden.quote(str(told.get("message") or "the reply ended in an error")) + (
+        f" ({hidden.quote(code)})" if code and not code.isdigit() else ""
     )
 
 
@@ -189,6 +198,28 @@ def is_too_long(rejected: Rejected) -> bool:
     return rejected.status == _TOO_LARGE or (
         rejected.status in (400, 422) and _CONTEXT.search(rejected.text) is not None
     )
+
+
+def context_of(rejected: Rejected) -> int | None:
+    """Tokens that the refusal of a prompt names as the server's context; None where it names none."""
+    named = None if rejected.status == _TOO_LARGE else _NAMED.search(rejected.text)
+    return int(named[1].replace(",", "")) if named else None
+
+
+def way_out_of(rejected: Rejected, known: int | None) -> str:
+    """What to do about a prompt that is too long.
+
+    Args:
+        known: tokens of the context that the windows were made for, as the server said before; None: it did not.
+    """
+    if rejected.status == _TOO_LARGE:
+        return "lower --transcript-tokens, or have the server (or a proxy before it) take longer requests"
+    context, less = context_of(rejected), "lower --transcript-tokens, or serve the model with a longer context"
+    if context is None:
+        return f"say how long its context is with --context; where that is said already, {less}"
+    if known is not None and known <= context:
+        return f"its context of {context} tokens is known, but this text has more tokens than its length tells: {less}"
+    return f"say --context {context}; where that is said already, {less}"
 
 
 def speaks_of_schema(rejected: Rejected) -> bool:

@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rrm.engines.base import Reply, StopReason
+from rrm.engines.hidden import Hidden
 from rrm.engines.refusals import Retry
 from rrm.usage import Usage, read_usage
 
@@ -43,7 +44,7 @@ def retry_after_s(headers: Any, now: float | None = None) -> float:
     return min(max(wait, 0.0), NEVER_S)
 
 
-def body_of(response: Any) -> Any:
+def body_of(response: Any, hidden: Hidden) -> Any:
     """An HTTP response's JSON.
 
     Raises:
@@ -52,10 +53,10 @@ def body_of(response: Any) -> Any:
     try:
         return json.loads(response.content)
     except (ValueError, RecursionError) as error:
-        raise _garbage(response) from error
+        raise _garbage(response, hidden) from error
 
 
-def reply_of(read: Callable[[Any], Reply], payload: Any, response: Any) -> Reply:
+def reply_of(read: Callable[[Any], Reply], payload: Any, response: Any, hidden: Hidden) -> Reply:
     """The reply that `read` finds in an HTTP response's JSON.
 
     Raises:
@@ -64,11 +65,11 @@ def reply_of(read: Callable[[Any], Reply], payload: Any, response: Any) -> Reply
     try:
         return read(payload)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
-        raise _garbage(response) from error
+        raise _garbage(response, hidden) from error
 
 
-def _garbage(response: Any) -> Retry:
-    return Retry(f"not a chat completion: {response.text.strip()[:300]!r}", "check that the server speaks OpenAI's API")
+def _garbage(response: Any, hidden: Hidden) -> Retry:
+    return Retry(f"not a chat completion: {hidden.quote(response.text)!r}", "check that the server speaks OpenAI's API")
 
 
 def parse_reply(payload: dict[str, Any]) -> Reply:

@@ -35,10 +35,6 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 _CLIENTS = {name.lower(): name for name in ("Accept", "Authorization", "Content-Type", "User-Agent")}
 _SCHEMES = {"Basic", "Bearer", "Token"}
-_LONG = 8
-"""A key of fewer characters may stand inside other words, and is hidden where it is a word of its own alone."""
-_HIDDEN = 4
-"""Header values and keys of fewer characters (`1`, `on`, `x`) are no secrets, and hiding them would garble messages."""
 
 
 @dataclass(frozen=True)
@@ -102,22 +98,13 @@ class ServerOptions:
             sent["Authorization"] = f"Basic {token}"
         return sent | {_CLIENTS.get(name.lower(), name): value for name, value in self.headers.items()}
 
-    def hide(self, text: str, urls: Sequence[str] = ()) -> str:
-        """The text without the values of headers, and without the passwords in addresses."""
+    def secrets(self, urls: Sequence[str] = ()) -> set[str]:
+        """The values of headers, and the passwords and parameters in addresses."""
         secrets = {unquote(urlsplit(url).netloc.rpartition("@")[0].partition(":")[2]) for url in urls}
+        secrets |= {value for url in urls for name, value in query_of(url).items() if name.lower() not in PLAIN}
         secrets |= {value for url in ("", *urls) for value in self.headers_to(url).values()}
         # "Bearer sk-…": a server quotes the token alone
-        parts = {part for value in secrets for part in (value, *value.split()) if len(part) >= _HIDDEN} - _SCHEMES
-        for part in sorted(parts, key=len, reverse=True):
-            text = text.replace(part, "***")
-        return text
-
-
-def without_key(text: str, key: str) -> str:
-    """The text without the key."""
-    if len(key) < _HIDDEN:
-        return text
-    return text.replace(key, "***") if len(key) >= _LONG else re.sub(rf"(?<!\w){re.escape(key)}(?!\w)", "***", text)
+        return {part for value in secrets for part in (value, *value.split())} - _SCHEMES
 
 
 def check_header(name: str, value: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rrm.engines.clients import Unreadable, chat_client
+from rrm.engines.hidden import Hidden
 from rrm.engines.refusals import RETRY_STATUS, Rejected, Retry
 from rrm.engines.replies import retry_after_s
 from rrm.engines.server_options import ServerOptions, filled, is_address, public
@@ -35,6 +36,7 @@ class Server:
     client: AsyncOpenAI
     timeout_s: float
     connect_s: float
+    hidden: Hidden
     rows: int = 0
     """Of those at work, whose beginnings it holds."""
     strikes: int = 0
@@ -93,7 +95,7 @@ class Server:
             what = "cannot connect" if unconnected else "the connection broke off"
             raise Retry(f"{what} ({cause})", "check that the server runs", unconnected=unconnected) from error
         except openai.APIStatusError as error:
-            status, text = error.status_code, error.response.text.strip()[:300] or "(no message)"
+            status, text = error.status_code, self.hidden.quote(error.response.text) or "(no message)"
             if status in RETRY_STATUS or status >= 500:
                 hint, wait = "look into the server's log", retry_after_s(error.response.headers)
                 raise Retry(f"HTTP {status}: {text}", hint, wait, throttled=status == 429) from error
@@ -103,7 +105,7 @@ class Server:
 
     def error(self, reason: str, hint: str) -> EngineError:
         """What went wrong there, and what to do."""
-        return EngineError(f"vLLM at {self.url}: {reason}; {hint}")
+        return EngineError(self.hidden.hide(f"vLLM at {self.url}: {reason}; {hint}"))
 
     def refusal(self, refused: Rejected) -> EngineError:
         """A status that trying again does not change."""
@@ -137,7 +139,8 @@ def servers_at(urls: Sequence[str], connections: int, timeout_s: float) -> list[
         # OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS, which the client reads by itself, are for others
         client.organization = client.project = None
         client._custom_headers = headers
-        found.append(Server(shown, client, timeout_s, connect_s))
+        hidden = Hidden({*ServerOptions().secrets([url]), *([] if key == "none" else [key])})
+        found.append(Server(shown, client, timeout_s, connect_s, hidden))
     return found
 
 

@@ -310,6 +310,42 @@ def test_rows_that_are_to_be_replaced_stand_until_the_first_new_one(tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("left", ["aside", "half a row", "its header is back", "only its header is aside"])
+def test_rows_that_a_killed_run_was_to_replace_come_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, left: str, overwrite: bool
+) -> None:
+    """They stayed under the other name, while all was judged again; with half a row in their place --overwrite dropped them."""
+    path, header = tmp_path / "out.jsonl", tmp_path / "out.jsonl.run.json"
+    aside, said = tmp_path / "out.jsonl.replaced", tmp_path / "out.jsonl.replaced.run.json"
+    with open_output(path, {"seed": 1}) as out:
+        out.append([{"id": "a"}])
+    kept = (path.read_bytes(), header.read_bytes())
+    said.write_bytes(kept[1])
+    if left != "only its header is aside":  # what a kill leaves, in the order of what it may come between
+        path.rename(aside)
+        path.write_text('{"id": "b' if left == "half a row" else "")
+        if left == "its header is back":
+            said.rename(header)
+        else:
+            header.write_text('{"fingerprint": {"seed": 2}}')
+    with pytest.raises(RRMError, match="the key is refused"), open_output(path, {"seed": 1}, overwrite=overwrite):
+        raise RRMError("the key is refused")
+    assert (path.read_bytes(), header.read_bytes()) == kept and not (aside.exists() or said.exists())
+    assert ("are back" in caplog.text) == (overwrite or left != "only its header is aside")
+
+
+def test_rows_of_a_killed_run_drop_those_that_they_replace(tmp_path: Path) -> None:
+    """Once the output was removed, those of long ago would come back."""
+    path, aside = tmp_path / "out.jsonl", tmp_path / "out.jsonl.replaced"
+    with open_output(path, {}) as out:
+        out.append([{"id": "a"}])
+    aside.write_text('{"id": "b"}\n')
+    with open_output(path, {}) as out:
+        assert [row for _, row in out.rows()] == [{"id": "a"}]
+    assert not aside.exists()
+
+
 def test_rows_go_through_a_link_and_into_no_device(tmp_path: Path) -> None:
     real, link = tmp_path / "disk" / "rows.jsonl", tmp_path / "link.jsonl"
     real.parent.mkdir()

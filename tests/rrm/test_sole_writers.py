@@ -11,7 +11,8 @@ from subprocess import PIPE, Popen, run
 
 import pytest
 
-from rrm.errors import RRMError
+from rrm.cli.reading import ErrorLog, errors_path
+from rrm.errors import ReadError, RRMError
 from rrm.evaluation.evaluate import EvaluationReport
 from rrm.output import file_when_whole, files_when_whole, folder_when_whole, open_output, write_lines
 from rrm.sharding import merge
@@ -112,3 +113,20 @@ def test_no_lock_is_left_beside_a_whole_file_and_one_that_stood_stays(tmp_path: 
     rows(path)
     whole(path)
     assert "out.jsonl.lock" in os.listdir(tmp_path)
+
+
+def test_a_refused_run_leaves_the_errors_of_the_one_that_writes(tmp_path: Path) -> None:
+    """Until the first had an error the second wrote its own into OUT.errors.jsonl, and stayed to be told of the rows."""
+    out = tmp_path / "out.jsonl"
+    refused = pytest.raises(RRMError, match=r"another run is writing .*out\.errors\.jsonl")
+    with ErrorLog(out) as first:
+        with refused, ErrorLog(out) as second:
+            second.add(ReadError("other.jsonl", 1, "not JSON"))
+        assert not errors_path(out).exists()
+        first.add(ReadError("in.jsonl", 1, "not JSON"))
+        with refused, ErrorLog(out):
+            pass
+    assert os.listdir(tmp_path) == ["out.errors.jsonl"] and "in.jsonl" in errors_path(out).read_text()
+    with ErrorLog(out):
+        pass
+    assert not os.listdir(tmp_path)

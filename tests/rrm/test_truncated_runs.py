@@ -44,6 +44,9 @@ def test_a_reasoning_model_stops_after_the_first_rows_and_goes_on_with_more_room
         assert len(server.requests) <= 2 * (GIVE_UP_TRUNCATED + 4)
         kept = len(rows_of(output))
         assert GIVE_UP_TRUNCATED <= kept < GIVE_UP_TRUNCATED + 8
+        for tokens in (2049, 2048 - 4001):  # neither is for the sake of that room
+            with pytest.raises(RRMError, match=f"transcript_tokens was 2048 and is {tokens}"):
+                score_file(judge_at(server.url, 4000, tokens), transcripts(20), output, mode="score")
         more = judge_at(server.url, 4000, 1500)  # a window leaves room for it
         summary = score_file(more, transcripts(20), output, mode="score")
         assert summary.statuses == {"scored": 20 - min(kept, 20), "truncated": min(kept, 20)}

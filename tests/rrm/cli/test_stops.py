@@ -47,11 +47,11 @@ def test_a_stop_that_is_swallowed_is_raised_again(
 
 
 @pytest.mark.parametrize(("sent", "code", "said"), SENT)
-@pytest.mark.parametrize("module", ["rrm.cli", "typer", "rrm.cli.convert_cmd"])
+@pytest.mark.parametrize("module", ["rrm.stops", "rrm.cli", "typer", "rrm.cli.convert_cmd"])
 def test_a_stop_while_a_command_is_imported(
     tmp_path: Path, module: str, sent: signal.Signals, code: int, said: str
 ) -> None:
-    """Before its first line it was a traceback."""
+    """Before its first line it was a traceback, and SIGINT itself for an exit code (-2)."""
     program = (
         "import os, runpy, sys\n"
         "class Sends:\n"
@@ -63,6 +63,14 @@ def test_a_stop_while_a_command_is_imported(
     found = ended(tmp_path, program, "convert", "-", "-o", "-")
     assert found.returncode == code and "Traceback" not in found.stderr, found.stderr
     assert said in found.stderr and found.stdout == ""
+
+
+@pytest.mark.parametrize("program", ["rrm", "reagent"])
+def test_next_to_nothing_is_imported_before_signals_are_taken(tmp_path: Path, program: str) -> None:
+    """A Ctrl-C meanwhile is Python's own, a traceback and no exit code; `typing` alone took longer than all the rest."""
+    looked = f"import sys; before = set(sys.modules); import {program}.__main__; print(*set(sys.modules) - before)"
+    found = set(ended(tmp_path, looked).stdout.split())
+    assert found <= {"__future__", program, f"{program}.__main__", "rrm", "rrm.earliest"}, found
 
 
 @pytest.mark.parametrize(("sent", "code", "said"), SENT)

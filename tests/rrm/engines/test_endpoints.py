@@ -101,6 +101,37 @@ def test_too_much_at_once_is_halved_once_a_burst_and_raised_again() -> None:
     assert a.limit == 1.0
 
 
+@pytest.mark.parametrize(("asked", "seconds"), [(0.0, 70), (1.0, 80), (10.0, None)])
+def test_a_minute_of_nothing_but_too_much_is_enough(asked: float, seconds: int | None) -> None:
+    """A server that said nothing else was asked for 138 s; pauses that it asks for itself are kept, and do not count."""
+    clock = Clock()
+    one = Endpoints(["http://a/v1"], 8, clock)
+    (a,) = one.all
+    much, began = Retry("HTTP 429", "", asked, throttled=True), clock.now
+
+    def throttled(times: int) -> int | None:
+        """Seconds until it is closed, where it is asked every ten."""
+        for _ in range(times):
+            one.failed(a, much, a.bursts, asked)
+            if why := one.why_closed(None, 0):
+                assert "s it answered nothing else: what was judged is kept; run the same command" in why
+                return round(clock.now - began)
+            clock.now += 10
+        return None
+
+    assert throttled(5) is None
+    one.answered(a)
+    began = clock.now
+    assert throttled(5) is None
+    one.failed(a, GONE, a.bursts, 0.0)
+    a.in_flight = 2
+    assert throttled(40) is None  # one of them may be a long reply
+    a.in_flight = 1
+    one.begin()
+    began = clock.now
+    assert throttled(40) == seconds
+
+
 def test_a_dead_server_costs_nothing_but_tries() -> None:
     with serve(lambda n, body: Answer()) as closed:
         dead = closed.url

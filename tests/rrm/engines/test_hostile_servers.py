@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Any
 
@@ -139,6 +140,18 @@ def test_a_server_that_only_says_that_it_is_too_much_ends_the_run() -> None:
             [ASK] * 1000, PARAMS, [str(i) for i in range(1000)]
         )
     assert len(server.requests) <= 4 * 4
+
+
+def test_a_server_that_says_so_for_a_minute_ends_the_run_whatever_tries_are_left() -> None:
+    """It went on for 138 s."""
+    with serve(lambda n, body: failure(429, "slow down")) as server:
+        one, times = engine(server.url, concurrency=1, max_retries=1000), itertools.count(0, 10)
+        one.endpoints.clock = lambda: next(times)
+        with pytest.raises(
+            KeyRefused, match=r"in \d+ s it answered nothing else: .*; run the same command .* --concurrency"
+        ):
+            one.complete(ASK, PARAMS)
+    assert len(server.requests) <= 7
 
 
 def test_a_row_that_is_throttled_while_others_are_answered_fails_alone() -> None:

@@ -14,6 +14,7 @@ from openai_server import Answer, completion, failure, serve
 
 from rrm.engines.base import SamplingParams
 from rrm.engines.openai import OpenAIEngine
+from rrm.engines.refusals import Rejected, context_of, way_out_of
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import EngineError, KeyRefused
 from rrm.judge.agent_rrm import AgentRRM
@@ -226,6 +227,30 @@ def test_a_transcript_beyond_the_servers_context_is_too_long_after_one_request(s
         (found,) = judge.judge(transcripts(1), mode="score")
     assert (found.status, found.score, len(server.requests)) == ("too_long", None, 1)
     assert found.reason and message[:40] in found.reason and "--transcript-tokens" in found.reason
+
+
+def test_what_to_do_about_a_long_prompt_names_the_context_that_the_server_named() -> None:
+    """`--context` without a value; of a body that is too large for a proxy, and of a context that had been told and is held to, too."""
+    named = [2048, 8192, None, None, 200_000, 8192, 4095, 4096, 1_048_576, 272_000, None, 1024]
+    for (status, message), context in zip(TOO_LONG, named, strict=True):
+        rejected = Rejected(status, message)
+        assert context_of(rejected) == context, message
+        for known in (None, 100_000):  # of which the second was not told by who says less
+            told = (
+                f"say --context {context};"
+                if context
+                else ""
+                if status == 413
+                else "say how long its context is with --context;"
+            )
+            held = bool(known and context and known <= context)
+            assert way_out_of(rejected, known).startswith("its context of" if held else told), message
+            assert "--context" in way_out_of(rejected, known) or held or status == 413
+    assert (
+        context_of(Rejected(400, '{"error":{"type":"exceed_context_size_error","n_prompt_tokens":9000,"n_ctx":4096}}'))
+        == 4096
+    )
+    assert context_of(Rejected(400, "This model's maximum context length is 1,048,576 tokens.")) == 1_048_576
 
 
 @pytest.mark.parametrize(
