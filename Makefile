@@ -1,7 +1,7 @@
 # Two commands do all their own set-up: `make quickstart` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: quickstart test docs docs-check newcomer release-check lint bars accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 accept-8 accept-9 accept-10 test-vllm clean
+.PHONY: quickstart test docs docs-check newcomer release-check lint bars test-vllm clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -43,36 +43,6 @@ lint: .venv/ready
 
 bars: .venv/ready  ## `make bars SET=judge`: every bar of a set: what, measured, wanted, result; without SET the sets there are
 	$(BIN)/python -m benchmarks.bars $(SET)
-
-accept-1: .venv/ready  ## every bar of the judge: what, measured, wanted, pass or fail
-	$(BIN)/python -m benchmarks.accept_1
-
-accept-2: .venv/ready  ## every bar of the agent side
-	$(BIN)/python -m benchmarks.accept_2
-
-accept-3: .venv/ready  ## every bar of the feedback modes
-	$(BIN)/python -m benchmarks.accept_3
-
-accept-4: .venv/ready  ## every bar of the repairs: each wrong result and the test that would see it come back
-	$(BIN)/python -m benchmarks.accept_4
-
-accept-5: .venv/ready  ## every bar of the judge that reads the whole run, step by step
-	$(BIN)/python -m benchmarks.accept_5
-
-accept-6: .venv/ready  ## every bar of training and choosing without an answer key
-	$(BIN)/python -m benchmarks.accept_6
-
-accept-7: .venv/ready  ## every bar of criteria, servers, formats, the report and a million transcripts
-	$(BIN)/python -m benchmarks.accept_7
-
-accept-8: .venv/ready  ## every bar of engines, sharding, plans and templates
-	$(BIN)/python -m benchmarks.accept_8
-
-accept-9: .venv/ready  ## every bar of the papers' tasks, tools, methods, and a real language model that learns
-	$(BIN)/python -m benchmarks.accept_9
-
-accept-10: .venv/ready  ## every bar of plugging in: trainers, harnesses, the service, the guard, labels, the site
-	$(BIN)/python -m benchmarks.accept_10
 
 clean:
 	rm -rf quickstart runs .pytest_cache .ruff_cache

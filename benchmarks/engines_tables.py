@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.acceptance import interval
+from benchmarks.record import interval
 
 Found = Mapping[str, Any]
 ENGINES = {"hf": "`hf`", "vllm": "vLLM", "trl": "TRL"}

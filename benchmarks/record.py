@@ -13,7 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parent / "results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def command(module: str) -> str:
@@ -45,6 +46,30 @@ def is_known(commit: str) -> bool:
         return not has("HEAD^{commit}") or has(f"{commit}^{{commit}}")
     except OSError:
         return True
+
+
+def load(name: str) -> dict[str, Any] | None:
+    """A results file, or None where it was never made."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def interval(value: dict[str, float]) -> str:
+    """`0.712 [0.690, 0.734]`; `not defined` where there is nothing to measure (one class only)."""
+    if value.get("value") is None:
+        return "not defined"
+    if value.get("low") is None or value.get("high") is None:
+        return f"{value['value']:.3f} [too few questions]"
+    return f"{value['value']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
+
+
+def unmade(commit: object) -> str | None:
+    """Why a record cannot be made again by this commit; None where it can."""
+    if commit in (None, ""):
+        return "no commit"
+    if str(commit).endswith("+"):
+        return "made by files that no commit has"
+    return None if is_known(str(commit)) else f"made by {commit}, which this repository does not have"
 
 
 def hardware() -> str:

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks.acceptance import ROOT, interval, load
 from benchmarks.default_judge.scorers import SAME
 from benchmarks.engines_tables import PARTS
+from benchmarks.record import ROOT, interval, load
 from benchmarks.studies import no_answer_key_tables
 from benchmarks.studies.smollm2_gsm8k_figures import both_ways
 from rrm.evaluation.bootstrap import MIN_ROWS

@@ -1,1 +1,1 @@
-"""Sets of bars, one module each; `python -m benchmarks.bars NAME` prints one, `registry` says what a set is."""
+"""Sets of bars: tables of figures and tests, and modules for what a table cannot say; `python -m benchmarks.bars NAME` prints one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from benchmarks.bars.registry import Operator, Recorded
+from benchmarks.bars.recorded import Operator, Recorded
 
 RECORD = "judges"
 FOLDS = ("tau_stepshield", "workbench_intercode", "agentdojo_mintcode", "hotpotqa_maths")

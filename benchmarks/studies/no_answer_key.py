@@ -15,7 +15,7 @@ benchmarks/results/no_answer_key.json and .png; the arms stand in `no_answer_key
 **Written down before an arm was run** (but for try-outs of two updates; single runs of the headline on an earlier commit were known:
 judge-only 0.695 to 0.790, outcomes 0.70, no outcome 0.14). Primary figure: held-out success after the last update, as the ratio of judge-only to full
 outcomes over ten seeds, with a bootstrap interval over seeds and tasks (both arms of a seed resampled together). For the field
-of Reagent-U (item 6) it is the area under the learning curve over episodes. Bars are those of the issue (benchmarks/accept_6.py):
+of Reagent-U (item 6) it is the area under the learning curve over episodes. Bars are those of the issue (`make bars SET=answerless`):
 
 | | what | wanted | expected |
 |---|---|---|---|
@@ -66,7 +66,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from benchmarks.acceptance import interval
+from benchmarks.record import interval
 from benchmarks.studies.no_answer_key_arms import (
     ARMS,
     CHOOSING,

@@ -1,7 +1,7 @@
 """What the runs of the study without an answer key come to.
 
 The figures of the arms follow from raw rows that stand beside them: of each run and evaluation a string with a digit a held-out task (1:
-solved), in the tasks' order (`search-heldout-0-0`, …). `benchmarks.accept_6` makes them anew from these.
+solved), in the tasks' order (`search-heldout-0-0`, …). `benchmarks.studies.records` makes them anew from these.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.acceptance import load
+from benchmarks.record import load
 from benchmarks.studies.no_answer_key_arms import FIELD, KNOWN, LABELS, LONG, METHODS, SAID
 from benchmarks.studies.study import hops_of, lines, two_way_interval, two_way_ratio
 from reagent.train.falls import Falls, Point

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.acceptance import interval
+from benchmarks.record import interval
 from benchmarks.studies.no_answer_key_arms import SAID
 from rrm.evaluation.choosing import STRATEGIES
 

@@ -1,26 +1,23 @@
-"""What every set of bars shares: a bar, the results it is read from, the tests that are bars, and the table."""
+"""One bar, the tests that are bars, and the table that is printed."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 from xml.etree import ElementTree  # of our own pytest
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.record import RESULTS, is_known
-
-ROOT = Path(__file__).resolve().parents[1]
+from benchmarks.record import ROOT
 
 
 @dataclass(frozen=True)
@@ -39,36 +36,6 @@ class Bar:
         if self.waits:
             return "waits for a GPU"
         return "reported" if self.ok is None else "pass" if self.ok else "FAIL"
-
-
-def load(name: str) -> dict[str, Any] | None:
-    """A results file, or None where it was never made."""
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.is_file() else None
-
-
-def interval(value: dict[str, float]) -> str:
-    """`0.712 [0.690, 0.734]`; `not defined` where there is nothing to measure (one class only)."""
-    if value.get("value") is None:
-        return "not defined"
-    if value.get("low") is None or value.get("high") is None:
-        return f"{value['value']:.3f} [too few questions]"
-    return f"{value['value']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
-
-
-def unmade(commit: object) -> str | None:
-    """Why a record cannot be made again by this commit; None where it can."""
-    if commit in (None, ""):
-        return "no commit"
-    if str(commit).endswith("+"):
-        return "made by files that no commit has"
-    return None if is_known(str(commit)) else f"made by {commit}, which this repository does not have"
-
-
-def missing(what: str, wanted: str, name: str) -> Bar:
-    """A bar whose results file is absent, or does not hold it, is missed."""
-    held = (RESULTS / f"{name}.json").is_file()
-    return Bar(what, f"{'not in' if held else 'no'} benchmarks/results/{name}.json", wanted, False)
 
 
 def suite_bars(suites: Mapping[str, str], run: bool) -> Iterator[Bar]:
@@ -144,9 +111,9 @@ def _of(test: str, cases: Mapping[tuple[str, str], list[Outcome]]) -> list[Outco
 
 def finish(bars: Sequence[Bar], name: str) -> NoReturn:
     """Print the table of a set and one line of JSON, counts and every bar; exit code 1 if a bar is missed."""
-    table = Table(show_lines=False)
-    for column in ("what", "measured", "wanted", "result"):
-        table.add_column(column, overflow="fold")
+    table = Table("what", "measured", "wanted", "result")
+    for column in table.columns:
+        column.overflow = "fold"
     for bar in bars:
         cells = (escape(text) for text in (bar.what, bar.measured, bar.wanted, bar.result))
         table.add_row(*cells, style="red" if bar.result == "FAIL" else None)
@@ -155,14 +122,3 @@ def finish(bars: Sequence[Bar], name: str) -> NoReturn:
     counts = Counter(bar.result for bar in bars)
     print(json.dumps({"set": name, "counts": {"all": len(bars), **counts}, "bars": rows}, ensure_ascii=False))
     sys.exit(1 if counts["FAIL"] else 0)
-
-
-def main(doc: str | None, bars: Callable[[bool], Sequence[Bar]]) -> NoReturn:
-    """Run the command of one acceptance.
-
-    Args:
-        doc: its help. bars: whether tests that are bars are run → all bars.
-    """
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    finish(bars(not parser.parse_args().no_run), Path(sys.argv[0]).stem.replace("_", "-"))
