@@ -17,15 +17,15 @@ from typing import Any
 
 from benchmarks import record
 from benchmarks.vllm_server import LORA, PYTHON, serving, version_of
-from reagent.env.registry import make_tasks
+from reagent.tasks.environments import make_tasks
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.engine import check_agrees
 from reagent.train.policy import load_policy
 from reagent.train.run import train
 from rrm.engines.base import SamplingParams
+from rrm.engines.hf.base_model import base_path
 from rrm.engines.hf.engine import HFEngine, eos_ids_of
 from rrm.engines.vllm import VLLMEngine
-from rrm.models.base import base_path
 
 OUT = record.RESULTS / "engines_agree.json"
 BASE = "smollm2"

@@ -16,11 +16,11 @@ import numpy as np
 
 from benchmarks import record
 from benchmarks.mint import DATA, rows
+from rrm.data.questions import question_of
 from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold
 from rrm.evaluation.bootstrap import Ratio, Statistic, own_interval, paired_bootstrap, replicates
 from rrm.evaluation.metrics.pairs import best_of_n_parts, codes, pair_parts
 from rrm.evaluation.metrics.probability import Auroc
-from rrm.questions import question_of
 
 RESULT = record.RESULTS / "baselines_mint.json"
 

@@ -24,12 +24,12 @@ import numpy as np
 
 from benchmarks import mint, record
 from benchmarks.judge_mint import judged, outcomes, report
+from rrm.data.feedback import Feedback
+from rrm.data.provenance import environment
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Trajectory
 from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold
-from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.provenance import environment
-from rrm.questions import question_of
-from rrm.trajectory import Trajectory
 
 
 def fold_feedback(run: Path, rows: list[Trajectory], dtype: str | None, seed: int) -> tuple[list[Feedback], Any]:

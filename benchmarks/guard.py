@@ -48,12 +48,12 @@ from benchmarks.default_judge.mixture import by_part, load_split
 from benchmarks.default_judge.sources import Example
 from benchmarks.guard_figures import FOLDS, drawn, measured
 from benchmarks.guard_ways import Run, of_sources
-from rrm.jsonl import append_line, read_lines
+from rrm.data.jsonl import append_line, read_lines
+from rrm.data.provenance import environment
+from rrm.data.questions import met_before, question_of
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Trajectory
 from rrm.prompt.rendering import agent_text, observation_text
-from rrm.provenance import environment
-from rrm.questions import met_before, question_of
-from rrm.seeds import derive_seed
-from rrm.trajectory import Trajectory
 
 LIMITS = {"mint/": 10, "mint_more/": 10, "": 24}
 """Runs of a source at most, by the beginning of its name."""
@@ -79,7 +79,7 @@ def chosen(data: Path, keys: Sequence[str], seed: int, limit: int | None) -> lis
 def judged(rows: Sequence[Example], judge: Any, kept: Path, minutes: float) -> list[Run]:
     """Each run with what the judge says after each step; what an earlier run of this study judged is read from `kept`, and none is begun
     after so many minutes."""
-    from rrm.judge.following import Follower
+    from rrm.judge.incremental_judge import Follower
 
     done = {row["id"]: Run(**row) for row in read_lines(kept, json.loads, "a judged run")} if kept.exists() else {}
     began = time.monotonic()

@@ -21,10 +21,10 @@ from benchmarks.guard_ways import (
     source_alone,
     turns_of_source,
 )
+from rrm.data.folds import grouped_folds
+from rrm.data.seeds import derive_seed
 from rrm.evaluation.bootstrap import Ratio, bootstrap, paired_bootstrap
-from rrm.folds import grouped_folds
 from rrm.guard.policy import GuardPolicy
-from rrm.seeds import derive_seed
 
 ALLOWED = 0.10
 """Share of good runs that may be stopped."""

@@ -29,8 +29,8 @@ from benchmarks import record
 from benchmarks.speed.serving import ROOT, serving
 from reagent.lab.shipped import judge_folder, lab_policy_folder
 from reagent.lab.transcripts import make_transcripts
+from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.trajectory import Trajectory
 
 OUT = record.RESULTS / "integrations.json"
 WANTED = 1e-6

@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks import mint, record
-from rrm.annotators import given
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.localisation import step_labels
+from rrm.data.provenance import environment
+from rrm.data.trajectory import Trajectory
 from rrm.evaluation.baselines import fit_agent, fit_tfidf, length_scores, position_verdicts
 from rrm.evaluation.evaluate import evaluate_feedback
-from rrm.evaluation.metrics.localisation import step_labels
-from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.provenance import environment
 from rrm.readers import read
-from rrm.score import Judge, score_file
-from rrm.trajectory import Trajectory
+from rrm.scoring.run import Judge, score_file
+from rrm.train import given_labels as given
 
 SOURCES = ("fireact", "r1_searcher", "tau_bench")
 

@@ -8,8 +8,8 @@ from reagent.lab.labels import label
 from reagent.lab.search_env import question_of, world_of
 from reagent.train.config import load_agent_config
 from reagent.train.evaluate import evaluate_config
-from rrm.annotation import Annotation
-from rrm.trajectory import Trajectory
+from rrm.data.annotation import Annotation
+from rrm.data.trajectory import Trajectory
 
 
 def agent_runs(

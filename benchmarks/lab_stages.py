@@ -25,16 +25,16 @@ from benchmarks.lab_agent import agent_runs
 from benchmarks.ship_lab import TARGET
 from reagent.lab.transcripts import make_transcripts
 from rrm.config import TrainConfig
+from rrm.data.localisation import step_labels
+from rrm.data.provenance import environment
+from rrm.data.splits import apply_split, load_split
+from rrm.data.trajectory import Trajectory
 from rrm.engines.hf.engine import HFEngine
-from rrm.evaluation.metrics.localisation import step_labels
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, load_settings
-from rrm.provenance import environment
-from rrm.run_folder import saved_config
-from rrm.splits import apply_split, load_split
 from rrm.train.prepare import base_and_prompter, load_data, merged_by_id
 from rrm.train.run import load_trained
-from rrm.trajectory import Trajectory
+from rrm.train.run_folder import saved_config
 
 FRESH_SEED = 7_000
 

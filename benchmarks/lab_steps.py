@@ -10,7 +10,7 @@ fault planted in two of three: the first step below a threshold, beside the firs
 one that names most of them on calibration runs with at most 5 % of the faultless ones called bad; beside it the one with the best MCC
 over steps. `lowest`: the step of the lowest probability (the earliest of equal ones).
 
-Scorers: the judge; position, the share of good steps at k of N in its training runs; rules, `rrm.annotators.rules`.
+Scorers: the judge; position, the share of good steps at k of N in its training runs; rules, `rrm.prompt.rules`.
 Writes benchmarks/results/lab_steps.json. Arms that are not asked for keep what the file says of them.
 """
 
@@ -28,19 +28,19 @@ import numpy as np
 
 from benchmarks.record import RESULTS, command, commit, made_with, write
 from reagent.lab.transcripts import make_transcripts
-from rrm.annotation import Annotation
 from rrm.config import load_config
+from rrm.data.annotation import Annotation
+from rrm.data.feedback import Feedback
+from rrm.data.localisation import step_labels
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.baselines import StepProbabilities, fit_step_position, rules_step_scores
 from rrm.evaluation.bootstrap import JUDGE, Ratio, compare, too_few
 from rrm.evaluation.metrics import process
-from rrm.evaluation.metrics.localisation import step_labels
 from rrm.evaluation.step_scores import LabelledSteps, evaluate_step_scores
-from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.questions import question_of
-from rrm.run_folder import saved_config
-from rrm.trajectory import Trajectory
+from rrm.train.run_folder import saved_config
 
 SHIPPED = "agents/reagent/lab/assets/judge"
 COMMON = (

@@ -21,15 +21,15 @@ import numpy as np
 from benchmarks import smoothed
 from benchmarks.baselines_mint import intervals, measured
 from benchmarks.mint import rows
+from rrm.data.folds import grouped_folds
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Message, Trajectory
+from rrm.engines.hf.base_model import base_path
 from rrm.evaluation.baselines import fit_tfidf, out_of_fold, tfidf_features
 from rrm.evaluation.bootstrap import paired_bootstrap
 from rrm.evaluation.metrics.pairs import codes, pair_parts
 from rrm.evaluation.metrics.probability import Auroc
-from rrm.folds import grouped_folds
-from rrm.models.base import base_path
 from rrm.prompt.rendering import render_transcript
-from rrm.questions import question_of
-from rrm.trajectory import Message, Trajectory
 
 OWN_SHARES = (1.0, 0.5, 0.35, 0.3, 0.0)
 BUDGETS = (192, 256, 448, 704)

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm import splits
-from rrm.folds import grouped_folds
-from rrm.trajectory import Source, Trajectory
+from rrm.data import splits
+from rrm.data.folds import grouped_folds
+from rrm.data.trajectory import Source, Trajectory
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "transcripts" / "mint"
 SPLIT = Path(__file__).resolve().parent / "splits" / "mint.json"

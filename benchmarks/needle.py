@@ -19,13 +19,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.record import command, commit, made_with, write
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.trajectory import Message, ToolCall, Trajectory
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
-from rrm.trajectory import Message, ToolCall, Trajectory
 
 LENGTHS = (2_000, 20_000, 200_000)
 """Tokens of a log."""

@@ -25,19 +25,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks.adversarial.texts import PROSE
 from benchmarks.needle import LENGTHS, NEEDLE, WINDOWS, alarmed, as_log, bad_steps, cases, finds, pairs, put, results
 from benchmarks.record import RESULTS, command, commit, made_with, write
-from rrm.adversarial.texts import PROSE
-from rrm.annotation import Annotation, Finding
-from rrm.annotators.rules import step_lines
 from rrm.config import load_config
-from rrm.feedback import Feedback
+from rrm.data.annotation import Annotation, Finding
+from rrm.data.feedback import Feedback
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.prompt.prompter import VERDICTS
 from rrm.prompt.rendering import OPENINGS, agent_text, observation_text, rubric
+from rrm.prompt.rules import step_lines
 from rrm.prompt.windows import SLOT
-from rrm.seeds import derive_seed
-from rrm.trajectory import Trajectory
 
 CONFIG = Path(__file__).with_suffix(".yaml")
 SHORTEST, LONGEST = 60, 3_000

@@ -29,8 +29,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rrm.seeds import derive_seed
-from rrm.trajectory import Message, ToolCall, Trajectory, write_jsonl
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Message, ToolCall, Trajectory, write_jsonl
 
 OUT = Path(__file__).resolve().parents[1] / "examples" / "transcripts"
 MAX_TURNS = 6
@@ -316,7 +316,7 @@ def command(
     temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 is greedy.")] = 0.4,
 ) -> None:
     """Record the example transcripts; the last line of output is one JSON object."""
-    from rrm.models.weights import DEFAULT_BASE, fetch_base
+    from rrm.engines.hf.weights import DEFAULT_BASE, fetch_base
 
     generate = load_generate(model or str(fetch_base()), temperature)
     name = Path(model).name if model else DEFAULT_BASE

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import command, commit, hardware
-from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
+from rrm.data.feedback import Feedback, JudgeInfo, Mode, Reads
+from rrm.data.trajectory import Trajectory
 from rrm.readers import read
-from rrm.score import score_file
-from rrm.trajectory import Trajectory
+from rrm.scoring.run import score_file
 
 RESULT = Path(__file__).parent / "results" / "scale.json"
 KINDS = ("fresh", "resumed", "reversed")

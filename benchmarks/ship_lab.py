@@ -36,7 +36,7 @@ ROUNDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("cea3b70", ("seed=3", "drills.rows=16000", "data.generate_options.wordings=many", *AGAIN)),
     ("436e49d", ("seed=4", "data.generate_options.transcripts=2000",
                  "data.generate_options.wanderers=2500", "data.generate_options.wordings=many", "drills.rows=0",
-                 "sft.learning_rate=5.0e-4", "sft.short_first=0", "sft.follow={rows: reagent.lab.drills:follow_row, share: 0.5}", "rl.enabled=false")),
+                 "sft.learning_rate=5.0e-4", "sft.short_first=0", "sft.follow={rows: reagent.lab.pretraining_rows:follow_row, share: 0.5}", "rl.enabled=false")),
 )  # fmt: skip
 """Of each round: the commit whose generator made its transcripts, and what it changes of the config `lab` beside
 `model.base`. From the first commit to the third there are 700 question wordings in place of 46, twelve times the agents'
@@ -53,9 +53,9 @@ def as_now(tree: dict[str, Any]) -> dict[str, Any]:
     data["target"] = "annotation"
     data["generate"] = "reagent.lab.transcripts:generate"
     data["generate_options"] = {k: data.pop(f"lab_{k}") for k in ("transcripts", "wanderers", "wordings")}
-    drills["generate"] = "reagent.lab.drills:drill_rows"
+    drills["generate"] = "reagent.lab.pretraining_rows:drill_rows"
     share = sft.pop("follow", 0.0)
-    sft["follow"] = {"rows": "reagent.lab.drills:follow_row", "share": share} if share else None
+    sft["follow"] = {"rows": "reagent.lab.pretraining_rows:follow_row", "share": share} if share else None
     return tree
 
 

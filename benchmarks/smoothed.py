@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
-from rrm.annotation import Annotation
+from rrm.data.annotation import Annotation
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
-from rrm.trajectory import Trajectory
 
 
 def group_rates(trajectories: Sequence[Trajectory], group: str, prior_rows: float = 5.0) -> dict[str, float]:

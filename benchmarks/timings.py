@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from rrm.provenance import environment
+from rrm.data.provenance import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = record.RESULTS / "timings.json"

@@ -19,9 +19,9 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks import mint, smoothed
-from rrm.annotation import Annotation
-from rrm.annotators import given
-from rrm.trajectory import write_jsonl
+from rrm.data.annotation import Annotation
+from rrm.data.trajectory import write_jsonl
+from rrm.train import given_labels as given
 
 
 def balanced_critiques(annotations: list[Annotation], limit: int, rng: random.Random) -> list[Annotation]:

@@ -27,15 +27,15 @@ try:
     from reagent.algorithms.masks import spread
     from reagent.algorithms.objective import aggregate, loss_denominator
     from reagent.env.env import EnvFactory
-    from reagent.env.registry import make_factory, make_tasks
     from reagent.env.task import Task
     from reagent.lab.shipped import lab_policy_folder
+    from reagent.rollout.batch import Batch, make_batch, microbatches
     from reagent.rollout.episode import Episode
     from reagent.rollout.rollout import rollout
-    from reagent.train.batch import Batch, make_batch, microbatches
+    from reagent.tasks.environments import make_factory, make_tasks
+    from rrm.data.seeds import derive_seed
     from rrm.engines.base import SamplingParams
     from rrm.engines.hf.engine import HFEngine
-    from rrm.seeds import derive_seed
 except ModuleNotFoundError as error:
     sys.exit(f"{error}: pip install 'agent-rrm[agents]'")
 

@@ -21,9 +21,9 @@ try:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from reagent.env.registry import make_factory, make_tasks
     from reagent.integrations.trl import ToolEnvironments
     from reagent.lab.shipped import judge_folder, lab_policy_folder
+    from reagent.tasks.environments import make_factory, make_tasks
     from rrm import AgentRRM
     from rrm.integrations.trl import judged_environment, reward_func
     from rrm.integrations.trl_environment import JudgedEnvironments

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from rrm.data.feedback import Feedback, read_feedback
+from rrm.data.trajectory import Trajectory, read_canonical, write_jsonl
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, read_feedback
-from rrm.trajectory import Trajectory, read_canonical, write_jsonl
 
 AFTER, BEFORE = "trained/", "before/"
 """In front of ids: both policies' runs are named by their tasks."""

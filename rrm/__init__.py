@@ -6,10 +6,10 @@ TYPE_CHECKING = False  # `typing` takes its time to import, and a Ctrl-C meanwhi
 if TYPE_CHECKING:
     from typing import Any
 
-    from rrm.annotation import Annotation, Finding
-    from rrm.feedback import Feedback, JudgeInfo
+    from rrm.data.annotation import Annotation, Finding
+    from rrm.data.feedback import Feedback, JudgeInfo
+    from rrm.data.trajectory import Message, Step, ToolCall, Trajectory
     from rrm.judge.agent_rrm import AgentRRM
-    from rrm.trajectory import Message, Step, ToolCall, Trajectory
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,10 +25,10 @@ __all__ = [
     "__version__",
 ]
 _MODULES = {
-    "rrm.annotation": ("Annotation", "Finding"),
-    "rrm.feedback": ("Feedback", "JudgeInfo"),
+    "rrm.data.annotation": ("Annotation", "Finding"),
+    "rrm.data.feedback": ("Feedback", "JudgeInfo"),
     "rrm.judge.agent_rrm": ("AgentRRM",),
-    "rrm.trajectory": ("Message", "Step", "ToolCall", "Trajectory"),
+    "rrm.data.trajectory": ("Message", "Step", "ToolCall", "Trajectory"),
 }
 
 

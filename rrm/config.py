@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal, TypeVar, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from rrm.data.nearest import nearest
+from rrm.data.printing import printable
 from rrm.errors import ConfigError
-from rrm.nearest import nearest
-from rrm.printing import printable
 from rrm.removed import REMOVED, Removed, without_removed
 
 C = TypeVar("C", bound=BaseModel)

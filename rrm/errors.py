@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rrm.usage import Usage
+    from rrm.data.usage import Usage
 
 
 class RRMError(Exception):

@@ -23,7 +23,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 LONGEST = (
     "tests/test_docs.py",
     "tests/reagent/train/test_sharded.py",
-    "tests/rrm/labelling/test_label_browser.py",
+    "tests/rrm/annotate/test_label_browser.py",
     "tests/rrm/train/test_sft_speedups.py",
     "tests/benchmarks/test_default_judge_data.py",
     "tests/test_processes.py",

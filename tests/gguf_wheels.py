@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rrm.models.weights import PackagedWeights
+from rrm.engines.hf.weights import PackagedWeights
 
 WIDTH, LAYERS, HEADS, INNER = 64, 2, 2, 64
 

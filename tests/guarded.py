@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rrm.annotation import Finding
-from rrm.feedback import Feedback, JudgeInfo, Mode
-from rrm.trajectory import Trajectory
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback, JudgeInfo, Mode
+from rrm.data.trajectory import Trajectory
 
 
 class SaysSo:

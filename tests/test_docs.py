@@ -173,7 +173,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files for readers who have some: labelled runs of the lab, judgements of them, a judge and a policy."""
     from reagent.lab.shipped import judge_folder, lab_policy_folder
     from reagent.lab.transcripts import make_transcripts
-    from rrm.trajectory import write_jsonl
+    from rrm.data.trajectory import write_jsonl
 
     folder = tmp_path_factory.mktemp("examples")
     rows = make_transcripts(60, seed=5)

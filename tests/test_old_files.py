@@ -24,13 +24,13 @@ from reagent.removed import REMOVED as REMOVED_OF_AGENTS
 from reagent.tools import build
 from reagent.train.config import load_agent_config
 from rrm import AgentRRM, Trajectory
-from rrm.annotation import read_annotations
 from rrm.config import load_config
+from rrm.data.annotation import read_annotations
+from rrm.data.feedback import read_feedback
+from rrm.data.seeds import derive_seed
 from rrm.engines.base import SamplingParams
-from rrm.feedback import read_feedback
 from rrm.guard import read_audit
 from rrm.removed import REMOVED, without_removed
-from rrm.seeds import derive_seed
 
 OLD = Path(__file__).parent / "data" / "39b3a1de"
 VALUES = json.loads((OLD / "values.json").read_text(encoding="utf-8"))

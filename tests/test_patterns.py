@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 _BEGIN, _END = chat_text._FAMILIES["<|start_header_id|>"]
 _SPECIAL = [re.escape("<|im_end|>") + "|" + re.escape("<｜end▁of▁sentence｜>")]
 SAMPLES = {
-    "rrm.pictures:parts": [r"\[image (\d{1,6}) 0f3a\]"],
+    "rrm.data.pictures:parts": [r"\[image (\d{1,6}) 0f3a\]"],
     "rrm.judge.answers:answer_of": [r"(?<!\s)\s*+(?:/|out of)\s*+5\s*+\Z"],
     "rrm.prompt.neutralise:_control_and": [r"<\s*+/?\s*+(?:a|note)\s*+>"],
     "rrm.prompt.template:__init__": _SPECIAL,
@@ -30,7 +30,7 @@ SAMPLES = {
         f"{_END}{chat_text._PADS}{_BEGIN}",
         f"{_END}(?:{_END}|{chat_text._PADS})" + r"\Z",
     ],
-    "rrm.text:contains": [r"(?<!\w)東京(?!\w)"],
+    "rrm.data.text:contains": [r"(?<!\w)東京(?!\w)"],
     "reagent.env.parsers.search_tags:__init__": ["<(/?)(search|answer)>"],
     "reagent.rollout.templates:_any_of": _SPECIAL,
     "reagent.tools.deny:__init__": [deny._pattern("example.org"), deny._pattern("example.org/a/b")],

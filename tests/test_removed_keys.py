@@ -15,7 +15,7 @@ import yaml
 from reagent.train.config import AgentConfig, load_agent_config
 from rrm.config import Section, TrainConfig, _paths, load_config
 from rrm.errors import ConfigError, RRMError
-from rrm.run_folder import check_folder, claim_folder, saved_config
+from rrm.train.run_folder import check_folder, claim_folder, saved_config
 
 Load = Callable[..., Section]
 TABLES: list[tuple[Load, type[Section]]] = [(load_config, TrainConfig), (load_agent_config, AgentConfig)]

@@ -1,12 +1,12 @@
 """`python -m reagent`, and the program `reagent`."""
 
-from rrm.earliest import take_signals
+from rrm.data.earliest_signals import take_signals
 
 
 def main() -> None:
     """Entry point of `reagent`."""
     take_signals()  # before anything else is imported: by then they end the process in Python's own way, without an exit code
-    from rrm.stops import command
+    from rrm.data.stop_signals import command
 
     command("reagent.cli")
 

@@ -18,12 +18,15 @@ REMOVED: dict[str, Removed] = {
         {"weight": 0.0},
     ),
     "feedback.attempt_chars": Removed(
-        "a second attempt is shown 700 characters of the first: `reagent.feedback.refine.ATTEMPT_CHARS`", 700
+        "a second attempt is shown 700 characters of the first: `reagent.feedback.second_attempt_prompt.ATTEMPT_CHARS`",
+        700,
     ),
     "feedback.recalibrate.method": Removed(
         "calibration is refitted by `platt`, on the logit of the raw score", "platt"
     ),
-    "guards.length.first": Removed("the first 3 updates are the measure: `reagent.train.checks.FIRST_UPDATES`", 3),
+    "guards.length.first": Removed(
+        "the first 3 updates are the measure: `reagent.train.monitor_conditions.FIRST_UPDATES`", 3
+    ),
     "rollout.engine.prefill_tokens": Removed(
         "the engine chooses it by its device; rollout.engine.max_batch_tokens bounds the memory of a rollout"
     ),

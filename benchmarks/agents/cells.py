@@ -27,31 +27,31 @@ from benchmarks.methods.base import Method
 from benchmarks.methods.figures import Measure, method_figures
 from benchmarks.methods.playing import Kept, play_method
 from benchmarks.methods.registry import Entry
-from reagent.env.grading import Grading
-from reagent.env.registry import find_environment, make_factory
+from reagent.env.gradability import Grading
 from reagent.env.task import Task
-from reagent.feedback.build import make_feedback
 from reagent.feedback.judging import JudgeFailure
 from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
 from reagent.tasks.base import Benchmark
+from reagent.tasks.environments import find_environment, make_factory
+from reagent.train.build_feedback import make_feedback
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import Player
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.jsonl import read_lines
+from rrm.data.output import differences, file_when_whole, header_of, open_output
+from rrm.data.trajectory import Trajectory, write_jsonl
+from rrm.engines.hf.hub import commit_of
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Feedback, Mode
-from rrm.jsonl import read_lines
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import content_hash
-from rrm.models.hub import commit_of
-from rrm.output import differences, file_when_whole, header_of, open_output
-from rrm.run_folder import claim_folder, recorded
-from rrm.score import fingerprint_of, score_file
-from rrm.trajectory import Trajectory, write_jsonl
+from rrm.scoring.run import fingerprint_of, score_file
+from rrm.train.run_folder import claim_folder, recorded
 
 log = logging.getLogger(__name__)
 ATTEMPTS, EPISODES = "attempts.jsonl", "episodes.jsonl"
 JUDGEMENTS = "judgements.jsonl"
-"""As `reagent.feedback.build` names it."""
+"""As `reagent.train.build_feedback` names it."""
 METRICS, FAILURE = "metrics.json", "failure.json"
 CRITIC = "critic_hash"
 """Name, in `made_by`, of what lies in the critic's folder, or of its commit on the hub."""

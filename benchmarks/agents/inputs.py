@@ -15,9 +15,9 @@ from typing import Any, Literal
 from reagent.tasks.base import Benchmark
 from reagent.tasks.gaia import FOLDER_OPTIONS
 from reagent.train.config import AgentConfig
+from rrm.engines.hf.hub import commit_of
 from rrm.errors import ReadError
 from rrm.judge.judge_dir import content_hash
-from rrm.models.hub import commit_of
 from rrm.readers.hub import HubSet, hub_set, is_hub
 
 REVISION = "_revision"

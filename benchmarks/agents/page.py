@@ -12,9 +12,9 @@ from benchmarks.agents.cells import EPISODES, METRICS, Cell, benchmark_of, score
 from benchmarks.methods.base import NotApplicable
 from benchmarks.methods.figures import difference
 from rrm.cli.score_cmd import pair_rows
-from rrm.output import file_when_whole
+from rrm.data.output import file_when_whole
+from rrm.data.trajectory import Trajectory, read_canonical
 from rrm.report import write_report
-from rrm.trajectory import Trajectory, read_canonical
 
 TABLE, MARKDOWN, REPORT = "table.json", "table.md", "report.html"
 HEAD = (

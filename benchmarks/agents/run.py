@@ -33,10 +33,10 @@ from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.engine import close
 from reagent.train.evaluate import Player, load_player
 from rrm.config import explain, set_key
+from rrm.data.feedback import Mode
+from rrm.data.provenance import environment
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.provenance import environment
 
 log = logging.getLogger(__name__)
 EVERY = "*"

@@ -43,7 +43,7 @@ def _counted(what: str, cases: Sequence[tuple[str, object]], right: list[bool]) 
 
 def _damages() -> Bar:
     """Each file of a checkpoint damaged in each way: how often it is told from the older one, which is whole."""
-    from rrm.checkpoints import damage, seal
+    from rrm.train.checkpoints import damage, seal
 
     harms: dict[str, Callable[[Path], object]] = {
         "removed": Path.unlink,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rrm.data.trajectory import Trajectory
 from rrm.evaluation.choosing import OF_ANSWERS, STRATEGIES, grouped, measure
-from rrm.trajectory import Trajectory
 
 
 def best_of_n(

@@ -27,13 +27,13 @@ from benchmarks import record
 from benchmarks.default_judge import sources
 from benchmarks.default_judge.mixture import CAP, build, load_split
 from benchmarks.default_judge.sources import Example
+from rrm.data.output import write_lines
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Trajectory
 from rrm.evaluation.baselines import BaselineError, Scorer, fit_agent, fit_tfidf, length_scores
 from rrm.evaluation.bootstrap import Statistic, own_interval, replicates, too_few
 from rrm.evaluation.metrics.pairs import codes, pair_parts
 from rrm.evaluation.metrics.probability import Auroc
-from rrm.output import write_lines
-from rrm.questions import question_of
-from rrm.trajectory import Trajectory
 
 RESULT = record.RESULTS / "default_judge_baselines.json"
 MIN_PAIRS = 200

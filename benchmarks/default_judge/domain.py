@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
+from rrm.data.trajectory import read_canonical
 from rrm.judge.domain import Domain, features, fit_counts, grouped
-from rrm.trajectory import read_canonical
 
 SHARE = 0.05
 FILES = ("transcripts.jsonl", "unseen.jsonl")

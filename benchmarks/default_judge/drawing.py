@@ -22,7 +22,7 @@ from benchmarks.default_judge.scorers import Parts
 from benchmarks.default_judge.sources import Example
 from benchmarks.default_judge.subset import characters
 from benchmarks.judge_mint import by_question
-from rrm.questions import question_of
+from rrm.data.questions import question_of
 
 SIDE = 2
 """Rows of one outcome that a group gives to the pairs at most: questions differ more than attempts at one do, so many groups

@@ -42,18 +42,18 @@ from benchmarks.default_judge.plan import plan, plan_lines
 from benchmarks.default_judge.said import Judged, coverage, ece_floor, outside
 from benchmarks.default_judge.scorers import Known, Parts, add_same_rows, data_hash, known, labels_of, load
 from benchmarks.default_judge.sources import Example
+from rrm.data.feedback import Mode
+from rrm.data.provenance import environment
+from rrm.data.questions import met_before, question_of
+from rrm.data.splits import HELD_OUT
+from rrm.data.trajectory import read_canonical
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE, Statistic, compare
 from rrm.evaluation.evaluate import evaluate_feedback
 from rrm.evaluation.metrics import pairs, process
 from rrm.evaluation.metrics.probability import Auroc
 from rrm.evaluation.step_scores import LabelledSteps
-from rrm.feedback import Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.provenance import environment
-from rrm.questions import met_before, question_of
-from rrm.splits import HELD_OUT
-from rrm.trajectory import read_canonical
 
 MINT_TASKS = tuple(f"mint/{name}" for name in ("gsm8k", "hotpotqa", "math", "theoremqa")) + tuple(
     f"mint_more/{name}" for name in ("alfworld", "humaneval", "mbpp", "mmlu")

@@ -30,15 +30,15 @@ from benchmarks.default_judge.scorers import load
 from benchmarks.default_judge.sources import Example
 from benchmarks.judge_mint import kept
 from rrm.config import CalibrationMethod
+from rrm.data.feedback import Feedback, Mode, Reads
+from rrm.data.folds import grouped_folds
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.metrics.probability import CalibrationError
-from rrm.feedback import Feedback, Mode, Reads
-from rrm.folds import grouped_folds
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Calibrator, fit_by_reading, key_of
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
-from rrm.questions import question_of
-from rrm.trajectory import Trajectory
 
 FOLDS = 5
 Scored = list[tuple[Example, float, bool]]

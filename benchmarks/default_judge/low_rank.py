@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from rrm.config import BaseSettings, LoraSettings
+from rrm.engines.hf.base_model import load_model, lora_config
 from rrm.judge.judge_dir import FILE, JudgeSettings, judge_folder, load_settings, save_settings
-from rrm.models.base import load_model, lora_config
 from rrm.train.export import halve_adapter, name_base
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -24,10 +24,10 @@ from benchmarks import record
 from benchmarks.default_judge import sources
 from benchmarks.default_judge.sources import Example
 from benchmarks.default_judge.split import SPLIT, make_split, mint_split
-from rrm import splits
-from rrm.output import write_lines
-from rrm.splits import HELD_OUT
-from rrm.trajectory import write_jsonl
+from rrm.data import splits
+from rrm.data.output import write_lines
+from rrm.data.splits import HELD_OUT
+from rrm.data.trajectory import write_jsonl
 
 PARTS = ("train", "calibration", "test", "unseen")
 CAP = 1200
@@ -93,8 +93,8 @@ def token_counter(base: str) -> Callable[[Example], int]:
     """Tokens of task and messages as a base model's tokenizer cuts them, before any budget."""
     from transformers import AutoTokenizer
 
-    from rrm.models.base import base_path
-    from rrm.text import transcript_text
+    from rrm.data.text import transcript_text
+    from rrm.engines.hf.base_model import base_path
 
     tokenizer = AutoTokenizer.from_pretrained(base_path(base))
     return lambda row: len(tokenizer.encode(transcript_text(row.trajectory), add_special_tokens=False))

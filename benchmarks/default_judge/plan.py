@@ -9,7 +9,7 @@ from benchmarks.default_judge.drawing import counted, named, to_read
 from benchmarks.default_judge.mixture import token_counter
 from benchmarks.default_judge.scorers import Parts
 from benchmarks.default_judge.sources import Example
-from rrm.feedback import Mode
+from rrm.data.feedback import Mode
 from rrm.judge.agent_rrm import AgentRRM
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from benchmarks.default_judge.sources import Example
 from benchmarks.judge_mint import judged
+from rrm.data.feedback import Feedback, Mode
 from rrm.evaluation.metrics.probability import CalibrationError
-from rrm.feedback import Feedback, Mode
-from rrm.score import Judge
+from rrm.scoring.run import Judge
 
 FLOOR_DRAWS = 500
 

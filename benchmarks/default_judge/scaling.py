@@ -32,9 +32,9 @@ from benchmarks.default_judge.scorers import data_hash, labels_of, load
 from benchmarks.default_judge.sources import Example
 from benchmarks.default_judge.subset import characters
 from benchmarks.studies.study import begin
+from rrm.data.provenance import environment
 from rrm.evaluation.step_scores import LabelledSteps
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.provenance import environment
 
 SHARE = 0.08
 

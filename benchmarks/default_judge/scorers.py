@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.default_judge.baselines import LabelledStep, Scores, labelled_steps, outcome_scores, step_scores
 from benchmarks.default_judge.sources import Example
-from rrm.annotation import match, read_annotations
+from rrm.data.annotation import match, read_annotations
+from rrm.data.localisation import StepLabels
+from rrm.data.trajectory import read_canonical
 from rrm.evaluation.baselines import fit_step_position, fit_tfidf, rules_step_scores
-from rrm.evaluation.metrics.localisation import StepLabels
-from rrm.trajectory import read_canonical
 
 FILES = ("transcripts.jsonl", "unseen.jsonl", "annotations.jsonl")
 Parts = dict[str, list[Example]]

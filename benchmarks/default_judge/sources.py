@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import mint
-from rrm.annotation import Annotation, Finding, critiques_of
-from rrm.annotators import given
-from rrm.questions import question_hash
+from rrm.data.annotation import Annotation, Finding, critiques_of
+from rrm.data.questions import question_hash
+from rrm.data.text import leaks, normalise, references, shorten, transcript_text
+from rrm.data.trajectory import Message, Trajectory
 from rrm.readers import read
 from rrm.readers.leaks import cut_verdicts
-from rrm.text import leaks, normalise, references, shorten, transcript_text
-from rrm.trajectory import Message, Trajectory
+from rrm.train import given_labels as given
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 UNSEEN = ("tau_bench", "r1_searcher")

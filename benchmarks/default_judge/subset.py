@@ -16,9 +16,9 @@ import random
 from collections import defaultdict
 from pathlib import Path
 
-from rrm.annotation import read_annotations
-from rrm.output import write_lines
-from rrm.trajectory import Trajectory, read_canonical, write_jsonl
+from rrm.data.annotation import read_annotations
+from rrm.data.output import write_lines
+from rrm.data.trajectory import Trajectory, read_canonical, write_jsonl
 
 ROWS = {
     "mint/gsm8k": 240, "mint/math": 190, "mint/theoremqa": 140, "mint/hotpotqa": 60,

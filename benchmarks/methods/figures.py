@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.methods.base import Headline
+from reagent.env.gradability import Grading
 from reagent.env.graders import Grader
-from reagent.env.grading import Grading
 from reagent.rollout.episode import Episode
 from reagent.train.choosing import attempts_of, policy_tokens, success_by_n
 from reagent.train.evaluate import mean_interval, question_of_task, summarise
 from reagent.train.metrics import mean
+from rrm.data.feedback import Feedback
+from rrm.data.trajectory import Trajectory
 from rrm.evaluation.bootstrap import JUDGE, by_questions, paired_bootstrap, too_few
 from rrm.evaluation.choosing import Attempts
 from rrm.evaluation.evaluate import evaluate_feedback
-from rrm.feedback import Feedback
-from rrm.trajectory import Trajectory
 
 BESIDE = ("judge", "majority", "random", "oracle")
 """How one of several attempts is chosen."""

@@ -16,9 +16,9 @@ from reagent.feedback.judging import JudgeFailure
 from reagent.rollout.attempts import Attempt, plan
 from reagent.rollout.episode import Episode
 from reagent.train.config import AgentConfig
+from rrm.data.output import Output
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
-from rrm.output import Output
-from rrm.trajectory import Trajectory
 
 Play = Callable[..., list[Episode]]
 """As `reagent.train.evaluate.Player`."""

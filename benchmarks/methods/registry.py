@@ -14,8 +14,8 @@ from benchmarks.methods.naive_rag import NaiveRag
 from benchmarks.methods.react import React
 from benchmarks.methods.reagent_c import ReagentC
 from benchmarks.methods.tool_call import ToolCall, TrainedPolicy
+from rrm.data.nearest import nearest
 from rrm.errors import ConfigError
-from rrm.nearest import nearest
 
 METHODS: dict[str, type[Method]] = {
     method.name: method for method in (Direct, NaiveRag, ToolCall, React, ReagentC, TrainedPolicy, BestOfN)

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rrm.engines.hf.weights import DEFAULT_BASE, ORIGIN_FILE, PACKAGED, PackagedWeights, fetch_packaged
 from rrm.errors import RRMError
-from rrm.models.weights import DEFAULT_BASE, ORIGIN_FILE, PACKAGED, PackagedWeights, fetch_packaged
 
 
 @dataclass(frozen=True)

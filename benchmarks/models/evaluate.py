@@ -36,7 +36,7 @@ def make_rows(args: argparse.Namespace) -> None:
     """Write NAME.npz and NAME.jsonl of each fold that is asked for."""
     from transformers import AutoTokenizer
 
-    from rrm.models.base import base_path
+    from rrm.engines.hf.base_model import base_path
     from rrm.prompt.prompter import Prompter
 
     prompter = Prompter(AutoTokenizer.from_pretrained(base_path(args.tokenizer)), WINDOW, VERSION, step_tokens=STEP)

@@ -18,10 +18,10 @@ import numpy as np
 
 from benchmarks.bars.judge import CLAIMED
 from benchmarks.models.scores import Scored
+from rrm.data.localisation import OfConfusion, confusion
 from rrm.data.mistakes import MEANING_KINDS
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, bootstrap, compare, too_few
-from rrm.evaluation.metrics.localisation import OfConfusion, confusion
 from rrm.evaluation.metrics.pairs import codes
 from rrm.evaluation.metrics.probability import Auroc, CalibrationError, equal_mass_bins
 from rrm.evaluation.metrics.process import first_errors

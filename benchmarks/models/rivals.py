@@ -20,10 +20,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from benchmarks.models.rows import Maker
 from benchmarks.models.sources import LabelledRun
 from rrm.annotate.planted import OPERATORS, plant
+from rrm.data.trajectory import Trajectory
 from rrm.evaluation.baselines import PLACE_ROWS
 from rrm.judge.domain import LEAST_ROWS, fit_domain
 from rrm.prompt.canonical import canonical_step
-from rrm.trajectory import Trajectory
 
 MOST_RUNS, MOST_SOLVED = 300, 80
 """Runs of a source that rivals learn from, and of these the ones that succeeded in which mistakes are planted for them."""

@@ -29,10 +29,10 @@ import numpy as np
 from benchmarks.models.sources import FOLDS, LabelledRun, load
 from rrm.annotate.planted import OPERATORS, Donors, Planted, Run, counterpart, plant
 from rrm.data.mistakes import MEANING_KINDS, MISTAKE_KINDS, MistakeKind
+from rrm.data.trajectory import Trajectory
 from rrm.prompt.canonical import canonical_step
 from rrm.prompt.forms import Form, in_form
 from rrm.prompt.prompter import Prompt, Prompter
-from rrm.trajectory import Trajectory
 
 VERSION = "3"
 """Prompt version."""
@@ -351,7 +351,7 @@ def main() -> None:
     args = parser.parse_args()
     from transformers import AutoTokenizer
 
-    from rrm.models.base import base_path
+    from rrm.engines.hf.base_model import base_path
 
     runs = [run for run in load() if run.part == args.part and run.ships and run.fold != args.leave_out]
     sources = sorted({run.source for run in runs})

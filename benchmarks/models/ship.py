@@ -25,11 +25,11 @@ from benchmarks import record
 from benchmarks.models.card import card
 from benchmarks.models.rows import STEP, VERSION, WEIGHTS, WINDOW
 from benchmarks.models.sources import LabelledRun, load
+from rrm.data.questions import question_keys
 from rrm.judge.calibration import Calibration
 from rrm.judge.card import HUB_NAMES
 from rrm.judge.domain import fit_domain
 from rrm.judge.judge_dir import JudgeSettings, save_settings
-from rrm.questions import question_keys
 
 ROOT = Path(__file__).resolve().parents[2]
 ASSETS = ROOT / "rrm" / "assets"

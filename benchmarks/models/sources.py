@@ -25,13 +25,13 @@ from typing import Any
 from benchmarks import mint
 from benchmarks.models import changes
 from rrm.annotate.proven import proven_mistakes
-from rrm.annotators.failures import error_of
 from rrm.data.mistakes import MistakeKind
+from rrm.data.text import normalise
+from rrm.data.trajectory import Message, Trajectory
 from rrm.prompt.canonical import canonical_step
+from rrm.prompt.failures import error_of
 from rrm.readers import read
 from rrm.readers.leaks import cut_verdicts
-from rrm.text import normalise
-from rrm.trajectory import Message, Trajectory
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 FOLDS: dict[str, tuple[str, ...]] = {

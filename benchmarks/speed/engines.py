@@ -38,9 +38,9 @@ from reagent.env.env import ToolEnv
 from reagent.env.tool import tool
 from reagent.rollout.rollout import rollout
 from rrm.engines.base import SamplingParams, TokenEngine
+from rrm.engines.hf.base_model import base_path
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.vllm import VLLMEngine
-from rrm.models.base import base_path
 
 OUT = record.RESULTS / "engines_speed.json"
 BARS = {"vllm_over_trl_at_8_turns": 2.0, "lost_to_waiting": 0.2}

@@ -32,10 +32,10 @@ from typing import Any
 from benchmarks import record
 from benchmarks.mint import DATA, rows
 from benchmarks.speed.arms import Arms
-from rrm.feedback import Mode
+from rrm.data.feedback import Mode
+from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.prompt.prompter import GRID, Prompter
-from rrm.trajectory import Trajectory
 
 BARS = {"score_over_full": 10.0, "full_over_plain": 1.5, "score_over_plain": 1.5}
 

@@ -34,7 +34,7 @@ def arm(args: argparse.Namespace, share: bool) -> dict[str, Callable[[], Any]]:
         from peft import get_peft_model
 
         from reagent.train.config import load_agent_config
-        from rrm.models.base import lora_config
+        from rrm.engines.hf.base_model import lora_config
 
         lora = load_agent_config("smollm2").policy.lora
         assert lora is not None

@@ -32,8 +32,8 @@ from typing import Any
 
 from benchmarks import record
 from benchmarks.speed.devtools import Chromium
+from rrm.data.trajectory import Message, Trajectory
 from rrm.report import write_report
-from rrm.trajectory import Message, Trajectory
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "transcripts"
 JUDGE = {"model": "made-up", "prompt_version": "0", "mode": "full", "score_source": "expected"}

@@ -146,7 +146,7 @@ def load(args: argparse.Namespace) -> tuple[Any, Any]:
     from trl.chat_template_utils import qwen2_5_chat_template
 
     from rrm.config import ModelConfig
-    from rrm.models.base import load_model
+    from rrm.engines.hf.base_model import load_model
 
     if args.model == "lab":
         from reagent.lab.model import build_lab_tokenizer

@@ -31,9 +31,9 @@ from typing import Any
 from benchmarks import record
 from benchmarks.speed.serving import ROOT, Client, Server, at_once, serving
 from benchmarks.speed.soak import Soak
+from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.readers import read
-from rrm.trajectory import Trajectory
 
 OUT = record.RESULTS / "serve_speed.json"
 BARS = {"kept_at_64": 0.9, "lost": 0}

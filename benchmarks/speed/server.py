@@ -10,7 +10,7 @@ whether every path over it ends typed.
 
 Each part goes into its place of benchmarks/results/server_speed.json and leaves the others. The last line is one JSON object.
 
-`speed`: two arms, one after the other, and which is first changes from pair to pair. `rrm` is `rrm.score.score_file`, what `rrm score`
+`speed`: two arms, one after the other, and which is first changes from pair to pair. `rrm` is `rrm.scoring.run.score_file`, what `rrm score`
 runs: transcripts are rendered, asked for, parsed and written as rows. `server` is vLLM's `bench serve` with the very prompts that ours
 sends (through the tokenizer's chat template) to /v1/completions, whose streams it counts. Replies have exactly `--output-tokens` tokens
 (`ignore_eos`), both arms as many requests in flight, and the prefix cache is emptied before each run (VLLM_SERVER_DEV_MODE=1). Clients
@@ -41,13 +41,13 @@ from typing import Any
 from benchmarks import record
 from benchmarks.speed.steps import WORDS
 from reagent.lab.transcripts import make_transcripts
+from rrm.data.trajectory import Message, Trajectory, write_jsonl
 from rrm.engines.server_options import ServerOptions
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.askers import asker_of
+from rrm.judge.backends import asker_of
+from rrm.judge.text_backends import ServerAsker
 from rrm.judge.windowed import chains_of, next_ask
-from rrm.judge.writers import ServerAsker
-from rrm.score import score_file
-from rrm.trajectory import Message, Trajectory, write_jsonl
+from rrm.scoring.run import score_file
 
 OUT = record.RESULTS / "server_speed.json"
 THEIRS = (

@@ -23,8 +23,8 @@ from itertools import pairwise
 from typing import Any
 
 from benchmarks.speed.serving import Answer, Client, Cut, Server, Unanswered, at_once, serving
+from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.trajectory import Trajectory
 
 CLIENTS = 64
 KEY = "a key of the soak's"

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from benchmarks import record
+from rrm.data.trajectory import Message, Trajectory
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.trajectory import Message, Trajectory
 
 WORDS = (
     "query",

@@ -43,7 +43,7 @@ from benchmarks.speed import arms
 from benchmarks.speed.arms import Arms, Taken
 from reagent.env.task import Task
 from reagent.rollout.episode import Episode, Turn
-from rrm.trajectory import Message, Trajectory
+from rrm.data.trajectory import Message, Trajectory
 
 LEARNING_RATE = 1e-6
 GRPO: dict[str, Any] = {"learning_rate": LEARNING_RATE, **arms.GRPO}
@@ -57,7 +57,7 @@ def load(args: argparse.Namespace) -> tuple[Any, Any]:
     import torch
 
     from rrm.config import ModelConfig
-    from rrm.models.base import load_model
+    from rrm.engines.hf.base_model import load_model
 
     torch.set_num_threads(args.threads)
     if args.model != "lab":
@@ -209,7 +209,7 @@ def trl_inputs(episodes: Sequence[Episode], pad: int) -> dict[str, Any]:
     import torch
 
     from reagent.algorithms.registry import compute_advantages
-    from reagent.train.batch import make_batch
+    from reagent.rollout.batch import make_batch
 
     batch = make_batch(episodes)
     per_token = compute_advantages(

@@ -25,16 +25,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
-from rrm.annotation import match, read_annotations
+from rrm.data import localisation
+from rrm.data.annotation import match, read_annotations
+from rrm.data.feedback import Feedback
+from rrm.data.trajectory import Trajectory, read_canonical
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import point
-from rrm.evaluation.metrics import localisation
 from rrm.evaluation.metrics.probability import Auroc
-from rrm.feedback import Feedback
-from rrm.scored import feedback_rows, match_rows
 from rrm.scoring.cascade import sureness
+from rrm.scoring.row_matching import feedback_rows, match_rows
 from rrm.scoring.rows import is_sure, verdicts_of
-from rrm.trajectory import Trajectory, read_canonical
 
 SHARES = (0.0, 0.1, 0.3, 1.0)
 DRAWS = 200

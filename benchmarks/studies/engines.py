@@ -30,7 +30,7 @@ from benchmarks import record
 from benchmarks.studies.study import begin, call, lines, parse, train_once, training_command, two_way_interval
 from benchmarks.vllm_server import LORA, PYTHON, serving, version_of
 from reagent.lab.shipped import lab_policy_folder
-from rrm.provenance import environment
+from rrm.data.provenance import environment
 
 BASE = "lab-reflective"
 AHEAD = "rollout.max_lag=1"

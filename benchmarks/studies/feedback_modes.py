@@ -38,7 +38,7 @@ from benchmarks.studies.study import (
     weights_hash,
 )
 from reagent.lab.shipped import lab_policy_folder
-from rrm.provenance import environment
+from rrm.data.provenance import environment
 
 HALF = ["rollout.tasks_per_update=8"]
 """Of the lab config's 16 tasks: with a second attempt each, as many episodes an update."""

@@ -16,18 +16,18 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from reagent.env.registry import make_environment
 from reagent.env.task import Task
 from reagent.lab.labels import label
 from reagent.lab.search_env import question_of as question_in
 from reagent.lab.search_env import world_of
+from reagent.tasks.environments import make_environment
 from reagent.train.config import AgentConfig, load_agent_config
 from rrm.cli import finish
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Trajectory
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.questions import question_of
-from rrm.trajectory import Trajectory
 
 LONG = 6
 """Steps from which on more are no better; the lab allows seven."""

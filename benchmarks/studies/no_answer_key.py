@@ -45,7 +45,7 @@ grade whichever way that fell. In E3 `bare-others` is paid for what was found of
 with second attempts have half the tasks an update. E6 counts when a guard would have stopped a run; all go on to the end (guards change
 nothing that is learned), with guards.kl.max=0.1, not tuned, and the study's judge as auditor. Only runs whose success fell count, and three
 must: a guard that fires where nothing falls is a false alarm. Success has fallen where it is below an earlier stretch beyond chance
-(`reagent.train.falls`) and two evaluations running are 0.05 below that. `honest` has the same options but the study's judge in full, and the judge of
+(`reagent.train.drop_detector`) and two evaluations running are 0.05 below that. `honest` has the same options but the study's judge in full, and the judge of
 10,000 labelled runs as auditor; a guard that fires in more than one of its runs counts nowhere. E5 chooses among attempts of the policy at
 the start, sampled as in training; on real attempts it reads what `benchmarks.default_judge.evaluate` recorded, and must be ahead on every task
 that has eight attempts, answers that can be voted on and a success of a tenth by chance. The field compares
@@ -94,8 +94,8 @@ from benchmarks.studies.study import (
     training_command,
 )
 from reagent.lab.shipped import lab_policy_folder
+from rrm.data.provenance import environment
 from rrm.judge.judge_dir import load_settings
-from rrm.provenance import environment
 
 PARTS = (*sorted({arm.part for arm in ARMS.values()}), CHOOSING)
 STARTS: dict[str, tuple[str, ...]] = {

@@ -18,10 +18,10 @@ import yaml
 from benchmarks.record import load
 from benchmarks.studies.no_answer_key_arms import FIELD, KNOWN, LABELS, LONG, METHODS, SAID
 from benchmarks.studies.study import hops_of, lines, two_way_interval, two_way_ratio
-from reagent.train.falls import Falls, Point
+from reagent.train.drop_detector import Falls, Point
+from rrm.data.trajectory import Trajectory, read_canonical
 from rrm.evaluation.bootstrap import JUDGE
 from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference, expected_distinct, grouped, measure, success_of
-from rrm.trajectory import Trajectory, read_canonical
 
 SHARE = (0.0, 1.0)
 """What a success can be."""

@@ -19,7 +19,7 @@ from benchmarks.studies.no_answer_key_arms import ARMS
 from benchmarks.studies.study import lines
 from reagent.train.config import load_agent_config
 from reagent.train.guards import Guards
-from rrm.provenance import environment
+from rrm.data.provenance import environment
 
 RESULTS = Path(__file__).parents[1] / "results" / "no_answer_key_replay.json"
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from reagent.env.task import Task
 from reagent.lab.search_env import SearchEnv
+from rrm.data.seeds import derive_seed
 from rrm.errors import ConfigError
-from rrm.seeds import derive_seed
 
 
 class NoisySearch(SearchEnv):

@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks import record
 from benchmarks.studies.study import begin, call, hops_of, parse, training_command, two_way_interval
 from reagent.lab.shipped import lab_policy_folder
-from rrm.provenance import environment
+from rrm.data.provenance import environment
 
 CALCULATOR = [
     "environment.name=calculator",

@@ -24,10 +24,10 @@ from benchmarks.lab_agent import agent_runs
 from benchmarks.lab_stages import measure
 from benchmarks.studies.feedback_modes import weak_judge
 from benchmarks.studies.study import ROOT, begin, call, parse, training_command
-from rrm.annotation import Annotation
+from rrm.data.annotation import Annotation
+from rrm.data.provenance import environment
+from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.provenance import environment
-from rrm.trajectory import Trajectory, write_jsonl
 
 TASKS, EVAL_TASKS = 800, 400
 TRAIN_SEED, EVAL_SEED = 41, 42

@@ -86,10 +86,10 @@ from reagent.tasks.base import Limits
 from reagent.tasks.gsm8k import GSM8K
 from reagent.tasks.reading import read_rows
 from reagent.train.config import load_agent_config
+from rrm.data.provenance import environment
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import ToolCall
 from rrm.engines.hf.host_memory import keep_freed_memory
-from rrm.provenance import environment
-from rrm.seeds import derive_seed
-from rrm.trajectory import ToolCall
 
 NAME = "smollm2_gsm8k"
 DATA = ROOT.parent / "shared" / "data" / "gsm8k"

@@ -93,9 +93,9 @@ from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, packed
 from benchmarks.studies.study import Job, begin, call, parse, run_all, train_once, training_command
 from benchmarks.studies.warm import CARD
 from reagent.env.task import Task
-from rrm.annotators.actions import final_answer
-from rrm.provenance import environment
-from rrm.trajectory import Trajectory, read_canonical
+from rrm.data.provenance import environment
+from rrm.data.trajectory import Trajectory, read_canonical
+from rrm.prompt.actions import final_answer
 
 DATA = ROOT.parent / "shared" / "data" / "qa"
 START: Method = "tool_call"

@@ -26,8 +26,8 @@ from reagent.tasks.base import OWN
 from reagent.tasks.hotpotqa import HotpotQA
 from reagent.tasks.musique import MuSiQue
 from reagent.tasks.reading import Passage, Row, distinct, read_rows, write_passages
-from rrm.questions import question_hash
-from rrm.seeds import derive_seed
+from rrm.data.questions import question_hash
+from rrm.data.seeds import derive_seed
 
 Part = Literal["warm", "train", "held_out"]
 NAME = "smollm2_qa"

@@ -24,8 +24,8 @@ from reagent.env.task import Task
 from reagent.lab.demonstrations import Demonstration, Turn, plain, played
 from reagent.tasks.base import Benchmark, Limits
 from reagent.tasks.tooling import build_tools
-from rrm.seeds import derive_seed
-from rrm.trajectory import ToolCall
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import ToolCall
 
 Method = Literal["direct", "naive_rag", "tool_call"]
 METHODS: tuple[Method, ...] = ("direct", "naive_rag", "tool_call")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.memory_model import Shape
 from reagent.train.plan import Speed, forward_flops, seconds_of, speed_of, work_of
-from reagent.train.shape import Shape
 
 TOKENS = {"tool_call": (314, 36), "naive_rag": (270, 12), "direct": (59, 12)}
 """Of a demonstration, by method: in all, and written by the policy; means of 229."""

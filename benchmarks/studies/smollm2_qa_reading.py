@@ -11,9 +11,9 @@ import numpy as np
 
 from benchmarks.studies.smollm2_qa_data import holds
 from reagent.env.task import Task
-from rrm.annotators.actions import final_answer
+from rrm.data.trajectory import Trajectory
 from rrm.evaluation.bootstrap import Ratio, bootstrap
-from rrm.trajectory import Trajectory
+from rrm.prompt.actions import final_answer
 
 Told = dict[str, float | None]
 

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
+from rrm.engines.hf.weights import sha256
 from rrm.judge.judge_dir import FILE, shipped
-from rrm.models.adapter import WEIGHTS
-from rrm.models.weights import sha256
+from rrm.train.adapter import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL_SEEDS = 5

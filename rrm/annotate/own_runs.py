@@ -8,15 +8,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rrm.annotate.planted import Donors, Planted, Run, plant
 from rrm.annotate.proven import name_of, proven_mistakes
-from rrm.annotation import Annotation, Finding
+from rrm.data.annotation import Annotation, Finding
+from rrm.data.feedback import format_findings
 from rrm.data.mistakes import DESCRIPTIONS, MISTAKE_KINDS, MistakeKind
+from rrm.data.nearest import nearest
+from rrm.data.seeds import derive_seed
+from rrm.data.text import normalise
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import format_findings
-from rrm.nearest import nearest
 from rrm.prompt.forms import in_form
-from rrm.seeds import derive_seed
-from rrm.text import normalise
-from rrm.trajectory import Trajectory
 
 SUCCESS = 0.99
 """The outcome from which a run succeeded."""

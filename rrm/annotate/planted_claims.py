@@ -17,8 +17,8 @@ from rrm.annotate.copies import (
     values_in,
     with_spoken,
 )
+from rrm.data.text import content_words
 from rrm.prompt.canonical import Call, CanonicalStep
-from rrm.text import content_words
 
 _GIVE_UP = (
     "I was not able to find this. Please try another source.",

@@ -11,7 +11,7 @@ from rrm.annotate.copies import (
     spoken_text,
     values_in,
 )
-from rrm.trajectory import Message
+from rrm.data.trajectory import Message
 
 _KINDS = ("never", "confirm", "before", "count", "words", "value")
 

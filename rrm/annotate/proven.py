@@ -11,11 +11,11 @@ import json
 import re
 from collections.abc import Collection
 
-from rrm.annotators.failures import error_of, is_transient, told_by_environment
 from rrm.data.mistakes import MistakeKind
+from rrm.data.trajectory import Trajectory
 from rrm.prompt.canonical import canonical_step
 from rrm.prompt.facts import CODE
-from rrm.trajectory import Trajectory
+from rrm.prompt.failures import error_of, is_transient, told_by_environment
 
 _CALL_IS_WRONG = re.compile(
     r"""missing\ (?:\d+\ )?required | required\ (?:positional\ )?(?:argument|parameter|field|property)\b | unexpected\ keyword\ argument

@@ -16,9 +16,9 @@ import typer
 from rich.console import Console
 
 from rrm import __version__
+from rrm.data.extras import explain
+from rrm.data.stop_signals import STOPS
 from rrm.errors import RRMError, SpendingLimit, file_problem
-from rrm.extras import explain
-from rrm.stops import STOPS
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 COMMANDS = (
@@ -88,7 +88,7 @@ def run(app: typer.Typer, continues: Sequence[str]) -> None:
     reached, 130 interrupted, 143 terminated."""
     app.callback(help=app.info.help if isinstance(app.info.help, str) else "")(options)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("rrm.progress").setLevel(logging.INFO)
+    logging.getLogger("rrm.data.progress").setLevel(logging.INFO)
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")  # transformers' own, of its own code
     with STOPS:
         _run(app, continues)

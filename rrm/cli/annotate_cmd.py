@@ -15,8 +15,8 @@ from rrm.cli import STOPPED, finish
 from rrm.cli.judge_options import OF_SERVERS, JudgeOptions, option_of, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, begun, check_paths, counting, mapping_of, read_inputs
 from rrm.cli.score_cmd import Modes
+from rrm.engines.cost import Purse
 from rrm.errors import ConfigError, SpendingLimit
-from rrm.money import Purse
 
 log = logging.getLogger(__name__)
 OF_PLANTED = ("--runs-output", "--kinds", "--changes-state")
@@ -68,9 +68,9 @@ def command(
     model's reply was of no use for some transcripts, or there is no annotation at all. Exit code 4: --max-cost was reached in this
     run, and transcripts are left.
     """
-    from rrm.annotators.output import Labelled
-    from rrm.output import open_output
-    from rrm.unshown import Unshown
+    from rrm.annotate.output import Labelled
+    from rrm.data.output import open_output
+    from rrm.scoring.unsupported_media import Unshown
 
     check_paths(inputs, output, None)
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
@@ -154,7 +154,7 @@ def names_of(text: str | None) -> tuple[str, ...]:
 
 
 def _fields(pairs: list[str]) -> dict[str, str] | None:
-    from rrm.annotators.given import FIELDS
+    from rrm.train.given_labels import FIELDS
 
     for pair in pairs:
         name, _, path = pair.partition("=")
@@ -171,15 +171,15 @@ def _open(
     if annotator in (Annotators.given, Annotators.rules) and judge.given:
         raise ConfigError(f"--annotator {annotator.value} asks no model: leave out {', '.join(judge.given)}")
     if annotator is Annotators.given:
-        from rrm.annotators import given
+        from rrm.train import given_labels as given
 
         return made_by, lambda rows: given.annotate(rows, counts=counts, **options), None
     if annotator is Annotators.rules:
-        from rrm.annotators import rules
+        from rrm.prompt import rules
 
         return made_by | {"rules": rules.VERSION}, lambda rows: rules.annotate(rows, counts=counts), None
     if annotator is Annotators.llm:
-        from rrm.annotators import llm
+        from rrm.annotate import llm
         from rrm.engines.openai import OpenAIEngine
         from rrm.engines.server_options import public
         from rrm.prompt.rendering import PROMPT_VERSION
@@ -197,7 +197,7 @@ def _open(
         model = public(model)
         made_by |= {"model": model, "prompt_version": PROMPT_VERSION, **budgets, **engine.options.deciding}
         return made_by, lambda rows: llm.annotate(rows, engine, model=model, counts=counts, **options), engine.purse
-    from rrm.annotators import self_
+    from rrm.annotate import self_
 
     if judge.max_cost is not None:
         raise ConfigError(

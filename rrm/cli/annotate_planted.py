@@ -12,12 +12,12 @@ from typing import Any
 
 import typer
 
-from rrm.annotation import Annotation
 from rrm.cli import finish
 from rrm.cli.paths import ready_outputs
 from rrm.cli.reading import ErrorLog, counting, read_inputs, refuse_overlap
+from rrm.data.annotation import Annotation
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError
-from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ def write(
         RRMError: no run succeeded; a file of other settings or other runs.
     """
     from rrm.annotate import own_runs
-    from rrm.annotators.output import Labelled
-    from rrm.output import open_output
+    from rrm.annotate.output import Labelled
+    from rrm.data.output import open_output
 
     runs_output = _checked(planting.runs_output, output, inputs)
     kinds, left_out = own_runs.chosen_kinds(planting.kinds, planting.changes_state)

@@ -10,12 +10,12 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from rrm.annotation import match, read_annotations
 from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.paths import check_folder
 from rrm.cli.reading import OUTCOME, ErrorLog, mapping_of, read_inputs, refuse_missing, refuse_overlap
 from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
+from rrm.data.annotation import match, read_annotations
 from rrm.judge.card import interval_text
 from rrm.readers.base import printable
 from rrm.readers.outcomes import refuse_other_scales
@@ -78,9 +78,9 @@ def command(
     worth is measured out of fold, by question. A killed run goes on when the same command is given again: no row is asked for twice.
     Exit code 1: lines could not be read, or the judge failed on some rows.
     """
-    from rrm.calibrate import calibrate_judge, check_new, labelled_rows
+    from rrm.evaluation.calibrate import calibrate_judge, check_new, labelled_rows
     from rrm.judge.judge_dir import JudgeSettings
-    from rrm.unshown import not_text
+    from rrm.scoring.unsupported_media import not_text
 
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     given = [*inputs, *([str(annotations)] if annotations else [])]

@@ -14,7 +14,7 @@ from rrm.cli.tables import print_table
 from rrm.errors import ReadError
 
 if TYPE_CHECKING:
-    from rrm.check import Report
+    from rrm.readers.check import Report
 
 SHOWN = 20
 """Files whose formats the table names; the line of JSON has more."""
@@ -34,9 +34,9 @@ def command(
     Exit code 1 when something crosses from one split into another, when outcomes were read from a field that is not on
     [0, 1] in other rows, or when lines cannot be read.
     """
-    from rrm.check import check
+    from rrm.data.splits import load_split
     from rrm.readers import read
-    from rrm.splits import load_split
+    from rrm.readers.check import check
 
     refuse_missing(data)
     errors: list[ReadError] = []
@@ -68,7 +68,7 @@ def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
     from rrm.readers import READERS
     from rrm.readers.base import printable
     from rrm.readers.formats import known
-    from rrm.unshown import SEES, is_picture
+    from rrm.scoring.unsupported_media import SEES, is_picture
 
     main = Table("what", "value", "note", title="data", title_justify="left")
 

@@ -11,8 +11,8 @@ from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
 from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
+from rrm.data.feedback import Mode
 from rrm.errors import ConfigError
-from rrm.feedback import Mode
 
 
 @with_judge_options
@@ -46,11 +46,11 @@ def command(
     with `rrm score` first, which goes on where it was stopped, and chosen with --scores. Exit code 1: some lines could not be
     read.
     """
-    from rrm.choose import check_choice, choose, judge_scores, read_scores
+    from rrm.data.output import WAY_OUT
+    from rrm.data.trajectory import write_jsonl
     from rrm.evaluation.choosing import OF_SCORES, strategies_of
-    from rrm.output import WAY_OUT
-    from rrm.trajectory import write_jsonl
-    from rrm.unshown import not_text
+    from rrm.scoring.choose import check_choice, choose, judge_scores, read_scores
+    from rrm.scoring.unsupported_media import not_text
 
     strategies = strategies_of(by)
     if not strategies:

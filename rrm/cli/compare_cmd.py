@@ -17,8 +17,8 @@ from rrm.cli.paths import ready_outputs
 from rrm.cli.reading import mapping_of, read_inputs, refuse_missing, refuse_overlap
 from rrm.cli.report_cmd import beside, check_common, holds_rows, load_rows, match, named_sources
 from rrm.cli.tables import figure_text, print_table
+from rrm.data.output import file_when_whole
 from rrm.errors import ConfigError, RRMError
-from rrm.output import file_when_whole
 from rrm.readers.base import printable
 
 
@@ -97,7 +97,7 @@ def key_of(sheet: Path) -> Path:
 def _sheet(
     a: Path, b: Path, sheet: Path, transcripts: list[str], how: dict[str, Any], overwrite: bool, **options: Any
 ) -> dict[str, Any]:
-    from rrm.comparing.sheet import Pair, make_sheet, write_sheet
+    from rrm.annotate.comparison_sheet import Pair, make_sheet, write_sheet
 
     key_path = key_of(sheet)
     for path in (sheet, key_path):
@@ -142,7 +142,7 @@ def _sheet(
 
 
 def _analyse(key_path: Path, files: list[str], output: Path | None, seed: int) -> dict[str, Any]:
-    from rrm.comparing.analysis import analyse, read_answers, read_key
+    from rrm.annotate.comparison_analysis import analyse, read_answers, read_key
 
     if output is not None:
         for name in (str(key_path), *files):

@@ -17,12 +17,12 @@ import typer
 from rrm.cli import finish
 from rrm.cli.paths import ready_outputs
 from rrm.cli.reading import OUTCOME, counting, error_line, errors_path, mapping_of, refuse_missing, refuse_overlap
+from rrm.data.feedback import Feedback
+from rrm.data.output import file_when_whole, streams
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, ReadError, RRMError
-from rrm.feedback import Feedback
-from rrm.output import file_when_whole, streams
 from rrm.readers.base import describe, printable
-from rrm.scored import ScoredRows
-from rrm.trajectory import Trajectory
+from rrm.scoring.row_matching import ScoredRows
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ def _line(trajectory: Trajectory, to: Form, feedback: Feedback | None, time_ns: 
     """One line of the output, ASCII only; `ValueError` where the form has no place for this transcript."""
     if to is Form.CANONICAL:
         return trajectory.to_json()
-    from rrm.writers import to_atif, to_inspect, to_otel
+    from rrm.readers.exports import to_atif, to_inspect, to_otel
 
     if feedback is not None and to is Form.OTEL:
         return json.dumps(to_otel(trajectory, feedback, time_ns))

@@ -36,7 +36,7 @@ def command(
     Exit code 1 where nothing can judge (no extra `local`, and no server that was named answers), a server that was named does not
     answer, a cache cannot be written, or the measurement failed.
     """
-    from rrm.doctor import examine
+    from rrm.cli.doctor import examine
 
     found = examine(server, measured=measure or model is not None, model=model)
     if as_json:

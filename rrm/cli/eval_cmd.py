@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rrm.annotation import Annotation, match, read_annotations
 from rrm.cli import finish
 from rrm.cli.eval_tables import show, summary
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
 from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
+from rrm.data.annotation import Annotation, match, read_annotations
+from rrm.data.extras import needs
+from rrm.data.feedback import Feedback
+from rrm.data.labels import merged, truth_of
+from rrm.data.questions import met_before, question_of
+from rrm.data.splits import apply_split, load_split
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, SpendingLimit
-from rrm.extras import needs
-from rrm.feedback import Feedback
-from rrm.labels import merged, truth_of
-from rrm.questions import met_before, question_of
 from rrm.readers.base import printable
 from rrm.readers.outcomes import refuse_other_scales
-from rrm.scored import feedback_rows, match_rows
-from rrm.splits import apply_split, load_split
-from rrm.trajectory import Trajectory
+from rrm.scoring.row_matching import feedback_rows, match_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +83,7 @@ def command(
     """
     from rrm.evaluation.baselines import step_scores_of
     from rrm.evaluation.evaluate import HEADLINE, EvaluationError, evaluate_feedback, why_no_pairs
-    from rrm.unshown import not_text
+    from rrm.scoring.unsupported_media import not_text
 
     if feedback and (judge.given or reruns):
         said = ", ".join([*judge.given, *(["--reruns"] if reruns else [])])
@@ -188,8 +188,8 @@ def why_no_label(rows: int, annotations: Path | None) -> str:
 
 def judge_rows(judge: AgentRRM, rows: Sequence[Trajectory], output: Path, run: int, **how: Any) -> list[Feedback]:
     """Judge through a file of rows beside the metrics, which a killed run leaves and the next one goes on with."""
-    from rrm.judged import FAILED
-    from rrm.score import score_file
+    from rrm.scoring.row_index import FAILED
+    from rrm.scoring.run import score_file
 
     path = output.with_suffix(f".rows{run + 1 if run else ''}.jsonl")
     done = score_file(judge, rows, path, total=len(rows), retry_errors=(FAILED,), warn=run == 0, **how)
@@ -202,7 +202,7 @@ def feedback_of(path: Path, rows: Sequence[Trajectory]) -> tuple[list[Feedback],
     """The feedback of the transcripts that have some, by the ids they have here; and how many rows are of none of them.
 
     Raises:
-        ReadError, RRMError: as `rrm.scored.feedback_rows` and `match_rows`.
+        ReadError, RRMError: as `rrm.scoring.row_matching.feedback_rows` and `match_rows`.
     """
     held = feedback_rows(path)
     matched = zip(rows, match_rows(held, rows, path), strict=True)
@@ -276,13 +276,13 @@ def split_rows(
 
 
 def labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annotation]]) -> Labels:
-    """What each row is measured against (`rrm.labels.truth_of`); None where nothing is known."""
+    """What each row is measured against (`rrm.data.labels.truth_of`); None where nothing is known."""
     return [truth_of(row, merged(annotations.get(row.id, ()))) for row in rows]
 
 
 def step_labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annotation]]) -> list[Any]:
-    """Step labels per row (`rrm.evaluation.metrics.localisation.step_labels`), None where nobody labelled its steps."""
-    from rrm.evaluation.metrics.localisation import step_labels
+    """Step labels per row (`rrm.data.localisation.step_labels`), None where nobody labelled its steps."""
+    from rrm.data.localisation import step_labels
 
     return [step_labels(t, annotations.get(t.id, [])) for t in rows]
 
@@ -352,9 +352,9 @@ def position_baseline(
     seed: int,
 ) -> dict[str, list[Any]]:
     """The majority verdict at each step position, learned as the other baselines; {} without step labels to learn from."""
+    from rrm.data.folds import grouped_folds
     from rrm.errors import RRMError
     from rrm.evaluation.baselines import position_verdicts
-    from rrm.folds import grouped_folds
 
     n_steps = [len(t.steps) for t in test]
     if train is not None:

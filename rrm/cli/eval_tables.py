@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rrm.cli.tables import print_table
-from rrm.feedback import OUTSIDE
+from rrm.data.feedback import OUTSIDE
 from rrm.readers.base import printable
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from rrm.cli import finish
 from rrm.cli.judge_options import ESCALATE, JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, mapping_of, read_inputs, refuse_missing, refuse_overlap
 from rrm.config import overridden, read_config
-from rrm.deadline import Deadline
 from rrm.errors import ConfigError, RRMError
+from rrm.guard.timeouts import Deadline
 
 if TYPE_CHECKING:
-    from rrm.guard.absent import AbsentJudge
+    from rrm.guard.failing_judge import AbsentJudge
     from rrm.guard.policy import GuardPolicy
     from rrm.judge.agent_rrm import AgentRRM
 
@@ -101,11 +101,11 @@ def _hook(
     audit: Path, policy: GuardPolicy, options: JudgeOptions, deadline: Deadline, escalate: str | None
 ) -> dict[str, Any]:
     """What a hook is answered; a judge is loaded only where one is asked."""
-    from rrm.guard.absent import AbsentJudge
     from rrm.guard.audit import NOT_JUDGED, AuditRow, append, read_audit
     from rrm.guard.claude_code import JUDGED, MOST, SPOKEN, answer, hook_input, session_of, step_is_over
+    from rrm.guard.failing_judge import AbsentJudge
     from rrm.guard.guard import Guard
-    from rrm.guard.standing import Standing, now
+    from rrm.guard.state import Standing, now
 
     hook = hook_input(sys.stdin.read(MOST))
     event, run = hook["hook_event_name"], hook["session_id"]
@@ -144,7 +144,7 @@ def _judge_of(options: JudgeOptions, deadline: Deadline, escalate: str | None) -
     Raises:
         ConfigError: an option that is wrong, or does not go with the judge: a mistake of the command, as in its policy.
     """
-    from rrm.guard.absent import AbsentJudge
+    from rrm.guard.failing_judge import AbsentJudge
     from rrm.scoring.escalating import escalating
     from rrm.serve.address import SCHEMES
     from rrm.serve.client import CONCURRENCY, RemoteJudge, address_for

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 import typer
 
 if TYPE_CHECKING:
-    from rrm.annotation import OutOfDomain
+    from rrm.data.annotation import OutOfDomain
     from rrm.engines.server_options import ServerOptions
     from rrm.judge.agent_rrm import AgentRRM
 
 
 class OutOfDomainChoice(StrEnum):
-    """`rrm.annotation.OutOfDomain`."""
+    """`rrm.data.annotation.OutOfDomain`."""
 
     keep = "keep"
     unsure = "unsure"
@@ -166,8 +166,8 @@ class JudgeOptions:
         Raises:
             ConfigError: a value that cannot be used.
         """
+        from rrm.engines.cost import Prices, Purse
         from rrm.engines.server_options import ServerOptions, read_extra_body, read_headers
-        from rrm.money import Prices, Purse
 
         if all(getattr(self, name) is None for name in OF_SERVERS):
             return None

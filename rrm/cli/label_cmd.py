@@ -15,18 +15,18 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from rrm.annotate.label import CATEGORIES, Ask
 from rrm.cli import finish
 from rrm.cli.paths import ready_outputs
 from rrm.cli.reading import ErrorLog, counting, mapping_of, read_inputs, refuse_missing, refuse_overlap
 from rrm.cli.tables import figure_text, print_table
+from rrm.data.output import file_when_whole
 from rrm.errors import ConfigError, RRMError
-from rrm.labelling.said import CATEGORIES, Ask
-from rrm.output import file_when_whole
 from rrm.readers.base import printable
 
 if TYPE_CHECKING:
-    from rrm.annotation import Annotation
-    from rrm.labelling.agreement import Known
+    from rrm.annotate.rater_agreement import Known
+    from rrm.data.annotation import Annotation
 
 log = logging.getLogger(__name__)
 _RATER = re.compile(r"[\w.@+ -]{1,64}")
@@ -76,9 +76,9 @@ def command(
         return
     if transcripts:
         raise ConfigError("--transcripts goes with --agreement: transcripts to label are named without it")
-    from rrm.labelling.journal import open_journal
-    from rrm.labelling.pool import Pool
-    from rrm.labelling.server import Labelling, label_server
+    from rrm.annotate.label_journal import open_journal
+    from rrm.annotate.label_pool import Pool
+    from rrm.annotate.label_server import Labelling, label_server
 
     name = rater_of(rater)
     wanted = ask_of(ask)
@@ -105,7 +105,7 @@ def compare_raters(
     files: list[str], output: Path | None, transcripts: list[str], *, format: str, map: list[str]
 ) -> dict[str, Any]:
     """What `--agreement` says: tables on standard error, everything into `output`, and the summary."""
-    from rrm.labelling.agreement import Known, compared, known_of, read_raters, strangers, unsure_of
+    from rrm.annotate.rater_agreement import Known, compared, known_of, read_raters, strangers, unsure_of
 
     refuse_missing([*files, *transcripts])
     if output is not None:

@@ -23,7 +23,7 @@ def command(
 
     All must be of one judge and one making, and no id may occur twice. Missing and unfinished shards are named.
     """
-    from rrm.sharding import merge
+    from rrm.scoring.sharding import merge
 
     ready_outputs(output)
     finish(asdict(merge(inputs, output, overwrite=overwrite, partial=partial)))

@@ -12,7 +12,7 @@ import typer
 from rrm.cli import finish
 from rrm.cli.reading import OUTCOME, counting, mapping_of, refuse_missing, refuse_overlap
 from rrm.errors import ConfigError, RRMError
-from rrm.publishing.dataset import Contents
+from rrm.report.dataset import Contents
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def command(
     A line that cannot be read stops it, and so does what looks like a key. Paths and servers of this machine are left out. The
     token is the hub's own (HF_TOKEN, or `hf auth login`).
     """
-    from rrm.publishing.card import card, check_licence
+    from rrm.report.dataset_card import card, check_licence
 
     refuse_missing(inputs)
     for path in (*annotations, *([scores] if scores else [])):
@@ -121,10 +121,10 @@ def _write(
     outcome: str | None,
 ) -> Contents:
     """Read everything and write the rows."""
-    from rrm.annotation import match, read_annotations
-    from rrm.publishing.dataset import write_rows
+    from rrm.data.annotation import match, read_annotations
     from rrm.readers import read
-    from rrm.scored import ScoredRows
+    from rrm.report.dataset import write_rows
+    from rrm.scoring.row_matching import ScoredRows
 
     judged = ScoredRows(scores)
     rows = counting(read(inputs, format=format, mapping=mapping_of(map), outcome=outcome), "reading")
@@ -147,7 +147,7 @@ def _write(
 
 
 def _push(folder: Path, name: str, public: bool) -> str:
-    from rrm.models.hub import upload
+    from rrm.engines.hf.hub import upload
 
     return upload(
         folder,

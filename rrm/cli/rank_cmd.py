@@ -44,7 +44,7 @@ def command(
     judge could not be reached for some rows, or no attempt could be placed. Exit code 4: --max-cost was reached, and questions are left.
     """
     from rrm.judge.rank import bias_complaint, check_ranks
-    from rrm.ranking import rank_file
+    from rrm.scoring.ranking import rank_file
 
     if judge.model is None:
         raise ConfigError("say which chat model compares: --model openai:BASE_URL#model, or a folder with its weights")

@@ -16,14 +16,14 @@ from typing import IO, TypeVar
 import typer
 
 from rrm.cli.paths import ready_outputs
+from rrm.data.output import locked
+from rrm.data.progress import PROGRESS_SECONDS, progress_log
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, ReadError, RRMError
-from rrm.output import locked
-from rrm.progress import PROGRESS_SECONDS, progress_log
 from rrm.readers import read
 from rrm.readers.base import printable
 from rrm.readers.mapping import parse_pairs
 from rrm.readers.paths import missing
-from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

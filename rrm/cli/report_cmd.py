@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from rrm.cli import finish
 from rrm.cli.reading import OUTCOME, check_paths, mapping_of, read_inputs
+from rrm.data.trajectory import Source, Trajectory
 from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.readers.base import printable
-from rrm.scored import Rows, digest_of
-from rrm.trajectory import Source, Trajectory
+from rrm.scoring.row_matching import Rows, digest_of
 
 if TYPE_CHECKING:
     from rrm.report.guarded import Audit

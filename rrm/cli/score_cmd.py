@@ -15,12 +15,12 @@ import typer
 from rrm.cli import STOPPED, finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, begun, check_paths, mapping_of, read_inputs
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
 from rrm.readers.base import printable
 from rrm.readers.formats import FileFormats
-from rrm.scored import digest_of
-from rrm.sharding import Shard
-from rrm.trajectory import Trajectory
+from rrm.scoring.row_matching import digest_of
+from rrm.scoring.sharding import Shard
 
 if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM
@@ -92,9 +92,9 @@ def command(
     With --escalate the rows that --model is unsure of go to a stronger judge. OUT.small.jsonl and OUT.escalated.jsonl hold what each judge
     said; a row of OUT says in `escalated` whose it is.
     """
-    from rrm.estimate import estimate
-    from rrm.score import score_file
     from rrm.scoring.cascade import score_cascade
+    from rrm.scoring.estimate import estimate
+    from rrm.scoring.run import score_file
 
     if output is None and not dry_run:
         raise RRMError("say where the rows go: -o OUT.jsonl (or --dry-run for an estimate)")
@@ -193,8 +193,8 @@ def warn_of_escalation(escalation: dict[str, Any] | None) -> int:
 
 def finish_empty(output: Path | None, dry_run: bool, errors: ErrorLog) -> NoReturn:
     """End a run that has nothing to judge."""
-    from rrm.estimate import Estimate
-    from rrm.score import ScoreSummary
+    from rrm.scoring.estimate import Estimate
+    from rrm.scoring.run import ScoreSummary
 
     if dry_run:
         summary = {"dry_run": True, **asdict(Estimate()), **asdict(FileFormats())}

@@ -10,8 +10,8 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.judge_options import ESCALATE, JudgeOptions, with_judge_options
+from rrm.data.extras import needs
 from rrm.errors import ConfigError
-from rrm.extras import needs
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 

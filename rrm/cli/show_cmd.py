@@ -15,9 +15,9 @@ from rrm.errors import ConfigError, RRMError
 from rrm.readers.base import printable
 
 if TYPE_CHECKING:
-    from rrm.feedback import Mode
-    from rrm.judge.shown import Shown
-    from rrm.trajectory import Trajectory
+    from rrm.data.feedback import Mode
+    from rrm.data.trajectory import Trajectory
+    from rrm.judge.prompt_preview import Shown
 
 READERS = {"--model", "--settings", "--revision", "--token", "--transcript-tokens", "--trust-remote-code"} | {
     "--max-windows",
@@ -51,7 +51,7 @@ def command(
     from rrm.engines.scripted import ScriptedChatEngine
     from rrm.judge.agent_rrm import AgentRRM
     from rrm.judge.loading import Options, load_reader
-    from rrm.judge.shown import shown
+    from rrm.judge.prompt_preview import shown
 
     if not Path(runs).exists():
         raise RRMError(f"no such file or folder: {runs}")

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from rrm.cli import finish
+from rrm.data.extras import needs, needs_trackers
 from rrm.errors import ConfigError
-from rrm.extras import needs, needs_trackers
 
 
 def command(

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from rrm.data.usage import Usage
+from rrm.engines.cost import Work
 from rrm.errors import EngineError, KeyRefused
-from rrm.money import Work
-from rrm.usage import Usage
 
 StopReason = Literal["eos", "stop", "length"]
 
@@ -173,7 +173,7 @@ class Reply:
     repaired: str | None = None
     """Why a first reply could not be read, in whose place this one stands; None: it is the first."""
     others: tuple[Reply, ...] = ()
-    """Ways it could have gone on, as far as that was asked for (`rrm.judge.expected`); whole, with the reply's own beginning."""
+    """Ways it could have gone on, as far as that was asked for (`rrm.judge.expected_score`); whole, with the reply's own beginning."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rrm.engines.base import Reply, Request, SamplingParams
-from rrm.engines.refusals import OPTIONAL, most_logprobs
+from rrm.engines.http_errors import OPTIONAL, most_logprobs
 from rrm.engines.replies import parse_next, parse_reply
 from rrm.engines.server_options import ServerOptions
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from rrm.data.sizes import TooManyBytes, bounded, check_weight, inflated, most_bytes
 from rrm.engines.server_options import shown_address
-from rrm.sizes import TooManyBytes, bounded, check_weight, inflated, most_bytes
 
 if TYPE_CHECKING:
     from openai import DefaultAsyncHttpxClient, DefaultHttpxClient

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rrm.usage import Usage
+from rrm.data.usage import Usage
 
 if TYPE_CHECKING:
     from openai import OpenAI

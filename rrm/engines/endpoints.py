@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rrm.engines.refusals import Retry
+from rrm.engines.http_errors import Retry
 from rrm.engines.replies import MAX_WAIT_S
 from rrm.engines.server_options import shown_address
 

@@ -3,7 +3,7 @@
 Bounded concurrency in one asyncio loop per call, over one address or several (`rrm.engines.endpoints`); retries with
 exponential back-off and jitter, `Retry-After` honoured, and a new seed on every try (the same seed would sample the same bad
 reply again). What cannot be retried fails at once. The API key is read from OPENAI_API_KEY; it and the values of headers are
-sent to the server, and never logged or put into a message. Every reply and error says what its tries used (`rrm.usage`).
+sent to the server, and never logged or put into a message. Every reply and error says what its tries used (`rrm.data.usage`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from rrm.data.seeds import derive_seed
+from rrm.data.usage import Usage, total_of
+from rrm.engines.async_runner import run
 from rrm.engines.base import Answered, Reply, Request, SamplingParams
 from rrm.engines.bodies import Form, Way, form_of
 from rrm.engines.clients import Unreadable, chat_client, list_client
 from rrm.engines.contexts import Counts, most_used, read_context
+from rrm.engines.cost import Purse, Work
 from rrm.engines.endpoints import Endpoint, Endpoints, Gate, room_for
-from rrm.engines.feed import Feed
 from rrm.engines.hidden import Hidden
-from rrm.engines.refusals import (
+from rrm.engines.http_errors import (
     FOR_ALL,
     HINTS,
     NO_LOGPROBS,
@@ -42,6 +45,7 @@ from rrm.engines.refusals import (
     way_out_of,
     workaround_of,
 )
+from rrm.engines.prefetch import Feed
 from rrm.engines.replies import (
     body_of,
     reply_of,
@@ -58,10 +62,6 @@ from rrm.engines.server_options import (
     shown_address,
 )
 from rrm.errors import EngineError, KeyRefused, SchemaRefused, SpendingLimit, TooLong
-from rrm.loops import run
-from rrm.money import Purse, Work
-from rrm.seeds import derive_seed
-from rrm.usage import Usage, total_of
 
 log = logging.getLogger(__name__)
 THROTTLED_TRIES = 3

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from rrm.data.usage import Usage, read_usage
 from rrm.engines.base import Reply, StopReason
 from rrm.engines.hidden import Hidden
-from rrm.engines.refusals import Retry
-from rrm.usage import Usage, read_usage
+from rrm.engines.http_errors import Retry
 
 MAX_WAIT_S = 900.0
 """Longest pause a server's `Retry-After` may ask for; who asks for more has closed for now, and a run stops."""

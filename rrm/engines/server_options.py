@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
+from rrm.engines.cost import Prices
 from rrm.errors import ConfigError
-from rrm.money import Prices
 
 OWN = frozenset(
     (

@@ -27,8 +27,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rrm.data.seeds import derive_seed
+from rrm.engines.async_runner import Background, together
 from rrm.engines.base import Completion, SamplingParams, Span, check_choices
-from rrm.engines.refusals import Rejected, Retry, is_too_long
+from rrm.engines.http_errors import Rejected, Retry, is_too_long
 from rrm.engines.vllm_http import Server, servers_of
 from rrm.engines.vllm_servers import Servers
 from rrm.engines.vllm_session import VLLMSession
@@ -42,8 +44,6 @@ from rrm.engines.vllm_wire import (
     scoring_body,
 )
 from rrm.errors import EngineError, TooLong
-from rrm.loops import Background, together
-from rrm.seeds import derive_seed
 
 T = TypeVar("T")
 KEPT_VERSIONS = 2

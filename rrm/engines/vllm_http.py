@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from rrm.engines.clients import Unreadable, chat_client
 from rrm.engines.hidden import Hidden
-from rrm.engines.refusals import RETRY_STATUS, Rejected, Retry
+from rrm.engines.http_errors import RETRY_STATUS, Rejected, Retry
 from rrm.engines.replies import retry_after_s
 from rrm.engines.server_options import ServerOptions, filled, is_address, public
 from rrm.engines.vllm_wire import WrongReply

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
-from rrm.engines.refusals import Rejected, Retry
+from rrm.engines.http_errors import Rejected, Retry
 from rrm.engines.vllm_http import Server, servers_at
 from rrm.engines.vllm_weights import Weights, check_own, load, restore, told, unload
 from rrm.engines.vllm_wire import WrongReply, looking_body

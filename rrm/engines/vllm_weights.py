@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rrm.engines.refusals import Rejected, Retry
+from rrm.engines.http_errors import Rejected, Retry
 from rrm.engines.vllm_http import Server
 from rrm.engines.vllm_wire import WrongReply
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rrm.engines.base import Completion, SamplingParams, StopReason
-from rrm.engines.refusals import Retry
+from rrm.engines.http_errors import Retry
 
 LOWEST = -9998.0
 """vLLM writes −9999 for a log-probability of −∞, which no sampled token has."""

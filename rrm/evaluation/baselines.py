@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from rrm.annotation import Verdict
-from rrm.annotators.rules import check_steps
+from rrm.data.annotation import Verdict
+from rrm.data.folds import grouped_folds
+from rrm.data.localisation import StepLabels, step_verdicts
+from rrm.data.questions import question_of
+from rrm.data.text import message_text
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
-from rrm.evaluation.metrics.localisation import StepLabels, step_verdicts
-from rrm.folds import grouped_folds
-from rrm.questions import question_of
-from rrm.text import message_text
-from rrm.trajectory import Trajectory
+from rrm.prompt.rules import check_steps
 
 Scorer = Callable[[Sequence[Trajectory]], np.ndarray]
 """Trajectories → (N,) scores, higher is better."""
@@ -246,7 +246,7 @@ class StepTfidf:
 
 
 def rules_step_scores(rows: Sequence[Trajectory]) -> list[list[float]]:
-    """What the rules say of each step (`rrm.annotators.rules`): 1 good, 0 bad, 0.5 where they are silent."""
+    """What the rules say of each step (`rrm.prompt.rules`): 1 good, 0 bad, 0.5 where they are silent."""
     score: dict[Verdict | None, float] = {"good": 1.0, "bad": 0.0, None: 0.5}
     said = [step_verdicts(check_steps(t)[0], len(t.steps)) for t in rows]
     return [[score[verdict] for verdict in row] for row in said]

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rrm.config import CalibrationMethod
+from rrm.data.folds import grouped_folds
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE, Statistic, compare, draw_counts, too_few
 from rrm.evaluation.metrics import probability
-from rrm.folds import grouped_folds
 from rrm.judge.calibration import FOLDS, curve, curves, fit_by_reading, towards
 
 LEVELS = (0.1, 0.5, 0.9)

@@ -28,14 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from rrm.annotators.actions import final_answer
+from rrm.data.questions import question_of
+from rrm.data.seeds import derive_seed
+from rrm.data.text import answer_form
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.baselines import transcript_length
 from rrm.evaluation.bootstrap import JUDGE, Statistic, by_questions, compare, too_few
-from rrm.questions import question_of
-from rrm.seeds import derive_seed
-from rrm.text import answer_form
-from rrm.trajectory import Trajectory
+from rrm.prompt.actions import final_answer
 
 WEIGHTED = "weighted"
 STRATEGIES = (JUDGE, WEIGHTED, "majority", "longest", "shortest", "random", "oracle")
@@ -69,7 +69,7 @@ def answers_of(rows: Sequence[Trajectory]) -> list[str | None]:
 
 
 def as_compared(answer: str | None) -> str | None:
-    """An answer in the form that attempts' answers are compared in (`rrm.text.answer_form`); None for none and for an empty one."""
+    """An answer in the form that attempts' answers are compared in (`rrm.data.text.answer_form`); None for none and for an empty one."""
     return (answer_form(answer) or None) if answer is not None else None
 
 

@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
+from rrm.data.feedback import Feedback
+from rrm.data.output import file_when_whole
+from rrm.data.questions import question_of
+from rrm.data.text import transcript_text
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.baselines import StepProbabilities, transcript_length
 from rrm.evaluation.bootstrap import Interval, Ratio, Statistic, compare, too_few
 from rrm.evaluation.metrics import pairs, probability, text
 from rrm.evaluation.step_scores import evaluate_step_scores
 from rrm.evaluation.steps import evaluate_steps
-from rrm.feedback import Feedback
-from rrm.output import file_when_whole
-from rrm.questions import question_of
-from rrm.text import transcript_text
-from rrm.trajectory import Trajectory
 
 HEADLINE = "pair_accuracy_same_turns"
 NO_LEAK = "pair_accuracy_same_turns_no_leak"

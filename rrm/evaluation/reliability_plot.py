@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.extras import needs
+from rrm.data.extras import needs
 
 
 def plot_reliability(bins: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path, *, title: str = "") -> None:

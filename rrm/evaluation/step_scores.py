@@ -15,16 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from rrm.annotation import Finding
+from rrm.data import localisation
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback
+from rrm.data.localisation import StepLabels
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.baselines import StepProbabilities, step_scores_of
 from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, compare, too_few
-from rrm.evaluation.metrics import localisation, pairs, probability, process
-from rrm.evaluation.metrics.localisation import StepLabels
-from rrm.feedback import Feedback
-from rrm.parts import p_good_of_parts
-from rrm.questions import question_of
-from rrm.trajectory import Trajectory
+from rrm.evaluation.metrics import pairs, probability, process
+from rrm.judge.step_aggregation import p_good_of_parts
 
 
 def step_probabilities(findings: Sequence[Finding], n_steps: int) -> list[float | None]:

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from rrm.data import localisation
+from rrm.data.feedback import Feedback
+from rrm.data.questions import question_of
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Trajectory
 from rrm.evaluation.bootstrap import compare, too_few
-from rrm.evaluation.metrics import localisation, pairs
-from rrm.feedback import Feedback
-from rrm.questions import question_of
-from rrm.seeds import derive_seed
-from rrm.trajectory import Trajectory
+from rrm.evaluation.metrics import pairs
 
 log = logging.getLogger(__name__)
 MEASURES = ("mcc", "macro_f1", "f1_bad")

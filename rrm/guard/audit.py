@@ -1,7 +1,7 @@
 """The audit trail: one JSON line a step, whatever became of it. A half-written end counts for nothing, and several processes may write one file.
 
 What the agent's messages hold is shown as far as `MOST` characters; what has the form of a key or a password is taken out
-(`rrm.publishing.secrets`). The guard itself adds nothing from the environment.
+(`rrm.data.secrets`). The guard itself adds nothing from the environment.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rrm.data.jsonl import append_line, read_lines
+from rrm.data.secrets import Found, clean
+from rrm.data.trajectory import ToolCall
 from rrm.guard.policy import Action
-from rrm.jsonl import append_line, read_lines
-from rrm.publishing.secrets import Found, clean
-from rrm.trajectory import ToolCall
 
 MOST = 500
 """Characters of a text from the run that are kept."""
@@ -57,7 +57,7 @@ class AuditRow(BaseModel):
     calls: list[AuditCall] = Field(default_factory=list)
     verdict: Action
     status: str
-    """Of the judgement (`rrm.feedback.Status`), or `not_judged`, `exhausted`."""
+    """Of the judgement (`rrm.data.feedback.Status`), or `not_judged`, `exhausted`."""
     score: float | None = None
     p_good: float | None = None
     reason: str | None = None
@@ -70,7 +70,7 @@ class AuditRow(BaseModel):
     """Money for it, where prices are known: `--max-cost` counts what stands in the audit."""
     judge: str | None = None
     unsure: bool = False
-    """The judge abstained (`rrm.judge.abstaining`): its numbers count for nothing."""
+    """The judge abstained (`rrm.judge.abstention`): its numbers count for nothing."""
     resumed: bool = False
     """A person looked and let the run go on: counts begin anew behind this row."""
 

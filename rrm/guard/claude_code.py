@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rrm.data.trajectory import Message, ToolCall, Trajectory
 from rrm.errors import ReadError, RRMError
 from rrm.guard.policy import Action
 from rrm.readers import read
-from rrm.trajectory import Message, ToolCall, Trajectory
 
 JUDGED = ("PostToolUse", "PostToolUseFailure", "Stop")
 STANDING = "PreToolUse"

@@ -21,18 +21,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rrm.deadline import Deadline
+from rrm.data.feedback import OUTSIDE, Mode
+from rrm.data.trajectory import Message, Step, Trajectory
+from rrm.data.usage import Usage
+from rrm.engines.cost import Purse
 from rrm.errors import ConfigError
-from rrm.feedback import OUTSIDE, Mode
 from rrm.guard.audit import EXHAUSTED, NOT_JUDGED, UNASKED, AuditRow, append, bounded, read_audit, shown_call
 from rrm.guard.policy import Action, GuardPolicy
 from rrm.guard.prefix import Asked, PrefixJudge, mode_of
-from rrm.guard.standing import Standing, digest_before, now
-from rrm.integrations.asking import Judge
+from rrm.guard.state import Standing, digest_before, now
+from rrm.guard.timeouts import Deadline
+from rrm.judge.cached_judge import Judge
 from rrm.judge.prefixes import lacks_prefixes
-from rrm.money import Purse
-from rrm.trajectory import Message, Step, Trajectory
-from rrm.usage import Usage
 
 log = logging.getLogger(__name__)
 UNCALIBRATED = "the judge is a chat model whose scores of runs that go on are not calibrated: rrm calibrate --prefixes makes a judge of it whose are"

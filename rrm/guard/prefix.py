@@ -2,7 +2,7 @@
 
 | judge | asked for | what is computed |
 |---|---|---|
-| trained in `steps`, weights here | slots (`rrm.judge.following`) | the new step's tokens |
+| trained in `steps`, weights here | slots (`rrm.judge.incremental_judge`) | the new step's tokens |
 | the same, on a server whose tokenizer is here | slots | a token at each new slot; the server's prefix cache holds the rest |
 | behind `rrm serve`, trained in `steps` | mode `steps` | the whole prefix, there |
 | a chat model | mode `score`, of a run that goes on (`rrm.judge.prefixes`) | the whole prefix |
@@ -20,16 +20,16 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from rrm.deadline import Deadline, OutOfTime
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Feedback, Mode
-from rrm.integrations.asking import Judge, lock_of
+from rrm.guard.timeouts import Deadline, OutOfTime
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.following import Follower
+from rrm.judge.cached_judge import Judge, lock_of
+from rrm.judge.incremental_judge import Follower
 from rrm.judge.prefixes import is_chat_model, lacks_prefixes, of_unfinished
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
 from rrm.scoring.escalating import EscalatingJudge
-from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.guard.guard import Guard, GuardVerdict
 from rrm.guard.policy import Action
-from rrm.trajectory import Trajectory
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.own_entries import OURS
+from rrm.data.trajectory import Trajectory
 from rrm.errors import MissingExtra, ReadError
-from rrm.feedback import Feedback, Mode
-from rrm.integrations.asking import Asker, Judge, by_content
 from rrm.integrations.inspect_sample import explanation
 from rrm.integrations.loading import asker
+from rrm.judge.cached_judge import Asker, Judge, by_content
 from rrm.readers import read_value
-from rrm.readers.ours import OURS
-from rrm.trajectory import Trajectory
-from rrm.writers.inspect_ai import said
+from rrm.readers.inspect_ai_export import said
 
 try:
     from agentevals.types import EvaluatorResult  # pyright: ignore[reportMissingImports]

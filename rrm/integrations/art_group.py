@@ -14,15 +14,15 @@ import asyncio
 import logging
 from typing import Any, Literal
 
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import MissingExtra, RRMError
-from rrm.feedback import Feedback, Mode
-from rrm.integrations.asking import Judge, by_content, lock_of
 from rrm.integrations.inspect_sample import explanation
 from rrm.integrations.loading import asker
 from rrm.integrations.rows import messages_of, tools_of
+from rrm.judge.cached_judge import Judge, by_content, lock_of
 from rrm.judge.rank import SIZE, rank_groups
 from rrm.readers.base import first_user_text
-from rrm.trajectory import Message, Trajectory
 
 try:
     import art  # pyright: ignore[reportMissingImports]

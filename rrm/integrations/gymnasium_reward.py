@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rrm.data.feedback import Mode
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ConfigError, MissingExtra
-from rrm.feedback import Mode
-from rrm.integrations.asking import Asker, Judge, by_content, said_of
 from rrm.integrations.rows import messages_of
-from rrm.trajectory import Message, Trajectory
+from rrm.judge.cached_judge import Asker, Judge, by_content, said_of
 
 try:
     import gymnasium

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rrm.data.feedback import OUTSIDE, Feedback, format_findings
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
-from rrm.feedback import OUTSIDE, Feedback, format_findings
 from rrm.readers import inspect_ai
 from rrm.readers.base import Item
-from rrm.trajectory import Trajectory
 
 EVENT_FIELDS: Any = {
     "event": True,

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.own_entries import OURS
+from rrm.data.trajectory import Trajectory
 from rrm.errors import MissingExtra
-from rrm.feedback import Feedback, Mode
-from rrm.integrations.asking import Judge
 from rrm.integrations.inspect_sample import explanation, references, trajectory_of
 from rrm.integrations.loading import asker
-from rrm.readers.ours import OURS
-from rrm.trajectory import Trajectory
-from rrm.writers.inspect_ai import said
+from rrm.judge.cached_judge import Judge
+from rrm.readers.inspect_ai_export import said
 
 try:
     import anyio

@@ -14,10 +14,10 @@ import threading
 import uuid
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import MissingExtra, ReadError
 from rrm.guard import Guard, GuardSession, GuardVerdict
 from rrm.readers import read_value
-from rrm.trajectory import Trajectory
 
 try:
     from langchain.agents.middleware import (  # pyright: ignore[reportMissingImports]

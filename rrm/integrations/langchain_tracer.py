@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.trajectory import Trajectory
 from rrm.errors import MissingExtra, ReadError
-from rrm.feedback import Feedback, Mode
-from rrm.integrations.asking import Judge
 from rrm.integrations.loading import asker
+from rrm.judge.cached_judge import Judge
 from rrm.readers import langsmith, read_value
 from rrm.readers.left import PARENT
-from rrm.trajectory import Trajectory
 
 try:
     from langchain_core.load import Serializable, dumpd  # pyright: ignore[reportMissingImports]

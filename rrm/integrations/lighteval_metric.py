@@ -11,15 +11,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from rrm.data.feedback import Mode
+from rrm.data.own_entries import OURS
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import MissingExtra
-from rrm.feedback import Mode
-from rrm.integrations.asking import Asker, Judge, by_content
 from rrm.integrations.loading import asker
+from rrm.judge.cached_judge import Asker, Judge, by_content
 from rrm.readers.chat_text import reply_turns
 from rrm.readers.messages import chat_messages
-from rrm.readers.ours import OURS
 from rrm.readers.verl import reply_messages
-from rrm.trajectory import Message, Trajectory
 
 try:
     from lighteval.metrics.metrics_sample import SampleLevelComputation  # pyright: ignore[reportMissingImports]

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from rrm.data.feedback import Mode
 from rrm.errors import ConfigError
-from rrm.feedback import Mode
-from rrm.integrations.asking import Asker, Judge
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.cached_judge import Asker, Judge
 
 _LOADED: dict[tuple[int, str], AgentRRM] = {}
 _ASKERS: dict[tuple[Any, ...], tuple[Judge, Asker]] = {}

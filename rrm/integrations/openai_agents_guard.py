@@ -14,10 +14,10 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import MissingExtra, ReadError
 from rrm.guard import Guard, GuardVerdict
 from rrm.readers import read_value
-from rrm.trajectory import Trajectory
 
 try:
     from agents.exceptions import AgentsException  # pyright: ignore[reportMissingImports]

@@ -13,15 +13,15 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import MissingExtra, RRMError
-from rrm.feedback import Feedback, Mode
-from rrm.integrations.asking import Judge, by_content
 from rrm.integrations.loading import asker
-from rrm.parts import is_bad_of_parts
+from rrm.judge.cached_judge import Judge, by_content
+from rrm.judge.step_aggregation import is_bad_of_parts
 from rrm.readers.chat import as_text
 from rrm.readers.messages import chat_messages
-from rrm.trajectory import Message, Trajectory
 
 try:
     from openenv.core.rubrics import TrajectoryRubric  # pyright: ignore[reportMissingImports]

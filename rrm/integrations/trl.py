@@ -16,14 +16,14 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Feedback, Mode
-from rrm.integrations.asking import Judge, by_content, first_finding
 from rrm.integrations.loading import LazyAsker
 from rrm.integrations.rows import messages_of, tools_of
 from rrm.integrations.trl_environment import JudgedEnvironments, schemas
+from rrm.judge.cached_judge import Judge, by_content, first_finding
 from rrm.readers.base import first_user_text
-from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 

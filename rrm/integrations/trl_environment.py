@@ -14,11 +14,11 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rrm.feedback import Feedback
-from rrm.integrations.asking import by_content
+from rrm.data.feedback import Feedback
+from rrm.data.trajectory import Message, ToolCall, Trajectory
 from rrm.integrations.loading import LazyAsker
 from rrm.integrations.rows import messages_of
-from rrm.trajectory import Message, ToolCall, Trajectory
+from rrm.judge.cached_judge import by_content
 
 _OWN = ("reset", "get_reward")
 

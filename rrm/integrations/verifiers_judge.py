@@ -18,13 +18,13 @@ from typing import Any
 
 from pydantic import Field
 
+from rrm.data.feedback import Mode
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import MissingExtra, RRMError
-from rrm.feedback import Mode
-from rrm.integrations.asking import by_content, said_of
 from rrm.integrations.loading import asker
+from rrm.judge.cached_judge import by_content, said_of
 from rrm.readers.base import first_user_text
 from rrm.readers.messages import chat_messages
-from rrm.trajectory import Message, Trajectory
 
 try:
     import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]

@@ -16,16 +16,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, Mode
-from rrm.integrations.asking import Asker, Judge, by_content, first_finding
 from rrm.integrations.loading import asker
 from rrm.integrations.rows import messages_of, plain, tools_of
+from rrm.judge.cached_judge import Asker, Judge, by_content, first_finding
 from rrm.readers.base import first_user_text
 from rrm.readers.chat_text import reply_turns
 from rrm.readers.messages import chat_messages
 from rrm.readers.verl import reply_messages
-from rrm.trajectory import Trajectory
 
 PROMPTS = ("raw_prompt", "prompt", "question", "problem")
 """Where `extra_info` may hold the prompt, messages or text; `raw_prompt` is put there by verl's own agent loops."""

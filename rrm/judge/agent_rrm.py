@@ -13,29 +13,29 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.annotation import OutOfDomain
-from rrm.annotators import rules
+from rrm.data.annotation import OutOfDomain
+from rrm.data.feedback import Feedback, JudgeInfo, Mode, Reads
+from rrm.data.pictures import ImageBudget
+from rrm.data.trajectory import Trajectory
 from rrm.engines.base import ChatEngine, TokenEngine
+from rrm.engines.cost import Purse
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
-from rrm.judge.abilities import Abilities
-from rrm.judge.askers import Chat, asker_of, chat_of, cut_of, slots_of
+from rrm.judge.backends import Chat, asker_of, chat_of, cut_of, slots_of
+from rrm.judge.capabilities import Abilities
 from rrm.judge.domain import Marker, load_domain
+from rrm.judge.empty_transcripts import around_unspoken, unspoken
 from rrm.judge.judge_dir import JudgeSettings
+from rrm.judge.judge_request import OnReading, Wanted
 from rrm.judge.sampling import Sampling, params_of
 from rrm.judge.steps import judge_steps
 from rrm.judge.streaming import judge_stream
-from rrm.judge.unspoken import around_unspoken, unspoken
-from rrm.judge.wanted import OnReading, Wanted
 from rrm.judge.windowed import judge_in_windows
-from rrm.money import Purse
-from rrm.pictures import ImageBudget
+from rrm.prompt import rules
 from rrm.prompt.criteria import Criteria, load_criteria
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
 from rrm.prompt.windows import Plan, Reading
-from rrm.trajectory import Trajectory
 
 AT_AN_ADDRESS = "rrm.serve.client"
 """Where judges behind `rrm serve` are; by name, as it is built on this module."""
@@ -57,7 +57,7 @@ class AgentRRM:
         dtype: of local weights, for the rows.
         max_windows: of a ChatEngine without a reader; the others' prompter knows it.
         images: what a ChatEngine that sees is shown of a transcript's pictures; None: words in their places.
-        out_of_domain: what becomes of verdicts on a transcript outside what it was measured on (`rrm.judge.abstaining`).
+        out_of_domain: what becomes of verdicts on a transcript outside what it was measured on (`rrm.judge.abstention`).
     """
 
     tells_readings = True

@@ -20,13 +20,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rrm.data.feedback import CriterionAnswer, Mode, parse_findings, parse_judgement, parse_score
+from rrm.data.verdicts import SEVERAL, named_steps
 from rrm.engines.base import Reply
-from rrm.feedback import CriterionAnswer, Mode, parse_findings, parse_judgement, parse_score
 from rrm.judge.chat import Judgement
-from rrm.judge.said_score import open_think, outside_think
-from rrm.phantoms import cut_from_critique, said_of
+from rrm.judge.hallucinated_steps import cut_from_critique, said_of
+from rrm.judge.score_text import open_think, outside_think
 from rrm.prompt.criteria import TAG, Criteria, Question, plain
-from rrm.verdicts import SEVERAL, named_steps
 
 _FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n[ \t]*```\Z", re.DOTALL | re.IGNORECASE)
 _OPEN = re.compile(rf"<{TAG}\s+name\s*=\s*[\"']?([A-Za-z][\w-]{{0,47}})[\"']?\s*>", re.IGNORECASE)

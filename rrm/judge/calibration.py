@@ -30,9 +30,9 @@ import numpy as np
 from pydantic import BaseModel, Field, StringConstraints
 
 from rrm.config import CalibrationMethod
+from rrm.data.feedback import Mode
+from rrm.data.folds import TooFew, grouped_folds
 from rrm.errors import RRMError
-from rrm.feedback import Mode
-from rrm.folds import TooFew, grouped_folds
 
 EPS = 1e-6
 """Raw scores are kept this far from 0 and 1 before the logit."""

@@ -8,11 +8,11 @@ from typing import Any, get_args
 
 import yaml
 
-from rrm.feedback import Mode
+from rrm.data.feedback import Mode
+from rrm.data.plain_yaml import plain_yaml
+from rrm.engines.hf.hub import HubError, download
 from rrm.judge.calibration import P_GOOD
 from rrm.judge.judge_dir import JudgeSettings, judge_folder
-from rrm.models.hub import HubError, download
-from rrm.plain_yaml import plain_yaml
 
 HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
 """Public names of bases that have a short one here."""

@@ -4,7 +4,7 @@
 |---|---|
 | no reply after the retries (time-out, HTTP error, refused connection) | `judge_error` |
 | the server refuses the key | none: `KeyRefused` is raised, since no other row would fare better |
-| empty reply, no score, one that can be read in no way or in two (`rrm.judge.said_score`), asked for once more | `unparsable` |
+| empty reply, no score, one that can be read in no way or in two (`rrm.judge.score_text`), asked for once more | `unparsable` |
 | the server cannot take a prompt of this length (`TooLong`) | `too_long` |
 | cut off by length before a complete score, or inside its thinking | `truncated` |
 
@@ -18,21 +18,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rrm.annotation import Finding
-from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
-from rrm.errors import EngineError, RRMError, TooLong
-from rrm.feedback import (
+from rrm.data.annotation import Finding
+from rrm.data.feedback import (
     CriterionAnswer,
     Feedback,
     JudgeInfo,
     Status,
     parse_findings,
 )
-from rrm.judge.expected import expected_score, settled, with_opening
+from rrm.data.usage import Usage, total_of
+from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
+from rrm.errors import EngineError, RRMError, TooLong
+from rrm.judge.expected_score import expected_score, settled, with_opening
+from rrm.judge.hallucinated_steps import cut_from_critique, cut_from_trace, said_of
 from rrm.judge.repair import SCORE, Repair, is_repair, said_of_repair, with_repair
-from rrm.judge.said_score import open_think, read_said, without_thoughts
-from rrm.phantoms import cut_from_critique, cut_from_trace, said_of
-from rrm.usage import Usage, total_of
+from rrm.judge.score_text import open_think, read_said, without_thoughts
 
 
 @dataclass(frozen=True)

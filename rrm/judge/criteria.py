@@ -18,23 +18,23 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Mode, Reads
+from rrm.data.pictures import ImageBudget
+from rrm.data.text import references
+from rrm.data.trajectory import Trajectory
+from rrm.data.usage import total_of
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
 from rrm.errors import ConfigError, EngineError, SchemaRefused
-from rrm.feedback import Mode, Reads
 from rrm.judge.answers import is_object, read_answers, read_notes
 from rrm.judge.chat import Judgement, complete_all, read_reply, sampled_as
 from rrm.judge.repair import Repair, said_of_repair
+from rrm.judge.text_backends import with_pictures
 from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
-from rrm.judge.writers import with_pictures
-from rrm.pictures import ImageBudget
 from rrm.prompt.criteria import TAG, Criteria, answer_schema, beside_text, notes_text, system_text
 from rrm.prompt.neutralise import neutralise, neutralise_special
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.windows import Plan, Planner
-from rrm.text import references
-from rrm.trajectory import Trajectory
-from rrm.usage import total_of
 
 POLICY, REFERENCE = 0.25, 0.125
 """Shares of a window that the agent's policy and the reference answer take at most; what exceeds them loses its middle."""

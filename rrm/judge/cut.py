@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from rrm.data.feedback import Feedback, JudgeInfo, Mode, Reads
+from rrm.data.trajectory import Trajectory
 from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
-from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.judge.chat import ChatItem, Judgement, judge_chat
+from rrm.judge.judge_request import Wanted
 from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
-from rrm.judge.wanted import Wanted
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import OPENINGS, judge_messages
-from rrm.trajectory import Trajectory
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,13 @@ from typing import TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from rrm.data.feedback import Feedback, ImagesRead
+from rrm.data.pictures import told_of
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, ImagesRead
-from rrm.judge.abstaining import abstain
-from rrm.judge.form import features, step_features, words_of
-from rrm.pictures import told_of
-from rrm.questions import question_of
-from rrm.trajectory import Trajectory
+from rrm.judge.abstention import abstain
+from rrm.judge.transcript_form import features, step_features, words_of
 
 FILE = "domain.json"
 MOST_BYTES = 1_000_000
@@ -189,7 +189,7 @@ def load_domain(folder: Path | None) -> Domain | None:
 
 class Marker:
     """Marks rows with their distance; each transcript is looked at once. Where `judge.out_of_domain` of a row outside says `unsure`, the
-    judge abstains (`rrm.judge.abstaining`)."""
+    judge abstains (`rrm.judge.abstention`)."""
 
     def __init__(self, domain: Domain | None, trajectories: Sequence[Trajectory]) -> None:
         self._domain, self._known = domain, dict[int, tuple[bool, float]]()

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rrm.data.extras import needs
+from rrm.data.progress import progress_log
+from rrm.engines.hf.weights import cache_dir
 from rrm.errors import ConfigError, EngineError, MissingExtra
-from rrm.extras import needs
 from rrm.judge.judge_dir import content_hash
-from rrm.models.weights import cache_dir
-from rrm.progress import progress_log
 
 if TYPE_CHECKING:
     from rrm.engines.hf.engine import HFEngine

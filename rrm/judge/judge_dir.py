@@ -24,12 +24,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
+from rrm.data.feedback import Mode
+from rrm.data.jsonl import read_lines
+from rrm.data.printing import describe
 from rrm.errors import RRMError
-from rrm.feedback import Mode
-from rrm.jsonl import read_lines
-from rrm.judge.abstaining import VerdictRule
+from rrm.judge.abstention import VerdictRule
 from rrm.judge.calibration import Calibration
-from rrm.printing import describe
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.rendering import PROMPT_VERSION, PROMPT_VERSIONS
 
@@ -108,7 +108,7 @@ class JudgeSettings(BaseModel):
     threshold: float = Field(default=0.5, ge=0.0, le=1.0)
     """Mode `steps`: a step is good whose calibrated p_good is at least this; another value than one half is an older judge's."""
     unsure_band: tuple[float, float] | None = None
-    """`[low, high]`: the judge abstains on a step with low < p_good < high (`rrm.judge.abstaining`); null: on none for this reason."""
+    """`[low, high]`: the judge abstains on a step with low < p_good < high (`rrm.judge.abstention`); null: on none for this reason."""
     prompt_version: str = PROMPT_VERSION
     """How transcripts are rendered (`rrm.prompt`): 1 cuts what exceeds the budget, 2 reads it in windows."""
     step_tokens: int | None = None
@@ -128,7 +128,7 @@ class JudgeSettings(BaseModel):
     criteria: Criteria | None = None
     """The questions that it answers, instead of the fixed rubric; of a chat model alone."""
     training_questions: list[str] = Field(default_factory=list)
-    """`rrm.questions.question_key` of each question it was trained on, so that an evaluation can say when it meets one."""
+    """`rrm.data.questions.question_key` of each question it was trained on, so that an evaluation can say when it meets one."""
 
     @model_validator(mode="before")
     @classmethod
@@ -166,7 +166,7 @@ def _tell_of_blend(judge: str) -> None:
 
 
 def calibrated_questions(folder: Path | None) -> list[str]:
-    """The questions (`rrm.questions.question_key`) of the rows that `rrm calibrate` fitted a judge's maps on; none where it did not.
+    """The questions (`rrm.data.questions.question_key`) of the rows that `rrm calibrate` fitted a judge's maps on; none where it did not.
 
     Raises:
         ReadError: a line of its record is damaged.

@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from rrm.data.extras import needs
+from rrm.data.pictures import ImageBudget
 from rrm.engines.base import ChatEngine, TokenEngine
+from rrm.engines.hf.base_model import base_path
+from rrm.engines.hf.damage import named_damage
+from rrm.engines.hf.device import default_device, default_dtype
+from rrm.engines.hf.hub import HubError, download
 from rrm.engines.server_options import ServerOptions, addresses_of, filled, meant, public, saved
 from rrm.errors import ConfigError, MissingExtra, RRMError
-from rrm.extras import needs
 from rrm.judge.fast import INT8, int8_engine, takes_int8
 from rrm.judge.judge_dir import (
     DEFAULT,
@@ -24,11 +29,6 @@ from rrm.judge.judge_dir import (
     settings_hash,
     shipped,
 )
-from rrm.models.base import base_path
-from rrm.models.damage import named_damage
-from rrm.models.device import default_device, default_dtype
-from rrm.models.hub import HubError, download
-from rrm.pictures import ImageBudget
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION

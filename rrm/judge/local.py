@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from rrm.data.feedback import Mode, parse_judgement
+from rrm.data.time_slices import windows
 from rrm.engines.base import Completion, SamplingParams, TokenEngine
 from rrm.engines.hf.trie import off_grid_mass
 from rrm.engines.sessions import open_session
 from rrm.errors import EngineError
-from rrm.feedback import Mode, parse_judgement
 from rrm.judge.chat import Judgement
-from rrm.pacing import windows
 from rrm.prompt.prompter import GRID, Prompt, Prompter
 from rrm.prompt.rendering import OPENINGS
 

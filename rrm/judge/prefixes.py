@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 
+from rrm.data.feedback import Mode
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError
-from rrm.feedback import Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.seeds import derive_seed
-from rrm.trajectory import Trajectory
 
 
 def of_prefixes(settings: JudgeSettings) -> bool:

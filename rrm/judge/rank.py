@@ -8,7 +8,7 @@
 
 The line that opens an attempt ends in a code drawn from the seed and the contents of all attempts: no attempt can know the code of a
 prompt that it is part of, and so none can open another. Attempts are shown in an order drawn by seed; a larger group is read in
-heats that overlap (`rrm.judge.heats`). Attempts with equal contents are shown once and share their place.
+heats that overlap (`rrm.judge.comparison_batches`). Attempts with equal contents are shown once and share their place.
 
 A relative score is the share of the others that an attempt was placed before: the scores of a question average to ½, and say nothing
 of how good its attempts are. An order that cannot be read, or that leaves an attempt out, is a typed failure, never a place.
@@ -27,24 +27,24 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Any
 
+from rrm.data.feedback import Feedback, ImagesRead, JudgeInfo, Ranked, Status
+from rrm.data.pictures import COMPARED, told_of
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Trajectory
+from rrm.data.usage import Usage, total_of
 from rrm.engines.base import Reply, Request, SamplingParams
 from rrm.errors import ConfigError, EngineError, TooLong
-from rrm.feedback import Feedback, ImagesRead, JudgeInfo, Ranked, Status
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.chat import complete_all
+from rrm.judge.comparison_batches import Meetings, draw_heats
 from rrm.judge.criteria import FREE, Beside, CriteriaAsker, without_instructions
-from rrm.judge.heats import Meetings, draw_heats
+from rrm.judge.empty_transcripts import unspoken
 from rrm.judge.repair import Repair
-from rrm.judge.said_score import open_think, outside_think
-from rrm.judge.unspoken import unspoken
-from rrm.pictures import COMPARED, told_of
+from rrm.judge.score_text import open_think, outside_think
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.rendering import render_transcript, task_text
 from rrm.prompt.windows import Planner
-from rrm.seeds import derive_seed
-from rrm.trajectory import Trajectory
-from rrm.usage import Usage, total_of
 
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SIZE = 6

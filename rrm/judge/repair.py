@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rrm.data.usage import total_of
 from rrm.engines.base import Answered, ChatEngine, Reply, Request
 from rrm.errors import EngineError
-from rrm.judge.said_score import open_think, outside_think, read_said
+from rrm.judge.score_text import open_think, outside_think, read_said
 from rrm.prompt.prompter import GRID
-from rrm.usage import total_of
 
 MOST = 4000
 """Characters of the unreadable reply, its last ones, that are sent back."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from rrm.data.feedback import Mode
 from rrm.engines.base import SamplingParams
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Mode
-from rrm.judge.abilities import Abilities
-from rrm.judge.askers import Judge
+from rrm.judge.backends import Judge
+from rrm.judge.capabilities import Abilities
 
 log = logging.getLogger(__name__)
 SAMPLING_TEMPERATURE = 0.7

@@ -8,11 +8,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from rrm.data.output import files_when_whole
+from rrm.engines.hf.hub import upload
 from rrm.engines.server_options import saved
 from rrm.errors import RRMError
 from rrm.judge.judge_dir import CALIBRATED, CONFIGS, FILE, JudgeSettings, base_of, own_code, save_settings
-from rrm.models.hub import upload
-from rrm.output import files_when_whole
 
 log = logging.getLogger(__name__)
 PACKAGE = (

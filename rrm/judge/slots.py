@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rrm.data.usage import Usage
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine, converse
 from rrm.errors import EngineError
 from rrm.prompt.prompter import Prompt
-from rrm.usage import Usage
 
 TOP = 20
 """Alternatives a server is asked for at a slot: the most that vLLM gives by default."""

@@ -1,6 +1,6 @@
 """Mode `steps`: the probability that each step was good, and the score, read at slots in one prefill (DESIGN §4).
 
-    p_good of a step   softmax over the two verdict tokens at its slot; of a step read in parts, `rrm.parts`
+    p_good of a step   softmax over the two verdict tokens at its slot; of a step read in parts, `rrm.judge.step_aggregation`
     raw score          the same at the slot of the run, at the end of the last reading
 
 A transcript that exceeds a window takes several readings, each of which is told what the judge found of earlier steps. So the
@@ -17,21 +17,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rrm.annotation import Finding
-from rrm.annotators.rules import check_steps, rules_trace
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback, JudgeInfo, Mode, clear, format_findings
+from rrm.data.time_slices import windows
+from rrm.data.trajectory import Trajectory
+from rrm.data.usage import Usage, total_of
 from rrm.errors import EngineError, SpendingLimit, TooLong
-from rrm.feedback import Feedback, JudgeInfo, Mode, clear, format_findings
-from rrm.judge.abstaining import VerdictRule
+from rrm.judge.abstention import VerdictRule
 from rrm.judge.calibration import Calibration
+from rrm.judge.judge_request import OnReading, Wanted
 from rrm.judge.local import SLICE_ROWS, SLICE_SECONDS, TOO_LONG, fits
 from rrm.judge.slots import SlotAsk, SlotReader, Slots
-from rrm.judge.wanted import OnReading, Wanted
-from rrm.pacing import windows
-from rrm.parts import p_good_of_parts
+from rrm.judge.step_aggregation import p_good_of_parts
 from rrm.prompt.prompter import Prompt, Prompter
+from rrm.prompt.rules import check_steps, rules_trace
 from rrm.prompt.windows import Plan
-from rrm.trajectory import Trajectory
-from rrm.usage import Usage, total_of
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from rrm.feedback import Feedback
+from rrm.data.feedback import Feedback
+from rrm.data.trajectory import Trajectory
 from rrm.judge.domain import Domain, Marker
-from rrm.judge.unspoken import unspoken
-from rrm.judge.wanted import Wanted
+from rrm.judge.empty_transcripts import unspoken
+from rrm.judge.judge_request import Wanted
 from rrm.judge.windowed import Asker, Chain, hear_all
-from rrm.trajectory import Trajectory
 
 
 def judge_stream(

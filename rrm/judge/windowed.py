@@ -21,20 +21,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback, ImagesRead, Mode, parse_findings
+from rrm.data.pictures import seen, told_of
+from rrm.data.questions import question_of
+from rrm.data.time_slices import beside
+from rrm.data.trajectory import Trajectory
+from rrm.data.usage import Usage, total_of
 from rrm.engines.base import SamplingParams
 from rrm.errors import SpendingLimit
-from rrm.feedback import Feedback, ImagesRead, Mode, parse_findings
 from rrm.judge.chat import ChatItem, Judgement
-from rrm.judge.wanted import OnReading, Wanted
-from rrm.pacing import beside
-from rrm.parts import findings_of_parts, is_bad_of_parts
-from rrm.phantoms import only_critique, only_trace
-from rrm.pictures import seen, told_of
+from rrm.judge.hallucinated_steps import only_critique, only_trace
+from rrm.judge.judge_request import OnReading, Wanted
+from rrm.judge.step_aggregation import findings_of_parts, is_bad_of_parts
 from rrm.prompt.windows import Plan, Planner
-from rrm.questions import question_of
-from rrm.trajectory import Trajectory
-from rrm.usage import Usage, total_of
 
 UNANSWERED = frozenset({"judge_error", "too_long"})
 """What ends a row at whichever reading it happens."""

@@ -19,14 +19,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rrm.annotators.actions import Action, actions_in
-from rrm.annotators.actions import observation_text as environment_text
-from rrm.annotators.answers import ANSWER_CALLS
-from rrm.annotators.failures import error_of
-from rrm.jsonnumbers import strict
+from rrm.data.json_numbers import strict
+from rrm.data.trajectory import Message, Step, ToolCall, Trajectory
+from rrm.prompt.actions import Action, actions_in
+from rrm.prompt.actions import observation_text as environment_text
+from rrm.prompt.answers import ANSWER_CALLS
+from rrm.prompt.failures import error_of
 from rrm.prompt.neutralise import neutralise_canonical
 from rrm.prompt.rendering import LABELS, NO_RESULT, answers, on_one_line, water_fill
-from rrm.trajectory import Message, Step, ToolCall, Trajectory
 
 MOST_JSON = 200_000
 """Characters of a result that is read as JSON; a longer one stays as it is."""

@@ -30,10 +30,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rrm.config import explain
+from rrm.data.feedback import CriterionAnswer, Mode
+from rrm.data.nearest import nearest
+from rrm.data.printing import printable
 from rrm.errors import ConfigError
-from rrm.feedback import CriterionAnswer, Mode
-from rrm.nearest import nearest
-from rrm.printing import printable
 
 FOLDER = Path(__file__).resolve().parents[1] / "assets" / "criteria"
 """The criteria that are shipped."""

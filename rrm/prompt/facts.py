@@ -16,11 +16,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from rrm.annotators.failures import error_of
+from rrm.data.trajectory import Trajectory
 from rrm.prompt.canonical import Call, CanonicalStep, canonical_step
+from rrm.prompt.failures import error_of
 from rrm.prompt.neutralise import neutralise_canonical
 from rrm.prompt.rendering import on_one_line
-from rrm.trajectory import Trajectory
 
 CODE = frozenset({"python", "bash", "code", "sql"})
 """Calls whose argument is a program: its names are its own."""

@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 from typing import Any, Literal
 
-from rrm.annotators.answers import ANSWER_CALLS
+from rrm.data.trajectory import Message, Trajectory
+from rrm.prompt.answers import ANSWER_CALLS
 from rrm.prompt.canonical import Call, CanonicalStep, canonical_message, canonical_step
-from rrm.trajectory import Message, Trajectory
 
 Form = Literal["own", "native", "react"]
 _REACT_NAME = re.compile(r"[A-Za-z_][\w.-]*")

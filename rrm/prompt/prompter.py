@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rrm.data.feedback import Mode
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
-from rrm.feedback import Mode
 from rrm.prompt.rendering import (
     CANONICAL_VERSION,
     CUT_VERSION,
@@ -23,7 +24,6 @@ from rrm.prompt.rendering import (
 )
 from rrm.prompt.template import Disarm, as_taken, render, set_template
 from rrm.prompt.windows import Plan, Planner, Slot
-from rrm.trajectory import Trajectory
 
 GRID = tuple(round(i / 10, 1) for i in range(11))
 """The values a score may take in text: 0.0, 0.1 … 1.0."""

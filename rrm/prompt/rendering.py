@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rrm.feedback import Mode
+from rrm.data.feedback import Mode
+from rrm.data.trajectory import Message, Step, Trajectory
 from rrm.prompt.neutralise import neutralise
-from rrm.trajectory import Message, Step, Trajectory
 
 CUT_VERSION = "1"
 """The prompt version that this module renders: one reading, cut to a budget."""

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from rrm.annotators.rules import check_steps, step_lines
-from rrm.pictures import in_words
+from rrm.data.pictures import in_words
+from rrm.data.trajectory import Step, Trajectory
 from rrm.prompt.canonical import LEFT_OUT, canonical_room, canonical_step, head_texts
 from rrm.prompt.facts import facts
 from rrm.prompt.forms import in_form
@@ -47,7 +47,7 @@ from rrm.prompt.rendering import (
     task_and_tools,
     water_fill,
 )
-from rrm.trajectory import Step, Trajectory
+from rrm.prompt.rules import check_steps, step_lines
 
 FIRST_HEAD, CANONICAL_HEAD = 0.5, 0.25
 """Share of a window that task and tools may take in the first one; what exceeds it loses its middle."""

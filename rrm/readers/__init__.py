@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
+from rrm.data.nearest import nearest
+from rrm.data.printing import printable
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, ReadError
-from rrm.nearest import nearest
-from rrm.printing import printable
 from rrm.readers import (
     adk,
     anthropic,
@@ -65,7 +66,6 @@ from rrm.readers.paths import expand
 from rrm.readers.retries import key_of, superseded
 from rrm.readers.sources import Value, members, values
 from rrm.readers.unique import UniqueIds
-from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 READERS: tuple[Reader, ...] = (

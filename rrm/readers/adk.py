@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers import google
 from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text
 from rrm.readers.google import field
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns
-from rrm.trajectory import Trajectory
 
 NAME = "adk"
 MARKS = ("events[].author|[].author", "events[].content.parts|[].content.parts|appName|app_name")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text, chat_content, chat_message, is_chat, text_of
 from rrm.readers.outcomes import find_outcome
-from rrm.trajectory import Trajectory
 
 NAME = "anthropic"
 MARKS = ("messages[].role", "system|tools[].input_schema|messages[].content[].type")

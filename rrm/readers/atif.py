@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from rrm.data.own_entries import OURS, under_our_name
+from rrm.data.trajectory import Message, Trajectory
 from rrm.readers.base import Item, make, own_id
 from rrm.readers.chat import as_text, chat_content, tool_list
-from rrm.readers.edits import edit
-from rrm.readers.ours import OURS, under_our_name
+from rrm.readers.json_patch import edit
 from rrm.readers.outcomes import Outcome, find_outcome
-from rrm.trajectory import Message, Trajectory
 
 NAME = "atif"
 MARKS = ("schema_version", "steps[].source")
@@ -76,7 +76,7 @@ def parse(item: Item) -> Trajectory:
     extra = dict(record["extra"]) if isinstance(record.get("extra"), dict) else {}
     written = extra.pop(OURS) if isinstance(extra.get(OURS), dict) else {}
     task, question = written.get("task"), written.get("question_id")
-    if written:  # by `rrm.writers.atif`: what it put there goes back
+    if written:  # by `rrm.readers.atif_export`: what it put there goes back
         known = ("task", "question_id", "outcome", "meta", "messages", "extra")
         rest = {k: v for k, v in written.items() if k not in known}
         if "messages" in written:
@@ -126,7 +126,7 @@ def fingerprint(messages: list[dict[str, Any]]) -> str:
 
 
 def as_they_were(messages: list[dict[str, Any]], written: Any) -> list[dict[str, Any]]:
-    """The messages that `rrm.writers.atif` made the document of, given those that its steps say.
+    """The messages that `rrm.readers.atif_export` made the document of, given those that its steps say.
 
     Args:
         written: `of`, the fingerprint of what the steps said (a document that others have changed is read as it stands); `edits`; and
@@ -217,7 +217,7 @@ def _call(raw: Any, where: str) -> dict[str, Any]:
 
 
 def _put_back(message: dict[str, Any], where: str) -> None:
-    """Give a message what `rrm.writers.atif` found no place for: a result's times, that it is an error, …"""
+    """Give a message what `rrm.readers.atif_export` found no place for: a result's times, that it is an error, …"""
     held = _held(message)
     if "content" in held:
         held["content"] = chat_content(held["content"])

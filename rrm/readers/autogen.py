@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text
 from rrm.readers.outcomes import find_outcome, get
 from rrm.readers.turns import Turns, picture
-from rrm.trajectory import Trajectory
 
 NAME = "autogen"
 MARKS = (

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Protocol, runtime_checkable
 
+from rrm.data.printing import describe as describe
+from rrm.data.printing import printable as printable
+from rrm.data.questions import question_hash
+from rrm.data.trajectory import Source, Trajectory
 from rrm.errors import ReadError
-from rrm.printing import describe as describe
-from rrm.printing import printable as printable
-from rrm.questions import question_hash
 from rrm.readers.chat import text_of
 from rrm.readers.leaks import outcome_leaks
 from rrm.readers.left import FIELD, come_out_empty, left_behind
 from rrm.readers.outcomes import Outcome, as_outcome
-from rrm.trajectory import Source, Trajectory
 
 REFERENCE_KEYS = (
     "reference",

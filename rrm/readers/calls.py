@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.base import Item, describe, first_user_text, make, own_id, text_field, without
 from rrm.readers.call_bodies import Call, locate, read_call
@@ -20,7 +21,6 @@ from rrm.readers.call_chains import Run, chain, digest_of
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.repeats import another, is_same, once
 from rrm.readers.responses import headless
-from rrm.trajectory import Trajectory
 
 NAME = "calls"
 MARKS = (

@@ -1,16 +1,16 @@
 """`canonical`: what `Trajectory.to_json` writes. Taken as it is; only a missing source is filled in.
 
-The rows of a data set that `rrm push` wrote hold the same with messages, tools and meta as JSON texts in columns (`rrm.publishing`).
+The rows of a data set that `rrm push` wrote hold the same with messages, tools and meta as JSON texts in columns (`rrm.report`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from rrm.jsonnumbers import DECODER
+from rrm.data.json_numbers import DECODER
+from rrm.data.own_entries import OURS, under_our_name
+from rrm.data.trajectory import SCHEMA_VERSION, Source, Trajectory
 from rrm.readers.base import Item
-from rrm.readers.ours import OURS, under_our_name
-from rrm.trajectory import SCHEMA_VERSION, Source, Trajectory
 
 NAME = "canonical"
 MARKS = ("schema_version", "messages[].role")

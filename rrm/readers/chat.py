@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rrm.jsonnumbers import DECODER
+from rrm.data.json_numbers import DECODER
 
 ROLES = {
     "system": "system",

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.anthropic import unblock
 from rrm.readers.base import Item, describe, make, printable
 from rrm.readers.chat import text_of, tool_list
 from rrm.readers.claude_session import OF_THE_REPLY, Replies, abandoned, is_of_the_harness
 from rrm.readers.left import PARENT
-from rrm.trajectory import Trajectory
 
 NAME = "claude_code"
 MARKS = ("type", "sessionId|session_id", "message|uuid|subtype")

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.base import Item, describe, make, own_id
 from rrm.readers.chat import as_text, text_of
@@ -18,7 +19,6 @@ from rrm.readers.left import PARENT
 from rrm.readers.otel_messages import from_json
 from rrm.readers.response_items import ItemReader
 from rrm.readers.turns import Turns
-from rrm.trajectory import Trajectory
 
 NAME = "codex"
 MARKS = (

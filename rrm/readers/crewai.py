@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.base import Item, make, own_id, text_field, without
 from rrm.readers.chat import as_text, is_chat
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns
-from rrm.trajectory import Trajectory
 
 NAME = "crewai"
 MARKS = ("tasks_output[].description|task_name", "tasks_output[].agent|agent", "tasks_output[].raw|status")

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Reader, key_list
-from rrm.trajectory import Trajectory
 
 LOOK = 50
 """Elements of a list that are looked at for a mark."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import google
 from rrm.readers.base import Item, describe, first_user_text, make, own_id, text_field, without
@@ -18,7 +19,6 @@ from rrm.readers.google import field
 from rrm.readers.left import PARENT
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns
-from rrm.trajectory import Trajectory
 
 NAME = "gemini"
 MARKS = (

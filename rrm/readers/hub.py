@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rrm.data.extras import needs
 from rrm.errors import ReadError
-from rrm.extras import needs
 from rrm.readers.base import printable
 
 PREFIX = "hf:"

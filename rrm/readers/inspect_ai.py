@@ -1,7 +1,7 @@
 """`inspect`: logs of Inspect (`inspect_ai`), `.json` or `.eval` (a zip with a member a sample). Each sample and epoch is a run.
 
 Score labels are C, I, P (half) and N (no answer: 0), else numbers and words as everywhere. One scorer's score is the outcome; of
-several none is chosen: `meta["outcome_fields"]` names them for `--outcome`. What `rrm.writers` put there is a judge's word and no outcome. Fields: https://inspect.aisi.org.uk/eval-logs.html.
+several none is chosen: `meta["outcome_fields"]` names them for `--outcome`. What `rrm.readers.exports` put there is a judge's word and no outcome. Fields: https://inspect.aisi.org.uk/eval-logs.html.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rrm.data.own_entries import is_ours
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.archive import Archive
 from rrm.readers.base import Item, Unfolding, describe, first_user_text, make
 from rrm.readers.chat import as_text, chat_message, text_of
-from rrm.readers.ours import is_ours
 from rrm.readers.outcomes import MISSING, Outcome, as_outcome, get, outcome_at
 from rrm.readers.sources import load
-from rrm.trajectory import Trajectory
 
 NAME = "inspect"
 MARKS = ("eval.task|epoch", "samples[].messages|target")

@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rrm.blocks import parse_judgement
-from rrm.jsonnumbers import DECODER
+from rrm.data.blocks import parse_judgement
+from rrm.data.json_numbers import DECODER
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, make, own_id, without
 from rrm.readers.chat import is_chat, text_of
 from rrm.readers.chat_text import Turn, declared_tools, prompt_turns, reply_turns, turn_messages
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import NUMERIC, find_outcome
-from rrm.trajectory import Trajectory
 
 NAME = "judge_sft"
 MARKS = ("conversations[].from=human", "conversations[].from=gpt", "conversations[].value")

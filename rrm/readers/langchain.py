@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text, chat_message, text_of, tool_call, tool_list
 from rrm.readers.outcomes import find_outcome, get
-from rrm.trajectory import Trajectory
 
 NAME = "langchain"
 MARKS = (

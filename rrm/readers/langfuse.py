@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import vercel_ai
 from rrm.readers.anthropic import has_blocks
@@ -23,7 +24,6 @@ from rrm.readers.messages import chat_messages
 from rrm.readers.otel_messages import from_json
 from rrm.readers.outcomes import Outcome, as_outcome
 from rrm.readers.spans import Call, Conversation, ToolRun, above, assemble, seconds, subagent, with_subagents
-from rrm.trajectory import Trajectory
 
 NAME = "langfuse"
 MARKS = (

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.base import Item, describe, make, own_id
 from rrm.readers.chat import as_text
 from rrm.readers.langchain import is_messages, message_of
 from rrm.readers.left import PARENT
 from rrm.readers.spans import Call, Conversation, ToolRun, assemble, subagent, with_subagents
-from rrm.trajectory import Trajectory
 
 NAME = "langgraph"
 MARKS = ("event=on_chat_model_end|event=on_chain_end|event", "data.output|data.input", "run_id")

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.anthropic import anthropic_tools, unblock
 from rrm.readers.base import Item, describe, make, own_id
@@ -20,7 +21,6 @@ from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.langchain import is_messages, message_of
 from rrm.readers.outcomes import FIELDS, Outcome, as_outcome, get
 from rrm.readers.spans import Call, Conversation, ToolRun, above, assemble, seconds, subagent, with_subagents
-from rrm.trajectory import Trajectory
 
 NAME = "langsmith"
 MARKS = ("run_type", "trace_id|dotted_order|parent_run_id|child_runs", "inputs|outputs")

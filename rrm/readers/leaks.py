@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.chat import text_of
-from rrm.trajectory import Trajectory
 
 VERDICT = re.compile(
     r"\byour (?:final )?(?:answer|solution|submission) (?:is|was) (?:wrong|incorrect|correct|right)\b"

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.outcomes import unread
-from rrm.trajectory import Trajectory
 
 FIELD = "left_behind"
 PARENT = "parent"

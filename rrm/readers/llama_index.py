@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.base import Item, describe, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import ROLES, as_text, is_chat, tool_call
 from rrm.readers.outcomes import MISSING, find_outcome, get
 from rrm.readers.turns import Turns, picture
-from rrm.trajectory import Trajectory
 
 NAME = "llama_index"
 MARKS = (

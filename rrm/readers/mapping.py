@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from rrm.data.nearest import nearest
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError
-from rrm.nearest import nearest
 from rrm.readers import react, search_tags
 from rrm.readers.base import Item, key_list, make, without
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import MISSING, get, outcome_at, split_path
-from rrm.trajectory import Trajectory
 
 NAME = "mapping"
 FIELDS = (

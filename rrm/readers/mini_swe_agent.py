@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, make
 from rrm.readers.chat import chat_message, text_of
 from rrm.readers.response_items import ItemReader
 from rrm.readers.swe_agent import ENVIRONMENT, INSTANCE, instance_id, meta_and_outcome
-from rrm.trajectory import Trajectory
 
 NAME = "mini_swe_agent"
 MARKS = ("trajectory_format", "info.mini_version|info.exit_status")

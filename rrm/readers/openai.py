@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import is_chat, tool_list
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
-from rrm.trajectory import Trajectory
 
 NAME = "openai"
 MARKS = ("messages|conversations|prompt|[].role", "messages[].role|conversations[].from|prompt[].role|[].role")

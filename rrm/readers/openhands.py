@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, make, own_id, without
 from rrm.readers.chat import as_text, tool_call, tool_list
 from rrm.readers.outcomes import Outcome, find_outcome
 from rrm.readers.swe_agent import ENVIRONMENT, INSTANCE
-from rrm.trajectory import Trajectory
 
 NAME = "openhands"
 MARKS = (

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import openhands
 from rrm.readers.base import Item
-from rrm.trajectory import Trajectory
 
 NAME = "openhands_events"
 MARKS = ("source", "action|observation|kind", "args|content|llm_message|tool_call_id")

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.base import Item, describe, make
 from rrm.readers.chat import as_text
 from rrm.readers.otel_messages import from_json, messages_of, tools_of
 from rrm.readers.spans import Call, Conversation, ToolRun, above, assemble, seconds, subagent, with_subagents
-from rrm.trajectory import Trajectory
 
 NAME = "otel"
 MARKS = (

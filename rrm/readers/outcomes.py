@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
-from rrm.trajectory import Trajectory
 
 YES, NO = {"yes"}, {"no"}
 TRUE, FALSE = (
@@ -129,7 +129,7 @@ def unread(meta: dict[str, Any]) -> tuple[str, Any] | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a number, or a text that is one; NaN, which is no JSON, comes as text (`rrm.jsonnumbers`)."""
+    """Whether it is a number, or a text that is one; NaN, which is no JSON, comes as text (`rrm.data.json_numbers`)."""
     if not isinstance(value, str):
         return isinstance(value, int | float)
     try:

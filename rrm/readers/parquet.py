@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-from rrm.sizes import GROWS, NODE, TooManyBytes, most_bytes
+from rrm.data.sizes import GROWS, NODE, TooManyBytes, most_bytes
 
 ROWS = 256
 """Read at once."""

@@ -11,8 +11,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
+from rrm.data.nearest import nearest_file
 from rrm.errors import ReadError
-from rrm.nearest import nearest_file
 from rrm.readers.archive import MAGIC, Archive
 from rrm.readers.base import DATA_SUFFIXES
 from rrm.readers.hub import HubSet, hub_set, is_hub

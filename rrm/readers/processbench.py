@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, make, own_id, without
 from rrm.readers.outcomes import Outcome
-from rrm.trajectory import Trajectory
 
 NAME = "processbench"
 MARKS = ("problem", "steps", "label", "final_answer_correct")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rrm.jsonnumbers import strict
+from rrm.data.json_numbers import strict
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, make, own_id, text_field, without
 from rrm.readers.chat import is_chat, text_of
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
-from rrm.trajectory import Trajectory
 
 NAME = "react"
 FIELDS = (

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.base import Item, first_user_text, make, own_id, printable, text_field, without
 from rrm.readers.input_items import FIELD, HOW, inner, is_pair, is_response, with_input
@@ -20,7 +21,6 @@ from rrm.readers.outcomes import find_outcome
 from rrm.readers.repeats import another, is_same, once
 from rrm.readers.response_items import ItemReader, as_items, is_items, response_tools
 from rrm.readers.spans import seconds
-from rrm.trajectory import Trajectory
 
 NAME = "responses"
 MARKS = ("object=response|[].type|items|input", "output[].type|[].call_id|items[].call_id|input[].call_id")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, make, own_id, text_field, without
 from rrm.readers.outcomes import find_outcome
-from rrm.trajectory import Trajectory
 
 NAME = "search_tags"
 FIELDS = ("gen_text_store", "trajectory", "transcript", "output", "response", "completion", "generated_text", "text")

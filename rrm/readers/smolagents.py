@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, make, own_id, text_field, without
 from rrm.readers.chat import as_text, text_of, tool_call
 from rrm.readers.outcomes import find_outcome, get
 from rrm.readers.turns import Turns
-from rrm.trajectory import Trajectory
 
 NAME = "smolagents"
 MARKS = ("steps[].step_number|[].step_number|memory.steps", "steps[].observations|[].observations|steps[].task|[].task")

@@ -17,15 +17,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from rrm.data.json_numbers import DECODER
+from rrm.data.sizes import TooManyBytes, bounded, check_weight, inflated, most_bytes
 from rrm.errors import ReadError
-from rrm.jsonnumbers import DECODER
 from rrm.readers.archive import BLOCK, MAGIC, Archive
 from rrm.readers.base import describe, printable, stem
 from rrm.readers.hub import hub_rows, is_hub
 from rrm.readers.jsontext import check_depth, decode, json_problem, parse_json, plain
 from rrm.readers.parquet import bounded_parquet
 from rrm.readers.paths import names_data, say_left_out
-from rrm.sizes import TooManyBytes, bounded, check_weight, inflated, most_bytes
 
 LINE = 64
 """Bytes that a line takes beside its own."""

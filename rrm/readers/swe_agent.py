@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, make, own_id, stem, text_field, without
 from rrm.readers.chat import as_text, chat_message, text_of
 from rrm.readers.outcomes import NUMERIC, Outcome, find_outcome
-from rrm.trajectory import Trajectory
 
 NAME = "swe_agent"
 MARKS = (

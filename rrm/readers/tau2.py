@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, make, own_id, stem, without
 from rrm.readers.chat import chat_message
 from rrm.readers.outcomes import Outcome, as_outcome, get
-from rrm.trajectory import Trajectory
 
 NAME = "tau2"
 MARKS = ("simulations|reward_info|termination_reason", "task_id|tasks", "messages[].role|simulations[].messages")

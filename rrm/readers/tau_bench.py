@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rrm.questions import question_hash
+from rrm.data.questions import question_hash
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, make, stem, without
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
-from rrm.trajectory import Trajectory
 
 NAME = "tau_bench"
 MARKS = ("task_id", "traj[].role")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns, picture
-from rrm.trajectory import Trajectory
 
 NAME = "vercel_ai"
 MARKS = ("messages[].parts[].type|[].parts[].type|messages[].toolInvocations", "messages[].role|[].role")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers import react, search_tags
 from rrm.readers.base import Item, make, own_id, without
 from rrm.readers.chat_text import Turn, declared_tools, prompt_turns, reply_turns, turn_messages
 from rrm.readers.outcomes import Outcome, find_outcome
-from rrm.trajectory import Trajectory
 
 NAME = "verl"
 MARKS = ("input", "output", "score", "step|steps[].step_index")

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from rrm.data.feedback import Feedback, clear
 from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, bootstrap, compare, too_few
 from rrm.evaluation.metrics import pairs, probability
-from rrm.feedback import Feedback, clear
 
 RESAMPLES = 2000
 HALF = 0.5

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.guard.audit import AuditRow
 from rrm.report.timeline import NEVER, moment
-from rrm.trajectory import Trajectory
 
 
 class Audit:

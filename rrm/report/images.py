@@ -13,8 +13,8 @@ import binascii
 from dataclasses import dataclass
 from typing import Any
 
-from rrm.pictures import address_of, bytes_text, is_picture, size_of
-from rrm.trajectory import Message
+from rrm.data.pictures import address_of, bytes_text, is_picture, size_of
+from rrm.data.trajectory import Message
 
 MOST_BYTES = 4 * 1024 * 1024
 """Of one picture."""

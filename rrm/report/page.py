@@ -25,13 +25,13 @@ from typing import IO, Any
 import jinja2
 from markupsafe import Markup
 
-from rrm.feedback import Feedback
-from rrm.output import file_when_whole
-from rrm.questions import question_of
+from rrm.data.feedback import Feedback
+from rrm.data.output import file_when_whole
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Trajectory
 from rrm.report.guarded import Audit, watched
 from rrm.report.images import Room
 from rrm.report.rows import detail, index_entry, text_length, to_feedback
-from rrm.trajectory import Trajectory
 
 BLOCK_CHARS = 256 * 1024
 LIST_SCRIPTS = ("dom.js", "store.js", "query.js", "list.js", "overview.js", "agreement.js", "comparison.js")
@@ -86,7 +86,7 @@ def write_report(
 
     Args:
         pairs: each trajectory with its output row of `rrm score`; read once, held in memory only as list entries.
-        path: the page; it appears whole or not at all (`rrm.output.file_when_whole`).
+        path: the page; it appears whole or not at all (`rrm.data.output.file_when_whole`).
         title: the page's heading.
         second: finds another judge's row on the text that a row was written on, to be compared with it (`rrm.report.comparison`).
         audit: what a guard said while the runs went on (`rrm.report.guarded`).

@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Message, Step, ToolCall, Trajectory
 from rrm.errors import RRMError
-from rrm.feedback import Feedback
 from rrm.prompt.rendering import answers
-from rrm.questions import question_of
 from rrm.report.images import Room, images
 from rrm.report.timeline import timeline
-from rrm.trajectory import Message, Step, ToolCall, Trajectory
 
 LABEL_CHARS = 240
 """Characters of the task, and of an unscored row's reason, kept in the list; the whole text is in the detail."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from rrm.trajectory import Message, Trajectory
+from rrm.data.trajectory import Message, Trajectory
 
 Kind = Literal["agent", "tool", "user"]
 MILLISECONDS = 1e11

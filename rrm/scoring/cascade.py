@@ -1,6 +1,6 @@
 """The cascade: a small judge reads every transcript, a stronger one those that the small one is unsure of.
 
-    OUT.small.jsonl       the small judge's rows: an output of `rrm.score`, appended to and resumed
+    OUT.small.jsonl       the small judge's rows: an output of `rrm.scoring.run`, appended to and resumed
     OUT.escalated.jsonl   the stronger judge's rows, likewise: no judgement is paid twice
     OUT.jsonl             a row a transcript, made of both at the end of a run, also of one that stopped early
 
@@ -29,13 +29,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rrm.feedback import Feedback, Mode
-from rrm.output import differences, header_of, open_output
-from rrm.score import Judge, ScoreSummary, fingerprint_of, score_file
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.output import differences, header_of, open_output
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Trajectory
+from rrm.data.usage import Usage, total_of
 from rrm.scoring.rows import Escalation, Kept, MergedRows, feedback_of, is_sure, rows_in
-from rrm.seeds import derive_seed
-from rrm.trajectory import Trajectory
-from rrm.usage import Usage, total_of
+from rrm.scoring.run import Judge, ScoreSummary, fingerprint_of, score_file
 
 CONTROL_SHARE = 0.05
 """Of the rows that the small judge is sure of: those that go to the stronger one nevertheless."""

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.trajectory import Trajectory
+from rrm.engines.cost import Purse
 from rrm.errors import SpendingLimit
-from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.money import Purse
 from rrm.scoring.cascade import sureness
 from rrm.scoring.rows import Escalation, failure_of, is_sure, merged_row
-from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from rrm.feedback import OUTSIDE, Feedback, clear
-from rrm.trajectory import Trajectory
-from rrm.usage import total_of
+from rrm.data.feedback import OUTSIDE, Feedback, clear
+from rrm.data.trajectory import Trajectory
+from rrm.data.usage import total_of
 
 Row = dict[str, Any]
 

@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+from rrm.data.printing import describe, printable
+from rrm.data.sizes import BLOCK, TooManyBytes, bounded, check_weight, most_bytes
 from rrm.engines.replies import retry_after_s
 from rrm.engines.server_options import is_address, shown_address
 from rrm.errors import ConfigError, RRMError, ServerGone
-from rrm.printing import describe, printable
 from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
-from rrm.sizes import BLOCK, TooManyBytes, bounded, check_weight, most_bytes
 
 KEY = "RRM_API_KEY"
 """Environment variable: what the server asks for, and clients send."""

@@ -15,15 +15,15 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from rrm import __version__
+from rrm.data.feedback import Feedback, Mode
 from rrm.errors import ConfigError, ReadError
-from rrm.feedback import Feedback, Mode
 from rrm.readers import read_value
 from rrm.readers.base import Unfolding
 from rrm.serve.bodies import SMALL, BodyRoute, dumps
 from rrm.serve.limits import AGAIN_S, GONE, Ascii, Gate, Limits, answer
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import Ask, Full, GivenUp, Pool, Refused, TooMany
-from rrm.serve.wire import (
+from rrm.serve.schemas import (
     About,
     Health,
     MeasureRequest,

@@ -15,8 +15,8 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from rrm.sizes import check_weight
-from rrm.trajectory import Trajectory
+from rrm.data.sizes import check_weight
+from rrm.data.trajectory import Trajectory
 
 SMALL = 2**15
 """Bytes of a body that is read between two others; a larger one would keep them waiting."""

@@ -13,22 +13,22 @@ from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
 
-from rrm.annotation import OutOfDomain
+from rrm.data.annotation import OutOfDomain
+from rrm.data.feedback import Feedback, Mode, Reads
+from rrm.data.printing import describe
+from rrm.data.trajectory import Trajectory
+from rrm.data.usage import Usage
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError, ServerGone
-from rrm.feedback import Feedback, Mode, Reads
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
+from rrm.judge.judge_request import OnReading
 from rrm.judge.rank import SIZE, Ranking
-from rrm.judge.wanted import OnReading
-from rrm.printing import describe
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
 from rrm.serve.address import KEY as KEY
 from rrm.serve.address import TIMEOUT_S, Address, Fault, TooLarge
 from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
-from rrm.serve.wire import About, check_row
-from rrm.trajectory import Trajectory
-from rrm.usage import Usage
+from rrm.serve.schemas import About, check_row
 
 CHUNK = 8
 """Transcripts of one request."""

@@ -118,7 +118,7 @@ class Pool:
     # ---- life ----
 
     async def start(self) -> dict[str, Any]:
-        """Start the workers; returns what the judge is (`rrm.serve.wire.About`) once the first is ready.
+        """Start the workers; returns what the judge is (`rrm.serve.schemas.About`) once the first is ready.
 
         Raises:
             RRMError: the judge cannot be loaded.

@@ -37,7 +37,7 @@ class WorkerProcess:
         return cls(process)
 
     async def load(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Let it load the judge; returns what that is (`rrm.serve.wire.About`).
+        """Let it load the judge; returns what that is (`rrm.serve.schemas.About`).
 
         Raises:
             RRMError: it cannot be loaded, or the process ended or does not say what it should.

@@ -22,13 +22,13 @@ from dataclasses import asdict
 from typing import IO, Any, NoReturn
 
 from rrm import __version__
-from rrm.annotation import OutOfDomain
 from rrm.cli.judge_options import JudgeOptions
+from rrm.data.annotation import OutOfDomain
+from rrm.data.feedback import Feedback
+from rrm.data.trajectory import Trajectory
 from rrm.errors import EngineError, RRMError, SpendingLimit
-from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.rank import Ranking, check_ranks, rank_groups
-from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 SERVED = (
@@ -40,7 +40,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def about(judge: AgentRRM) -> dict[str, Any]:
-    """What a client is told of the judge (`rrm.serve.wire.About`)."""
+    """What a client is told of the judge (`rrm.serve.schemas.About`)."""
     settings = json.loads(judge.settings.model_dump_json(include=set(SERVED)))
     ranks = True
     try:

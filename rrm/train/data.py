@@ -17,16 +17,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from rrm.annotation import Annotation
 from rrm.config import MARK_NOISE, FollowSettings
-from rrm.feedback import Mode, clear
-from rrm.imports import imported
-from rrm.judge.writers import local_plan
-from rrm.labels import StepTarget, Target, weight_of
+from rrm.data.annotation import Annotation
+from rrm.data.feedback import Mode, clear
+from rrm.data.import_paths import imported
+from rrm.data.labels import StepTarget, Target, weight_of
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Message, Trajectory
+from rrm.judge.text_backends import local_plan
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, shown_steps
-from rrm.questions import question_of
-from rrm.trajectory import Message, Trajectory
 
 CLAIMS = (
     "Score: 1.0",

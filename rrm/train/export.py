@@ -1,4 +1,4 @@
-"""After training: export the judge, measure it, write its cards (`rrm.judge.fitting` calibrates it between).
+"""After training: export the judge, measure it, write its cards (`rrm.evaluation.fit_calibration` calibrates it between).
 
 The judge's directory holds the adapter (bf16) or the whole weights, the tokenizer, `judge.json`, `evaluation.json` and
 a model card; `merged/` beside it the merged safetensors of an adapter, for engines that take no adapter, with `judge.json` but for
@@ -15,25 +15,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.annotation import Annotation
 from rrm.config import TrainConfig
+from rrm.data.annotation import Annotation
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.import_paths import is_import_path
+from rrm.data.labels import merged, truth_of
+from rrm.data.localisation import step_labels
+from rrm.data.output import folder_when_whole
+from rrm.data.questions import question_keys, question_of
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE
-from rrm.evaluation.metrics.localisation import step_labels
-from rrm.feedback import Feedback, Mode
-from rrm.imports import is_import_path
+from rrm.evaluation.fit_calibration import untrained
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.card import HUB_NAMES, calibrated, card_head
 from rrm.judge.domain import fit_domain
-from rrm.judge.fitting import untrained
 from rrm.judge.judge_dir import JudgeSettings, save_settings
-from rrm.labels import merged, truth_of
-from rrm.output import folder_when_whole
 from rrm.prompt.rendering import CANONICAL_VERSION, CUT_VERSION
-from rrm.questions import question_keys, question_of
-from rrm.seeds import derive_seed
 from rrm.train.prepare import Run
-from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 

@@ -15,23 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rrm.annotation import Annotation, match, read_annotations
-from rrm.annotators.given import taken
 from rrm.config import TrainConfig
+from rrm.data.annotation import Annotation, match, read_annotations
+from rrm.data.import_paths import call, is_import_path
+from rrm.data.labels import LabelCounts, StepTarget, Target, merged, step_targets_of, targets_of
+from rrm.data.questions import met_before, text_hash
+from rrm.data.splits import PARTS, apply_split, load_split, make_split
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
-from rrm.imports import call, is_import_path
-from rrm.labels import LabelCounts, StepTarget, Target, merged, step_targets_of, targets_of
 from rrm.prompt.prompter import Prompter
-from rrm.questions import met_before, text_hash
 from rrm.readers import read
 from rrm.readers.base import printable
 from rrm.readers.hub import is_hub
 from rrm.readers.outcomes import refuse_other_scales
-from rrm.run_folder import check_folder, claim_folder, read_record
-from rrm.splits import PARTS, apply_split, load_split, make_split
-from rrm.train.earlier import KEPT, Earlier, earlier_of, kept_earlier, warn_of_met
+from rrm.train.given_labels import taken
+from rrm.train.parent_judges import KEPT, Earlier, earlier_of, kept_earlier, warn_of_met
 from rrm.train.ranks import is_main
-from rrm.trajectory import Trajectory
+from rrm.train.run_folder import check_folder, claim_folder, read_record
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ def add_given(trajectories: Sequence[Trajectory], annotations: dict[str, list[An
 
 
 def merged_by_id(raters: Mapping[str, Sequence[Annotation]]) -> dict[str, Annotation]:
-    """One annotation by trajectory id, several of one trajectory `rrm.labels.merged`."""
+    """One annotation by trajectory id, several of one trajectory `rrm.data.labels.merged`."""
     found = {trajectory: merged(several) for trajectory, several in raters.items()}
     return {trajectory: annotation for trajectory, annotation in found.items() if annotation is not None}
 
@@ -219,7 +219,7 @@ def base_and_prompter(
         options = {"options": chosen.options, "options_key": "model.options"}
         model, tokenizer = call(chosen.base, "model.base", trajectories, annotations, seed=config.seed, **options)
     else:
-        from rrm.models.base import load_model
+        from rrm.engines.hf.base_model import load_model
 
         # bfloat16 cannot hold a weight and a step a thousandth of its size: what is trained is held in float32
         model, tokenizer = load_model(

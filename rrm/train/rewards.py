@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rrm.annotation import Finding
-from rrm.evaluation.metrics.localisation import step_verdicts
-from rrm.feedback import Mode, written_findings
-from rrm.text import leaks
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Mode, written_findings
+from rrm.data.localisation import step_verdicts
+from rrm.data.text import leaks
 
 Part = Literal["agreement", "format", "anchor", "leak"]
 PARTS: tuple[Part, ...] = ("agreement", "format", "anchor", "leak")
@@ -59,7 +59,7 @@ class Label:
     references: Sequence[str] = ()
     """The texts that count as the answer; none where it is not known."""
     transcript: str = ""
-    """Everything the judge could read, see `rrm.text.transcript_text`."""
+    """Everything the judge could read, see `rrm.data.text.transcript_text`."""
 
 
 def read_reply(text: str, mode: Mode, *, ended: bool = True) -> Reply | None:

@@ -18,21 +18,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.annotation import Finding
 from rrm.config import RLSettings, TrainConfig
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Mode
+from rrm.data.labels import Target
+from rrm.data.seeds import derive_seed
+from rrm.data.text import references, transcript_text
+from rrm.data.trajectory import Trajectory
 from rrm.engines.base import SamplingParams
 from rrm.errors import RRMError
-from rrm.feedback import Mode
 from rrm.judge.local import write_replies
-from rrm.labels import Target
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import OPENINGS, shown_steps
-from rrm.seeds import derive_seed
-from rrm.text import references, transcript_text
 from rrm.train.data import about
 from rrm.train.rewards import PARTS, Label, Part, read_reply, rewards
 from rrm.train.sft import labelled_positions_only, last_checkpoint, seal_checkpoints
-from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -320,7 +320,7 @@ def train_rl(
         model: the policy stage 1 left: full weights, or a PeftModel whose adapter is trained further. It is also the
             reference of the KL term, so a resumed run must be given the same one.
         trajectories: the training part; rows without a target are left out.
-        targets: by trajectory id (`rrm.labels.targets_of`).
+        targets: by trajectory id (`rrm.data.labels.targets_of`).
         folder: gains checkpoints, `trainer_state.json` (rewards by part, KL, lengths) and `samples.jsonl`.
     """
     import torch

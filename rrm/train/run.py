@@ -14,24 +14,24 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, get_args
 
-from rrm.checkpoints import damage, full_disk_named, seal
 from rrm.config import TrainConfig
+from rrm.data.feedback import Mode
+from rrm.data.import_paths import imported, is_import_path
+from rrm.data.labels import step_targets_of, truth_of
+from rrm.data.output import file_when_whole, folder_when_whole
+from rrm.data.provenance import environment
+from rrm.engines.hf.damage import named_damage
 from rrm.engines.hf.host_memory import keep_freed_memory
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Mode
-from rrm.imports import imported, is_import_path
+from rrm.evaluation.fit_calibration import calibrate
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.fitting import calibrate
 from rrm.judge.judge_dir import save_settings
-from rrm.labels import step_targets_of, truth_of
-from rrm.models.damage import named_damage
-from rrm.output import file_when_whole, folder_when_whole
-from rrm.provenance import environment
-from rrm.run_folder import read_record, sole_writer
 from rrm.train import export as finish
+from rrm.train.checkpoints import damage, full_disk_named, seal
 from rrm.train.data import batched
 from rrm.train.prepare import Run, prepare
 from rrm.train.ranks import check_launch, is_main, on_main, wait
+from rrm.train.run_folder import read_record, sole_writer
 from rrm.train.sft import schedule, train_sft
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def run_sft(run: Run, model: Any) -> Any:
 
 
 def trained_modes(run: Run) -> list[Mode]:
-    """The modes whose rows the stages had, in the order of `rrm.feedback.Mode`."""
+    """The modes whose rows the stages had, in the order of `rrm.data.feedback.Mode`."""
     done = run.folder / "sft" / "done.json"
     found = set(read_record(done).get("modes", ())) if run.config.sft.enabled and done.is_file() else set()
     if run.config.rl.enabled:

@@ -15,18 +15,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.checkpoints import newest_whole, seal
 from rrm.config import LossWeights, SFTSettings, TrainConfig
+from rrm.data.feedback import Mode
+from rrm.data.labels import StepTarget, Target
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Trajectory
+from rrm.engines.hf.base_model import lora_config
 from rrm.errors import RRMError
-from rrm.feedback import Mode
-from rrm.labels import StepTarget, Target
-from rrm.models.adapter import with_adapter
-from rrm.models.base import lora_config
 from rrm.prompt.prompter import Prompter
-from rrm.seeds import derive_seed
+from rrm.train.adapter import with_adapter
+from rrm.train.checkpoints import newest_whole, seal
 from rrm.train.data import UNLABELLED, Row, batched, epoch_rows
 from rrm.train.weighting import KEY, LABEL_WEIGHTS, weighted_rows
-from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +51,8 @@ def schedule(
     """All epochs' rows in training order; a mode that is asked for and gets none is warned of.
 
     Args:
-        targets: by trajectory id (`rrm.labels.targets_of`).
-        steps: the labelled steps by trajectory id (`rrm.labels.step_targets_of`), for mode `steps`.
+        targets: by trajectory id (`rrm.data.labels.targets_of`).
+        steps: the labelled steps by trajectory id (`rrm.data.labels.step_targets_of`), for mode `steps`.
 
     Raises:
         RRMError: no row carries a label.
@@ -127,7 +127,7 @@ def label_weights(row: Row, outcome: float) -> list[float]:
 
 
 def last_checkpoint(folder: Path, cpu: bool) -> str | None:
-    """The stage's newest whole checkpoint (`rrm.checkpoints.newest_whole`), the same in every process."""
+    """The stage's newest whole checkpoint (`rrm.train.checkpoints.newest_whole`), the same in every process."""
     from rrm.train.ranks import on_main
 
     found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.removeprefix("checkpoint-")))

@@ -1,4 +1,4 @@
-"""`sharding: fsdp` for TRL's SFTTrainer: it is handed a model that is divided already (`rrm.fsdp`), and told so.
+"""`sharding: fsdp` for TRL's SFTTrainer: it is handed a model that is divided already (`rrm.train.fsdp`), and told so.
 
 accelerate would wrap the model once more (DDP), and refuses one of DTensors; a model that it has prepared before it leaves alone.
 What is left is what transformers' Trainer does with a checkpoint: on one process it writes weights and optimiser of a whole model.
@@ -21,7 +21,7 @@ import torch
 from rrm.config import SFTSettings
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.errors import RRMError
-from rrm.fsdp import (
+from rrm.train.fsdp import (
     copy_whole,
     optimizer_tensors,
     process_mesh,

@@ -11,7 +11,7 @@ from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE
 from benchmarks.studies.no_answer_key_figures import collect
 from reagent.train.config import load_agent_config
 from reagent.train.runlog import append_line
-from rrm.run_folder import claim_folder
+from rrm.train.run_folder import claim_folder
 
 TASKS = 200
 MADE = {"command": "c", "commit": "abc", "policy": "p", "judge": JUDGE, "overrides": []}

@@ -22,12 +22,12 @@ from benchmarks.methods.base import MethodSettings
 from benchmarks.studies.agent_table import told
 from reagent.env.env import StepResult
 from reagent.tasks.hotpotqa import HotpotQA
+from rrm.data.output import differences
+from rrm.data.trajectory import read_canonical
 from rrm.engines.base import StopReason
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.output import differences
-from rrm.trajectory import read_canonical
 
 
 def test_every_method_in_one_table(settings: Settings) -> None:

@@ -18,9 +18,9 @@ from table_setup import SMALL, judge
 from benchmarks.agents.cells import Judges
 from benchmarks.agents.inputs import Inputs
 from benchmarks.agents.run import Settings, plan_cells, run_table
+from rrm.data.output import differences
+from rrm.engines.hf.hub import commit_of
 from rrm.errors import RRMError
-from rrm.models.hub import commit_of
-from rrm.output import differences
 
 sys.path.append(str(Path(__file__).parents[1] / "rrm"))  # fake_hub
 

@@ -14,8 +14,8 @@ from table_setup import judge, lines, mute
 from benchmarks.agents.cells import Judges
 from benchmarks.agents.run import Settings, plan_cells, run_table
 from benchmarks.methods.base import MethodSettings
+from rrm.data.output import differences
 from rrm.errors import RRMError
-from rrm.output import differences
 
 
 def test_attempts_played_without_a_judge_are_judged_later(settings: Settings) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from benchmarks.studies import cascade
-from rrm.annotation import Annotation, Finding, Verdict
+from rrm.data.annotation import Annotation, Finding, Verdict
+from rrm.data.feedback import Feedback, JudgeInfo, Status
+from rrm.data.localisation import StepLabels
+from rrm.data.trajectory import Message, Trajectory, write_jsonl
+from rrm.data.usage import Usage
 from rrm.errors import RRMError
-from rrm.evaluation.metrics.localisation import StepLabels
-from rrm.feedback import Feedback, JudgeInfo, Status
-from rrm.trajectory import Message, Trajectory, write_jsonl
-from rrm.usage import Usage
 
 LABELS: list[StepLabels] = [["bad" if i < 5 else "good"] for i in range(10)]
 SMALL = [0.55, 0.52, 0.58, 0.05, 0.05, 0.95, 0.95, 0.95, 0.95, 0.95]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.default_judge import domain as study
+from rrm.data.trajectory import Message, Trajectory, write_jsonl
 from rrm.judge.domain import features, fit_domain
-from rrm.trajectory import Message, Trajectory, write_jsonl
 
 
 def run(source: str, part: str, n: int) -> Trajectory:

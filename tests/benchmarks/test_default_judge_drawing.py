@@ -21,7 +21,7 @@ from benchmarks.default_judge.drawing import (
     to_read,
 )
 from benchmarks.default_judge.sources import Example
-from rrm.trajectory import Message, Trajectory
+from rrm.data.trajectory import Message, Trajectory
 
 
 def row(

@@ -17,11 +17,11 @@ from benchmarks.default_judge.drawing import Draw, draw, drawn, named, pairs_of,
 from benchmarks.default_judge.evaluate import evaluate_mode, pooled
 from benchmarks.default_judge.said import Judged
 from benchmarks.default_judge.scorers import Known, labels_of
-from rrm.annotation import Annotation, Finding
-from rrm.feedback import Feedback, JudgeInfo, Reads
+from rrm.data.annotation import Annotation, Finding
+from rrm.data.feedback import Feedback, JudgeInfo, Reads
+from rrm.data.output import write_lines
+from rrm.data.trajectory import Message, Trajectory, write_jsonl
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.output import write_lines
-from rrm.trajectory import Message, Trajectory, write_jsonl
 
 
 def attempt(

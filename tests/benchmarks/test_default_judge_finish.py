@@ -12,12 +12,12 @@ from benchmarks.default_judge.finish import Scored, carry, finish, fit_maps, rec
 from benchmarks.default_judge.said import Judged, floor_of
 from benchmarks.default_judge.sources import Example
 from benchmarks.judge_mint import kept
+from rrm.data.feedback import Feedback, JudgeInfo
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, JudgeInfo
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import P_GOOD, Calibration, Platt
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
-from rrm.trajectory import Message, Trajectory
 
 
 def row(id: str, question: str, outcome: float, said: str) -> Example:

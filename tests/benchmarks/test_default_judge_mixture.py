@@ -13,10 +13,10 @@ import pytest
 
 from benchmarks.default_judge import mixture, sources, split
 from benchmarks.default_judge.sources import Example
-from rrm.annotation import Annotation, Finding, match
 from rrm.config import load_config
-from rrm.splits import load_split
-from rrm.trajectory import Message, Trajectory
+from rrm.data.annotation import Annotation, Finding, match
+from rrm.data.splits import load_split
+from rrm.data.trajectory import Message, Trajectory
 
 
 def put(path: Path, rows: Sequence[dict[str, Any]]) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.default_judge.scorers import FILES, SAME, Known, add_same_rows
 from benchmarks.default_judge.sources import Example
-from rrm.trajectory import Message, Trajectory
+from rrm.data.trajectory import Message, Trajectory
 
 
 def test_the_same_words_are_learned_anew_of_other_data(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from benchmarks import guard_figures
 from benchmarks.guard import prefixes
 from benchmarks.guard_figures import at_each_step, cost, cross_fitted, figures, fitted, measured, net
 from benchmarks.guard_ways import WAYS, Run, guarded, halt, shuffled, source_alone, turns, turns_of_source
+from rrm.data.trajectory import Message, Trajectory
 from rrm.guard.policy import GuardPolicy
-from rrm.trajectory import Message, Trajectory
 
 
 def run(name: str, good: bool, scores: list[float], source: str = "s") -> Run:

@@ -7,9 +7,9 @@ from typing import Any
 
 from benchmarks.integrations import apart, lab_tokenizer, rollout_of
 from reagent.lab.transcripts import make_transcripts
+from rrm.data.trajectory import Trajectory
 from rrm.integrations.verl import as_trajectory
 from rrm.integrations.verl_tokens import reply_text
-from rrm.trajectory import Trajectory
 
 ALONE = {"a": 0.25, "b": 0.5}
 

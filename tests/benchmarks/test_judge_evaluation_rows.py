@@ -12,8 +12,8 @@ from benchmarks.models.evaluation_rows import Rows, make
 from benchmarks.models.rivals import Rivals, lessons, step_text
 from benchmarks.models.sources import LabelledRun
 from reagent.lab.model import build_lab_tokenizer
+from rrm.data.trajectory import Trajectory
 from rrm.prompt.prompter import Prompter
-from rrm.trajectory import Trajectory
 
 WORDS = "Task Tools call result refund order find customer status paid is good bad yes no done sorry [step earlier steps are not listed"
 PEOPLE = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Fay")

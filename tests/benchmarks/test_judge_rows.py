@@ -21,11 +21,11 @@ from benchmarks.models.rows import VERSION, WEIGHTS, Maker, Row, draw, pack
 from benchmarks.models.sources import DATA, FOLDS, READERS, LabelledRun, load
 from reagent.lab.model import build_lab_tokenizer
 from rrm.annotate.planted import Planted
+from rrm.data.text import normalise
+from rrm.data.trajectory import Trajectory
 from rrm.prompt.canonical import canonical_step, head_texts
 from rrm.prompt.forms import Form
 from rrm.prompt.prompter import Prompt, Prompter
-from rrm.text import normalise
-from rrm.trajectory import Trajectory
 
 SOURCES = ["fireact", "tau"]
 

@@ -7,8 +7,8 @@ import pytest
 from benchmarks.lab_steps import ARMS, first_below, first_faults, lowest, p_good_of, threshold_within
 from reagent.lab.transcripts import make_transcripts
 from rrm.config import load_config
+from rrm.data.feedback import Feedback, JudgeInfo
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, JudgeInfo
 
 
 def test_the_first_step_below_a_cut() -> None:

@@ -22,10 +22,10 @@ from benchmarks.needle_lab import (
     tokens_read,
     words,
 )
-from rrm.annotation import Finding
 from rrm.config import load_config
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback, JudgeInfo
 from rrm.engines.hf.engine import HFEngine
-from rrm.feedback import Feedback, JudgeInfo
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.prompter import Prompter

@@ -15,15 +15,15 @@ from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE, KNOWN, SAID, STAGES, TRAINED, due
 from benchmarks.studies.noisy_search import NoisySearch
 from benchmarks.studies.study import frozen_judge, judge_hashes, train_once, weights_hash
-from reagent.feedback.build import MODES
 from reagent.lab.search_env import SearchEnv, world_of
 from reagent.lab.shipped import judge_folder
+from reagent.train.build_feedback import MODES
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.guards import check_guards
 from rrm.config import load_config
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError
-from rrm.trajectory import Message, Trajectory
 
 
 def config_of(arm: str) -> AgentConfig:

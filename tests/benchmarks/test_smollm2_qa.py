@@ -13,7 +13,7 @@ from benchmarks.studies.smollm2_qa_held_out import row
 from reagent.env.task import Task
 from reagent.rollout.episode import Episode, Turn
 from reagent.tasks.reading import Passage, write_passages
-from rrm.trajectory import Trajectory
+from rrm.data.trajectory import Trajectory
 
 PASSAGES = [
     Passage("The Salt Road (1931 film)", "The Salt Road is a silent film of 1931, directed by Orla Venn."),

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.studies.smollm2_qa_data import task_of
 from benchmarks.studies.smollm2_qa_reading import auroc_within, did, earns, reading, results
-from rrm.trajectory import Message, ToolCall, Trajectory
+from rrm.data.trajectory import Message, ToolCall, Trajectory
 
 TASKS = [task_of(f"Who directed film {n}?", f"Person {n}", "2wiki", [f"Film {n}"]) for n in range(40)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import smoothed
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import RRMError
-from rrm.trajectory import Message, Trajectory
 
 
 def row(i: int, question: str, outcome: float | None, agent: str | None) -> Trajectory:

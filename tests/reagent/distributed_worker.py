@@ -23,12 +23,12 @@ from processes import part
 from safetensors.torch import save_file
 from trainer_setup import settings
 
+from reagent.rollout.batch import make_batch
 from reagent.rollout.episode import Episode
-from reagent.train.batch import make_batch
 from reagent.train.run import train
 from reagent.train.trainer import AgentTrainer
 from rrm.errors import RRMError
-from rrm.run_folder import sole_writer
+from rrm.train.run_folder import sole_writer
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ppo": ("ppo", "none", {}),

@@ -15,10 +15,10 @@ from reagent.env.task import Task
 from reagent.lab.search_env import SearchEnv
 from reagent.rollout.episode import Episode, Turn
 from reagent.train.config import AgentConfig
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import StopReason
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.trajectory import Message, Trajectory
 
 MODES = ("none", "c", "r", "u", "process", "retry", "placebo", "shuffled")
 TURNS = {"options": {"parser": "search_tags"}}

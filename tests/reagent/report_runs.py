@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from rrm.trajectory import Message, ToolCall, Trajectory, write_jsonl
+from rrm.data.trajectory import Message, ToolCall, Trajectory, write_jsonl
 
 JUDGE = {"model": "judge", "prompt_version": "1", "mode": "full", "score_source": "expected"}
 EVIL = "</style><script>document.title='pwned'</script><img src=x onerror=alert(1)>{{ 7*7 }}$x_{$ &lt; \ud800\x00"

@@ -28,7 +28,7 @@ from trainer_setup import settings
 from reagent.train.run import train
 from reagent.train.trainer import AgentTrainer
 from rrm.engines.hf.engine import base_causal_lm
-from rrm.fsdp import gathered
+from rrm.train.fsdp import gathered
 
 BF16 = {"mixed_precision": "bf16"}
 LORA = {"r": 4, "alpha": 8, "target_modules": ["q_proj", "v_proj"]}

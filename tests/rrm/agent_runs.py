@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rrm.trajectory import Trajectory
+from rrm.data.trajectory import Trajectory
 
 REPLY = (
     "<think>[step 1] searched; found</think>"

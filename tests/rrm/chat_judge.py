@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rrm.data.feedback import Feedback, JudgeInfo, Mode, Reads
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Message, Source, Trajectory
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import EngineError
-from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.judge.chat import ChatItem, judge_chat
-from rrm.seeds import derive_seed
-from rrm.trajectory import Message, Source, Trajectory
 
 
 def transcripts(n: int, said: str = "done") -> list[Trajectory]:

@@ -10,9 +10,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from rrm.data.seeds import derive_seed
 from rrm.engines.base import Completion, SamplingParams
 from rrm.engines.hf.sampling import row_uniforms
-from rrm.seeds import derive_seed
 
 VOCAB, EOS = 300, 0
 RUBRIC = list(range(20, 60))

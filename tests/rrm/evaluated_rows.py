@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rrm.feedback import Feedback, JudgeInfo, Status
-from rrm.trajectory import Message, Trajectory
+from rrm.data.feedback import Feedback, JudgeInfo, Status
+from rrm.data.trajectory import Message, Trajectory
 
 
 def run(

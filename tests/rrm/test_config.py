@@ -10,8 +10,8 @@ import pytest
 import rrm
 from rrm.cli import train_cmd
 from rrm.config import config_folder, load_config, set_key
+from rrm.data.import_paths import call, imported, is_import_path
 from rrm.errors import ConfigError
-from rrm.imports import call, imported, is_import_path
 
 
 def test_every_shipped_config_loads() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from openai_server import completion, serve
 
+from rrm.data.extras import EXTRAS, explain, needs, needs_trackers
 from rrm.errors import MissingExtra
-from rrm.extras import EXTRAS, explain, needs, needs_trackers
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = {"rrm", "reagent"}

@@ -14,12 +14,12 @@ from reagent.lab.judge_base import build
 from reagent.lab.transcripts import make_transcripts
 from rrm.cli import COMMANDS
 from rrm.config import TrainConfig
+from rrm.data.labels import LabelCounts
+from rrm.data.trajectory import write_jsonl
 from rrm.engines.hf.engine import HFEngine
-from rrm.labels import LabelCounts
 from rrm.prompt.prompter import Prompter
 from rrm.train.export import export
 from rrm.train.prepare import Run
-from rrm.trajectory import write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 

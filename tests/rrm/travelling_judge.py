@@ -9,10 +9,10 @@ import pytest
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
+from rrm.data.questions import question_keys
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.questions import question_keys
 
 ROWS = [t for t, _ in make_transcripts(4, seed=3)]
 PLATT = Platt(a=2.0, b=-0.5, rows=10)

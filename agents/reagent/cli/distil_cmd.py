@@ -9,7 +9,7 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.paths import check_folder
-from rrm.extras import needs
+from rrm.data.extras import needs
 
 
 def command(

@@ -11,8 +11,8 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.paths import check_outputs
-from rrm.extras import needs
-from rrm.output import file_when_whole
+from rrm.data.extras import needs
+from rrm.data.output import file_when_whole
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +53,10 @@ def command(
     from reagent.train.config import load_agent_config
     from reagent.train.evaluate import evaluate_config, without_interval
     from reagent.train.export import written_dtype
+    from rrm.data.trajectory import write_jsonl
     from rrm.errors import ConfigError
     from rrm.evaluation.bootstrap import MIN_QUESTIONS, MIN_ROWS
     from rrm.evaluation.choosing import strategies_of
-    from rrm.trajectory import write_jsonl
 
     check_outputs(output, transcripts)
     settings = load_agent_config(config, overrides)

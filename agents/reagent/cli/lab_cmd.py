@@ -13,8 +13,8 @@ from reagent.cli.lab_transcripts import command as transcripts
 from reagent.lab.settings import LabSettings, ReflectSettings
 from rrm.cli import finish
 from rrm.cli.paths import check_folder
+from rrm.data.extras import needs
 from rrm.errors import RRMError
-from rrm.extras import needs
 
 
 class Kinds(StrEnum):

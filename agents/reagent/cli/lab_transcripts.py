@@ -26,7 +26,7 @@ def command(
     """
     from reagent.lab.transcripts import make_transcripts
     from rrm.cli import finish
-    from rrm.trajectory import write_jsonl
+    from rrm.data.trajectory import write_jsonl
 
     check_outputs(output, annotations)
     counts = _hops(hops)

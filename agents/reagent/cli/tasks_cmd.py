@@ -10,7 +10,7 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.paths import check_outputs
-from rrm.nearest import nearest
+from rrm.data.nearest import nearest
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def find_benchmark(name: str) -> Any:
         ConfigError: no such benchmark; the message names the nearest.
     """
 
-    from reagent.env.registry import find_environment
+    from reagent.tasks.environments import find_environment
     from reagent.tasks.registry import TASKS
     from rrm.errors import ConfigError
 

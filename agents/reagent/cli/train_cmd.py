@@ -9,8 +9,8 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.paths import check_folder
+from rrm.data.extras import needs, needs_trackers
 from rrm.errors import ConfigError
-from rrm.extras import needs, needs_trackers
 
 if TYPE_CHECKING:
     from reagent.train.config import AgentConfig

@@ -34,10 +34,10 @@ from reagent.errors import (
     TurnCut,
     UnknownTool,
 )
+from rrm.data.trajectory import ToolCall
 from rrm.engines.base import StopReason
 from rrm.errors import ConfigError
 from rrm.prompt.neutralise import neutralise_control
-from rrm.trajectory import ToolCall
 
 logger = logging.getLogger(__name__)
 

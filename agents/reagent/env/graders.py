@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from reagent.env.task import Task
-from rrm.text import numbers, same_number, squad_normalise
+from rrm.data.text import numbers, same_number, squad_normalise
 
 Grader = Callable[[Task, str], float]
 CLOSED = frozenset({"yes", "no", "noanswer"})

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from reagent.env.env import Environment
 from reagent.env.task import Task
+from rrm.engines.async_runner import run
 from rrm.errors import MissingExtra
-from rrm.loops import run
 
 try:
     import gymnasium

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from reagent.train.numbers import Finite, NotNegative, Whole
+from reagent.config_types import Finite, NotNegative, Whole
 from rrm.config import Section
 from rrm.errors import ConfigError
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from rrm.data.output import write_lines
+from rrm.data.printing import printable
 from rrm.errors import ReadError
-from rrm.output import write_lines
-from rrm.printing import printable
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ from reagent.feedback.stages import check_same
 from reagent.feedback.texts import TextRow, TextWriter
 from reagent.rollout.attempts import Attempt, PromptHook, plan
 from reagent.rollout.episode import Episode
-from rrm.annotation import Finding
-from rrm.feedback import Feedback, Mode, Status, clear
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback, Mode, Status, clear
+from rrm.data.trajectory import Message, Trajectory
 from rrm.serve.client import RemoteJudge
-from rrm.trajectory import Message, Trajectory
 
 
 class Play(Protocol):

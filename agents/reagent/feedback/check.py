@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 
 from reagent.env.env import EnvFactory
-from reagent.env.grading import Grading
+from reagent.env.gradability import Grading
 from reagent.env.task import Task
-from reagent.feedback.build import MODES
 from reagent.feedback.settings import FeedbackConfig
+from reagent.train.build_feedback import MODES
 from rrm.errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -19,12 +19,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.trajectory import Trajectory
+from rrm.data.usage import Usage, total_of
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, Mode
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
-from rrm.score import outside_of
-from rrm.trajectory import Trajectory
-from rrm.usage import Usage, total_of
+from rrm.scoring.run import outside_of
 
 if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from reagent.env.task import Task
-from rrm import text as texts
-from rrm.trajectory import Trajectory
+from rrm.data import text as texts
+from rrm.data.trajectory import Trajectory
 
 _ANCHOR = re.compile(r"\[step (\d{1,6})\]")
 """Its number is the step's, not an answer."""
@@ -15,7 +15,7 @@ _ANCHOR = re.compile(r"\[step (\d{1,6})\]")
 def leaks(text: str, task: Task, attempt: Trajectory) -> bool:
     """Whether a judge's text holds one of the task's answers although the attempt does not.
 
-    An answer is found in every form the graders take for it (`rrm.text.leaks`): without punctuation and articles, and a
+    An answer is found in every form the graders take for it (`rrm.data.text.leaks`): without punctuation and articles, and a
     number however it is written. Answers of one or two characters, and yes and no, count as well: a filter may drop one
     text too many. A task without a reference answer has none to leak.
     """

@@ -27,14 +27,14 @@ from accelerate.utils import gather_object
 from reagent.feedback.base import Adapter, Judged, Play, Round, judgeable
 from reagent.feedback.judging import Report
 from reagent.feedback.leaks import leaks
-from reagent.feedback.refine import second_attempt
+from reagent.feedback.second_attempt_prompt import second_attempt
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import with_score
 from reagent.feedback.texts import TEXT_KINDS, TextKind, TextRow
 from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
-from rrm.feedback import Mode
-from rrm.seeds import derive_seed
+from rrm.data.feedback import Mode
+from rrm.data.seeds import derive_seed
 
 
 class NoFeedback(Adapter):

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 from reagent.feedback.base import Adapter, Judged, Play, Round, judgeable
 from reagent.feedback.judging import Report
-from reagent.feedback.potentials import carried, lowest_so_far, prefixes
+from reagent.feedback.potential_shaping import carried, lowest_so_far, prefixes
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import unknown, with_differences, with_findings, with_score
 from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
-from rrm.feedback import Mode
+from rrm.data.feedback import Mode
 
 
 class ProcessFeedback(Adapter):
@@ -77,7 +77,7 @@ class ProcessFeedback(Adapter):
         return rows
 
     def potentials(self, judged: Sequence[Judged], mode: Mode, update: int, report: Report) -> list[list[float]]:
-        """Φ after each turn but the last of each attempt, see `reagent.feedback.potentials`."""
+        """Φ after each turn but the last of each attempt, see `reagent.feedback.potential_shaping`."""
         if mode == "steps":
             said = [one.feedback.findings if one.feedback is not None else [] for one in judged]
             return [lowest_so_far(f, len(j.episode.turns)) for f, j in zip(said, judged, strict=True)]

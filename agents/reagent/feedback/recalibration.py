@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from reagent.feedback.settings import RecalibrateConfig
+from rrm.data.feedback import Feedback
 from rrm.errors import RRMError
-from rrm.feedback import Feedback
 from rrm.judge.calibration import Platt, fit
 
 logger = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
 
-from reagent.train.numbers import NotNegative
-from rrm.annotation import OutOfDomain
+from reagent.config_types import NotNegative
 from rrm.config import Section, explain
-from rrm.feedback import Mode as JudgeMode
+from rrm.data.annotation import OutOfDomain
+from rrm.data.feedback import Mode as JudgeMode
 
 ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo", "shuffled"]
 Refinement = Literal["critique", "retry", "placebo", "none"]

@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Literal
 
 from reagent.rollout.episode import Episode, Turn
-from rrm.annotation import Finding
-from rrm.evaluation.metrics.localisation import step_verdicts
-from rrm.feedback import clear
+from rrm.data.annotation import Finding
+from rrm.data.feedback import clear
+from rrm.data.localisation import step_verdicts
 
 
 def weight_at(update: int, updates: int, weight: float, schedule: Literal["constant", "linear"]) -> float:

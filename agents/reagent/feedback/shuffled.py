@@ -15,7 +15,7 @@ from reagent.feedback.base import Play, Round
 from reagent.feedback.modes import NoFeedback
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import Attempt
-from rrm.seeds import derive_seed
+from rrm.data.seeds import derive_seed
 
 
 class ShuffledRewards(NoFeedback):

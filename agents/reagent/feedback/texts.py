@@ -16,9 +16,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from reagent.rollout.batch import microbatches
 from reagent.rollout.episode import Episode
 from reagent.rollout.templates import TurnTemplate
-from reagent.train.batch import microbatches
 from rrm.prompt.neutralise import neutralise_control
 
 TextKind = Literal["trace", "critique"]

@@ -17,9 +17,9 @@ from typing import Any
 from reagent.env.env import EnvFactory, StepResult
 from reagent.env.task import Task
 from reagent.errors import GradeUnknown
+from rrm.data.trajectory import ToolCall
+from rrm.engines.async_runner import run
 from rrm.errors import ConfigError
-from rrm.loops import run
-from rrm.trajectory import ToolCall
 
 ANSWER = "answer"
 _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}

@@ -21,7 +21,7 @@ from reagent.lab.model import PAD, build_lab_model, build_lab_tokenizer
 from reagent.lab.reflections import reflections
 from reagent.lab.settings import LabSettings, ReflectSettings
 from reagent.rollout.templates import LAB_TEMPLATE, TurnTemplate
-from rrm.seeds import derive_seed
+from rrm.data.seeds import derive_seed
 
 TOKENIZER_ROWS = 3000
 """Demonstrations the tokenizer is made from."""
@@ -161,7 +161,7 @@ def _save(model: Any, tokenizer: Any, card: dict[str, Any], output: Path) -> dic
     """Write a policy; returns its card with the weights' hash."""
     from accelerate.state import AcceleratorState
 
-    from rrm.provenance import environment
+    from rrm.data.provenance import environment
 
     AcceleratorState._reset_state()  # accelerate keeps the trainer's precision for the process; an agent's may differ
     model.save_pretrained(str(output), safe_serialization=True)

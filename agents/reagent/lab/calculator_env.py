@@ -19,8 +19,8 @@ from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.errors import ToolError
 from reagent.lab.plans import Move, spread
-from rrm.seeds import derive_seed
-from rrm.trajectory import ToolCall
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import ToolCall
 
 Number = int | float
 MAX_CHARS = 200

@@ -20,14 +20,14 @@ from typing import Any, Literal, get_args
 
 from reagent.env.env import ToolEnv
 from reagent.env.parsers import MalformedCall, Parser
-from reagent.env.registry import find_environment
 from reagent.env.task import Task
-from reagent.feedback.refine import second_attempt
+from reagent.feedback.second_attempt_prompt import second_attempt
 from reagent.lab.plans import Move, Plan, fault
 from reagent.lab.settings import Kind
-from rrm.annotation import Finding
-from rrm.feedback import format_findings
-from rrm.seeds import derive_seed
+from reagent.tasks.environments import find_environment
+from rrm.data.annotation import Finding
+from rrm.data.feedback import format_findings
+from rrm.data.seeds import derive_seed
 
 Mistake = Literal["wrong", "malformed", "stops_early", "gave_up"]
 MISTAKES: tuple[Mistake, ...] = get_args(Mistake)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
-from rrm.annotation import Annotation
+from rrm.data.annotation import Annotation
+from rrm.data.trajectory import Trajectory
 from rrm.prompt.rendering import OPENINGS, agent_text, observation_text, rubric, task_text
 from rrm.train.data import target_text
-from rrm.trajectory import Trajectory
 
 
 def lab_texts(trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]) -> Iterator[str]:

@@ -14,10 +14,10 @@ from reagent.lab.score import process_score
 from reagent.lab.trace import TraceLine, trace_of
 from reagent.lab.wordings import FINDING
 from reagent.lab.world import Question, World
-from rrm.annotation import Annotation, Finding
-from rrm.feedback import format_findings
-from rrm.seeds import derive_seed
-from rrm.trajectory import Message, Trajectory
+from rrm.data.annotation import Annotation, Finding
+from rrm.data.feedback import format_findings
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Message, Trajectory
 
 _ANSWER = re.compile(r"Answer: *+(\S.{0,400}+)$")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rrm.trajectory import ToolCall
+from rrm.data.trajectory import ToolCall
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,15 @@ from typing import Any, Literal
 
 from reagent.env.env import ToolEnv
 from reagent.env.task import Task
-from reagent.feedback.refine import second_attempt
+from reagent.feedback.second_attempt_prompt import second_attempt
 from reagent.feedback.texts import REQUESTS
 from reagent.lab.demonstrations import Demonstration, Turn, environment_for, mistaken, plain, played, script
 from reagent.lab.labels import label
 from reagent.lab.plans import Plan
 from reagent.lab.search_env import SearchEnv, question_of, world_of
-from rrm.annotation import Annotation
-from rrm.seeds import derive_seed
-from rrm.trajectory import Trajectory
+from rrm.data.annotation import Annotation
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Trajectory
 
 ReflectKind = Literal["again", "retry", "trace", "critique"]
 KINDS: dict[ReflectKind, int] = {"again": 5, "retry": 1, "trace": 2, "critique": 2}

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from reagent.lab.progress import Progress
-from rrm.trajectory import Message
+from rrm.data.trajectory import Message
 
 WASTE = frozenset({"repeated_call", "malformed", "needless"})
 """Faults that cost a step and mislead nobody."""

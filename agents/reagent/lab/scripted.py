@@ -25,9 +25,9 @@ from reagent.lab.world import (
     make_question,
     make_world,
 )
-from rrm.annotation import Finding
-from rrm.seeds import derive_seed
-from rrm.trajectory import Message, ToolCall, Trajectory
+from rrm.data.annotation import Finding
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Message, ToolCall, Trajectory
 
 Split = Literal["few", "train", "heldout"]
 """Which wordings, and kinds of fault: `few` is `train` with fewer wordings."""

@@ -17,8 +17,8 @@ from reagent.errors import ToolError
 from reagent.lab.plans import Move, spread
 from reagent.lab.wordings import FINDING
 from reagent.lab.world import NOTHING_FOUND, RELATIONS, Question, World, as_drawn, make_question, make_world
-from rrm.seeds import derive_seed
-from rrm.trajectory import ToolCall
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import ToolCall
 
 
 @functools.lru_cache(maxsize=512)

@@ -18,16 +18,16 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from reagent.lab.faulty_agents import make_wanderers
 from reagent.lab.score import process_score
 from reagent.lab.scripted import ATTEMPTS, HOPS, TERSE_RATE, Run, Split, question_of
 from reagent.lab.trace import trace_of
-from reagent.lab.wanderers import make_wanderers
 from reagent.lab.wordings import QUESTION
 from reagent.lab.world import RELATIONS, Question, World
-from rrm.annotation import Annotation
+from rrm.data.annotation import Annotation
+from rrm.data.feedback import format_findings
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError
-from rrm.feedback import format_findings
-from rrm.trajectory import Trajectory
 
 CHECK_RATE = 0.15
 CLEAN_RATE = 0.35
@@ -284,7 +284,7 @@ def generate(
     """A judge's training data: scripted agents' transcripts, then wanderers' (a config's `data.generate`).
 
     Args:
-        wanderers: how many runs with many mistakes (`reagent.lab.wanderers`).
+        wanderers: how many runs with many mistakes (`reagent.lab.faulty_agents`).
         wordings: how differently questions and agents speak; a judge from scratch learns to read on few.
 
     Raises:

@@ -12,7 +12,7 @@ import random
 import re
 from dataclasses import dataclass, field
 
-from rrm.seeds import derive_seed
+from rrm.data.seeds import derive_seed
 
 RELATIONS: dict[str, tuple[str, str]] = {
     "mother": ("person", "person"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reagent.report.runs import Run, interval, number
-from rrm.extras import needs
+from rrm.data.extras import needs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from reagent.report.runs import read_rows
+from rrm.data.feedback import Feedback
+from rrm.data.jsonl import read_lines
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Feedback
-from rrm.jsonl import read_lines
-from rrm.questions import question_of
 from rrm.report.rows import question, to_feedback
-from rrm.trajectory import Trajectory
 
 FORM = "NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl"
 SUCCESS = 0.5

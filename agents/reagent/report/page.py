@@ -22,10 +22,10 @@ from reagent.report.curves import draw, look
 from reagent.report.differences import Difference, differences
 from reagent.report.examples import Attempt, Example, Policy, choose
 from reagent.report.runs import Run, interval, links, number, read_text
+from rrm.data.output import file_when_whole
+from rrm.data.trajectory import Message, Step, ToolCall
 from rrm.errors import ReadError, RRMError
-from rrm.output import file_when_whole
 from rrm.prompt.rendering import answers
-from rrm.trajectory import Message, Step, ToolCall
 
 LONG = 700
 """Characters from which on a text is folded."""
@@ -69,7 +69,7 @@ def write_page(
     title: str = "Agent training report",
     examples: int = 6,
 ) -> dict[str, Any]:
-    """Write one self-contained HTML page; it appears whole or not at all (`rrm.output.file_when_whole`).
+    """Write one self-contained HTML page; it appears whole or not at all (`rrm.data.output.file_when_whole`).
 
     Args:
         runs: at least one; they share every drawing's axes.

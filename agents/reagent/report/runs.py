@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import yaml
 
+from rrm.data.plain_yaml import plain_yaml
 from rrm.errors import ConfigError, ReadError, RRMError
-from rrm.plain_yaml import plain_yaml
 
 Row = dict[str, Any]
 SPENT = ("time/sync_s", "time/rollout_s", "time/update_s", "time/judge_s")

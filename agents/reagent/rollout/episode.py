@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 
 from reagent.env.task import Task
+from rrm.data.jsonl import read_lines
+from rrm.data.output import write_lines
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import StopReason
-from rrm.jsonl import read_lines
-from rrm.output import write_lines
-from rrm.trajectory import Message, Trajectory
 
 Status = Literal["finished", "turn_limit", "token_limit", "halted", "env_error"]
 """How an episode ended; `halted`: by a guard (`reagent.env.guarded`), with an unknown outcome where its judge was the reason."""
@@ -208,6 +208,6 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     """Read what `write_episodes` wrote.
 
     Raises:
-        ReadError: as `rrm.jsonl.read_lines`.
+        ReadError: as `rrm.data.jsonl.read_lines`.
     """
     return read_lines(path, Episode.from_json, "an episode")

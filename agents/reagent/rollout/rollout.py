@@ -28,16 +28,16 @@ from reagent.env.env import EnvFactory, Environment, StepResult, takes_stop_reas
 from reagent.env.guarded import HALTED, GuardedEnv, Said
 from reagent.env.task import Task
 from reagent.errors import GradeFailed
+from reagent.rollout.active_episode import Row
+from reagent.rollout.active_episode import TokenDriftError as TokenDriftError
 from reagent.rollout.attempts import Attempt, PromptHook, plan
 from reagent.rollout.envloop import EnvLoop
 from reagent.rollout.episode import Episode, Stage, Turn, jsonable
 from reagent.rollout.observations import MIN_OBSERVATION, fit
-from reagent.rollout.row import Row
-from reagent.rollout.row import TokenDriftError as TokenDriftError
 from reagent.rollout.templates import TurnTemplate
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import Completion, SamplingParams, Session, StopReason, TokenEngine
 from rrm.engines.sessions import open_session
-from rrm.trajectory import Message, Trajectory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

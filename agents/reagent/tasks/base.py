@@ -19,9 +19,9 @@ from reagent.env.tool import Tool
 from reagent.tasks.reading import Passage, Row, distinct, read_rows
 from reagent.tasks.retrieval import Retrieval
 from reagent.tasks.tooling import PUBLISHERS, WEB_TOOLS, build_tools
+from rrm.data.questions import question_hash
+from rrm.data.seeds import derive_seed
 from rrm.errors import ConfigError, ReadError
-from rrm.questions import question_hash
-from rrm.seeds import derive_seed
 
 SHOWN = 12
 """Values that an error lists."""
@@ -83,7 +83,7 @@ class Benchmark(ToolEnv):
     read_options: ClassVar[tuple[str, ...]] = ()
     """Options of `environment.train` and `.eval` that this benchmark's `read` takes besides."""
     reads_files: ClassVar[bool] = True
-    """`path` is a file for this class to read, not one of tasks alone (`reagent.env.registry`)."""
+    """`path` is a file for this class to read, not one of tasks alone (`reagent.tasks.environments`)."""
 
     def __init__(
         self,

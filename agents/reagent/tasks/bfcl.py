@@ -25,9 +25,9 @@ from reagent.errors import BadArguments, ToolError, ToolRaised, UnknownTool
 from reagent.tasks.base import Benchmark, Limits
 from reagent.tasks.bfcl_apis import FAILED, Programs, data_folder, missing, schemas, too_large
 from reagent.tasks.reading import Row, read_rows
+from rrm.data.trajectory import ToolCall
 from rrm.engines.base import StopReason
 from rrm.errors import ConfigError
-from rrm.trajectory import ToolCall
 
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
 MAX_STEPS = 20

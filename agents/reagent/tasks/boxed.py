@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from reagent.env.task import Task
-from rrm.extras import needs
+from rrm.data.extras import needs
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 10.0

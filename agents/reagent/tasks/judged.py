@@ -21,7 +21,7 @@ from reagent.errors import GradeFailed, GradeUnknown
 from reagent.tasks.base import Benchmark
 from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.errors import ConfigError, EngineError, SchemaRefused
-from rrm.judge.said_score import outside_think
+from rrm.judge.score_text import outside_think
 from rrm.prompt.neutralise import neutralise_control
 
 VerdictKind = Literal["correct", "incorrect", "unreadable"]

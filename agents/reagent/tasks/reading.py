@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rrm.data.output import write_lines
+from rrm.data.sizes import BLOCK, bounded, inflated
 from rrm.errors import ReadError
-from rrm.output import write_lines
 from rrm.readers.archive import Archive
 from rrm.readers.sources import values
-from rrm.sizes import BLOCK, bounded, inflated
 
 _CELL_CHARS = 16 * 1024 * 1024
 """Longest cell of a CSV file: encrypted texts and data URIs are longer than Python's default allows."""

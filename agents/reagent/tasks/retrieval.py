@@ -12,8 +12,8 @@ from typing import Any
 from reagent.env.parsers.base import first_argument
 from reagent.env.tool import Tool, shorten
 from reagent.tasks.tooling import build_tools
+from rrm.engines.async_runner import run
 from rrm.errors import ConfigError
-from rrm.loops import run
 from rrm.prompt.neutralise import neutralise_control
 from rrm.prompt.rendering import water_fill
 

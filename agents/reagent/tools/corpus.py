@@ -31,8 +31,8 @@ import numpy as np
 
 from reagent.tools.dense import DenseSettings, write_dense
 from reagent.tools.passages import Embed, Passage, Passages, read_passages, searched
+from rrm.data.extras import needs
 from rrm.errors import ConfigError, ReadError
-from rrm.extras import needs
 
 log = logging.getLogger(__name__)
 VERSION = 2

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from reagent.tools.passages import Embed, Passages, searched
+from rrm.data.extras import needs
 from rrm.errors import ConfigError
-from rrm.extras import needs
 
 _BATCH = 64
 

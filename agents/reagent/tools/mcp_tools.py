@@ -24,8 +24,8 @@ from reagent.tools.audit import Arguments, Audit
 from reagent.tools.deny import DenyList, HostDenied
 from reagent.tools.mcp_server import McpError, McpServer, ServerSpec
 from reagent.tools.schemas import SchemaChecker, Unfollowable
+from rrm.data.extras import needs
 from rrm.errors import ConfigError
-from rrm.extras import needs
 from rrm.prompt.neutralise import neutralise_control
 
 if TYPE_CHECKING:

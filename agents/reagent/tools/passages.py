@@ -13,8 +13,8 @@ from typing import IO, Any, cast
 
 import numpy as np
 
+from rrm.data.sizes import TooManyBytes, bounded, check_weight, lines_of
 from rrm.errors import ConfigError, ReadError
-from rrm.sizes import TooManyBytes, bounded, check_weight, lines_of
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts → (number of texts, dimensions), float."""

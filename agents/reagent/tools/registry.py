@@ -14,8 +14,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from reagent.env.tool import Tool
+from rrm.data.nearest import nearest
 from rrm.errors import ConfigError
-from rrm.nearest import nearest
 
 TOOLS: dict[str, str] = {
     "search": "reagent.tools.search:search_tools",

@@ -6,9 +6,9 @@ checkpoint-000040/
   random.safetensors     torch's random state
   state.json             update, schedule, counters
   metrics.jsonl …        the run's logs as they were then (`LOGS`)
-  manifest.json          size and checksum of each of these files (`rrm.checkpoints`)
+  manifest.json          size and checksum of each of these files (`rrm.train.checkpoints`)
 
-Under `sharding: fsdp` the first two are one file a process, `shard-00001-of-00004.safetensors` (`rrm.fsdp`). Every process
+Under `sharding: fsdp` the first two are one file a process, `shard-00001-of-00004.safetensors` (`rrm.train.fsdp`). Every process
 writes its own without asking the others, and the last one puts the checkpoint in place: so an error that ends all of them leaves
 one too. Either kind is read on any number of processes, sharded or not.
 
@@ -30,8 +30,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from rrm.checkpoints import seal
-from rrm.fsdp import is_complete, let_go, optimizer_tensors, read_training, trained_parameters, write_shard
+from rrm.train.checkpoints import seal
+from rrm.train.fsdp import is_complete, let_go, optimizer_tensors, read_training, trained_parameters, write_shard
 
 logger = logging.getLogger(__name__)
 PREFIX = "checkpoint-"

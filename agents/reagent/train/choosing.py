@@ -22,20 +22,19 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from reagent.env.env import ToolEnv
+from reagent.env.gradability import Grading
 from reagent.env.graders import Grader
-from reagent.env.grading import Grading
-from reagent.env.registry import held_out_tasks
 from reagent.env.task import Task
 from reagent.feedback.base import Judged, as_judged, judgeable
-from reagent.feedback.build import Asker, make_feedback
 from reagent.feedback.judging import Report, content_key
 from reagent.feedback.modes import CritiqueFeedback
 from reagent.rollout.attempts import plan
 from reagent.rollout.episode import Episode
+from reagent.tasks.environments import held_out_tasks
+from reagent.train.build_feedback import Asker, make_feedback
 from reagent.train.config import AgentConfig
 from reagent.train.engine import close
 from reagent.train.evaluate import Player, has_grade, load_player, mean_interval, question_of_task, summarise
-from rrm.choose import marked
 from rrm.errors import ConfigError
 from rrm.evaluation.baselines import transcript_length
 from rrm.evaluation.bootstrap import JUDGE, by_questions, paired_bootstrap, too_few
@@ -49,6 +48,7 @@ from rrm.evaluation.choosing import (
     measure,
     success_of,
 )
+from rrm.scoring.choose import marked
 
 if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM
@@ -101,7 +101,7 @@ def make_chooser(
     Args:
         judge: in place of `feedback.judge`.
         asker: who wants it, for messages.
-        options: as in `reagent.feedback.build.make_feedback`.
+        options: as in `reagent.train.build_feedback.make_feedback`.
 
     Raises:
         RRMError: the judge cannot be loaded.

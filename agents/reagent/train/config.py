@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from reagent.config_types import Count, Finite, NotNegative, Positive, Share, Whole
 from reagent.env.rewards import RewardWeights
 from reagent.feedback.settings import FeedbackConfig
 from reagent.removed import REMOVED
 from reagent.train.guard_settings import GuardsConfig
-from reagent.train.numbers import Count, Finite, NotNegative, Positive, Share, Whole
 from rrm.config import BaseSettings, LoraSettings, Section, Sharding, find_config, read_config
 from rrm.engines.base import SamplingParams
 from rrm.engines.vllm_http import servers_of
@@ -37,7 +37,7 @@ class EnvironmentConfig(Section):
     """Which environment, and which of its tasks."""
 
     name: str = "search"
-    """A registered environment (reagent.env.registry), or `module:factory`."""
+    """A registered environment (reagent.tasks.environments), or `module:factory`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the environment's factory: limits, parser, tools."""
     rewards: RewardWeights = Field(default_factory=RewardWeights)

@@ -35,16 +35,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from reagent.algorithms.objective import LossMetrics, aggregate, merge_metrics
 from reagent.algorithms.registry import Advantages
-from reagent.env.grading import Grading
-from reagent.env.registry import make_environment
+from reagent.env.gradability import Grading
 from reagent.env.task import Task
 from reagent.feedback.base import judgeable
-from reagent.feedback.build import Asker
 from reagent.feedback.judging import Report
 from reagent.feedback.modes import CritiqueFeedback
 from reagent.rollout.attempts import plan
+from reagent.rollout.batch import make_batch
 from reagent.rollout.episode import Episode, read_episodes, write_episodes
-from reagent.train.batch import make_batch
+from reagent.tasks.environments import make_environment
+from reagent.train.build_feedback import Asker
 from reagent.train.checkpoint import checkpoints, load_checkpoint, restore_logs, save_checkpoint
 from reagent.train.choosing import attempts_of, make_chooser, policy_tokens
 from reagent.train.config import AgentConfig
@@ -57,14 +57,14 @@ from reagent.train.learner import Learner, Prepared
 from reagent.train.optimizer import learning_rate_factor
 from reagent.train.policy import Policy, load_policy
 from reagent.train.runlog import append_line, keep_lines, read_rows
-from reagent.train.stopping import Stopping
-from rrm.checkpoints import full_disk_named, newest_whole
+from reagent.train.signals import Stopping
+from rrm.data.output import file_when_whole
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import RRMError
 from rrm.evaluation.choosing import OF_SCORES
-from rrm.output import file_when_whole
-from rrm.run_folder import check_folder, claim_folder, read_record, sole_writer
-from rrm.seeds import derive_seed
-from rrm.trajectory import Trajectory, write_jsonl
+from rrm.train.checkpoints import full_disk_named, newest_whole
+from rrm.train.run_folder import check_folder, claim_folder, read_record, sole_writer
 
 if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM

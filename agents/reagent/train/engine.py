@@ -21,7 +21,7 @@ from rrm.engines.hf.engine import HFEngine, eos_ids_of
 from rrm.engines.server_options import public
 from rrm.engines.vllm import VLLMEngine
 from rrm.errors import EngineError
-from rrm.fsdp import copy_whole, gathered, is_divided, trained_parameters
+from rrm.train.fsdp import copy_whole, gathered, is_divided, trained_parameters
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

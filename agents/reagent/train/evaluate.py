@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from accelerate.utils import gather_object
 
 from reagent.env.env import EnvFactory, ToolEnv
+from reagent.env.gradability import Grading
 from reagent.env.graders import Grader
-from reagent.env.grading import Grading
 from reagent.env.task import Task
 from reagent.feedback.base import Adapter
 from reagent.rollout.attempts import Attempt, plan
@@ -187,7 +187,7 @@ def load_player(config: AgentConfig) -> Player:
     """
     import torch
 
-    from reagent.env.registry import make_factory
+    from reagent.tasks.environments import make_factory
     from reagent.train.engine import make_engine
     from reagent.train.policy import load_policy
 
@@ -252,8 +252,8 @@ def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple
     Raises:
         RRMError: the policy or the judge cannot be loaded; ConfigError: the environment or its tasks cannot be made.
     """
-    from reagent.env.registry import held_out_tasks
-    from reagent.feedback.build import make_feedback
+    from reagent.tasks.environments import held_out_tasks
+    from reagent.train.build_feedback import make_feedback
     from reagent.train.engine import close
 
     tasks = held_out_tasks(config.environment)

@@ -11,7 +11,7 @@ import torch
 
 from reagent.train.config import AgentConfig, PolicyConfig
 from reagent.train.policy import Policy, load_policy, precision, saved_tensors
-from rrm.fsdp import copy_whole, gathered, trained_parameters
+from rrm.train.fsdp import copy_whole, gathered, trained_parameters
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,6 +1,6 @@
 """Forwards: a policy that is trained, on one process or many, whole or in shards; what the learner asks of it.
 
-Under `sharding: fsdp` (`rrm.fsdp`) every forward and backward is one of all processes: each place that makes some asks first how
+Under `sharding: fsdp` (`rrm.train.fsdp`) every forward and backward is one of all processes: each place that makes some asks first how
 many the others make (`Forwards.rounds`), and makes up for those it has no rows for with a row that no token is asked of (`idle`).
 """
 
@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 import torch
 from accelerate import Accelerator
 
-from reagent.train.batch import Batch, microbatches
+from reagent.rollout.batch import Batch, microbatches
 from reagent.train.config import AgentConfig
 from reagent.train.launch import is_sharded
 from reagent.train.optimizer import make_optimizer
 from reagent.train.policy import Policy, PolicyOutput
 from reagent.train.prefixes import Sharing
 from rrm.engines.hf.engine import base_causal_lm
-from rrm.fsdp import clip_grad_norm, equal_rounds, process_mesh, shard
+from rrm.train.fsdp import clip_grad_norm, equal_rounds, process_mesh, shard
 
 T = TypeVar("T")
 

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from reagent.config_types import Count, Positive, Share
 from reagent.feedback.settings import JudgeOptions
-from reagent.train.numbers import Count, Positive, Share
 from rrm.config import Section
-from rrm.feedback import Mode as JudgeMode
+from rrm.data.feedback import Mode as JudgeMode
 
 
 class GuardConfig(Section):

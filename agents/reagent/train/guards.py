@@ -2,7 +2,7 @@
 
 A policy that is paid by a judge learns what the judge likes, and a judge that is wrong somewhere is found out: its score rises, and
 the agent is no better for it (Gao, Schulman, Hilton, "Scaling Laws for Reward Model Overoptimization", arXiv 2210.10760). A
-`Check` is one condition of a guard (`reagent.train.checks`); one that holds for `patience` looks running fires, once a spell. Where
+`Check` is one condition of a guard (`reagent.train.monitor_conditions`); one that holds for `patience` looks running fires, once a spell. Where
 there is nothing to look at, nothing is concluded, and no spell ends.
 """
 
@@ -13,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from reagent.feedback.build import MODES
 from reagent.train.alarms import Metrics, number
-from reagent.train.checks import (
+from reagent.train.build_feedback import MODES
+from reagent.train.config import AgentConfig
+from reagent.train.drop_detector import FEWEST, Score
+from reagent.train.guard_settings import GuardConfig
+from reagent.train.monitor_conditions import (
     FIRST_UPDATES,
     WINDOW,
     AuditorDisagrees,
@@ -31,9 +34,6 @@ from reagent.train.checks import (
     Source,
     SuccessFalls,
 )
-from reagent.train.config import AgentConfig
-from reagent.train.falls import FEWEST, Score
-from reagent.train.guard_settings import GuardConfig
 from rrm.errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from accelerate.utils import (
     broadcast_object_list,
 )
 
-from reagent.feedback.build import MODES
+from reagent.train.build_feedback import MODES
 from reagent.train.config import AgentConfig
 from rrm.errors import ConfigError, RRMError
 

@@ -25,14 +25,14 @@ from reagent.algorithms.losses import importance_weights
 from reagent.algorithms.objective import LossMetrics, agent_loss, explained_variance, loss_denominator, merge_metrics
 from reagent.algorithms.registry import Advantages, compute_advantages
 from reagent.feedback.texts import TEXT_KINDS, TextKind, TextRow, deal, text_batches, token_counts
+from reagent.rollout.batch import Batch, gaps_by_server, logprob_gap, make_batch, minibatches, row_names
 from reagent.rollout.episode import Episode
-from reagent.train.batch import Batch, gaps_by_server, logprob_gap, make_batch, minibatches, row_names
 from reagent.train.checkpoint import checkpoints
 from reagent.train.forwards import Forwards
 from reagent.train.optimizer import learning_rate_factor
+from rrm.data.seeds import derive_seed
 from rrm.engines.server_options import public
 from rrm.errors import EngineError, RRMError
-from rrm.seeds import derive_seed
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

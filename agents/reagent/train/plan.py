@@ -3,12 +3,12 @@
     plan(config, device="cuda", processes=8)                     memory, tokens, FLOPs
     plan(config, like=Path("runs/smollm2"), ...)                 and seconds, from that run's measured tokens/s
 
-The policy is counted without storage (`reagent.train.shape`). Tokens are those of the config's limits, or of a run that was measured;
+The policy is counted without storage (`reagent.train.memory_model`). Tokens are those of the config's limits, or of a run that was measured;
 speed is always that of a run that was measured.
 
 Memory is an estimate from above: the largest micro-batch and episodes that the config allows, or the largest micro-batch that is to be
 expected of a measured run's episodes. What is left out: what a GPU's allocator holds beyond what is asked of it, the libraries themselves
-(some 0.5 GB a process), tokenised texts, and a judge in the same process. Learning is counted with its padding (`reagent.train.padding`),
+(some 0.5 GB a process), tokenised texts, and a judge in the same process. Learning is counted with its padding (`reagent.train.padding_estimate`),
 and at one speed whatever a micro-batch's size: that 6 rows may take longer a token than 2, as they fit a CPU's cache less well (16 % with
 SmolLM2 and LoRA on one machine), is that machine's own and is left out.
 """
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reagent.train.padding import Padded, padded, spread_of
-from reagent.train.shape import Shape
+from reagent.train.memory_model import Shape
+from reagent.train.padding_estimate import Padded, padded, spread_of
 from rrm.engines.hf.host_memory import mallocs_with_glibc
 from rrm.errors import RRMError
 
@@ -259,8 +259,8 @@ def work_of(config: AgentConfig, shape: Shape, measured: Speed | None, processes
 
 def stages_of(config: AgentConfig) -> int:
     """2 where first attempts are followed by second ones."""
-    from reagent.feedback.build import MODES
     from reagent.feedback.modes import SecondAttempts
+    from reagent.train.build_feedback import MODES
 
     return 1 + issubclass(MODES[config.feedback.mode], SecondAttempts)
 

@@ -24,7 +24,7 @@ from reagent.train.prefixes import Sharing
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.engines.hf.head import in_float32
 from rrm.errors import RRMError
-from rrm.fsdp import let_go
+from rrm.train.fsdp import let_go
 
 if TYPE_CHECKING:
     from reagent.train.config import PolicyConfig
@@ -140,7 +140,7 @@ def load_policy(
     """
     from peft import get_peft_model
 
-    from rrm.models.base import load_model, lora_config
+    from rrm.engines.hf.base_model import load_model, lora_config
 
     held = "float32" if trained and config.lora is None else config.dtype
     model, tokenizer = load_model(placed(config).model_copy(update={"dtype": held}))

@@ -6,18 +6,18 @@ import logging
 from pathlib import Path
 
 from reagent.env.env import EnvFactory
-from reagent.env.grading import Grading
-from reagent.env.registry import make_environment
+from reagent.env.gradability import Grading
 from reagent.env.task import Task
-from reagent.feedback.build import MODES, check_judge
 from reagent.feedback.check import check_labels
 from reagent.feedback.stages import check_stages
 from reagent.rollout.templates import template
+from reagent.tasks.environments import make_environment
+from reagent.train.build_feedback import MODES, check_judge
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.guards import check_guards, check_held_out
 from reagent.train.launch import check_divides, check_lag
-from rrm.run_folder import check_folder, saved_config
+from rrm.train.run_folder import check_folder, saved_config
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def check_continues(config: AgentConfig, done: list[Path] | None = None) -> None
         done: its checkpoints, where they are known.
 
     Raises:
-        RRMError: as `rrm.run_folder.check_folder`.
+        RRMError: as `rrm.train.run_folder.check_folder`.
     """
     folder = Path(config.output_dir)
     if checkpoints(folder / "checkpoints") if done is None else done:

@@ -27,21 +27,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from reagent.env.task import Task
 from reagent.train.alarms import number
 from reagent.train.checkpoint import PREFIX, checkpoints, drop_partial, restore_logs
-from reagent.train.checks import after
 from reagent.train.config import AgentConfig
 from reagent.train.engine import close, make_engine
 from reagent.train.evaluate import evaluate
 from reagent.train.export import export_policy
 from reagent.train.launch import is_sharded, main_decides, main_does, make_accelerator
 from reagent.train.learner import TrainingError
+from reagent.train.monitor_conditions import after
 from reagent.train.policy import load_policy
 from reagent.train.prepare import check_continues, prepare, with_horizon
 from reagent.train.runlog import RunLog, plot_curves
-from reagent.train.stopping import Stopping
+from reagent.train.signals import Stopping
 from reagent.train.trainer import AgentTrainer
-from rrm.checkpoints import full_disk_named, newest_whole
 from rrm.errors import RRMError
-from rrm.run_folder import claim_folder, recorded, sole_writer
+from rrm.train.checkpoints import full_disk_named, newest_whole
+from rrm.train.run_folder import claim_folder, recorded, sole_writer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

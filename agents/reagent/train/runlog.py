@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reagent.rollout.episode import Episode
 from reagent.train.alarms import Alarms, number
-from reagent.train.best import keep_best, kept_best
+from reagent.train.best_policy import keep_best, kept_best
 from reagent.train.export import gathered_weights
 from reagent.train.guards import Event, Guards, middle
 from reagent.train.launch import main_decides

@@ -7,7 +7,7 @@ One update reads top to bottom in `AgentTrainer.update`:
 
 The engine, the judge and the accelerator are handed in (`reagent.train.run.build` makes them from a config). Simplified on
 purpose: every process keeps the whole model (data parallel over tasks), or a shard of it (`sharding: fsdp`). With
-`rollout.max_lag=1` the next round is played while this one is learned (`reagent.train.ahead`). All randomness derives from (seed,
+`rollout.max_lag=1` the next round is played while this one is learned (`reagent.train.rollout_prefetcher`). All randomness derives from (seed,
 update, task, sample), never from a global generator.
 """
 
@@ -26,25 +26,25 @@ from accelerate.utils import gather_object
 from reagent.env.env import Environment
 from reagent.env.task import Task
 from reagent.feedback.base import Play, Round
-from reagent.feedback.build import make_feedback
 from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import rollout
-from reagent.train.ahead import Ahead
+from reagent.train.build_feedback import make_feedback
 from reagent.train.checkpoint import OTHERS_S, load_checkpoint, save_checkpoint, save_sharded, wait_for
 from reagent.train.config import AgentConfig
-from reagent.train.dynamic import Drawn, Dynamic
+from reagent.train.dynamic_sampling import Drawn, Dynamic
 from reagent.train.engine import sync
 from reagent.train.guards import check_placed
+from reagent.train.judge_monitor import make_watch
 from reagent.train.launch import check_lag
 from reagent.train.learner import Learner
 from reagent.train.metrics import episode_metrics, learned_metrics
 from reagent.train.policy import Policy, precision
-from reagent.train.watch import make_watch
+from reagent.train.rollout_prefetcher import Ahead
+from rrm.data.seeds import derive_seed
 from rrm.engines.base import TokenEngine
 from rrm.engines.hf.host_memory import freed_memory
 from rrm.errors import RRMError
-from rrm.seeds import derive_seed
 
 if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from rrm.data.seeds import derive_seed
 from rrm.engines.base import Completion, EngineCounters, SamplingParams, StopReason
 from rrm.engines.hf.host_memory import freed_memory
 from rrm.engines.hf.sampling import choose, row_uniforms
 from rrm.engines.hf.slots import KV, SlotCache
 from rrm.errors import EngineError
-from rrm.seeds import derive_seed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rrm.data.pictures import Picture, decoded, picture_of
+from rrm.data.seeds import derive_seed
 from rrm.engines.base import Reply, SamplingParams
+from rrm.engines.hf.damage import named_damage
 from rrm.errors import EngineError, RRMError, TooLong
-from rrm.models.damage import named_damage
-from rrm.pictures import Picture, decoded, picture_of
 from rrm.prompt.template import Disarm
-from rrm.seeds import derive_seed
 
 OnReply = Callable[[int, Reply | EngineError], None]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rrm.data.feedback import Feedback
 from rrm.evaluation.metrics import _base, text
-from rrm.feedback import Feedback
 
 
 class FormatValidity(_base.LocalMetric):

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rrm.data.localisation import mcc
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import Ratio, Statistic
-from rrm.evaluation.metrics.localisation import mcc
 from rrm.evaluation.metrics.pairs import check_rows
 
 HALF = 0.5

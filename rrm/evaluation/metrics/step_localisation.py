@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rrm.evaluation.metrics import _base, localisation
+from rrm.data import localisation
+from rrm.evaluation.metrics import _base
 
 
 class StepLocalisation(_base.LocalMetric):

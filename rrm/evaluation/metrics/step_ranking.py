@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rrm.evaluation.metrics import _base, localisation, pairs, probability, process
+from rrm.data import localisation
+from rrm.evaluation.metrics import _base, pairs, probability, process
 
 
 class StepRanking(_base.LocalMetric):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from rrm.data.feedback import Feedback
+from rrm.data.text import answer_leak, is_short, references
 from rrm.evaluation.metrics.pairs import check_rows
-from rrm.feedback import Feedback
-from rrm.text import answer_leak, is_short, references
 
 ANSWERED = ("scored", "unparsable", "truncated")
 """The statuses in which the judge wrote something; the format of a reply that never came says nothing about it."""

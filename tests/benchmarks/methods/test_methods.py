@@ -12,11 +12,11 @@ from rollout_models import make_tokenizer, says
 
 from benchmarks.methods.base import MethodSettings, NotApplicable
 from benchmarks.methods.registry import METHODS, entries_of, find_method
-from reagent.env.registry import find_environment, make_factory
 from reagent.env.tool import tool
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import rollout
 from reagent.rollout.templates import TurnTemplate
+from reagent.tasks.environments import find_environment, make_factory
 from reagent.tasks.hotpotqa import HotpotQA
 from reagent.tasks.registry import TASKS
 from reagent.train.config import AgentConfig

@@ -12,16 +12,16 @@ from rollout_models import make_model, make_tokenizer
 from benchmarks.methods.figures import Measure, difference, judge_figures, method_figures
 from benchmarks.methods.playing import Kept
 from reagent.env.env import ToolEnv
-from reagent.env.grading import Grading
+from reagent.env.gradability import Grading
 from reagent.env.task import Task
 from reagent.rollout.episode import Episode, Stage, Turn
 from reagent.rollout.rollout import Attempt, plan, rollout
+from rrm.data.feedback import Feedback, JudgeInfo
+from rrm.data.output import open_output
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import SamplingParams
 from rrm.engines.hf.engine import HFEngine
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, JudgeInfo
-from rrm.output import open_output
-from rrm.trajectory import Message, Trajectory
 
 NOTHING = {"value": None, "low": None, "high": None}
 

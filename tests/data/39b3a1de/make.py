@@ -109,9 +109,10 @@ def answers() -> None:
 
 def values() -> dict[str, Any]:
     """What must stay the same: hashes, seeds, samples."""
+    from rrm.seeds import derive_seed
+
     from rrm import AgentRRM
     from rrm.engines.base import SamplingParams
-    from rrm.seeds import derive_seed
 
     saved = json.loads(Path("judge/judge.json").read_text(encoding="utf-8"))
     settings: list[dict[str, Any]] = [

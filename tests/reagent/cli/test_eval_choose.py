@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reagent.cli import main
-from rrm.trajectory import Message, Trajectory, read_canonical, write_jsonl
+from rrm.data.trajectory import Message, Trajectory, read_canonical, write_jsonl
 
 
 @pytest.fixture

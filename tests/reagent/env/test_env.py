@@ -15,8 +15,8 @@ from reagent.env.rewards import NO_PROCESS_REWARDS, RewardWeights
 from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.errors import EnvironmentMisuse, ToolDefinitionError
+from rrm.data.trajectory import ToolCall, Trajectory
 from rrm.errors import ConfigError
-from rrm.trajectory import ToolCall, Trajectory
 
 TASK = Task("t", "Where is the cat?", "under the Zanzibar sofa", seed=3, meta={"aliases": ["beneath Quixote"]})
 

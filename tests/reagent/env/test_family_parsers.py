@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reagent.env.parsers import MalformedCall, ParsedTurn, make_parser
-from rrm.trajectory import ToolCall
+from rrm.data.trajectory import ToolCall
 
 
 def schema(name: str, **kinds: object) -> dict:

@@ -6,8 +6,8 @@ import pytest
 
 from reagent.env.graders import exact_match, f1, last_number, numeric
 from reagent.env.task import Task, read_tasks
+from rrm.data.text import squad_normalise
 from rrm.errors import ReadError
-from rrm.text import squad_normalise
 
 
 def task(answer: str, *aliases: str) -> Task:

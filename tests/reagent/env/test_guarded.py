@@ -18,13 +18,13 @@ from reagent.env.guarded import GuardedEnv, guarded
 from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.feedback.base import judgeable
+from reagent.rollout.batch import make_batch
 from reagent.rollout.rollout import rollout
-from reagent.train.batch import make_batch
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.trajectory import Trajectory
 from rrm.engines.base import SamplingParams
 from rrm.errors import ConfigError
-from rrm.feedback import Feedback, Mode
 from rrm.guard import Guard, GuardPolicy, read_audit
-from rrm.trajectory import Trajectory
 
 CALL = '<tool_call>{"name": "look", "arguments": {"where": "left"}}</tool_call>'
 PARAMS = SamplingParams(max_new_tokens=64)

@@ -11,7 +11,7 @@ gymnasium = pytest.importorskip("gymnasium")
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 from reagent.env.gym import GymEnv  # noqa: E402
-from reagent.env.registry import make_factory, make_tasks  # noqa: E402
+from reagent.tasks.environments import make_factory, make_tasks  # noqa: E402
 
 
 @pytest.mark.parametrize("name", ["search", "calculator"])

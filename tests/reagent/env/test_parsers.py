@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reagent.env.parsers import PARSERS, MalformedCall, ParsedTurn, make_parser
-from rrm.annotators.actions import final_answer
+from rrm.data.trajectory import ToolCall, Trajectory
 from rrm.errors import ConfigError
-from rrm.trajectory import ToolCall, Trajectory
+from rrm.prompt.actions import final_answer
 
 
 def schema(name: str, *arguments: str) -> dict:

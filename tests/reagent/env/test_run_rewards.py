@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from reagent.env.env import ToolEnv
-from reagent.env.registry import make_factory
 from reagent.env.rewards import RewardWeights
 from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.errors import GradeFailed, GradeUnknown
+from reagent.tasks.environments import make_factory
 from reagent.tasks.webwalkerqa import WebWalkerQA
 from reagent.train.alarms import PATIENCE, Alarms
 from reagent.train.config import load_agent_config

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from reagent.env.graders import exact_match, f1
-from reagent.env.registry import make_environment, make_tasks
 from reagent.env.task import read_tasks
+from reagent.tasks.environments import make_environment, make_tasks
 from reagent.train.config import EnvironmentConfig
 from rrm.errors import ConfigError, ReadError
 

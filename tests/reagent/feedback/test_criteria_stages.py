@@ -14,21 +14,21 @@ from criteria_stages import HARD, answering, asked_by_update, files, staged
 from feedback_lab import calls_of, configured, make_episode, read, trainer_of
 from trainer_setup import settings
 
-from reagent.feedback.build import load_judge, make_feedback
 from reagent.feedback.judging import Judging, Report
 from reagent.feedback.modes import ScoreFeedback
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.stages import by_stage, read_criteria
 from reagent.rollout.episode import Episode
+from reagent.train.build_feedback import load_judge, make_feedback
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.evaluate import evaluate_config
 from reagent.train.run import build, train
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.loading import reply_tokens
-from rrm.run_folder import check_folder, claim_folder
-from rrm.trajectory import Message, Trajectory
+from rrm.train.run_folder import check_folder, claim_folder
 
 
 def config(base: Path, output: Path, *firsts: int, **changes: Any) -> AgentConfig:

@@ -11,7 +11,7 @@ from test_feedback import judged_text
 from reagent.feedback.base import Judged, Round
 from reagent.feedback.settings import FeedbackConfig, ProcessConfig
 from reagent.feedback.shaping import with_findings
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
 from rrm.errors import ConfigError, EngineError, RRMError
 
 LAMBDA = 0.3
@@ -136,7 +136,7 @@ def test_the_lab_judge_is_refused_where_it_cannot_read(base, tmp_path, mode: str
 
 
 def test_judge_options_reach_the_judge(tmp_path) -> None:
-    from reagent.feedback.build import load_judge
+    from reagent.train.build_feedback import load_judge
 
     options = {"max_transcript_tokens": 64, "max_new_tokens": 32, "batch_tokens": 2048}
     settings = FeedbackConfig.model_validate({"mode": "r", "judge": "lab", "judge_options": options})

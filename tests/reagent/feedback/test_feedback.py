@@ -16,17 +16,17 @@ from reagent.feedback.judging import JudgeFailure, Report
 from reagent.feedback.leaks import leaks
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import with_findings, with_score
+from reagent.rollout.batch import logprob_gap, make_batch
 from reagent.rollout.episode import Episode
-from reagent.train.batch import logprob_gap, make_batch
 from reagent.train.config import AgentConfig
 from reagent.train.run import train
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback, JudgeInfo
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.errors import EngineError
-from rrm.feedback import Feedback, JudgeInfo
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.windows import Planner
-from rrm.trajectory import Message, Trajectory
 
 LAMBDA = 0.3
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 from feedback_lab import TURNS, configured, read, reply, scripted, trainer_of
 
-from reagent.feedback.build import make_feedback
 from reagent.feedback.judging import JudgeFailure, content_key
 from reagent.feedback.texts import TextRow, text_batches
 from reagent.rollout.episode import Episode
+from reagent.train.build_feedback import make_feedback
 from reagent.train.evaluate import evaluate_config
 from reagent.train.run import train
 from rrm.errors import EngineError, RRMError
@@ -114,7 +114,7 @@ def test_what_was_judged_once_is_not_judged_again(base, tmp_path) -> None:
 
 
 def test_content_is_what_the_judge_reads() -> None:
-    from rrm.trajectory import Trajectory
+    from rrm.data.trajectory import Trajectory
 
     message = {
         "role": "tool",

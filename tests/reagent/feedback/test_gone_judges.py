@@ -13,10 +13,10 @@ sys.path.append(str(Path(__file__).parents[2] / "rrm" / "serve"))  # cut_server
 from cut_server import cutting, refused, whole
 
 from reagent.feedback.judging import Judging, Report
+from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import untrained
 from rrm.serve.address import Address
 from rrm.serve.client import RemoteJudge
-from rrm.trajectory import Trajectory
 
 
 def runs(*texts: str) -> list[Trajectory]:

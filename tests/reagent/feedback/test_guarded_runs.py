@@ -19,19 +19,19 @@ from test_feedback import judged_text
 
 import rrm
 from reagent.cli import main
-from reagent.env.registry import held_out_tasks
 from reagent.feedback.base import as_judged
 from reagent.feedback.judging import Report
 from reagent.rollout.episode import Episode
-from reagent.train.best import keep_best, kept_best
+from reagent.tasks.environments import held_out_tasks
+from reagent.train.best_policy import keep_best, kept_best
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import evaluate
 from reagent.train.guards import Best
+from reagent.train.judge_monitor import rank_correlation, without_copies
 from reagent.train.metrics import mean
 from reagent.train.run import build, train
 from reagent.train.trainer import AgentTrainer
-from reagent.train.watch import rank_correlation, without_copies
 from rrm.errors import ConfigError, EngineError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Platt

@@ -16,11 +16,11 @@ from reagent.feedback.modes import ScoreFeedback
 from reagent.feedback.settings import FeedbackConfig
 from reagent.rollout.episode import Episode
 from reagent.tasks.judged import AnswerJudge
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.criteria import Criteria, parse_criteria
-from rrm.trajectory import Message, Trajectory
 
 MALFORMED = [
     '{"score": 0.8',

@@ -10,8 +10,8 @@ import pytest
 
 from reagent.feedback.figures import figures
 from reagent.feedback.judging import Judging, Report
-from rrm.feedback import Feedback, JudgeInfo
-from rrm.trajectory import Message, Trajectory
+from rrm.data.feedback import Feedback, JudgeInfo
+from rrm.data.trajectory import Message, Trajectory
 
 INFO = JudgeInfo(model="far", prompt_version="1", mode="score")
 

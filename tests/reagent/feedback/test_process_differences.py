@@ -9,18 +9,18 @@ from feedback_lab import TURNS, configured, make_episode, scripted, trainer_of
 from test_feedback import judged_text, score_of
 
 from reagent.feedback.base import as_judged
-from reagent.feedback.potentials import carried, lowest_so_far, prefixes
+from reagent.feedback.potential_shaping import carried, lowest_so_far, prefixes
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import differences, with_differences
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.train.config import AgentConfig
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.hf.engine import HFEngine
 from rrm.errors import ConfigError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.prompter import Prompter
-from rrm.trajectory import Message, Trajectory
 
 LAMBDA = 0.3
 

@@ -14,20 +14,20 @@ from feedback_lab import make_episode
 from pydantic import ValidationError
 
 from reagent.env.task import Task
-from reagent.feedback.build import Asker, check_unseen, load_judge
 from reagent.feedback.judging import Judging
 from reagent.feedback.modes import CritiqueFeedback, ScoreFeedback
 from reagent.feedback.settings import FeedbackConfig
 from reagent.rollout.episode import Episode
+from reagent.train.build_feedback import Asker, check_unseen, load_judge
 from reagent.train.config import load_agent_config
-from reagent.train.watch import Watch
+from reagent.train.judge_monitor import Watch
+from rrm.data.trajectory import Message, Trajectory
+from rrm.engines.cost import Prices, Purse
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.money import Prices, Purse
 from rrm.prompt.criteria import Criteria, parse_criteria
-from rrm.trajectory import Message, Trajectory
 
 ASKED = {"questions": {"done": {"ask": "Done?", "scale": "yes_no"}}}
 CRITERIA = parse_criteria(ASKED, "here")

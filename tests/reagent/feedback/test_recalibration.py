@@ -20,8 +20,8 @@ from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.run import train
 from reagent.train.trainer import AgentTrainer
+from rrm.data.feedback import Feedback, JudgeInfo
 from rrm.errors import ConfigError
-from rrm.feedback import Feedback, JudgeInfo
 from rrm.judge.calibration import Platt, fit
 
 INFO = JudgeInfo(model="judge", prompt_version="1", mode="score")

@@ -11,7 +11,7 @@ from feedback_lab import configured, make_episode, trainer_of
 from reagent.feedback.shuffled import shuffled
 from reagent.rollout.episode import Episode
 from reagent.train.config import load_agent_config
-from reagent.train.dynamic import compared
+from reagent.train.dynamic_sampling import compared
 from rrm.errors import ConfigError
 
 

@@ -15,8 +15,8 @@ from test_feedback import judged_text
 from transformers import PreTrainedTokenizerFast
 
 from reagent.env.env import StepResult, ToolEnv
+from reagent.env.gradability import Grading
 from reagent.env.graders import numeric
-from reagent.env.grading import Grading
 from reagent.env.task import Task, read_tasks
 from reagent.feedback.base import judgeable
 from reagent.feedback.settings import FeedbackConfig
@@ -28,7 +28,7 @@ from reagent.rollout.rollout import rollout
 from reagent.train.evaluate import evaluate, summarise
 from reagent.train.metrics import episode_metrics
 from reagent.train.run import train
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
 from rrm.engines.base import SamplingParams, StopReason
 from rrm.errors import ConfigError, EngineError, ReadError
 
@@ -270,7 +270,7 @@ def test_a_task_may_be_numbered(tmp_path: Path) -> None:
 
 def test_labels_are_drawn_by_task(base, tmp_path) -> None:
     """`environment.label_share`: the same tasks keep their grading whoever asks, and an environment keeps their answers."""
-    from reagent.env.registry import with_labels
+    from reagent.tasks.environments import with_labels
 
     tasks = [Task(f"t{i}", "?", "x", question_id=f"q{i // 2}") for i in range(2000)]
     kept = with_labels(tasks, 0.3, seed=1)

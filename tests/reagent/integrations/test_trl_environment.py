@@ -13,17 +13,17 @@ import pytest
 from transformers.utils import get_json_schema
 
 from reagent.env.env import ToolEnv
-from reagent.env.registry import make_factory, make_tasks
 from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.errors import GradeUnknown
 from reagent.integrations.trl import ToolEnvironments
 from reagent.lab.shipped import judge_folder
+from reagent.tasks.environments import make_factory, make_tasks
+from rrm.data.trajectory import ToolCall
 from rrm.errors import ConfigError
 from rrm.integrations.trl import judged_environment
 from rrm.integrations.trl_environment import schemas, tool_names
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.trajectory import ToolCall
 
 sys.path.append(str(Path(__file__).parents[2] / "rrm"))  # its models
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from reagent.lab.faulty_agents import make_wanderers
 from reagent.lab.labels import label
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.scripted import ATTEMPTS, question_of
 from reagent.lab.transcripts import HELDOUT_FAULTS, make_transcripts
-from reagent.lab.wanderers import make_wanderers
 from reagent.lab.wordings import FINDING, QUESTION, SAY, TERSE_SYSTEM
 from reagent.lab.world import (
     BAD_ARGUMENTS,
@@ -29,10 +29,10 @@ from reagent.lab.world import (
     make_question,
     make_world,
 )
-from rrm.annotators.rules import check_steps
-from rrm.feedback import parse_findings
-from rrm.text import answer_leak, contains_phrase, normalise, transcript_text
-from rrm.trajectory import Message, ToolCall, Trajectory, read_canonical
+from rrm.data.feedback import parse_findings
+from rrm.data.text import answer_leak, contains_phrase, normalise, transcript_text
+from rrm.data.trajectory import Message, ToolCall, Trajectory, read_canonical
+from rrm.prompt.rules import check_steps
 
 HELDOUT = {fault.__name__ for fault in HELDOUT_FAULTS}
 

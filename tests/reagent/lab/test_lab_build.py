@@ -7,13 +7,13 @@ import json
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from reagent.env.registry import make_factory
 from reagent.lab.build import build_lab_policy, homogeneous, lab_demonstrations, rows_of
 from reagent.lab.demonstrations import demonstrations
 from reagent.lab.model import build_lab_tokenizer
 from reagent.lab.settings import LabSettings
 from reagent.rollout.rollout import rollout
 from reagent.rollout.templates import LAB_TEMPLATE, TurnTemplate
+from reagent.tasks.environments import make_factory
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedEngine
 

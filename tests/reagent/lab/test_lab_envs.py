@@ -13,18 +13,18 @@ import pytest
 
 from reagent.env.env import StepResult, ToolEnv
 from reagent.env.parsers import MalformedCall
-from reagent.env.registry import make_environment, make_factory, make_tasks
 from reagent.env.task import Task
 from reagent.errors import ToolError
-from reagent.feedback.refine import second_attempt
+from reagent.feedback.second_attempt_prompt import second_attempt
 from reagent.lab.calculator_env import CalculatorEnv, evaluate, format_number
 from reagent.lab.demonstrations import demonstrations
 from reagent.lab.search_env import SearchEnv, world_of
 from reagent.lab.wordings import TERSE_SYSTEM
 from reagent.lab.world import TERSE_BAD_ARGUMENTS, TERSE_TOOL_ERROR
+from reagent.tasks.environments import make_environment, make_factory, make_tasks
 from reagent.train.config import EnvironmentConfig
+from rrm.data.feedback import parse_findings
 from rrm.errors import ConfigError
-from rrm.feedback import parse_findings
 
 NAMES = ("search", "calculator")
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "mdp.md"

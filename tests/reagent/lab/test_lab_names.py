@@ -11,16 +11,16 @@ from collections.abc import Iterator
 import pytest
 from tokenizers import Tokenizer
 
-from reagent.env.registry import make_tasks
 from reagent.lab import world as lab_world
 from reagent.lab.demonstrations import demonstrations
+from reagent.lab.faulty_agents import make_wanderers
 from reagent.lab.scripted import Split
 from reagent.lab.search_env import SearchEnv
 from reagent.lab.shipped import FOLDER
 from reagent.lab.transcripts import make_transcripts
-from reagent.lab.wanderers import make_wanderers
 from reagent.lab.world import make_world
-from rrm.seeds import derive_seed
+from reagent.tasks.environments import make_tasks
+from rrm.data.seeds import derive_seed
 
 KINDS = ("person", "town", "company")
 SPLITS: tuple[Split, ...] = ("train", "heldout", "few")

@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-from reagent.env.registry import make_factory
 from reagent.feedback.texts import TextWriter
 from reagent.lab.build import build_lab_policy, reflect, rows_of
 from reagent.lab.demonstrations import Demonstration
@@ -16,6 +15,7 @@ from reagent.lab.reflections import KINDS, reflections
 from reagent.lab.settings import LabSettings, ReflectSettings
 from reagent.rollout.rollout import rollout
 from reagent.rollout.templates import LAB_TEMPLATE, TurnTemplate
+from reagent.tasks.environments import make_factory
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedEngine
 

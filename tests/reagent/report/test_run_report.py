@@ -15,8 +15,8 @@ from benchmarks.speed.devtools import Chromium, find_chromium
 from reagent.report import read_policy, read_runs, write_page
 from reagent.report.curves import COLOURS, draw, look, running_mean
 from reagent.report.examples import Attempt, Policy, choose
+from rrm.data.trajectory import Message, ToolCall, Trajectory, write_jsonl
 from rrm.errors import ReadError
-from rrm.trajectory import Message, ToolCall, Trajectory, write_jsonl
 
 # ---- runs ----
 

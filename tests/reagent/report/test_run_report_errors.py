@@ -9,8 +9,8 @@ from report_runs import Command, judged, make_run, transcript, write_rows
 
 from reagent.report import read_runs, write_page
 from reagent.report.examples import parse_policy
+from rrm.data.trajectory import write_jsonl
 from rrm.errors import ConfigError, RRMError
-from rrm.trajectory import write_jsonl
 
 
 @pytest.mark.parametrize("text", ["p", "p=a.jsonl", "=a.jsonl,b.jsonl", "p=a,b,c", "p=,b", "p=a,", " =a,b"])

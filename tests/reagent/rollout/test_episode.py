@@ -9,8 +9,8 @@ import pytest
 
 from reagent.env.task import Task
 from reagent.rollout.episode import Episode, Turn, jsonable, read_episodes, write_episodes
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ReadError
-from rrm.trajectory import Message, Trajectory
 
 
 def episode(outcome: float | None = 1.0) -> Episode:

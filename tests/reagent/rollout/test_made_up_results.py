@@ -16,8 +16,8 @@ from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.rollout.rollout import rollout
 from reagent.train.metrics import episode_metrics
+from rrm.data.trajectory import ToolCall
 from rrm.engines.base import SamplingParams
-from rrm.trajectory import ToolCall
 
 CALL = '<tool_call>{"name": "double", "arguments": {"number": 21}}</tool_call>'
 TASK = Task("t", "Twice 21?", "42")

@@ -16,10 +16,10 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from reagent.env.env import StepResult, ToolEnv
 from reagent.env.task import Task
 from reagent.env.tool import tool
+from reagent.rollout.active_episode import Row, TokenDriftError
 from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import plan, rollout
-from reagent.rollout.row import Row, TokenDriftError
 from reagent.train.config import RolloutConfig
 from rrm.engines.base import Completion, SamplingParams, StopReason
 from rrm.engines.hf.decoder import Decoder

@@ -25,8 +25,8 @@ from reagent.env.task import Task
 from reagent.tasks import bfcl_apis
 from reagent.tasks.bfcl import MAX_STEPS, Bfcl
 from reagent.tasks.bfcl_apis import missing, too_large
+from rrm.data.trajectory import ToolCall
 from rrm.errors import ConfigError, MissingExtra, ReadError
-from rrm.trajectory import ToolCall
 
 PARSER = make_parser("hermes")
 SHOP = """

@@ -24,7 +24,7 @@ from reagent.tasks.hotpotqa import HotpotQA
 from reagent.tasks.math500 import Math500
 from reagent.tasks.musique import MuSiQue
 from reagent.tasks.wikimultihop import WikiMultihop
-from rrm.text import squad_normalise
+from rrm.data.text import squad_normalise
 
 OFFICIAL: dict[str, Any] = json.loads(Path(__file__).with_name("official_values.json").read_text(encoding="utf-8"))
 MULTIHOP: dict[str, type[Benchmark]] = {"hotpotqa": HotpotQA, "2wiki": WikiMultihop, "musique": MuSiQue}

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from reagent.cli import main
+from reagent.env.gradability import Grading
 from reagent.env.graders import f1_closed
-from reagent.env.grading import Grading
-from reagent.env.registry import ENVIRONMENTS, find_environment, make_factory, make_tasks
 from reagent.env.task import Task, as_task, read_tasks, write_tasks
 from reagent.env.tool import Tool, tool
 from reagent.rollout.episode import Episode, Turn
 from reagent.tasks.base import Benchmark, is_held_out
+from reagent.tasks.environments import ENVIRONMENTS, find_environment, make_factory, make_tasks
 from reagent.tasks.gsm8k import GSM8K, final_number
 from reagent.tasks.hle import Hle
 from reagent.tasks.hotpotqa import HotpotQA
@@ -29,8 +29,8 @@ from reagent.tasks.xbench import XBench
 from reagent.tools.deny import DenyList
 from reagent.train.evaluate import summarise
 from reagent.train.metrics import episode_metrics
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, ReadError
-from rrm.trajectory import Trajectory
 
 
 def gsm_file(folder: Path, n: int = 40) -> Path:

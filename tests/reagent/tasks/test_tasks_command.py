@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from reagent.cli import main
-from reagent.env.registry import make_factory, make_tasks
 from reagent.env.task import read_tasks
+from reagent.tasks.environments import make_factory, make_tasks
 from reagent.tasks.registry import TASKS
 
 Run = Callable[..., tuple[int, str, str]]

@@ -15,11 +15,11 @@ from feedback_lab import configured, scripted
 from trainer_setup import make_trainer
 
 from reagent.feedback.base import Round
-from reagent.train.ahead import Ahead, GivenUp
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.engine import HFCopyEngine
 from reagent.train.policy import load_policy
+from reagent.train.rollout_prefetcher import Ahead, GivenUp
 from reagent.train.run import train
 from reagent.train.trainer import AgentTrainer
 from rrm.engines.base import SamplingParams

@@ -23,9 +23,9 @@ from reagent.train.distil import Distilling, Imitator, distil, rows_of_step, ste
 from reagent.train.launch import make_accelerator
 from reagent.train.learner import Learner
 from reagent.train.policy import load_policy
+from rrm.data.trajectory import read_canonical
 from rrm.errors import EngineError, RRMError
-from rrm.run_folder import sole_writer
-from rrm.trajectory import read_canonical
+from rrm.train.run_folder import sole_writer
 
 
 def config(base: Path, output: Path, **changes: Any) -> AgentConfig:

@@ -11,10 +11,10 @@ from feedback_lab import make_episode, read
 from pydantic import ValidationError
 from trainer_setup import make_trainer, settings
 
+from reagent.rollout.batch import make_batch
 from reagent.rollout.episode import Episode
-from reagent.train.batch import make_batch
 from reagent.train.config import AgentConfig
-from reagent.train.dynamic import compared
+from reagent.train.dynamic_sampling import compared
 from reagent.train.run import train
 
 

@@ -18,9 +18,9 @@ from reagent.rollout.episode import Episode
 from reagent.train.choosing import Cost, at_equal_tokens, distinct_by_n, evaluate_chosen, policy_tokens
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import evaluate_config
+from rrm.data.trajectory import Message
 from rrm.errors import ConfigError
 from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference
-from rrm.trajectory import Message
 
 
 class OpenEnv(PaidEnv):

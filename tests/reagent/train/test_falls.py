@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from by_task import TASKS, by_task, succeed
 
-from reagent.train.falls import LEVEL, Compared, Falls, Paired, Point, Unpaired, critical
+from reagent.train.drop_detector import LEVEL, Compared, Falls, Paired, Point, Unpaired, critical
 
 
 def point(truth: Sequence[float], score: Sequence[float] | None = None, when: str = "") -> Point:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from by_task import TASKS, by_task, succeed
 
-from reagent.train.checks import WINDOW
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.guard_settings import GuardConfig, GuardsConfig
 from reagent.train.guards import Best, Guards
+from reagent.train.monitor_conditions import WINDOW
 
 
 def config(**changes: Any) -> AgentConfig:

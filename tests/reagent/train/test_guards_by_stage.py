@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from by_task import TASKS, by_task
 
-from reagent.train.checks import WINDOW
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.guards import Guards, check_guards
+from reagent.train.monitor_conditions import WINDOW
 from rrm.errors import ConfigError
 
 STAGES = "[{from: 0, file: simple.yaml}, {from: 4, file: hard.yaml}]"

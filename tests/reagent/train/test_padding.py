@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from reagent.train.batch import microbatches
+from reagent.rollout.batch import microbatches
 from reagent.train.config import AgentConfig
-from reagent.train.padding import normal_score, padded, spread_of
+from reagent.train.padding_estimate import normal_score, padded, spread_of
 
 
 def config_of(budget: int = 16384, minibatches: int = 1, **tree: Any) -> AgentConfig:

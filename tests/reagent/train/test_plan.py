@@ -16,13 +16,13 @@ from torch.utils._pytree import tree_leaves
 
 from reagent.algorithms.logprobs import token_logprobs
 from reagent.cli import main
-from reagent.train import shape as shaping
+from reagent.train import memory_model as shaping
 from reagent.train.config import AgentConfig
-from reagent.train.padding import normal_score
+from reagent.train.memory_model import Shape
+from reagent.train.padding_estimate import normal_score
 from reagent.train.plan import GLIBC_LOSS, LOGITS_COPIES, forward_flops, plan, speed_of, told
 from reagent.train.policy import load_policy
 from reagent.train.run import train
-from reagent.train.shape import Shape
 from rrm.engines.hf.engine import HFEngine, base_causal_lm
 from rrm.errors import RRMError
 

@@ -10,7 +10,7 @@ from accelerate.state import AcceleratorState
 from feedback_lab import PaidEnv
 from trainer_setup import make_trainer, settings
 
-from reagent.train.batch import make_batch
+from reagent.rollout.batch import make_batch
 from reagent.train.config import PolicyConfig
 from reagent.train.evaluate import evaluate
 from reagent.train.policy import load_policy, precision

@@ -10,7 +10,7 @@ import torch
 from remote_policy import serve_policy
 
 from reagent.lab.shipped import lab_policy_folder
-from reagent.train.batch import Batch, gaps_by_server
+from reagent.rollout.batch import Batch, gaps_by_server
 from reagent.train.config import PolicyConfig
 from reagent.train.engine import PROBES, check_agrees
 from reagent.train.policy import load_policy

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from reagent.lab.transcripts import make_transcripts
-from rrm.trajectory import write_jsonl
+from rrm.data.trajectory import write_jsonl
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 SHORT = ("judge_logs", "train_judge", "own_environment", "no_answer_key")

@@ -18,10 +18,10 @@ from reagent.feedback.judging import JudgeFailure
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.run import train
-from reagent.train.stopping import Stopping
+from reagent.train.signals import Stopping
 from reagent.train.trainer import AgentTrainer
 from rrm.errors import EngineError, RRMError
-from rrm.run_folder import sole_writer
+from rrm.train.run_folder import sole_writer
 
 
 class SignalEnv(PaidEnv):

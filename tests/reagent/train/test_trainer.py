@@ -24,8 +24,8 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from reagent.algorithms.objective import LossMetrics
 from reagent.algorithms.registry import Advantages
 from reagent.feedback.shaping import weight_at
+from reagent.rollout.batch import Batch, make_batch, microbatches, minibatches
 from reagent.rollout.episode import Episode
-from reagent.train.batch import Batch, make_batch, microbatches, minibatches
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.learner import Prepared, TrainingError
 from reagent.train.optimizer import learning_rate_factor
@@ -35,7 +35,7 @@ from reagent.train.run import train
 from reagent.train.trainer import AgentTrainer
 from rrm.engines.hf.host_memory import freed_memory
 from rrm.errors import ConfigError, RRMError
-from rrm.run_folder import claim_folder
+from rrm.train.run_folder import claim_folder
 
 ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
 

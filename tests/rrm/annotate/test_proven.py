@@ -8,7 +8,7 @@ import pytest
 from linear_time import assert_linear
 
 from rrm.annotate.proven import call_is_wrong, proven_mistakes
-from rrm.trajectory import Message, Trajectory
+from rrm.data.trajectory import Message, Trajectory
 
 TOOLS = [{"name": "get"}, {"type": "function", "function": {"name": "refund"}}]
 USER = Message(role="user", content="Please look again.")

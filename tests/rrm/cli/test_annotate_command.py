@@ -11,12 +11,12 @@ import pytest
 from agent_runs import REPLY, call, run
 from openai_server import Answer, completion, failure, serve
 
-from rrm.annotation import read_annotations
-from rrm.annotators import rules
 from rrm.cli.annotate_cmd import command
+from rrm.data.annotation import read_annotations
+from rrm.data.output import open_output
+from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import ConfigError, RRMError
-from rrm.output import open_output
-from rrm.trajectory import Trajectory, write_jsonl
+from rrm.prompt import rules
 
 
 def test_a_torn_last_line_is_cut_and_foreign_lines_are_refused(tmp_path: Path, invoke) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from succeeded_runs import question, support
 
-from rrm.annotation import match, read_annotations
 from rrm.cli.annotate_cmd import command
+from rrm.data.annotation import match, read_annotations
 from rrm.data.mistakes import MISTAKE_KINDS
+from rrm.data.trajectory import Trajectory, read_canonical, write_jsonl
 from rrm.errors import ConfigError, RRMError
 from rrm.prompt.canonical import canonical_step
-from rrm.trajectory import Trajectory, read_canonical, write_jsonl
 
 CHANGES = ("--changes-state", "refund_order, send_email")
 

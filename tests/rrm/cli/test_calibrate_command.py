@@ -14,15 +14,15 @@ import typer
 from openai_server import Answer, Server, completion, failure, serve
 from typer.testing import CliRunner
 
-from rrm.annotation import Annotation
 from rrm.cli import calibrate_cmd
+from rrm.data.annotation import Annotation
+from rrm.data.questions import question_keys
+from rrm.data.trajectory import Message, Source, Trajectory, write_jsonl
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Platt
 from rrm.judge.card import interval_text
 from rrm.judge.domain import Domain, fit_domain
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
-from rrm.questions import question_keys
-from rrm.trajectory import Message, Source, Trajectory, write_jsonl
 
 
 def row(n: int, won: bool | None, says: str, question: int) -> Trajectory:

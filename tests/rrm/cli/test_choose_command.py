@@ -11,11 +11,11 @@ import pytest
 from openai_server import completion, serve
 
 from reagent.lab.transcripts import make_transcripts
-from rrm.choose import read_scores
 from rrm.cli import main
+from rrm.data.output import write_lines
+from rrm.data.trajectory import Message, Trajectory, read_canonical, write_jsonl
 from rrm.errors import RRMError
-from rrm.output import write_lines
-from rrm.trajectory import Message, Trajectory, read_canonical, write_jsonl
+from rrm.scoring.choose import read_scores
 
 
 @pytest.fixture

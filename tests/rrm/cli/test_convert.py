@@ -18,8 +18,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 from rrm.cli import convert_cmd
+from rrm.data.trajectory import read_canonical
 from rrm.errors import ConfigError, ReadError
-from rrm.trajectory import read_canonical
 
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command("convert")(convert_cmd.command)

@@ -12,9 +12,9 @@ from openai_server import completion, serve
 from typer.testing import CliRunner, Result
 
 from rrm.cli import criteria_cmd, score_cmd
+from rrm.data.trajectory import write_jsonl
 from rrm.errors import ConfigError
 from rrm.prompt.criteria import load_criteria
-from rrm.trajectory import write_jsonl
 
 
 def invoke(*args: str) -> Result:

@@ -17,20 +17,20 @@ from evaluated_rows import judged, run
 from openai_server import completion, serve
 from typer.testing import CliRunner
 
-from rrm.annotation import Annotation, Finding
 from rrm.cli import eval_cmd
 from rrm.cli.eval_tables import _table
 from rrm.cli.tables import print_table
 from rrm.config import TrainConfig
+from rrm.data.annotation import Annotation, Finding
+from rrm.data.trajectory import write_jsonl
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import RRMError
 from rrm.evaluation.evaluate import HEADLINE, EvaluationReport
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.card import interval_text
 from rrm.readers import read
-from rrm.score import score_file
+from rrm.scoring.run import score_file
 from rrm.train.prepare import data_digest, load_data, merged_by_id
-from rrm.trajectory import write_jsonl
 
 
 @pytest.fixture

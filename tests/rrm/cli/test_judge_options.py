@@ -14,15 +14,15 @@ from chat_judge import rows_of, transcripts
 from openai_server import completion, serve
 from typer.testing import CliRunner
 
-from rrm.annotators import llm
+from rrm.annotate import llm
 from rrm.cli import annotate_cmd, calibrate_cmd, choose_cmd, eval_cmd, rank_cmd, score_cmd
+from rrm.data.questions import question_keys
+from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, KeyRefused, ReadError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, save_settings
-from rrm.questions import question_keys
-from rrm.trajectory import Trajectory, write_jsonl
 
 COMMANDS = {
     "score": score_cmd.command,

@@ -14,8 +14,8 @@ from openai_server import Answer, completion, serve
 from typer.testing import CliRunner
 
 from rrm.cli import annotate_cmd, choose_cmd, eval_cmd, score_cmd
+from rrm.data.trajectory import write_jsonl
 from rrm.errors import ConfigError, SpendingLimit
-from rrm.trajectory import write_jsonl
 
 WHOLE = "<think>t</think><critique>[step 1] good: ok</critique><score>0.5</score>"
 USED = {"prompt_tokens": 1000, "completion_tokens": 100}

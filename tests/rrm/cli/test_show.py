@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from reagent.lab.model import build_lab_tokenizer
 from rrm import cli
-from rrm.feedback import Mode
+from rrm.data.feedback import Mode
+from rrm.data.trajectory import Message, Trajectory, read_canonical, write_jsonl
 from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.prompt.prompter import Prompter
-from rrm.trajectory import Message, Trajectory, read_canonical, write_jsonl
 
 RUNNER = CliRunner()
 SERVER = "openai:http://localhost:1/v1#m"

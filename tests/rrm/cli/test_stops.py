@@ -42,12 +42,12 @@ def test_a_stop_that_is_swallowed_is_raised_again(
     victim, stopped = SWALLOWED[where]
     (tmp_path / "victim.py").write_text(victim)
     (tmp_path / "stopped.py").write_text(stopped.format(name=sent.name))
-    found = ended(tmp_path, "from rrm.stops import command; command('victim')")
+    found = ended(tmp_path, "from rrm.data.stop_signals import command; command('victim')")
     assert (found.returncode, found.stdout, found.stderr.strip()) == (code, "", said)
 
 
 @pytest.mark.parametrize(("sent", "code", "said"), SENT)
-@pytest.mark.parametrize("module", ["rrm.stops", "rrm.cli", "typer", "rrm.cli.convert_cmd"])
+@pytest.mark.parametrize("module", ["rrm.data.stop_signals", "rrm.cli", "typer", "rrm.cli.convert_cmd"])
 def test_a_stop_while_a_command_is_imported(
     tmp_path: Path, module: str, sent: signal.Signals, code: int, said: str
 ) -> None:
@@ -70,14 +70,14 @@ def test_next_to_nothing_is_imported_before_signals_are_taken(tmp_path: Path, pr
     """A Ctrl-C meanwhile is Python's own, a traceback and no exit code; `typing` alone took longer than all the rest."""
     looked = f"import sys; before = set(sys.modules); import {program}.__main__; print(*set(sys.modules) - before)"
     found = set(ended(tmp_path, looked).stdout.split())
-    assert found <= {"__future__", program, f"{program}.__main__", "rrm", "rrm.earliest"}, found
+    assert found <= {"__future__", program, f"{program}.__main__", "rrm", "rrm.data.earliest_signals"}, found
 
 
 @pytest.mark.parametrize(("sent", "code", "said"), SENT)
 def test_a_second_one_waits_for_nothing(tmp_path: Path, sent: signal.Signals, code: int, said: str) -> None:
     """An import may hang."""
     (tmp_path / "victim.py").write_text(KILL.format(name=sent.name) * 2 + "for _ in range(10**9): pass\n")
-    found = ended(tmp_path, "from rrm.stops import command; command('victim')")
+    found = ended(tmp_path, "from rrm.data.stop_signals import command; command('victim')")
     assert (found.returncode, found.stderr.strip()) == (code, said)
 
 
@@ -86,5 +86,5 @@ def test_a_stop_after_the_end_changes_nothing(tmp_path: Path) -> None:
         "import atexit\ndef main():\n    atexit.register(stop)\ndef stop():\n    "
         + "; ".join(KILL.format(name="SIGTERM").split("\n"))
     )
-    found = ended(tmp_path, "from rrm.stops import command; command('victim')")
+    found = ended(tmp_path, "from rrm.data.stop_signals import command; command('victim')")
     assert (found.returncode, found.stderr) == (0, "")

@@ -14,11 +14,11 @@ import pytest
 from chat_judge import rows_of
 from openai_server import Answer, Server, completion, serve
 
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.contexts import least_tokens
 from rrm.engines.openai import OpenAIEngine
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.score import score_file
-from rrm.trajectory import Message, Trajectory
+from rrm.scoring.run import score_file
 
 
 @contextmanager

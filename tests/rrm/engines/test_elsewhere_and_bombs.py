@@ -9,12 +9,12 @@ import tracemalloc
 import pytest
 from openai_server import Answer, completion, serve
 
+from rrm.data.sizes import VARIABLE
 from rrm.engines.base import SamplingParams
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions, filled
 from rrm.engines.vllm_http import servers_at, servers_of
 from rrm.errors import ConfigError, EngineError, KeyRefused
-from rrm.sizes import VARIABLE
 
 PARAMS = SamplingParams(max_new_tokens=16, seed=5, timeout_s=20)
 ASK = [{"role": "user", "content": "the whole transcript"}]

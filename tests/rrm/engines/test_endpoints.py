@@ -12,8 +12,8 @@ from openai_server import Answer, completion, failure, serve
 from rrm.engines import endpoints as module
 from rrm.engines.base import Reply, SamplingParams
 from rrm.engines.endpoints import OUT_S, Endpoints, room_for
+from rrm.engines.http_errors import Retry
 from rrm.engines.openai import OpenAIEngine
-from rrm.engines.refusals import Retry
 
 PARAMS = SamplingParams(max_new_tokens=16, seed=5, timeout_s=20)
 GONE = Retry("cannot connect", "", unconnected=True)

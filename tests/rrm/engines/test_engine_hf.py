@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
 
+from rrm.data.seeds import derive_seed
 from rrm.engines.base import Completion, SamplingParams, Span
 from rrm.engines.hf import head as heads
 from rrm.engines.hf.batching import common_prefix, micro_batches
@@ -21,7 +22,6 @@ from rrm.engines.hf.head import widened
 from rrm.engines.hf.sampling import choose, row_uniforms
 from rrm.engines.hf.trie import build_trie, off_grid_mass
 from rrm.errors import EngineError
-from rrm.seeds import derive_seed
 
 
 @pytest.fixture()

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from openai_server import Answer, Server, completion, failure, serve
 
+from rrm.data.seeds import derive_seed
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import Completion, Reply, SamplingParams, Span
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.replies import MAX_WAIT_S, NEVER_S, parse_reply, retry_after_s
@@ -20,8 +22,6 @@ from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
 from rrm.errors import ConfigError, EngineError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.chat import read_reply
-from rrm.seeds import derive_seed
-from rrm.trajectory import Message, Trajectory
 
 PARAMS = SamplingParams(max_new_tokens=16, temperature=0.7, seed=5, timeout_s=20)
 

@@ -17,7 +17,7 @@ from rrm.engines.hidden import QUOTED, Hidden
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.score import score_file
+from rrm.scoring.run import score_file
 
 KEY = "sk-live-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJ/+="
 TOKEN = "SECRETSECRETSECRETTOKEN123"

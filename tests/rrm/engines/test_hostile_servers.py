@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from openai_server import Answer, completion, failure, serve
 
-from rrm.blocks import contents, parse_judgement
+from rrm.data.blocks import contents, parse_judgement
 from rrm.engines.base import Reply, SamplingParams
 from rrm.engines.endpoints import Endpoints
+from rrm.engines.http_errors import Retry
 from rrm.engines.openai import OpenAIEngine
-from rrm.engines.refusals import Retry
 from rrm.engines.replies import MAX_WAIT_S, MOST_CHARS
 from rrm.errors import EngineError, KeyRefused
 from rrm.judge.chat import read_reply
-from rrm.judge.said_score import outside_think
+from rrm.judge.score_text import outside_think
 
 PARAMS = SamplingParams(max_new_tokens=16, seed=5, timeout_s=20, top_logprobs=3)
 ASK = [{"role": "user", "content": "q"}]

@@ -10,8 +10,8 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rrm.engines.base import SamplingParams
 from rrm.engines.hf import sampling
+from rrm.engines.hf.device import widest_float
 from rrm.engines.hf.engine import HFEngine
-from rrm.models.device import widest_float
 
 
 class RefusesFloat64(TorchDispatchMode):

@@ -13,12 +13,12 @@ from chat_judge import rows_of, transcripts
 from openai_server import Answer, completion, failure, serve
 
 from rrm.engines.base import SamplingParams
+from rrm.engines.http_errors import Rejected, context_of, way_out_of
 from rrm.engines.openai import OpenAIEngine
-from rrm.engines.refusals import Rejected, context_of, way_out_of
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import EngineError, KeyRefused
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.score import score_file
+from rrm.scoring.run import score_file
 
 PARAMS = SamplingParams(max_new_tokens=16, temperature=0.7, seed=5, timeout_s=20)
 ASK = [{"role": "user", "content": "q"}]

@@ -19,11 +19,11 @@ import pytest
 
 from reagent.lab.transcripts import make_transcripts
 from rrm.cli import calibrate_cmd, rank_cmd, score_cmd
+from rrm.data.trajectory import write_jsonl
 from rrm.engines.base import SamplingParams
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.trajectory import write_jsonl
 
 CHAT, JUDGE, FOLDER = (os.environ.get(f"RRM_TEST_{name}", "") for name in ("SERVER", "SERVED_JUDGE", "JUDGE_DIR"))
 a_server = pytest.mark.skipif(not CHAT, reason="RRM_TEST_SERVER names no server")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from openai_server import Answer, failure, serve
 
+from rrm.data.usage import Usage
 from rrm.engines.base import Reply, Request, SamplingParams
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import EngineError, SchemaRefused, TooLong
-from rrm.usage import Usage
 
 NULLS: dict[str, Any] = {"prompt_logprobs": None, "prompt_token_ids": None, "kv_transfer_params": None, "metrics": None}
 COUNTED = {"prompt_tokens": 37, "total_tokens": 39, "completion_tokens": 2, "prompt_tokens_details": None}

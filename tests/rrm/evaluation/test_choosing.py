@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.choosing import (
     STRATEGIES,
@@ -26,7 +27,6 @@ from rrm.evaluation.choosing import (
     strategies_of,
     success_of,
 )
-from rrm.trajectory import Message, Trajectory
 
 
 def attempt(

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from evaluated_rows import judged, run
 
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
+from rrm.data.folds import grouped_folds
+from rrm.data.questions import question_of
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.baselines import (
     BaselineError,
@@ -21,11 +24,8 @@ from rrm.evaluation.baselines import (
 )
 from rrm.evaluation.evaluate import FAILURES_HALF, HEADLINE, NO_LEAK, EvaluationError, evaluate_feedback
 from rrm.evaluation.reliability_plot import plot_reliability
-from rrm.folds import grouped_folds
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.questions import question_of
 from rrm.train.export import write_card
-from rrm.trajectory import Message, Trajectory
 
 FEW = 300
 """Resamples where the interval itself is not what is tested."""

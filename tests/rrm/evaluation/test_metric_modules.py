@@ -14,12 +14,12 @@ from evaluate import config
 from evaluated_rows import judged, run
 
 import rrm.evaluation.metrics
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback
+from rrm.data.text import transcript_text
+from rrm.data.trajectory import Trajectory
 from rrm.evaluation.baselines import transcript_length
 from rrm.evaluation.evaluate import HEADLINE, EvaluationReport, evaluate_feedback
-from rrm.feedback import Feedback
-from rrm.text import transcript_text
-from rrm.trajectory import Trajectory
 
 FOLDER = Path(rrm.evaluation.metrics.__file__).parent
 MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if "_base.LocalMetric" in path.read_text(encoding="utf-8"))

@@ -14,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score, matthews_corrcoef, roc_auc_score
 
-from rrm.annotation import Annotation, Finding
+from rrm.data import localisation
+from rrm.data.annotation import Annotation, Finding
+from rrm.data.feedback import Feedback, JudgeInfo
+from rrm.data.trajectory import Message, Trajectory
 from rrm.evaluation.bootstrap import point
 from rrm.evaluation.metrics import (
     AUROC,
@@ -27,13 +30,10 @@ from rrm.evaluation.metrics import (
     PairAccuracy,
     RerunVariance,
     StepLocalisation,
-    localisation,
     pairs,
     probability,
     text,
 )
-from rrm.feedback import Feedback, JudgeInfo
-from rrm.trajectory import Message, Trajectory
 
 A = np.array
 

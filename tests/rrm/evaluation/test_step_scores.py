@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, matthews_corrcoef
 
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.baselines import (
     BaselineError,
@@ -28,8 +30,6 @@ from rrm.evaluation.evaluate import evaluate_feedback
 from rrm.evaluation.metrics import StepRanking
 from rrm.evaluation.metrics.process import AveragePrecision, first_errors, fit_threshold
 from rrm.evaluation.step_scores import evaluate_step_scores, fit_step_threshold, step_probabilities
-from rrm.feedback import Feedback
-from rrm.trajectory import Message, Trajectory
 
 A = np.array
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from openai_server import Answer, completion, serve
 
-from rrm.calibrate import Labelled, calibrate_judge
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import ConfigError
+from rrm.evaluation.calibrate import Labelled, calibrate_judge
 from rrm.guard.guard import Guard
 from rrm.guard.policy import GuardPolicy
 from rrm.guard.replay import replay, summed
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.prefixes import prefix_of
-from rrm.trajectory import Message, Trajectory
 
 
 def run(i: int, steps: int = 6, good: bool = True) -> Trajectory:

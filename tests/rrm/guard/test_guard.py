@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from rrm.data.jsonl import append_line
 from rrm.errors import ConfigError, EngineError, ReadError, RRMError
 from rrm.guard import Guard, GuardPolicy, GuardSession, read_audit
 from rrm.guard.audit import BEGINS, MOST
 from rrm.guard.policy import Watch
-from rrm.jsonl import append_line
 
 
 def told(session: GuardSession, messages: list[dict[str, Any]]) -> list[str]:
@@ -238,7 +238,7 @@ def test_a_killed_writer_leaves_whole_lines(tmp_path: Path) -> None:
 
 def test_writers_take_turns(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
-    program = f"from rrm.jsonl import append_line\nfor k in range(40): append_line({str(path)!r}, 'x' * 3000)"
+    program = f"from rrm.data.jsonl import append_line\nfor k in range(40): append_line({str(path)!r}, 'x' * 3000)"
     writers = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
     assert [w.wait() for w in writers] == [0, 0, 0]
     assert path.read_text().splitlines() == ["x" * 3000] * 120

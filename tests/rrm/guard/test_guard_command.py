@@ -15,11 +15,11 @@ from guarded import Reads, run
 from hooking import Claude
 
 from rrm.cli.guard_cmd import command
+from rrm.data.trajectory import Message, Trajectory, write_jsonl
 from rrm.errors import ConfigError
 from rrm.guard import Guard, GuardPolicy, read_audit
 from rrm.guard.claude_code import answer, completed, session_of, step_is_over
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.trajectory import Message, Trajectory, write_jsonl
 
 
 @pytest.fixture(scope="module")

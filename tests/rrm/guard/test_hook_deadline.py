@@ -15,8 +15,8 @@ import pytest
 from hooking import Claude
 
 from rrm.cli import guard_cmd
-from rrm.deadline import Deadline, OutOfTime
 from rrm.guard import AuditRow, Guard, read_audit
+from rrm.guard.timeouts import Deadline, OutOfTime
 from rrm.serve import address
 
 sys.path.append(str(Path(__file__).parents[1] / "serve"))  # cut_server

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from guarded import Reads, step
 
+from rrm.data.trajectory import Message, Trajectory
 from rrm.guard import Guard, GuardPolicy, read_audit
-from rrm.guard.standing import Standing, digest_before
-from rrm.trajectory import Message, Trajectory
+from rrm.guard.state import Standing, digest_before
 
 POLICY = GuardPolicy(halt_below=0.1, patience=2)
 

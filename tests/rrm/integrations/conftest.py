@@ -6,8 +6,8 @@ import pytest
 
 from reagent.lab.shipped import judge_folder
 from reagent.lab.transcripts import make_transcripts
+from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.trajectory import Trajectory
 
 
 @pytest.fixture(scope="package")

@@ -12,11 +12,11 @@ from chat_judge import ChatJudge
 from gymnasium.utils.env_checker import check_env
 
 from reagent.env.gym import GymEnv
-from reagent.env.registry import make_factory, make_tasks
+from reagent.tasks.environments import make_factory, make_tasks
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ConfigError
 from rrm.integrations.gymnasium_reward import JudgeReward
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.trajectory import Message, Trajectory
 
 
 class Echo(gymnasium.Env[str, str]):

@@ -20,10 +20,10 @@ from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import Tool, tool
 
 from reagent.lab.shipped import judge_folder
+from rrm.data.trajectory import Trajectory
 from rrm.integrations.inspect_scorer import agent_rrm
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.readers import read
-from rrm.trajectory import Trajectory
 
 
 @tool

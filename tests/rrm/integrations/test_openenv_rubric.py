@@ -12,7 +12,7 @@ from chat_judge import ChatJudge
 from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
 from openenv.core.env_server.types import Action, Observation
 
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
 from rrm.errors import RRMError
 from rrm.integrations.openenv_rubric import AgentRRMRubric
 from rrm.judge.agent_rrm import AgentRRM

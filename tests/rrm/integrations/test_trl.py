@@ -16,10 +16,10 @@ from lamps import Lamp, Paid
 from trl_models import caller
 
 from reagent.lab.shipped import judge_folder
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
 from rrm.integrations.trl import as_trajectory, async_reward_func, judged_environment, reward_func
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.trajectory import Trajectory
 
 
 def halves(trajectory: Trajectory) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -11,11 +11,11 @@ import pytest
 from chat_judge import ChatJudge
 from lamps import Lamp, Paid
 
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import EngineError
-from rrm.integrations.asking import by_content
 from rrm.integrations.trl import judged_environment
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.trajectory import Message, Trajectory
+from rrm.judge.cached_judge import by_content
 
 
 def test_an_environment_is_judged_by_its_question_and_its_calls(judge: AgentRRM) -> None:

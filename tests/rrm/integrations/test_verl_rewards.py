@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from chat_judge import ChatJudge
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.integrations.verl import as_trajectory, compute_score, compute_score_async
 from rrm.integrations.verl_tokens import reply_text
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.readers.chat_text import reply_turns
 from rrm.readers.verl import reply_messages
-from rrm.trajectory import Trajectory
 
 REPLY = (
     '<think>look it up</think><tool_call>{"name": "search", "arguments": {"query": "Ada"}}</tool_call>\nuser\n'

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.trajectory import Message, Trajectory
 
 
 def attempt(id: str, merit: int, question: str = "q", said: str = "") -> Trajectory:

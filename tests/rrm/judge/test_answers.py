@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rrm.data.feedback import CriterionAnswer
 from rrm.engines.base import Reply
 from rrm.errors import ConfigError
-from rrm.feedback import CriterionAnswer
 from rrm.judge.answers import answer_of, read_answers, read_notes
 from rrm.judge.chat import Judgement
 from rrm.prompt.criteria import Question, answer_schema, parse_criteria

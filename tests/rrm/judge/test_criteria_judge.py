@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from openai_server import Answer, completion, failure, serve
 
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, RRMError
-from rrm.estimate import estimate
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, load_settings, settings_hash
 from rrm.prompt.canonical import canonical_step
 from rrm.prompt.criteria import Criteria, parse_criteria
 from rrm.prompt.prompter import Prompter
-from rrm.score import score_file
-from rrm.trajectory import Message, Trajectory
+from rrm.scoring.estimate import estimate
+from rrm.scoring.run import score_file
 
 TREE: dict[str, Any] = {
     "name": "mine",

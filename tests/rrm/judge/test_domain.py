@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from rrm.cli.eval_cmd import outside_by_source
+from rrm.data.feedback import OUTSIDE, Feedback, JudgeInfo
+from rrm.data.trajectory import Message, ToolCall, Trajectory
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import RRMError
-from rrm.feedback import OUTSIDE, Feedback, JudgeInfo
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.domain import FILE, MOST_BYTES, Domain, Group, features, fit_domain, widened
-from rrm.judge.form import words_of
 from rrm.judge.judge_dir import JudgeSettings, content_hash, save_settings
+from rrm.judge.transcript_form import words_of
 from rrm.prompt.forms import in_form
-from rrm.score import score_file
-from rrm.trajectory import Message, ToolCall, Trajectory
+from rrm.scoring.run import score_file
 
 WORDS = ("river", "stone", "paper", "house", "cloud", "glass", "train", "bread", "light", "wheel")
 

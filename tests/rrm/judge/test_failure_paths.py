@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai_server import Answer, completion, failure, serve
 
+from rrm.data.feedback import Feedback, JudgeInfo
+from rrm.data.seeds import derive_seed
 from rrm.engines.base import Reply, SamplingParams
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import EngineError, RRMError
-from rrm.feedback import Feedback, JudgeInfo
 from rrm.judge.chat import ChatItem, judge_chat, read_reply, to_feedback
-from rrm.judge.expected import expected_score
-from rrm.seeds import derive_seed
+from rrm.judge.expected_score import expected_score
 
 INFO = JudgeInfo(model="openai:test#m", prompt_version="1", mode="full")
 PARAMS = SamplingParams(temperature=0.7, seed=3, timeout_s=20)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.int8 import multiplies_exactly
 from rrm.errors import ConfigError, EngineError, MissingExtra
@@ -17,7 +18,6 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.fast import takes_int8
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.prompter import Prompter
-from rrm.trajectory import Message, Trajectory
 
 RUN = Trajectory(
     id="a",
@@ -72,12 +72,12 @@ def test_int8_says_nearly_what_float32_says(saved: Path) -> None:
 def test_without_the_library_float32_and_a_notice_do(
     saved: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rrm.extras._is_there", lambda module: module != "openvino")
-    with caplog.at_level(logging.INFO, "rrm.progress"):
+    monkeypatch.setattr("rrm.data.extras._is_there", lambda module: module != "openvino")
+    with caplog.at_level(logging.INFO, "rrm.data.progress"):
         judge = AgentRRM.from_pretrained(str(saved), device="cpu")
     assert judge.dtype == "float32" and caplog.text.count("agent-rrm[fast]") == 1
     caplog.clear()
-    with caplog.at_level(logging.INFO, "rrm.progress"):
+    with caplog.at_level(logging.INFO, "rrm.data.progress"):
         AgentRRM.from_pretrained(str(saved), device="cpu", dtype="float32")
     assert "fast" not in caplog.text
     with pytest.raises(MissingExtra, match="fast"):
@@ -95,7 +95,7 @@ def test_a_graph_that_cannot_be_read_even_anew_gives_float32_and_a_notice(
 
     monkeypatch.setattr(openvino, "save_model", half)
     monkeypatch.setattr("rrm.engines.int8.multiplies_exactly", lambda: True)
-    with caplog.at_level(logging.INFO, "rrm.progress"):
+    with caplog.at_level(logging.INFO, "rrm.data.progress"):
         judge = AgentRRM.from_pretrained(str(saved), device="cpu")
     assert judge.dtype == "float32" and caplog.text.count("steps are read in float32: OpenVINO: ") == 1
     with pytest.raises(EngineError, match=r"OpenVINO: .*model\.xml"):
@@ -107,7 +107,7 @@ def test_a_library_that_cannot_be_loaded_gives_float32_and_a_notice(
 ) -> None:
     monkeypatch.setattr("rrm.judge.fast.needs", lambda *asked: None)
     monkeypatch.setitem(sys.modules, "rrm.engines.int8_graph", None)  # its import fails
-    with caplog.at_level(logging.INFO, "rrm.progress"):
+    with caplog.at_level(logging.INFO, "rrm.data.progress"):
         assert AgentRRM.from_pretrained(str(saved), device="cpu").dtype == "float32"
     assert caplog.text.count("steps are read in float32: OpenVINO: ") == 1
     with pytest.raises(EngineError, match="OpenVINO: "):

@@ -14,6 +14,10 @@ from peft import LoraConfig, get_peft_model
 from travelling_judge import ROWS, SETTINGS, in_the_cache, scores, tiny
 
 from rrm.config import DataConfig
+from rrm.data.questions import met_before, question_hash, question_keys
+from rrm.data.splits import apply_split, make_split
+from rrm.data.trajectory import Message, Trajectory
+from rrm.engines.hf.hub import HubError
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.scripted import ScriptedEngine
 from rrm.errors import ConfigError, RRMError
@@ -26,10 +30,6 @@ from rrm.judge.judge_dir import (
     load_settings,
     save_settings,
 )
-from rrm.models.hub import HubError
-from rrm.questions import met_before, question_hash, question_keys
-from rrm.splits import apply_split, make_split
-from rrm.trajectory import Message, Trajectory
 
 # ---- save, load ----
 

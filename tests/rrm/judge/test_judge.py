@@ -9,6 +9,7 @@ import torch
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import SamplingParams
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine
@@ -19,7 +20,6 @@ from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.judge.local import expectation
 from rrm.prompt.prompter import GRID, Prompter
-from rrm.trajectory import Message, Trajectory
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from linear_time import assert_linear
 
+from rrm.data.feedback import Mode
+from rrm.data.trajectory import Trajectory
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.feedback import Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.windows import Plan, Planner, Reading
-from rrm.trajectory import Trajectory
 
 _STEP = re.compile(r"^\[step (\d+)\]$", re.MULTILINE)
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranked_attempts import attempt, honest, judge_of, merits_of, prompts
 
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import Reply
 from rrm.errors import ConfigError, EngineError, TooLong
 from rrm.judge.rank import bias_complaint, position_bias, rank_groups, read_ranking
 from rrm.prompt.criteria import parse_criteria
-from rrm.trajectory import Message, Trajectory
 
 
 def test_one_prompt_compares_a_question_s_attempts_and_ties_share_a_place() -> None:

@@ -15,6 +15,9 @@ from ranked_attempts import attempt, honest, judge_of, prompts
 from typer.testing import CliRunner
 
 from rrm.cli import rank_cmd
+from rrm.data.pictures import ImageBudget
+from rrm.data.trajectory import Message, Trajectory, write_jsonl
+from rrm.engines.cost import Prices
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.engines.server_options import ServerOptions
@@ -22,10 +25,7 @@ from rrm.errors import ConfigError, EngineError, KeyRefused, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.rank import rank_groups
-from rrm.money import Prices
-from rrm.pictures import ImageBudget
-from rrm.ranking import rank_file
-from rrm.trajectory import Message, Trajectory, write_jsonl
+from rrm.scoring.ranking import rank_file
 
 
 def ranked(path: Path) -> list[dict[str, Any]]:
@@ -176,7 +176,7 @@ def invoke(answer: Callable[[int, dict[str, Any]], Answer], tmp_path: Path, *mor
 
 
 def test_the_command_over_a_server(tmp_path: Path) -> None:
-    from rrm.choose import read_scores
+    from rrm.scoring.choose import read_scores
 
     found = invoke(lambda n, body: completion(honest(body["messages"], None, "")), tmp_path)
     summary = json.loads(found.stdout.splitlines()[-1])

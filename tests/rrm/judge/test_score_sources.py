@@ -11,13 +11,13 @@ import pytest
 from chat_judge import rows_of, transcripts
 from openai_server import Answer, completion, serve
 
+from rrm.data.feedback import Feedback, JudgeInfo
 from rrm.engines.openai import OpenAIEngine
-from rrm.feedback import Feedback, JudgeInfo
+from rrm.evaluation.fit_calibration import source_of
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
-from rrm.judge.fitting import source_of
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.score import score_file
+from rrm.scoring.run import score_file
 
 TOKENS = ["<score>", "0.5", "</score>"]
 

@@ -10,6 +10,7 @@ import pytest
 from openai_server import Answer, completion, serve
 from travelling_judge import PLATT, ROWS, SETTINGS, in_the_cache
 
+from rrm.data.trajectory import Trajectory
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
@@ -19,7 +20,6 @@ from rrm.judge.judge_dir import (
     load_settings,
     save_settings,
 )
-from rrm.trajectory import Trajectory
 
 
 def test_a_served_judge_keeps_calibration_budget_and_opening(saved: Path, tmp_path: Path) -> None:

@@ -15,17 +15,17 @@ from openai_server import Answer, failure, serve
 from test_steps_mode import SETTINGS, run
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
+from rrm.data.feedback import Mode
+from rrm.engines.cost import Prices
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import EngineError, KeyRefused, RRMError
-from rrm.estimate import estimate
-from rrm.feedback import Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.slots import p_good
-from rrm.money import Prices
 from rrm.prompt.prompter import Prompter
+from rrm.scoring.estimate import estimate
 
 PLATT = Platt(a=2.0, b=-0.5, rows=10)
 USED = {"prompt_tokens": 100, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 60}}

@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from rrm import extras
-from rrm.annotators import rules
-from rrm.annotators.rules import check_steps
+from rrm.data import extras
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import ConfigError
-from rrm.estimate import estimate
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.judge.loading import Options, load_reader
 from rrm.judge.serving import RUBRIC, SHARE, UNKNOWN, room
+from rrm.prompt import rules
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.rendering import CUT_VERSION
+from rrm.prompt.rules import check_steps
 from rrm.prompt.windows import Planner
-from rrm.trajectory import Message, Trajectory
+from rrm.scoring.estimate import estimate
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from rrm.cli.score_cmd import Modes, chosen_mode
-from rrm.feedback import Feedback
+from rrm.data.feedback import Feedback
 from rrm.judge.judge_dir import FILE, JudgeSettings, load_settings, save_settings, settings_hash
 
 

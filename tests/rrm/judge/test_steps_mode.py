@@ -10,23 +10,23 @@ import pytest
 import torch
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
-from rrm.annotation import Annotation, Finding
-from rrm.annotators.rules import rules_trace
 from rrm.config import CalibrationSettings, TrainConfig
+from rrm.data.annotation import Annotation, Finding
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.labels import StepTarget
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
 from rrm.errors import RRMError
-from rrm.estimate import estimate
-from rrm.feedback import Feedback, Mode
+from rrm.evaluation.fit_calibration import calibrate
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt, fit, half_of
-from rrm.judge.fitting import calibrate
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.judge.shown import shown
-from rrm.labels import StepTarget
+from rrm.judge.prompt_preview import shown
 from rrm.prompt.prompter import Prompter
+from rrm.prompt.rules import rules_trace
+from rrm.scoring.estimate import estimate
 from rrm.train.export import measure
-from rrm.trajectory import Message, Trajectory
 
 SETTINGS = JudgeSettings(modes=["steps"], prompt_version="2", transcript_tokens=600)
 

@@ -6,6 +6,7 @@ import pytest
 from chat_judge import transcripts
 from openai_server import completion, serve
 
+from rrm.data.usage import Usage
 from rrm.engines.base import Reply
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.replies import parse_reply, usage_of
@@ -14,7 +15,6 @@ from rrm.errors import ConfigError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.chat import read_reply
 from rrm.judge.serving import RUBRIC, SHARE
-from rrm.usage import Usage
 
 THOUGHT = Usage(requests=1, prompt_tokens=9, completion_tokens=40, reasoning_tokens=40)
 

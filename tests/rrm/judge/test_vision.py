@@ -20,11 +20,11 @@ from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForCon
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from rrm.cli import score_cmd
+from rrm.data.trajectory import Message, Trajectory, write_jsonl
 from rrm.engines.base import Reply, SamplingParams
 from rrm.engines.hf.vision import VisionEngine, load_vision
 from rrm.errors import ConfigError, EngineError, RRMError, TooLong
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.trajectory import Message, Trajectory, write_jsonl
 
 TEMPLATE = (
     "{% for m in messages %}{{ m['role'] + ': ' }}{% for p in m['content'] %}{% if p['type'] == 'image' %}<image>{% else %}{{ p['text'] }}"

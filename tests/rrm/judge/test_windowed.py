@@ -11,19 +11,19 @@ import torch
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from rrm.config import CalibrationSettings
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import Completion, SamplingParams
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
 from rrm.errors import EngineError, RRMError, TooLong
-from rrm.feedback import Feedback, Mode
+from rrm.evaluation.fit_calibration import calibrate
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.card import calibrated
-from rrm.judge.fitting import calibrate
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.local import expectation
 from rrm.prompt.prompter import Prompter
-from rrm.trajectory import Message, Trajectory
 
 SERVED = JudgeSettings(opening=False, prompt_version="2", transcript_tokens=400)
 SCORE = "<score>0.8</score>"

@@ -10,11 +10,11 @@ import pytest
 from linear_time import assert_linear
 
 from reagent.lab.model import build_lab_tokenizer
+from rrm.data.trajectory import Message, Step, ToolCall, Trajectory
 from rrm.prompt.canonical import Call, canonical_message, canonical_step, head_texts, readable
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.windows import Planner
-from rrm.trajectory import Message, Step, ToolCall, Trajectory
 
 CHARS = CharacterTokenizer()
 CODE = "for i in range(2):\n    if i:\n        print(i)"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rrm.data.feedback import CriterionAnswer
 from rrm.errors import ConfigError
-from rrm.feedback import CriterionAnswer
 from rrm.prompt.criteria import (
     Criteria,
     answer_schema,

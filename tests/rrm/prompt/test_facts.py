@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from linear_time import assert_linear
 
+from rrm.data.trajectory import Trajectory
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.facts import facts
 from rrm.prompt.windows import Planner
-from rrm.trajectory import Trajectory
 
 TOOLS = [
     {

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from rrm.data.trajectory import Message, Trajectory
 from rrm.prompt.canonical import canonical_step
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.forms import Form, in_form
 from rrm.prompt.windows import Planner
-from rrm.trajectory import Message, Trajectory
 
 FORMS: tuple[Form, ...] = ("native", "react")
 

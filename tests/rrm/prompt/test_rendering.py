@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rrm.data.trajectory import Message, ToolCall, Trajectory
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.rendering import MARKER, answers, judge_messages, render_transcript, water_fill
 from rrm.prompt.windows import Planner
-from rrm.trajectory import Message, ToolCall, Trajectory
 
 CHARS = CharacterTokenizer()
 

@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from reagent.lab.model import build_lab_tokenizer
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
@@ -22,7 +23,6 @@ from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CHAT_TEMPLATE, OPENINGS, judge_messages, rubric
 from rrm.prompt.template import DATE, render, set_template, special_tokens
-from rrm.trajectory import Message, Trajectory
 
 HEADERS = (
     "{{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content"

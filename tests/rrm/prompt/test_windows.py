@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reagent.lab.model import build_lab_tokenizer
+from rrm.data.trajectory import Message, ToolCall, Trajectory
 from rrm.errors import RRMError
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.neutralise import neutralise_digest
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import agent_text
 from rrm.prompt.windows import Plan, Planner
-from rrm.trajectory import Message, ToolCall, Trajectory
 
 CHARS = CharacterTokenizer()
 WORDS = ["error", "value", "path", "result", "node", "query", "index", "table", "row", "user", "time", "done"]

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read
-from rrm.trajectory import Trajectory
 
 
 def run_of(folder: Path, *records: Any) -> tuple[list[Trajectory], list[ReadError]]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers import read, read_value
-from rrm.trajectory import Trajectory
 
 SAMPLES = Path(__file__).parent / "samples"
 

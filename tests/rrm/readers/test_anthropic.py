@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.integrations.rows import messages_of
 from rrm.readers import read, read_value, sniff
 from rrm.readers.messages import chat_messages
-from rrm.trajectory import Trajectory
 
 USE = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"town": "Oslo"}}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "4 degrees"}

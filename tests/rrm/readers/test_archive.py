@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import archive, read
 from rrm.readers.archive import Archive
-from rrm.trajectory import Trajectory
 
 
 def run(name: str) -> str:

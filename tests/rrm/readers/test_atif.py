@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read, sniff
-from rrm.trajectory import Trajectory
 
 SAMPLE = Path(__file__).parent / "samples" / "atif.json"
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rrm.check import check
 from rrm.cli import annotate_cmd, convert_cmd, score_cmd
+from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.readers import read
+from rrm.readers.check import check
 from rrm.readers.leaks import cut_verdicts
-from rrm.trajectory import Trajectory, write_jsonl
 
 
 def run(*turns: str, outcome: float | None = 1.0, role: str = "tool") -> Trajectory:

@@ -13,10 +13,10 @@ from test_readers_garbage import SAMPLES, anything
 from typer.testing import CliRunner
 
 from rrm.cli import check_cmd
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import FORMATS, READERS, read
 from rrm.readers.formats import FILES, FileFormats, holds, unknown
-from rrm.trajectory import Trajectory
 
 CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 

@@ -92,6 +92,6 @@ def test_what_breaks_on_the_way_keeps_the_rows_before(monkeypatch: pytest.Monkey
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    monkeypatch.setattr("rrm.extras._is_there", lambda module: module != "datasets")
+    monkeypatch.setattr("rrm.data.extras._is_there", lambda module: module != "datasets")
     with pytest.raises(MissingExtra, match=r"pip install 'agent-rrm\[hub\]'"):
         list(read("hf:owner/name:train"))

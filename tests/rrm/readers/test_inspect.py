@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import inspect_ai, read
 from rrm.readers.archive import Archive
-from rrm.trajectory import Trajectory
 
 SAMPLES = Path(__file__).parent / "samples"
 KINDS = ("eval", "json")

@@ -11,14 +11,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rrm.annotation import carried, read_annotations
-from rrm.annotators import given
 from rrm.cli import annotate_cmd
 from rrm.config import TrainConfig
+from rrm.data.annotation import carried, read_annotations
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError, RRMError
 from rrm.readers import read
+from rrm.train import given_labels as given
 from rrm.train.prepare import load_data
-from rrm.trajectory import Trajectory
 
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command("annotate")(annotate_cmd.command)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read, sniff
-from rrm.trajectory import Trajectory
 
 SAMPLES = Path(__file__).parent / "samples"
 PIXEL = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}

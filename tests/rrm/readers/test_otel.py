@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read, sniff
 from rrm.readers.spans import Call, ToolRun, assemble
-from rrm.trajectory import Trajectory
 
 SAMPLES = Path(__file__).parent / "samples"
 FILES = ("otel_otlp.json", "otel_otlp.jsonl", "otel_console.json")

@@ -11,14 +11,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rrm.check import check
 from rrm.cli import check_cmd, eval_cmd
 from rrm.config import TrainConfig
+from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.readers import read
+from rrm.readers.check import check
 from rrm.readers.outcomes import OTHERS, find_outcome, refuse_other_scales
 from rrm.train.prepare import load_data
-from rrm.trajectory import Trajectory, write_jsonl
 
 MESSAGES = [{"role": "user", "content": "Is it so?"}, {"role": "assistant", "content": "No."}]
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from rrm.data.questions import question_hash
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, ReadError
 from rrm.prompt.rendering import agent_text
-from rrm.questions import question_hash
 from rrm.readers import FORMATS, READERS, read, sniff
 from rrm.readers.base import stem
 from rrm.readers.mapping import get, parse_pairs
 from rrm.readers.outcomes import as_outcome
 from rrm.readers.react import action
-from rrm.trajectory import Trajectory
 
 ASK = {"role": "user", "content": "What is 6 x 7?"}
 SAY = {"role": "assistant", "content": "42"}

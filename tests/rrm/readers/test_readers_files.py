@@ -15,12 +15,12 @@ import pytest
 from linear_time import assert_linear
 
 from rrm import readers
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read
 from rrm.readers.base import Item, make
 from rrm.readers.jsontext import parse_json
 from rrm.readers.unique import FLUSH, UniqueIds
-from rrm.trajectory import Trajectory
 
 
 def run(k: int | str, **more: Any) -> dict[str, Any]:

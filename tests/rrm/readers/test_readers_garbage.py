@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_samples import LOGS
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import FORMATS, read, sniff
-from rrm.trajectory import Trajectory
 
 SLOW = settings(
     max_examples=40,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rrm.data.trajectory import Trajectory
 from rrm.readers import read
-from rrm.trajectory import Trajectory
 
 FILES = [  # file, rows, format, successes (counted from the files' own label fields), rows whose text tells the verdict
     ("fireact/ft_gpt_3_5_turbo_0613_prince.json.gz", 441, "react", 183, 441),

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from linear_time import assert_linear
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read, responses
 from rrm.readers.base import Item
-from rrm.trajectory import Trajectory
 
 SAMPLES = Path(__file__).parent / "samples"
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read, sniff
-from rrm.trajectory import Trajectory
 
 SAMPLES = Path(__file__).parent / "samples"
 SYSTEM = {"role": "system", "content": "A shell.", "agent": "main", "message_type": "system_prompt"}

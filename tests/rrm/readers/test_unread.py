@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read
-from rrm.trajectory import Trajectory
 
 MESSAGES = [{"role": "user", "content": "What is 2+2?"}, {"role": "assistant", "content": "4"}]
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from linear_time import assert_linear
 
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read, sniff
 from rrm.readers.chat_text import prompt_turns, reply_turns
-from rrm.trajectory import Trajectory
 
 TOOL = {"type": "function", "function": {"name": "search", "parameters": {}}}
 PROMPT = (

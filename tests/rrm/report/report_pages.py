@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.devtools import Chromium
+from rrm.data.trajectory import Message, ToolCall, Trajectory
 from rrm.report import write_report
-from rrm.trajectory import Message, ToolCall, Trajectory
 
 JUDGE = {"model": "judge", "prompt_version": "1", "mode": "full", "score_source": "expected"}
 HOSTILE = [

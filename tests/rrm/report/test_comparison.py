@@ -12,10 +12,10 @@ import pytest
 from report_pages import JUDGE, Page, pair
 
 from rrm.cli import report_cmd
+from rrm.data.feedback import Feedback
+from rrm.data.trajectory import write_jsonl
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Feedback
 from rrm.report.comparison import Judged, compare_judges
-from rrm.trajectory import write_jsonl
 
 
 def said(score: float | None, *verdicts: str, model: str = "a") -> Feedback:

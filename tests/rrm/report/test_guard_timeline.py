@@ -12,11 +12,11 @@ from report_pages import HOSTILE, complaints, pair, written
 
 from benchmarks.speed.devtools import Chromium
 from rrm.cli.report_cmd import command
+from rrm.data.trajectory import write_jsonl
 from rrm.errors import ReadError
 from rrm.guard.audit import AuditCall, AuditRow, append
 from rrm.report import write_report
 from rrm.report.guarded import Audit, watched
-from rrm.trajectory import write_jsonl
 
 BEGAN = "2026-01-01T00:00:00+00:00"
 

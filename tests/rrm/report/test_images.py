@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from report_pages import complaints, opened, pair
 
 from benchmarks.speed.devtools import Chromium
+from rrm.data.trajectory import Message
 from rrm.report.images import MOST_BYTES, Room, images, size_of
-from rrm.trajectory import Message
 
 
 def png(width: int = 2, height: int = 3) -> bytes:

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from report_pages import HOSTILE, JUDGE, Page, hostile_pair, pair, parallel, written
 
 from rrm.cli import report_cmd
+from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import ReadError, RRMError
 from rrm.prompt.rendering import observation_text
 from rrm.report import write_report
 from rrm.report.page import BLOCK_CHARS, embed_json
 from rrm.report.rows import question
-from rrm.trajectory import Trajectory, write_jsonl
 
 
 def test_every_row_is_in_the_page_with_its_score_steps_and_findings(tmp_path: Path) -> None:

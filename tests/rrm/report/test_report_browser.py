@@ -13,9 +13,9 @@ import pytest
 from report_pages import HOSTILE, JUDGE, complaints, hostile_pair, opened, pair, parallel, shown_ids
 
 from benchmarks.speed.devtools import Chromium
-from rrm.feedback import Feedback
+from rrm.data.feedback import Feedback
+from rrm.data.trajectory import Trajectory
 from rrm.report import write_report
-from rrm.trajectory import Trajectory
 
 
 def test_nothing_in_a_transcript_executes(browser: Chromium, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from report_pages import pair, written
 
+from rrm.data.trajectory import Message, Trajectory
 from rrm.report.timeline import moment, timeline
-from rrm.trajectory import Message, Trajectory
 
 
 def run(*messages: dict[str, Any]) -> Trajectory:

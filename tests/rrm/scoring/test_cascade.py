@@ -16,20 +16,20 @@ import pytest
 from chat_judge import rows_of, transcripts
 from openai_server import Answer, Server, completion, failure, serve
 
-from rrm.annotation import Finding
 from rrm.cli import score_cmd
 from rrm.cli.judge_options import JudgeOptions
+from rrm.data.annotation import Finding
+from rrm.data.feedback import OUTSIDE, Feedback, JudgeInfo, Mode, Reads, Status
+from rrm.data.trajectory import Message, Trajectory, write_jsonl
+from rrm.engines.cost import Prices
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import OUTSIDE, Feedback, JudgeInfo, Mode, Reads, Status
-from rrm.judge.abilities import Abilities
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.money import Prices
-from rrm.score import score_file
+from rrm.judge.capabilities import Abilities
 from rrm.scoring.cascade import order_of_escalation, score_cascade
 from rrm.scoring.rows import merged_row
-from rrm.trajectory import Message, Trajectory, write_jsonl
+from rrm.scoring.run import score_file
 
 PRICES = Prices(1.0, 10.0)
 USED = {"prompt_tokens": 1000, "completion_tokens": 100}

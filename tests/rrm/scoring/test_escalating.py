@@ -16,23 +16,23 @@ from typing import Any
 import pytest
 from openai_server import Answer, Server, completion, serve
 
-from reagent.feedback.build import load_judge as feedback_judge
 from reagent.feedback.judging import Judging, Report
 from reagent.feedback.settings import FeedbackConfig
 from reagent.lab.model import build_lab_tokenizer
+from reagent.train.build_feedback import load_judge as feedback_judge
 from rrm.cli.judge_options import JudgeOptions
+from rrm.data.trajectory import Message, Trajectory
+from rrm.engines.cost import Prices
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.scripted import ScriptedEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.guard import Guard, GuardPolicy, read_audit
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.money import Prices
 from rrm.prompt.prompter import Prompter
 from rrm.scoring.escalating import EscalatingJudge, escalating
 from rrm.serve.worker import Worker, about
 from rrm.serve.worker import load_judge as served_judge
-from rrm.trajectory import Message, Trajectory
 
 P_GOOD = {"ruin": 0.1, "doubt": 0.5, "haze": 0.55}
 USED = {"prompt_tokens": 1000, "completion_tokens": 100}

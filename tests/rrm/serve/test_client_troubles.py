@@ -12,14 +12,14 @@ import pytest
 from cut_server import CHUNKED, OPEN_END, chunk, cutting, refused, row, whole
 from serving import run, serving
 
+from rrm.data.feedback import Feedback
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.serve import calls as calls_module
 from rrm.serve.address import Address
 from rrm.serve.calls import Busy, Calls, Pauses
 from rrm.serve.client import RemoteJudge
-from rrm.trajectory import Trajectory
 
 
 def runs(*ids: str) -> list[Trajectory]:

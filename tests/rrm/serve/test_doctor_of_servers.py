@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import uvicorn
 
-from rrm import doctor
+from rrm.cli import doctor
 from rrm.cli.doctor_cmd import server_line
 from rrm.serve.app import make_app
 from rrm.serve.limits import Limits

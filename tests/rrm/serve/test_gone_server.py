@@ -13,16 +13,16 @@ from cut_server import OPEN_END, cutting, refused, row, whole
 from serving import run
 
 from rrm.cli import main
+from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import ConfigError, ServerGone
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.score import score_file
+from rrm.scoring.run import score_file
 from rrm.serve import address as address_module
 from rrm.serve import calls as calls_module
 from rrm.serve import client as client_module
 from rrm.serve.address import TIMEOUT_S, Address
 from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
 from rrm.serve.client import RemoteJudge
-from rrm.trajectory import Trajectory, write_jsonl
 
 
 def runs(n: int) -> list[Trajectory]:

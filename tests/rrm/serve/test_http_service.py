@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from serving import PATIENCE_S, Served, run, serving, until
 
+from rrm.data.feedback import Feedback
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.serve.client import Address, RemoteJudge, dealt
-from rrm.trajectory import Trajectory
 
 
 @pytest.fixture(scope="module")

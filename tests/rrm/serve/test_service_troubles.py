@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from serving import WORKER, Served, run, serving, until
 
+from rrm.data.trajectory import Trajectory
 from rrm.serve import pool as pools
 from rrm.serve.address import Address
 from rrm.serve.client import RemoteJudge
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import Pool
-from rrm.trajectory import Trajectory
 
 
 @pytest.fixture(scope="module")

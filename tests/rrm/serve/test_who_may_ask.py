@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import pytest
 from serving import PATIENCE_S, Served, run, serving
 
+from rrm.data.sizes import VARIABLE, weight
 from rrm.errors import RRMError
 from rrm.serve.address import Address
 from rrm.serve.bodies import SMALL, VALUES
 from rrm.serve.connections import KEPT, MOST, most_connections
-from rrm.sizes import VARIABLE, weight
 
 BODY = {"transcripts": [run("a", "score 0.5")]}
 

@@ -11,9 +11,10 @@ import pytest
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
-from rrm.annotation import Annotation, Finding, Verdict
 from rrm.cli.eval_cmd import step_labels_of
 from rrm.config import TrainConfig
+from rrm.data.annotation import Annotation, Finding, Verdict
+from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.judge.agent_rrm import AgentRRM
@@ -23,7 +24,6 @@ from rrm.train import run as stages
 from rrm.train.data import Row
 from rrm.train.export import measure
 from rrm.train.run import train
-from rrm.trajectory import Trajectory, write_jsonl
 
 WHOLE = "<think>t</think><critique>[step 1] good: ok</critique><score>0.5</score>"
 ROWS = [t for t, _ in make_transcripts(20, seed=3)]

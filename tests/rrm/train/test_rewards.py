@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rrm.annotation import Finding
+from rrm.data.annotation import Finding
 from rrm.train.rewards import MINIMUM, PARTS, Label, Reply, agreement, anchoring, leakage, read_reply, rewards
 
 FULL = "<think>it searched</think><critique>[step 1] bad: wrong query</critique><score>0.3</score>"

@@ -19,8 +19,8 @@ from reagent.lab.judge_base import lab_texts
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
 from rrm.config import RLSettings, TrainConfig
+from rrm.data.labels import targets_of
 from rrm.errors import RRMError
-from rrm.labels import targets_of
 from rrm.prompt.prompter import Prompter
 from rrm.train.rewards import PARTS
 from rrm.train.rl import PART_WEIGHTS, gate, schedule, train_rl

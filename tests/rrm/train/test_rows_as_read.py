@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from reagent.lab.model import build_lab_tokenizer
-from rrm.annotation import Annotation, Finding
+from rrm.data.annotation import Annotation, Finding
+from rrm.data.feedback import Mode
+from rrm.data.labels import StepTarget, Target
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import Completion, SamplingParams
 from rrm.engines.scripted import ScriptedEngine
-from rrm.feedback import Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.labels import StepTarget, Target
 from rrm.prompt.prompter import Prompter
 from rrm.train.data import epoch_rows
-from rrm.trajectory import Message, Trajectory
 
 BUDGET = 500
 

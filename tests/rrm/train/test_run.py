@@ -17,15 +17,15 @@ from processes import launch
 from safetensors.torch import load_file, save_file
 
 from reagent.lab.transcripts import make_transcripts
-from rrm.checkpoints import seal
 from rrm.config import TrainConfig
+from rrm.data.output import folder_when_whole
 from rrm.errors import ConfigError, RRMError
+from rrm.evaluation.fit_calibration import calibrate
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
-from rrm.judge.fitting import calibrate
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.output import folder_when_whole
 from rrm.train import export, ranks
+from rrm.train.checkpoints import seal
 from rrm.train.prepare import prepare
 from rrm.train.run import train
 

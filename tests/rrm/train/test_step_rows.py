@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
-from rrm.annotation import Annotation, Finding, Verdict
 from rrm.config import LossWeights, MixConfig, SFTSettings, TrainConfig
-from rrm.labels import StepTarget, Target, step_targets_of
+from rrm.data.annotation import Annotation, Finding, Verdict
+from rrm.data.labels import StepTarget, Target, step_targets_of
+from rrm.data.trajectory import Message, Trajectory
 from rrm.prompt.prompter import Prompter
 from rrm.train.data import UNLABELLED, Row, balanced, batched, epoch_rows, step_rows
 from rrm.train.sft import as_dataset, collate, schedule, train_sft
 from rrm.train.weighting import KEY
-from rrm.trajectory import Message, Trajectory
 
 
 @pytest.fixture(scope="module")

@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from reagent.lab.drills import drill_rows, follow_row
 from reagent.lab.model import build_lab_tokenizer
+from reagent.lab.pretraining_rows import drill_rows, follow_row
 from reagent.lab.transcripts import make_transcripts
-from rrm.annotation import Annotation, Finding
 from rrm.config import DataConfig, FollowSettings, MixConfig, SFTSettings
+from rrm.data.annotation import Annotation, Finding
+from rrm.data.feedback import parse_findings, parse_judgement
+from rrm.data.labels import Target, targets_of
+from rrm.data.splits import apply_split, load_split, make_split
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import parse_findings, parse_judgement
-from rrm.labels import Target, targets_of
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import OPENINGS, shown_steps
-from rrm.splits import apply_split, load_split, make_split
 from rrm.train.data import Row, about, balanced, batched, make_row, on_grid, target_text, window_rows, with_claim
 from rrm.train.prepare import shared_texts
 from rrm.train.rl import make_row as rl_row
 from rrm.train.sft import as_dataset, schedule
-from rrm.trajectory import Message, Trajectory
 
 RNG = random.Random(0)
 
@@ -245,7 +245,7 @@ def test_followed_rows_come_beside_the_full_ones_in_batches_of_their_own(prompte
     pairs = make_transcripts(24, seed=4)
     rows = [t for t, _ in pairs]
     labels, _ = targets_of(rows, {a.trajectory_id: a for _, a in pairs}, "annotation")
-    follow = FollowSettings(rows="reagent.lab.drills:follow_row", share=0.5)
+    follow = FollowSettings(rows="reagent.lab.pretraining_rows:follow_row", share=0.5)
     settings = SFTSettings(epochs=1, batch_size=4, follow=follow, mix=MixConfig(score=1, critique=0, full=1))
     made = schedule(prompter, rows, labels, settings, seed=0)
     parts = [{r.learned is None for r in made[i : i + 4]} for i in range(0, len(made), 4)]

@@ -13,8 +13,8 @@ from reagent.env.parsers.hermes import HermesParser
 from reagent.env.parsers.llama3 import Llama3Parser
 from reagent.env.parsers.react import ReactParser
 from reagent.env.parsers.search_tags import SearchTagsParser
+from rrm.data.nearest import nearest
 from rrm.errors import ConfigError
-from rrm.nearest import nearest
 
 _KNOWN = (
     HermesParser, SearchTagsParser, ReactParser, Llama3Parser, HarmonyParser, GlmParser, Glm4Parser, DeepSeekParser,

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from rrm.annotators.actions import RESULT
-from rrm.trajectory import ToolCall
+from rrm.data.trajectory import ToolCall
+from rrm.prompt.actions import RESULT
 
 
 @dataclass(frozen=True)

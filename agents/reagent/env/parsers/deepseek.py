@@ -23,7 +23,7 @@ from reagent.env.parsers.base import (
     split_reasoning,
     tool_list,
 )
-from rrm.trajectory import ToolCall
+from rrm.data.trajectory import ToolCall
 
 _ALL, _ALL_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _OPEN, _SEP, _CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"

@@ -24,7 +24,7 @@ from reagent.env.parsers.base import (
     think,
     tool_list,
 )
-from rrm.trajectory import ToolCall
+from rrm.data.trajectory import ToolCall
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _NAME = re.compile(r"\s*([^\s<>{}\[\]\"]{1,64})\s*(?=<arg_key>|</tool_call>)")

@@ -25,7 +25,7 @@ from reagent.env.parsers.base import (
     stated,
     tool_list,
 )
-from rrm.trajectory import ToolCall
+from rrm.data.trajectory import ToolCall
 
 _START = "<|start|>"
 _END = re.compile(r"<\|(?:end|call|return)\|>")

@@ -22,7 +22,7 @@ from reagent.env.parsers.base import (
     tool_named,
     unthought,
 )
-from rrm.trajectory import ToolCall
+from rrm.data.trajectory import ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _WRITE = f'write {OPEN}{{"name": ..., "arguments": {{...}}}}{CLOSE}'

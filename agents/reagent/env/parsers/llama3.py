@@ -24,7 +24,7 @@ from reagent.env.parsers.base import (
     tool_list,
     tool_named,
 )
-from rrm.trajectory import ToolCall
+from rrm.data.trajectory import ToolCall
 
 _TAG = "<|python_tag|>"
 _BEGIN = re.compile(rf'{re.escape(_TAG)}\s*|^[ \t]*(?=\{{\s*"(?:name|type|function|parameters)"\s*:)', re.MULTILINE)

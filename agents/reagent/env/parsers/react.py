@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from reagent.env.parsers.base import MalformedCall, ParsedTurn, argument_text, first_argument, signature
-from rrm.trajectory import ToolCall
+from rrm.data.trajectory import ToolCall
 
 _LABEL = re.compile(r"^[ \t]*(Thought|Action Input|Action|Observation|Final Answer)[ \t]*:[ \t]*", re.MULTILINE)
 _BRACKETS = re.compile(r"([\w.-]{1,64})\s*\[(.*)\]", re.DOTALL)

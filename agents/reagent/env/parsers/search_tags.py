@@ -17,7 +17,7 @@ from reagent.env.parsers.base import (
     signature,
     split_reasoning,
 )
-from rrm.trajectory import ToolCall
+from rrm.data.trajectory import ToolCall
 
 SEARCH: dict[str, Any] = {
     "type": "function",

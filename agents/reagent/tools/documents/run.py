@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reagent.errors import ToolError
-from rrm.extras import needs
+from rrm.data.extras import needs
 
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from documents.child import main; main()"
 _NEEDS = {"pdf": "pypdf", "xlsx": "openpyxl"}

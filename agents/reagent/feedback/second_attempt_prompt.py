@@ -1,0 +1,81 @@
+"""The prompt of a second attempt: the question, the first attempt and a critique of it, all of it prompt, none trained on.
+
+Demonstrations, rollouts and evaluation use the same functions, so that a second attempt is in distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reagent.env.tool import shorten
+from rrm.data.trajectory import Message
+from rrm.prompt.neutralise import neutralise_control
+from rrm.prompt.rendering import water_fill
+
+ATTEMPT_CHARS = 700
+"""Of a first attempt as a second one is shown it."""
+ATTEMPT, CRITIQUE, AGAIN = "First attempt:", "Critique:", "Try again."
+
+
+def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = ATTEMPT_CHARS) -> str:
+    """An attempt as numbered steps, `[step 1] search {"query": "…"} -> result`; the numbers are those a critique uses.
+
+    Args:
+        messages: from the agent's first turn on.
+        max_chars: of all steps; short ones leave their share to the long ones, which lose their middle.
+    """
+    steps: list[str] = []
+    for raw in messages:
+        message = Message.model_validate(raw)
+        if message.role != "assistant":
+            if steps:
+                steps[-1] += f" -> {message.text().strip()}"
+            continue
+        parts = [message.reasoning_content or "", message.text()]
+        parts += [f"{call.name} {call.arguments_text()}" for call in message.tool_calls or ()]
+        steps.append(" ".join(p.strip() for p in parts if p.strip()) or "(nothing)")
+    lines = [neutralise_control(" ".join(step.split())) for step in steps]
+    shares = water_fill([len(line) for line in lines], max_chars)
+    shown = (shorten(line, share, " … ")[0] for line, share in zip(lines, shares, strict=True))
+    return "\n".join(f"[step {k}] {step}" for k, step in enumerate(shown, 1))
+
+
+def second_attempt(
+    prompt: Sequence[dict[str, Any]],
+    attempt: Sequence[dict[str, Any]],
+    critique: str | None,
+    max_chars: int = ATTEMPT_CHARS,
+    critique_chars: int = 1000,
+) -> list[dict[str, Any]]:
+    """The messages a second attempt begins with: those of the first, its question followed by attempt and critique.
+
+    Args:
+        prompt: what `Environment.reset` returned.
+        attempt: the first attempt's messages, from the agent's first turn on.
+        critique: None for a retry without one.
+        max_chars: of the rendered attempt.
+        critique_chars: of the critique; a longer one loses its middle.
+
+    Raises:
+        ValueError: the prompt has no user message to put them in.
+    """
+    parts = [ATTEMPT, render_attempt(attempt, max_chars)]
+    if critique is not None:
+        parts += [CRITIQUE, _shown(critique, critique_chars)]
+    return _behind_question(prompt, [*parts, AGAIN])
+
+
+def _shown(critique: str, max_chars: int) -> str:
+    """A critique within a prompt: no control token, and not too long."""
+    return shorten(neutralise_control(critique.strip()), max_chars, " … ")[0]
+
+
+def _behind_question(prompt: Sequence[dict[str, Any]], lines: Sequence[str]) -> list[dict[str, Any]]:
+    """The prompt with lines behind what its last user message says."""
+    places = [i for i, message in enumerate(prompt) if message["role"] == "user"]
+    if not places:
+        raise ValueError("a second attempt needs a user message in the prompt, to put the first attempt behind it")
+    messages = [dict(message) for message in prompt]
+    messages[places[-1]]["content"] = "\n".join([prompt[places[-1]]["content"], *lines])
+    return messages

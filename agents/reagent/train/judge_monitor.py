@@ -1,0 +1,270 @@
+"""What judges say of episodes beside the training, for its guards: of evaluations the judge that pays, of both a second one.
+
+Nothing here is learned from. Each content is read once (`reagent.feedback.judging`); the second judge's words are on record in
+`auditor.jsonl`, as the first one's in `judgements.jsonl`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate.utils import gather_object
+
+from reagent.feedback.base import Adapter, as_judged, judgeable
+from reagent.feedback.judging import Judging, Report, content_key
+from reagent.rollout.episode import Episode
+from reagent.train.build_feedback import check_judge, load_judge
+from reagent.train.config import AgentConfig
+from reagent.train.evaluate import mean_interval
+from reagent.train.metrics import mean
+from rrm.data.seeds import derive_seed
+from rrm.judge.agent_rrm import AgentRRM
+
+logger = logging.getLogger(__name__)
+Scored = tuple[str, float, float]
+"""(task, the paying judge's score, the second one's) of an attempt."""
+
+
+def rank_correlation(rows: Sequence[Scored]) -> tuple[float | None, float]:
+    """Spearman's, of two judges' scores, and how many free comparisons it is of.
+
+    Between the attempts at one task, where tasks have several: what both judges see of a task's difficulty, no policy is paid for. The
+    mean over tasks weighs each by its attempts less one; tasks to which a judge gives one score say nothing. Of rankings that have
+    nothing to do with each other it has mean 0 and variance 1/comparisons, of attempts that differ (`without_copies`). None of fewer
+    than two comparisons.
+    """
+    from scipy.stats import spearmanr
+
+    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for group, first, second in rows:
+        groups[group].append((first, second))
+    parts = list(groups.values())
+    if all(len(part) == 1 for part in parts):
+        parts = [[pair for part in parts for pair in part]]
+    total, comparisons = 0.0, 0
+    for first, second in (np.array(part).T for part in parts if part):
+        if np.ptp(first) > 0 and np.ptp(second) > 0:
+            free = len(first) - 1
+            total += free * float(spearmanr(first, second).statistic)  # pyright: ignore[reportAttributeAccessIssue]
+            comparisons += free
+    return (total / comparisons if comparisons > 1 else None), float(comparisons)
+
+
+def without_copies(episodes: Sequence[Episode], rows: Sequence[Scored | None]) -> list[Scored]:
+    """The rows that there are, one of each content: attempts at a task that came out the same are judged the same, and compare nothing."""
+    first: dict[tuple[str, str], Scored] = {}
+    for episode, row in zip(episodes, rows, strict=True):
+        if row is not None:
+            first.setdefault((episode.group_id, content_key(episode.trajectory)), row)
+    return list(first.values())
+
+
+@dataclass
+class Audit:
+    """One process's share of an update's first attempts, as both judges see them."""
+
+    scored: list[Scored]
+    """Those that both could read."""
+    compared: list[Scored] = field(default_factory=list)
+    """Of these, one of each content."""
+    asked: int = 0
+    tokens: int = 0
+    problem: str | None = None
+
+
+def _known(episode: Episode, first: float | None, second: float | None) -> Scored | None:
+    return None if first is None or second is None else (episode.group_id, first, second)
+
+
+class Watch:
+    """Asks judges for the guards.
+
+    Args:
+        config: the run's.
+        feedback: the run's; it holds the judge that pays, if any.
+        auditor: the second judge; None without.
+        rank, processes: of this process, and how many there are.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        feedback: Adapter,
+        *,
+        auditor: Judging | None = None,
+        rank: int = 0,
+        processes: int = 1,
+    ) -> None:
+        self.config, self.feedback, self.auditor = config, feedback, auditor
+        self.rank, self.processes = rank, processes
+        self.learns = feedback.has_judge and type(feedback).learns_from_judge(config.feedback)
+        """Whether anything that the judge says is learned from."""
+        self._said_nothing = False
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the policy is evaluated before its first update, and judges read evaluations."""
+        return self.learns and self.config.guards.evaluate and self.config.eval.every > 0
+
+    def resume(self, update: int) -> None:
+        """Read back what the second judge said before `update`."""
+        if self.auditor is not None:
+            self.auditor.resume(update)
+
+    def evaluation(self, episodes: Sequence[Episode], update: int) -> dict[str, Any]:
+        """What is added to an evaluation's figures: `score` and `auditor`, means with their intervals over tasks (a failed
+        judgement that is paid for counts as what it is paid), by task, of successes and failures apart, and how many have none.
+
+        `score` is by the criteria that paid the last update. Where the next one's are others, `next_score` is by these: what the guards
+        compare scores of that stage with.
+
+        Args:
+            episodes: all of them, on every process; all processes call this together.
+            update: the last one made, −1 before the first.
+        """
+        if not self.evaluates:
+            return {}
+        report, mine = Report(), self.share_of(episodes)
+        own = [episodes[i] for i in mine]
+        first = self.feedback.scores(own, update, report)
+        second = self._audited(own, update, report)
+        now, after = (self.config.feedback.stage_at(at) for at in (update, update + 1))
+        later = first if now == after else self.feedback.scores(own, update, report, by=update + 1)
+        everyones = gather_object(list(zip(mine, first, second, later, strict=True)))
+        said = {i: (a, b) for i, a, b, _ in everyones}
+        found = _means(episodes, [said[i][0] for i in range(len(episodes))], "score", self.config.seed)
+        if isinstance(self.config.feedback.criteria, list):
+            found["criteria_stage"] = now
+        if now != after:
+            next_said = {i: score for i, _, _, score in everyones}
+            found |= _means(episodes, [next_said[i] for i in range(len(episodes))], "next_score", self.config.seed)
+        found["judge_tokens"] = sum(gather_object([report.counts["judge_tokens"]]))
+        if self.auditor is not None:
+            found |= _means(episodes, [said[i][1] for i in range(len(episodes))], "auditor", self.config.seed)
+            both = [_known(e, *said[i]) for i, e in enumerate(episodes)]
+            found["auditor_correlation"], found["auditor_compared"] = rank_correlation(without_copies(episodes, both))
+            self._tell(sum(row is not None for row in both), len(episodes), report.problem)
+        return found
+
+    def share_of(self, episodes: Sequence[Episode]) -> list[int]:
+        """Which of all episodes this process has judged: those of every n-th task, since attempts at one task may be compared."""
+        number = {group: n for n, group in enumerate(dict.fromkeys(e.group_id for e in episodes))}
+        return [i for i, e in enumerate(episodes) if number[e.group_id] % self.processes == self.rank]
+
+    def audit(self, played: Sequence[Episode], update: int) -> Audit:
+        """Both judges on all first attempts at the guards' share of an update's tasks; all processes call this together."""
+        if self.auditor is None:
+            return Audit([])
+        firsts = [e for e in played if e.stage == "initial"]
+        share = self.config.guards.auditor.share
+        groups = list(dict.fromkeys(gather_object([e.group_id for e in firsts])))
+        # by seed: tasks of one difficulty may stand at every fourth place; where an update has few tasks, some updates have one
+        groups.sort(key=lambda g: derive_seed(self.config.seed, "audit", update, g))
+        chosen = set(groups[: int((update + 1) * len(groups) * share) - int(update * len(groups) * share)])
+        mine = [e for e in firsts if e.group_id in chosen]
+        report, asked_again = Report(), Report()
+        second = self._audited(mine, update, report)
+        first = self.feedback.scores(mine, update, asked_again)
+        both = [_known(e, a, b) for e, a, b in zip(mine, first, second, strict=True)]
+        tokens = report.counts["judge_tokens"] + asked_again.counts["judge_tokens"]
+        scored = [row for row in both if row is not None]
+        return Audit(scored, without_copies(mine, both), len(mine), tokens, report.problem)
+
+    def figures(self, audits: Sequence[Audit]) -> dict[str, float]:
+        """An update's `auditor/…` metrics, of all processes' audits in order."""
+        if self.auditor is None:
+            return {}
+        scored = [row for audit in audits for row in audit.scored]
+        asked = sum(audit.asked for audit in audits)
+        self._tell(len(scored), asked, next((a.problem for a in audits if a.problem), None))
+        correlation, compared = rank_correlation([row for audit in audits for row in audit.compared])
+        return {
+            "auditor/score": mean([second for _, _, second in scored]),
+            "auditor/judge_score": mean([first for _, first, _ in scored]),
+            "auditor/correlation": float("nan") if correlation is None else correlation,
+            "auditor/compared": compared,
+            "auditor/rows": float(len(scored)),
+            "auditor/unscored": float(asked - len(scored)),
+            "auditor/judge_tokens": float(sum(audit.tokens for audit in audits)),
+        }
+
+    def _audited(self, episodes: Sequence[Episode], update: int, report: Report) -> list[float | None]:
+        """The second judge's scores, None where there is none."""
+        found: list[float | None] = [None] * len(episodes)
+        if self.auditor is None:
+            return found
+        asked = [i for i, e in enumerate(episodes) if judgeable(e)]
+        mode = self.config.guards.auditor.judge_mode
+        said = self.auditor.ask([as_judged(episodes[i]) for i in asked], mode, update, report)
+        for i, feedback in zip(asked, said, strict=True):
+            found[i] = feedback.score
+        return found
+
+    def _tell(self, pairs: int, asked: int, problem: str | None) -> None:
+        """Say once that the second judge is no guard."""
+        if asked and not pairs and not self._said_nothing:
+            self._said_nothing = True
+            logger.warning(
+                "guards.auditor.judge=%s: of %d transcripts none has a score of both judges (%s): it guards nothing",
+                self.config.guards.auditor.judge, asked, problem or "no failure is known",
+            )  # fmt: skip
+
+
+def _means(episodes: Sequence[Episode], scores: Sequence[float | None], name: str, seed: int) -> dict[str, Any]:
+    """A judge's mean score, apart by success, and how many episodes have none."""
+    by_task: dict[str, list[float]] = defaultdict(list)
+    apart: dict[bool, list[float]] = {True: [], False: []}
+    for e, score in zip(episodes, scores, strict=True):
+        if score is None:
+            continue
+        by_task[e.group_id].append(score)
+        if e.success is not None:
+            apart[e.success].append(score)
+    means = {task: mean(found) for task, found in by_task.items()}
+    return {
+        name: mean_interval(list(means.values()), sum(map(len, by_task.values())), seed=seed),
+        f"{name}_by_task": means,
+        f"{name}_success": mean(apart[True]) if apart[True] else None,
+        f"{name}_failure": mean(apart[False]) if apart[False] else None,
+        f"{name}_unscored": sum(score is None for score in scores),
+    }
+
+
+def make_watch(
+    config: AgentConfig,
+    feedback: Adapter,
+    *,
+    device: str,
+    folder: Path,
+    auditor: AgentRRM | None = None,
+    rank: int = 0,
+    processes: int = 1,
+) -> Watch:
+    """The watch of a config. The second judge is loaded only where something that a judge says is learned from.
+
+    Args:
+        device: for a judge in this process.
+        folder: the run folder, for `auditor.jsonl`.
+        auditor: in place of `guards.auditor.judge`.
+
+    Raises:
+        RRMError: the second judge cannot be loaded, or cannot read the environment.
+    """
+    guard = config.guards.auditor
+    watch = Watch(config, feedback, rank=rank, processes=processes)
+    if guard.action != "none" and watch.learns and (auditor or guard.judge):
+        if auditor is None and guard.judge is not None:
+            second = {"judge": guard.judge, "judge_options": guard.judge_options, "criteria": None, "escalate": None}
+            settings = config.feedback.model_copy(update=second)
+            check_judge(settings, config.environment, "guards.auditor.judge")
+            auditor = load_judge(settings, device, "guards.auditor.judge")
+        assert auditor is not None
+        record = folder / ("auditor.jsonl" if rank == 0 else f"auditor-{rank}.jsonl")
+        watch.auditor = Judging(auditor, seed=derive_seed(config.seed, "auditor"), record=record)
+    return watch

@@ -1,0 +1,265 @@
+"""The labels of one rater on disk.
+
+LABELS.jsonl                    the annotations, as `rrm train` and `rrm eval` take them; whole at every moment, on the disk at the end
+LABELS.jsonl.journal            every action in its order, appended and on the disk before it counts
+LABELS.jsonl.journal.run.json   whose it is
+LABELS.jsonl.journal.lock       locked while the page is served
+LABELS.jsonl.journal.page.json  where the page is (`rrm.annotate.label_address`)
+
+The journal is what counts: the annotations are made from it after each action, and again at the start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from filelock import Timeout
+
+from rrm.annotate.label import RULES, Change, Said, changed, objection
+from rrm.annotate.label_address import address_file, kept_address
+from rrm.annotate.label_store import Entry, Sayings, Seen, StaleError
+from rrm.data.output import Output, file_when_whole, header_of, open_output, writing
+from rrm.errors import RRMError
+
+log = logging.getLogger(__name__)
+
+
+class Journal:
+    """A rater's labels, in memory and on disk (see `open_journal`). One caller at a time."""
+
+    def __init__(self, path: Path, rater: str, output: Output) -> None:
+        self.path, self.rater = path, rater
+        self._output = output
+        self._behind = False
+        """Whether the annotations lack something that the journal holds."""
+        self.sayings = _replayed(rater, output.path, output.rows())
+        self._keep_other()
+        self._write()
+
+    @property
+    def key(self) -> str:
+        """What a browser keeps what it could not send under: the same at every start, another for every file."""
+        return hashlib.sha256(os.fsencode(self.path.resolve())).hexdigest()[:16]
+
+    def said(self, digest: str) -> Said:
+        """What was said of a transcript."""
+        return self.sayings.said(digest)
+
+    def change(
+        self, action: str, digest: str, trajectory_id: str, steps: int, change: Change, seen: Seen | None = None
+    ) -> None:
+        """Take a change and keep it; one that was taken before is passed over.
+
+        Args:
+            seen: who acts, and on what; None: whoever it is has seen all.
+
+        Raises:
+            StaleError: another page said something of the transcript that this one has not seen.
+            ValueError: the transcript cannot have it, or nobody can mean it.
+            RRMError: it cannot be written. Sent again it is, once that can be.
+        """
+        if self.sayings.taken(action):
+            return self._catch_up()
+        if seen is not None and self.sayings.stale(seen, digest):
+            raise StaleError("another tab of this page has changed this transcript since")
+        if why := objection(self.said(digest), change):
+            raise ValueError(why)
+        changed(self.said(digest), change, steps)  # refused before it is written
+        page = seen and seen.page
+        self._append(
+            Entry(
+                action=action,
+                at=_now(),
+                page=page,
+                rules=RULES,
+                digest=digest,
+                trajectory_id=trajectory_id,
+                steps=steps,
+                change=change,
+            )
+        )
+
+    def undo(self, action: str, page: str | None = None, undoes: int | None = None) -> str | None:
+        """Take back the last change that stands; returns the digest of its transcript, None where there is none.
+
+        Args:
+            page: who acts; None: not known.
+            undoes: number of the change that is meant, 0 where none is known to stand; None: the last, of that page where one is named.
+
+        Raises:
+            StaleError: another is the last.
+            RRMError: it cannot be written. Sent again it is, once that can be.
+        """
+        if self.sayings.taken(action):
+            self._catch_up()
+        else:
+            last = self.sayings.last
+            if undoes is None:
+                other = last is not None and page is not None and last.page != page
+            else:
+                other = undoes != (last.number if last else 0)
+            if other:
+                raise StaleError("what it would take back now is not what this tab showed last")
+            self._append(Entry(action=action, at=_now(), page=page, rules=RULES, undo=True))
+        return self.sayings.of(action)
+
+    def _append(self, entry: Entry) -> None:
+        self._output.append([entry.model_dump(exclude_none=True, exclude_defaults=True)])
+        self.sayings.take(entry)
+        self._write()
+
+    def _catch_up(self) -> None:
+        if self._behind:
+            self._write()
+
+    def _write(self) -> None:
+        self._behind = True
+        with self._writing(), file_when_whole(self.path, encoding="ascii") as file:
+            file.write(self.sayings.lines)
+        self._behind = False
+
+    def sync(self) -> None:
+        """The annotations are on the disk as well, also where an earlier attempt failed or the file was taken away.
+
+        Raises:
+            RRMError: they cannot be written; the journal has all, and the next start makes them.
+        """
+        self._behind = self._behind or not self.path.exists()
+        self._catch_up()
+        with self._writing(), open(self.path, "rb") as file:
+            os.fsync(file.fileno())
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(self.path, f"what was said is in {self._output.path}: mend that, and it is written")
+
+    def _keep_other(self) -> None:
+        """A file of annotations that the journal does not make (a person's edit) is kept under another name. One that it made some actions ago, where
+        the process was killed before it wrote the next, is none."""
+        try:
+            stands = self.path.read_bytes()
+        except FileNotFoundError:
+            return
+        if stands and stands != self.sayings.lines.encode("ascii") and not self._made(stands):
+            kept = _first_free(self.path.with_name(self.path.name + ".before"))
+            with open(kept, "xb") as file:
+                file.write(stands)
+            log.warning("%s is not what its journal makes: it is made anew, and was kept as %s", self.path, kept)
+
+    def _made(self, stands: bytes) -> bool:
+        """Whether the journal made these annotations at some time."""
+        past = _replay(Sayings(self.rater), self._output.path, self._output.rows())
+        return any(one.size == len(stands) and one.lines.encode("ascii") == stands for one in past)
+
+
+@contextmanager
+def open_journal(path: Path, rater: str) -> Iterator[Journal]:
+    """The labels of a rater, locked for this process. An error before anything was said takes away the files that were made for it.
+
+    Raises:
+        RRMError: another rater's file, one that `rrm label` did not write, or one that another process writes.
+    """
+    journal = journal_of(path)
+    made_by = {"command": "label", "rater": rater}
+    if path.exists() and path.stat().st_size and not journal.exists():
+        raise RRMError(f"{path} holds labels that `rrm label` did not write: name another file (-o)")
+    if journal.exists() and journal.stat().st_size and (whose := header_of(journal).get("rater")) != rater:
+        raise RRMError(f"{path} holds the labels of {whose!r}: say --rater {whose!r}, or name another file (-o)")
+    ours = (path, journal, Path(f"{journal}.run.json"), Path(f"{journal}.lock"), address_file(path))
+    made = [file for file in ours if not os.path.lexists(file)]
+    with ExitStack() as stack:
+        try:
+            output = stack.enter_context(open_output(journal, made_by, sync_seconds=0.0))
+        except RRMError as error:
+            if isinstance(error.__cause__, Timeout):
+                raise RRMError(_at_work(path)) from error
+            raise
+        try:
+            opened = Journal(path, rater, output)
+            try:
+                yield opened
+            finally:
+                opened.sync()
+        except BaseException:
+            if not journal.stat().st_size:  # while it is locked: nobody else has begun
+                for file in made:
+                    file.unlink(missing_ok=True)
+            raise
+
+
+def journal_of(path: Path) -> Path:
+    """`LABELS.jsonl` → `LABELS.jsonl.journal`."""
+    return Path(f"{path}.journal")
+
+
+def read_sayings(path: Path) -> Sayings | None:
+    """What the journal beside a file of labels says; None where there is none, or nothing beside it says whose it is. The page may be at work.
+
+    Raises:
+        RRMError: a line that is no action.
+    """
+    journal = journal_of(path)
+    if not journal.exists():
+        return None
+    try:
+        rater = header_of(journal)["rater"]
+    except (RRMError, KeyError):
+        return None
+
+    def rows() -> Iterator[tuple[int, Any]]:
+        with open(journal, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.endswith(b"\n"):  # the last one may be on its way
+                    try:
+                        yield number, json.loads(line)
+                    except (ValueError, RecursionError) as error:
+                        raise RRMError(f"{journal}:{number}: not an action of `rrm label`: {error}") from error
+
+    return _replayed(str(rater), journal, rows())
+
+
+def _replayed(rater: str, path: Path, rows: Iterable[tuple[int, Any]]) -> Sayings:
+    sayings = Sayings(rater)
+    for _ in _replay(sayings, path, rows):
+        pass
+    return sayings
+
+
+def _replay(sayings: Sayings, path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[Sayings]:
+    """The same sayings after each action that they take."""
+    for number, row in rows:
+        try:
+            sayings.take(Entry.model_validate(row))
+        except ValueError as error:  # of pydantic's, too
+            raise RRMError(f"{path}:{number}: not an action of `rrm label`: {error}") from error
+        yield sayings
+
+
+def _at_work(path: Path) -> str:
+    """What a second start is told."""
+    address = kept_address(path)
+    if address is None:
+        return f"{path} is being labelled by another `rrm label`, which says nowhere that you may read at what address: end it, or wait for it"
+    return f"{path} is being labelled at {address.url} by another `rrm label`: go on there, or end that one (Ctrl-C)"
+
+
+def _first_free(path: Path) -> Path:
+    """The path, or with `.2`, `.3`, … behind it the first that is not taken."""
+    return next(p for n in count(1) if not os.path.lexists(p := Path(f"{path}.{n}" if n > 1 else path)))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def as_json(said: Said) -> dict[str, Any]:
+    """What the page is told."""
+    return said.model_dump()

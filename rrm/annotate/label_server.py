@@ -1,0 +1,406 @@
+"""The labelling page over HTTP, for one person at this machine.
+
+Bound to 127.0.0.1. Every address begins with a random token, the same at every start (`rrm.annotate.label_address`), so no other page, and no other user of the
+machine, can guess one; a request must name
+this host (a name that was rebound to 127.0.0.1 does not), and one that changes something must come from the page itself (Origin) as JSON. The page's
+policy lets it load nothing and run nothing but its own script.
+
+    GET  /TOKEN/            the page
+    GET  /TOKEN/start       who rates, how many transcripts, the first that is not done
+    GET  /TOKEN/item/N      one transcript and what was said of it, N from 1
+    GET  /TOKEN/open/N      the next that is not done after N, from the beginning again where there is none; 0: all are done
+    POST /TOKEN/act         one action (`Act`); 409 where another tab has said something of what it changes that this one has not seen, or where
+                            what it would undo is not what it means (`last` says what it would be), 410 where the transcript is not among these
+    POST /TOKEN/acts        a list of them, from a page that is left while some wait, up to the first that is refused; those that were taken before do not count
+                            twice
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import secrets
+import socket
+import sys
+import threading
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import jinja2
+from markupsafe import Markup
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rrm.annotate.label import MOST_CHARS, Ask, Change
+from rrm.annotate.label_address import HOST, Address, keep_address, kept_address
+from rrm.annotate.label_journal import Journal, as_json
+from rrm.annotate.label_pool import Pool
+from rrm.annotate.label_store import Seen, StaleError
+from rrm.errors import RRMError
+from rrm.readers.base import describe
+from rrm.report.page import csp_hash, embed_json
+
+log = logging.getLogger(__name__)
+MOST_BODY = 64 * 1024
+"""Bytes of a request's body: a comment is at most 4,000 characters."""
+SECONDS = 30.0
+"""A connection may be silent."""
+REPORT_SCRIPTS = ("dom.js", "message.js")
+SCRIPTS = ("actions.js", "comment.js", "label.js")
+STYLES = ("style.css", "views.css")
+
+
+class Refused(Exception):
+    """A request that is not answered as it asks."""
+
+    def __init__(self, status: HTTPStatus, reason: str, more: dict[str, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.more = status, more or {}
+
+
+class Act(BaseModel):
+    """What the page posts: a change to one transcript, or the taking back of the last change."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    action: str = Field(min_length=8, max_length=64)
+    """The page's own id of it: what was taken before is not taken again."""
+    digest: str | None = None
+    change: Change | None = None
+    undo: bool = False
+    page: str | None = Field(default=None, min_length=8, max_length=64)
+    """The tab's id of itself, new with every load."""
+    seen: int = Field(default=0, ge=0)
+    """The `version` that this tab was told with what it shows."""
+    undoes: int | None = Field(default=None, ge=0)
+    """Of an undo: number of the change that is meant, as `last` said it, 0: none; None: the last, if it is this tab's."""
+
+
+class Labelling:
+    """What the page asks for, without HTTP. Safe to call from several threads."""
+
+    def __init__(self, pool: Pool, journal: Journal, ask: Ask, categories: tuple[str, ...]) -> None:
+        self.pool, self.journal, self.categories = pool, journal, categories
+        self.ask: Ask = ask
+        self._lock = threading.Lock()
+        self._done = {i.digest for i in pool.items if journal.said(i.digest).done(i.steps, ask)}
+
+    def start(self) -> dict[str, Any]:
+        """What the page needs before the first transcript."""
+        with self._lock:
+            return {**self._progress(), "rater": self.journal.rater, "first": self._open(0) or 1}
+
+    def item(self, number: int) -> dict[str, Any]:
+        """One transcript, from 1.
+
+        Raises:
+            Refused: there is none.
+        """
+        with self._lock:
+            if not 1 <= number <= len(self.pool):
+                raise Refused(HTTPStatus.NOT_FOUND, f"there is no transcript {number}: there are {len(self.pool)}")
+            item = self.pool.items[number - 1]
+            return {**self._state(number - 1), "id": item.id, "view": self.pool.view(number - 1)}
+
+    def next_open(self, number: int) -> dict[str, Any]:
+        """The next transcript that is not done."""
+        with self._lock:
+            return {"n": self._open(number)}
+
+    def act(self, act: Act) -> dict[str, Any]:
+        """Take an action; answered when it is on the disk.
+
+        Raises:
+            Refused: the transcript is not here or cannot have the change.
+            RRMError: the label file cannot be written.
+        """
+        with self._lock:
+            try:
+                return self._act(act, None if act.page is None else Seen(act.page, act.seen))
+            except StaleError as stale:
+                raise Refused(HTTPStatus.CONFLICT, str(stale), self._progress()) from stale
+
+    def _act(self, act: Act, seen: Seen | None) -> dict[str, Any]:
+        if act.undo:
+            last = self.journal.sayings.last
+            if last and self.pool.place(last.digest) is None and not self.journal.sayings.taken(act.action):
+                raise Refused(
+                    HTTPStatus.GONE, "the last change is to a transcript that is not among those that are labelled here"
+                )
+            digest = self.journal.undo(act.action, act.page, act.undoes)
+            if digest is None:
+                return {**self._progress(), "undone": False}
+        elif act.digest is None or act.change is None:
+            raise Refused(HTTPStatus.BAD_REQUEST, "an action is a change to a transcript, or undo")
+        else:
+            digest = act.digest
+        place = self.pool.place(digest)
+        if act.undo and place is None:
+            return {**self._progress(), "undone": True}  # of a transcript that is not among these
+        if place is None:
+            raise Refused(HTTPStatus.GONE, "this transcript is not among those that are labelled here")
+        item = self.pool.items[place]
+        if act.change is not None and not act.undo:
+            if act.change.field == "category" and act.change.value not in (None, "", *self.categories):
+                raise Refused(HTTPStatus.BAD_REQUEST, "there is no such category")
+            try:
+                self.journal.change(act.action, digest, item.id, item.steps, act.change, seen)
+            except ValidationError as error:
+                raise Refused(HTTPStatus.BAD_REQUEST, describe(error)) from error
+            except ValueError as error:
+                raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
+        done = self.journal.said(digest).done(item.steps, self.ask)
+        (self._done.add if done else self._done.discard)(digest)
+        return {**self._state(place), "undone": act.undo}
+
+    def summary(self) -> dict[str, Any]:
+        """What the command ends with."""
+        with self._lock:
+            here, said = {item.digest for item in self.pool.items}, self.journal.sayings.all
+            return {
+                "output": str(self.journal.path),
+                "rater": self.journal.rater,
+                "transcripts": len(self.pool),
+                "done": len(self._done),
+                "begun": len((said.keys() & here) - self._done),
+                "comments_without_verdict": sum(len(said[digest].waiting) for digest in said.keys() & here),
+                "of_other_transcripts": len(said.keys() - here),
+                "repeated": self.pool.repeated,
+            }
+
+    def _progress(self) -> dict[str, Any]:
+        return {
+            "total": len(self.pool),
+            "done": len(self._done),
+            "version": self.journal.sayings.version,
+            "last": self._last(),
+        }
+
+    def _last(self) -> dict[str, Any] | None:
+        """What undoing would take back: the change's number, the page that made it, and where in the order its transcript is."""
+        last = self.journal.sayings.last
+        if last is None:
+            return None
+        place = self.pool.place(last.digest)
+        return {"number": last.number, "page": last.page, "n": None if place is None else place + 1}
+
+    def _state(self, place: int) -> dict[str, Any]:
+        item = self.pool.items[place]
+        said = self.journal.said(item.digest)
+        return {**self._progress(), "n": place + 1, "digest": item.digest, "steps": item.steps, "said": as_json(said)}
+
+    def _open(self, number: int) -> int:
+        total = len(self.pool)
+        order = (place % total for place in range(number, number + total))
+        return next((place + 1 for place in order if self.pool.items[place].digest not in self._done), 0)
+
+
+class LabelServer(ThreadingHTTPServer):
+    """`serve_forever` until `shutdown`; `address` is what the rater opens.
+
+    Args:
+        token: what every address begins with; None: a new one.
+
+    Raises:
+        OSError: the port is taken.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, labelling: Labelling, port: int = 0, token: str | None = None) -> None:
+        self.labelling = labelling
+        self.token = token or secrets.token_urlsafe(24)
+        self._open: set[socket.socket] = set()
+        super().__init__((HOST, port), _Handler)
+        self.page, self.policy = _page(labelling)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """As ever, and it is known which connections are open."""
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """As ever."""
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Close it and every connection: the label file may be another process's from now on."""
+        super().server_close()
+        for connection in list(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that hangs up (a reload) is no error; anything else is one of ours."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            log.exception("a request failed")
+
+    @property
+    def address(self) -> str:
+        """Of the page."""
+        return Address(self.server_port, self.token).url
+
+
+def label_server(labelling: Labelling, port: int = 0) -> LabelServer:
+    """The page at the address where it was before, so that a tab that stayed open goes on; it is kept for the next start.
+
+    Args:
+        port: another than before; 0: as before, or where that is taken or there was none, any free one.
+
+    Raises:
+        RRMError: the port is taken, or the address cannot be kept.
+    """
+    labels = labelling.journal.path
+    before = kept_address(labels)
+    try:
+        server = None if port or before is None else LabelServer(labelling, before.port, before.token)
+    except OSError:
+        log.warning(
+            "port %d, where this page was, is another program's now: close tabs that are still open there, and open the new address",
+            before.port if before else 0,
+        )
+        server, before = None, None  # an open tab told that program the token
+    if server is None:
+        try:
+            server = LabelServer(labelling, port, before and before.token)
+        except OSError as error:
+            raise RRMError(f"cannot listen on {HOST}:{port}: {error.strerror}; choose another --port") from error
+    try:
+        keep_address(labels, Address(server.server_port, server.token))
+    except RRMError:
+        server.server_close()
+        raise
+    return server
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: LabelServer  # type: ignore[assignment]
+    protocol_version = "HTTP/1.1"
+    # headers and body are two packets: the second would wait 40 ms for the receipt of the first
+    disable_nagle_algorithm = True
+    server_version = "rrm-label"
+    sys_version = ""
+    timeout = SECONDS
+    HEADERS: ClassVar[dict[str, str]] = {
+        "Cache-Control": "no-store",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+    }
+
+    def do_GET(self) -> None:
+        """The page, or what it asks for."""
+        self._answer(self._get)
+
+    def do_POST(self) -> None:
+        """An action."""
+        self._answer(self._post)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: a line would hold the token."""
+
+    def _answer(self, what: Any) -> None:
+        try:
+            body, kind, status = *what(self._inside()), HTTPStatus.OK
+        except Refused as refused:
+            self.close_connection = True  # what is left of its body is not read
+            body, kind, status = *_json({"error": str(refused), **refused.more}), refused.status
+        except RRMError as error:
+            log.error("%s", error)
+            body, kind, status = *_json({"error": str(error)}), HTTPStatus.INSUFFICIENT_STORAGE
+        self.send_response(status)
+        for name, value in self.HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Security-Policy", self.server.policy)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _inside(self) -> str:
+        """The path behind the token.
+
+        Raises:
+            Refused: another host's name, or no token.
+        """
+        if self.headers.get("Host") not in (
+            f"{HOST}:{self.server.server_port}",
+            f"localhost:{self.server.server_port}",
+        ):
+            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this page is not served under that name")
+        token, _, rest = urlsplit(self.path).path.removeprefix("/").partition("/")
+        if not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode("ascii")):
+            raise Refused(HTTPStatus.NOT_FOUND, "open the address that rrm label printed")
+        return rest
+
+    def _get(self, path: str) -> tuple[bytes, str]:
+        labelling = self.server.labelling
+        what, _, number = path.partition("/")
+        if path == "":
+            return self.server.page, "text/html; charset=utf-8"
+        if path == "start":
+            return _json(labelling.start())
+        if what in ("item", "open") and number.isascii() and number.isdigit() and len(number) < 10:
+            return _json(labelling.item(int(number)) if what == "item" else labelling.next_open(int(number)))
+        raise Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+
+    def _post(self, path: str) -> tuple[bytes, str]:
+        if self.headers.get("Origin") != f"http://{self.headers['Host']}":
+            raise Refused(HTTPStatus.FORBIDDEN, "only the page itself may post")
+        if path not in ("act", "acts"):
+            raise Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+        if self.headers.get_content_type() != "application/json":
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "an action is JSON")
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise Refused(HTTPStatus.LENGTH_REQUIRED, "say how long the body is")
+        # of thousands of digits Python makes no number
+        if len(length) > len(str(MOST_BODY)) or int(length) > MOST_BODY:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MOST_BODY} bytes")
+        try:
+            sent = json.loads(self.rfile.read(int(length)))
+            acts = [Act.model_validate(one) for one in (sent if path == "acts" and isinstance(sent, list) else [sent])]
+        except ValidationError as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, describe(error)) from error
+        except (ValueError, RecursionError) as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"not JSON: {error}") from error
+        if path == "act":
+            return _json(self.server.labelling.act(acts[0]))
+        with suppress(
+            Refused
+        ):  # nobody is there to be told; an undo behind it would take back something else, so the rest waits in the browser
+            for act in acts:
+                self.server.labelling.act(act)
+        return _json({})
+
+
+def _json(value: dict[str, Any]) -> tuple[bytes, str]:
+    return json.dumps(value, ensure_ascii=True).encode("ascii"), "application/json"
+
+
+def _page(labelling: Labelling) -> tuple[bytes, str]:
+    """The page, and the policy that names its script and style."""
+    report, here = resources.files("rrm.report"), resources.files("rrm.annotate")
+    texts = [report.joinpath(name).read_text("utf-8") for name in REPORT_SCRIPTS]
+    texts += [here.joinpath(name).read_text("utf-8") for name in SCRIPTS]
+    script = '"use strict";\n(() => {\n' + "\n".join(texts) + "})();\n"
+    styles = [report.joinpath(name).read_text("utf-8") for name in STYLES]
+    style = "\n".join([*styles, here.joinpath("label.css").read_text("utf-8")])
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(here.joinpath("label.html.jinja").read_text("utf-8"))
+    known = {"categories": labelling.categories, "ask": labelling.ask, "most_chars": MOST_CHARS}
+    known["file"] = labelling.journal.key
+    page = template.render(known=embed_json(known), style=Markup(style), script=Markup(script))
+    policy = (
+        f"default-src 'none'; img-src data:; connect-src 'self'; script-src '{csp_hash(script)}'; style-src '{csp_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    return page.encode("utf-8"), policy

@@ -1,0 +1,383 @@
+"""What `rrm doctor` looks at: versions, extras, devices, memory, folders, servers, and where a judge would run. Nothing is changed or fetched.
+
+Every look is its own function and none raises for what it finds missing: what is wrong stands in the findings. Works without torch.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from http.client import HTTPException
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rrm.data.extras import EXTRAS, absent
+from rrm.data.trajectory import Message, Trajectory
+from rrm.engines.hf.weights import DEFAULT_BASE, cached_base
+from rrm.engines.hf.weights import cache_dir as own_cache
+from rrm.engines.server_options import meant, shown_address
+from rrm.errors import RRMError
+
+PACKAGES = ("agent-rrm", "torch", "transformers", "peft", "trl", "accelerate", "numpy", "scikit-learn", "openai", "pydantic", "huggingface-hub", "vllm")  # fmt: skip
+CHECKS = "rrm.doctor"
+"""Entry points of other packages' looks: each a function that raises an RRMError which says what is missing."""
+TIMEOUT_S = 5.0
+UNREADY = {
+    "starting": "its judge is being loaded: ask again in a moment",
+    "failing": "its judge cannot be loaded: its log says why",
+}
+"""What `rrm serve` is while it takes no requests → what that means."""
+MOST = 2**20
+"""Bytes that are read of a server's reply."""
+JEMALLOC = "LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1"
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of `PACKAGES`, where they are installed; nothing is imported."""
+    found = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def extras() -> dict[str, dict[str, Any]]:
+    """Extra → whether all that it is for is installed, what is missing, and the line that installs it."""
+    found = {}
+    for name in EXTRAS:
+        missing = absent(name)
+        found[name] = {"installed": not missing}
+        if missing:
+            found[name] |= {"missing": missing, "install": f"pip install 'agent-rrm[{name}]'"}
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Cores this process may use, memory in bytes (the container's limit where there is one), and the thread settings."""
+    total, available = _memory()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ}
+    return {"cores": cores, "memory": total, "available": available, "threads": threads}
+
+
+def _memory() -> tuple[int | None, int | None]:
+    total = available = None
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines if len(line.split()) > 1}
+        total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
+    except (OSError, ValueError):
+        try:
+            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (OSError, ValueError, AttributeError):
+            return None, None
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return total, available
+    return min(total or limit, limit), min(available or limit, max(limit - used, 0))
+
+
+def devices() -> dict[str, Any]:
+    """What torch can compute on: `default` as the judge would choose, accelerators with memory in bytes, torch's threads.
+
+    Without torch, or where it cannot be imported, `error` says so.
+    """
+    try:
+        torch = importlib.import_module("torch")
+    except ModuleNotFoundError:
+        return {"error": "no torch: weights run on a server alone (pip install 'agent-rrm[local]')"}
+    except Exception as error:  # noqa: BLE001 - a torch that is installed and broken is what a doctor is asked about
+        return {"error": f"torch cannot be imported: {type(error).__name__}: {error}"}
+    from rrm.engines.hf.device import default_device, default_dtype
+
+    accelerators = []
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            free, total = torch.cuda.mem_get_info(index)
+            accelerators.append({"name": torch.cuda.get_device_name(index), "memory": total, "free": free})
+    chosen = default_device()
+    return {
+        "default": chosen,
+        "dtype": str(default_dtype(chosen)).removeprefix("torch."),
+        "accelerators": accelerators,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def folders() -> dict[str, dict[str, Any]]:
+    """The cache folders: where, whether they are there and can be written, bytes free on their disk."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return {name: _folder(Path(path)) for name, path in (("agent-rrm", own_cache()), ("hub", HF_HUB_CACHE))}
+
+
+def _folder(path: Path) -> dict[str, Any]:
+    there = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
+    writable = there.is_dir() and os.access(there, os.W_OK)
+    try:
+        free = shutil.disk_usage(there).free
+    except OSError:
+        free = None
+    return {"path": str(path), "exists": path.exists(), "writable": writable, "free": free}
+
+
+def checks() -> dict[str, dict[str, Any]]:
+    """What other packages look at (the sandbox of agents' tools), by name: `available`, and why not."""
+    found = {}
+    for point in entry_points(group=CHECKS):
+        try:
+            point.load()()
+            found[point.name] = {"available": True}
+        except (RRMError, ImportError, OSError) as error:
+            found[point.name] = {"available": False, "why": str(error)}
+        except Exception as error:  # noqa: BLE001 - another package's bug is a line of the report, and no end of it
+            found[point.name] = {"available": False, "why": f"its check failed: {type(error).__name__}: {error}"}
+    return found
+
+
+def allocator() -> dict[str, Any]:
+    """Whether jemalloc holds this process's memory, and where it does not, whether it is installed and how to use it."""
+    if not sys.platform.startswith("linux"):
+        return {"jemalloc": False}
+    try:
+        used = "jemalloc" in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        used = "jemalloc" in os.environ.get("LD_PRELOAD", "")
+    if used:
+        return {"jemalloc": True}
+    line = JEMALLOC if ctypes.util.find_library("jemalloc") else f"apt-get install libjemalloc2; {JEMALLOC}"
+    return {"jemalloc": False, "advice": line}
+
+
+# -- servers ---------------------------------------------------------------------------------------------------------------------
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: it would carry a key to another host."""
+
+    def redirect_request(self, *args: Any) -> None:
+        return None
+
+
+class _Unready(urllib.request.BaseHandler):
+    """The body of a 503 is read as any other."""
+
+    def http_error_503(self, req: Any, fp: Any, *_: Any) -> Any:
+        return fp
+
+
+def _get(url: str, variable: str | None = None, *handlers: urllib.request.BaseHandler) -> Any:
+    """A GET's JSON.
+
+    Args:
+        variable: of the environment, with the key.
+        handlers: of statuses whose replies are read.
+
+    Raises:
+        ValueError: what is wrong and what to do, without the key.
+    """
+    key = os.environ.get(variable) if variable else None
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"} if key else {})
+    proxies = urllib.request.ProxyHandler({}) if _is_local(url) else urllib.request.ProxyHandler()
+    opener = urllib.request.build_opener(_NoRedirect, proxies, *handlers)
+    try:
+        with opener.open(request, timeout=TIMEOUT_S) as reply:
+            said = reply.read(MOST)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise ValueError(_refusal(error.code, error.reason, variable, key)) from error
+    except (OSError, HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        if isinstance(reason, TimeoutError):
+            raise ValueError(f"nothing came from it within {TIMEOUT_S:g} s: look into its log") from error
+        told = getattr(reason, "strerror", None) or f"{type(reason).__name__}: {reason}"
+        raise ValueError(f"nobody answers there ({told}): start the server, or name another address") from error
+    except ValueError as error:  # a host or a path that no request can hold
+        raise ValueError(f"no address: {error}") from error
+    try:
+        return json.loads(said)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its reply is no JSON: {error}") from error
+
+
+def _refusal(code: int, reason: str, variable: str | None, key: str | None) -> str:
+    """What a status means, and what to do."""
+    if code in (401, 403) and variable:
+        if key is None:
+            return f"it asks for a key ({code} {reason}), and the environment has no {variable}: set it"
+        return f"it refuses the key in {variable} ({code} {reason}): set that to a key which it takes"
+    if code == 404:
+        return f"it answers, but neither as rrm serve nor as a server of models ({code} {reason}): where its API lies under a path, write openai:BASE_URL#model"
+    return f"it answers {code} {reason}"
+
+
+def _is_local(url: str) -> bool:
+    return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def server(address: str) -> dict[str, Any]:
+    """Who answers at an address: `rrm serve` (its judge) or an OpenAI-compatible server (its models).
+
+    Args:
+        address: `http://HOST:PORT` (`/v1` may follow), or `openai:BASE_URL#model` as `--model` takes it. The key is the environment's: `RRM_API_KEY` goes to
+            what says that it is `rrm serve`, `OPENAI_API_KEY` to others.
+
+    Returns:
+        `address` (without key), `reachable`, and `kind`, `judge` or `models` (id → context in tokens, None where it is not said), or `error`.
+    """
+    url, _, model = address.removeprefix("openai:").partition("#")
+    url = url.partition(",")[0].rstrip("/")
+    found: dict[str, Any] = {"address": shown_address(url), "reachable": False}
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:  # a bracket that is not closed, say
+        return {**found, "error": f"no address ({error}): write http://HOST:PORT"}
+    if (written := meant(f"{url}#{model}" if model else url)) is not None:
+        return {**found, "error": f"no address, for want of http:// in front: write {written}"}
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return {**found, "error": "no address: write http://HOST:PORT"}
+    if parts.username is not None:
+        return {**found, "error": "an address with a key or user in it is not asked: set RRM_API_KEY or OPENAI_API_KEY"}
+    root = url.removesuffix("/v1")
+    try:
+        health = None if address.startswith("openai:") else _get(f"{root}/healthz", None, _Unready())
+    except ValueError:
+        health = None
+    try:
+        if isinstance(health, Mapping) and {"workers", "waiting"} <= health.keys():
+            if (status := str(health.get("status"))) in UNREADY:
+                return {
+                    **found,
+                    "kind": "rrm serve",
+                    "status": status,
+                    "error": f"rrm serve ({status}): {UNREADY[status]}",
+                }
+            said = _get(f"{root}/v1/judge", "RRM_API_KEY")
+            about = {"judge": said["describe"].get("model"), "modes": said.get("modes")}
+            return {**found, "reachable": True, "kind": "rrm serve", "status": health.get("status"), **about}
+        base = url if address.startswith("openai:") or url.endswith("/v1") else f"{url}/v1"
+        listed = _get(f"{base}/models", "OPENAI_API_KEY")
+        models = {str(m["id"]): m.get("max_model_len") for m in listed["data"]}
+    except ValueError as error:
+        return {**found, "error": str(error)}
+    except (KeyError, TypeError, AttributeError):
+        return {**found, "error": "it answers, but not as a server of models does"}
+    found |= {"reachable": True, "kind": "openai", "models": models}
+    if model and model not in models:
+        found |= {"reachable": False, "error": f"it has no model {model}"}
+    return found
+
+
+# -- judging ---------------------------------------------------------------------------------------------------------------------
+
+
+def default_judge() -> dict[str, Any]:
+    """Whether the default judge runs here: what it misses, and whether its weights are in the cache or would be fetched."""
+    missing = absent("local")
+    if missing:
+        return {"runs": False, "why": f"no {', '.join(missing)}", "install": "pip install 'agent-rrm[local]'"}
+    where = cached_base()
+    return {
+        "runs": True,
+        "base": DEFAULT_BASE,
+        "weights": str(where) if where else None,
+        "fetch": 0 if where else 98_000_000,
+    }
+
+
+def measure(model: str | None) -> dict[str, Any]:
+    """Load a judge (None: the default one, fetched where it is not there) and judge one small transcript: seconds of each, and the score."""
+    from rrm.judge.agent_rrm import AgentRRM
+
+    try:
+        begun = time.perf_counter()
+        judge = AgentRRM.from_pretrained(model)
+        loaded = time.perf_counter()
+        (feedback,) = judge.judge([small_transcript()])
+        done = time.perf_counter()
+    except RRMError as error:
+        return {"error": str(error)}
+    found = {"judge": feedback.judge.model, "status": feedback.status, "score": feedback.score}
+    return {**found, "load_s": round(loaded - begun, 2), "judge_s": round(done - loaded, 2)}
+
+
+def small_transcript() -> Trajectory:
+    """A run of four steps, some 250 tokens: a question looked up and answered."""
+
+    def call(k: int, query: str) -> dict[str, Any]:
+        return {"id": f"c{k}", "type": "function", "function": {"name": "search", "arguments": json.dumps({"query": query})}}  # fmt: skip
+
+    turns = [
+        ("which lake the town lies at", "The town of Velm lies at Lake Orsa, in the north of the county."),
+        ("Lake Orsa depth", "Lake Orsa: area 52 square kilometres, greatest depth 97 metres, outflow the river Ore."),
+        ("river Ore mouth", "The river Ore flows into the Daltar below the mill of Skatt."),
+    ]
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "Velm lies at a lake. Into which river does the lake's outflow run?"}
+    ]
+    for k, (query, answer) in enumerate(turns):
+        messages.append({"role": "assistant", "content": f"I look for {query}.", "tool_calls": [call(k, query)]})
+        messages.append({"role": "tool", "tool_call_id": f"c{k}", "content": answer})
+    messages.append({"role": "assistant", "content": "The outflow of Lake Orsa, the Ore, runs into the Daltar."})
+    return Trajectory(id="doctor", task=messages[0]["content"], messages=[Message.model_validate(m) for m in messages])
+
+
+def judges(found: Mapping[str, Any]) -> list[str]:
+    """What can judge, of what was looked at."""
+    runs = found["default_judge"]["runs"] and "error" not in found["devices"]
+    measured = found.get("measured", {})
+    named = [f"{measured['judge']} judges"] if measured.get("status") == "scored" and not runs else []
+    answer = [f"{s['address']} answers" for s in found["servers"] if s["reachable"]]
+    return ["the default judge runs here"] * runs + named + answer
+
+
+def faults(found: Mapping[str, Any]) -> list[str]:
+    """What is wrong with what was asked about, and with the caches."""
+    wrong = [f"{s['address']}: {s['error']}" for s in found["servers"] if not s["reachable"]]
+    wrong += [f"the cache {f['path']} cannot be written" for f in found["folders"].values() if not f["writable"]]
+    if "error" in found.get("measured", {}):
+        wrong.append(f"the measurement failed: {found['measured']['error']}")
+    return wrong
+
+
+def verdict(found: Mapping[str, Any]) -> str:
+    """What the findings come to: what can judge, and what is wrong."""
+    ready, wrong = judges(found), faults(found)
+    none = "nothing here can judge: the default judge does not run, and no server that was named (--server) answers"
+    said = f"ready: {', '.join(ready)}" if ready else none
+    return "; BUT ".join([said, "; ".join(wrong)] if wrong else [said])
+
+
+def examine(servers: list[str], *, measured: bool = False, model: str | None = None) -> dict[str, Any]:
+    """Everything, as one JSON object with a `verdict`; `ok` is False where nothing can judge, or something is at fault."""
+    found: dict[str, Any] = {
+        "versions": versions(),
+        "extras": extras(),
+        "machine": machine(),
+        "devices": devices(),
+        "folders": folders(),
+        "checks": checks(),
+        "allocator": allocator(),
+        "default_judge": default_judge(),
+        "servers": [server(address) for address in servers],
+    }
+    if measured:
+        found["measured"] = measure(model)
+    found["verdict"] = verdict(found)
+    found["ok"] = bool(judges(found)) and not faults(found)
+    return found

@@ -1,0 +1,61 @@
+"""How far a run is: a bar on a terminal, a line of the log now and then elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+progress_log = logging.getLogger("rrm.data.progress")
+"""Says every `PROGRESS_SECONDS` how far a run is, where no terminal shows a bar; the command line lets INFO through."""
+PROGRESS_SECONDS = 30.0
+Readings = tuple[int, int]
+"""Readings made, and how many there are to make."""
+Show = Callable[[int, int, Readings, int], None]
+"""Of rows that were judged, of resumed ones, of readings, and of the judged ones that failed."""
+
+
+@contextmanager
+def progress_bar(total: int | None, wanted: bool) -> Iterator[Show]:
+    """Yields `show(judged, resumed, windows, failed)`: a bar with rate and time left on stderr where that is a terminal, else log lines. Of
+    transcripts under way that take several windows it says how many of them are read, and of the judged how many failed."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    started = said = time.monotonic()
+
+    def pace(judged: int, resumed: int, windows: Readings, failed: int) -> str:
+        rate = judged / max(time.monotonic() - started, 1e-9)  # resumed rows cost nothing and say nothing
+        within = f", windows {windows[0]}/{windows[1]}" if windows[1] else ""
+        apart = f", {failed} failed" if failed else ""
+        return pace_text(rate, total, judged + resumed) + within + apart
+
+    def say(judged: int, resumed: int, windows: Readings, failed: int) -> None:
+        nonlocal said
+        if wanted and time.monotonic() - said >= PROGRESS_SECONDS:
+            said = time.monotonic()
+            of = "" if total is None else f" of {total}"
+            progress_log.info("judged %d%s, %s", judged + resumed, of, pace(judged, resumed, windows, failed))
+
+    if not wanted or not console.is_terminal:
+        yield say
+        return
+    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"))
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+        task = bar.add_task("judging", total=total, pace="")
+
+        def show(judged: int, resumed: int, windows: Readings, failed: int) -> None:
+            bar.update(task, completed=judged + resumed, pace=pace(judged, resumed, windows, failed))
+
+        yield show
+
+
+def pace_text(rate: float, total: int | None, done: int) -> str:
+    """`3.2/s, 0:05:12 left`."""
+    text = f"{rate:.1f}/s" if rate >= 1 else f"{rate * 60:.1f}/min"
+    if total is None or rate <= 0:
+        return text
+    minutes, seconds = divmod(round(max(total - done, 0) / rate), 60)
+    return f"{text}, {minutes // 60}:{minutes % 60:02d}:{seconds:02d} left"

@@ -1,0 +1,114 @@
+"""A base model and its tokenizer (a directory, a hub id, or the default base, fetched once), and the settings of its LoRA adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rrm.config import BaseSettings, LoraSettings
+from rrm.engines.hf.damage import named_damage
+from rrm.engines.hf.hub import HubError, download
+from rrm.errors import RRMError
+from rrm.judge.judge_dir import judge_folder
+
+
+def base_path(base: str) -> str:
+    """A directory or hub id for `from_pretrained`: `smollm2` is fetched to the cache once, a judge's name is where it lies
+    (`rrm.judge.judge_dir.judge_folder`).
+
+    Raises:
+        RRMError: no such directory, or an adapter is there.
+    """
+    if base == "smollm2":
+        from rrm.engines.hf.weights import fetch_base
+
+        return str(fetch_base())
+    folder = judge_folder(base)
+    if folder is None:
+        if base.startswith((".", "/", "~")):
+            raise RRMError(f"model directory {base!r} does not exist")
+        return base
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise RRMError(f"{base!r} is an adapter: name its base, and the adapter as sft.lora.init to train it further")
+    return str(folder)
+
+
+def load_model(config: BaseSettings) -> tuple[Any, Any]:
+    """(model, tokenizer) from safetensors; pickle checkpoints are refused.
+
+    Raises:
+        RRMError: there is no such model, or it cannot be loaded.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    path = _place(config)
+    with _loading(config), named_damage(path):
+        tokenizer = _tokenizer(config, path)
+        model = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=getattr(torch, config.dtype),
+            attn_implementation=config.attn_implementation,
+            trust_remote_code=config.trust_remote_code,
+            use_safetensors=True,
+        )
+    return model, tokenizer
+
+
+def load_architecture(config: BaseSettings) -> tuple[Any, Any]:
+    """(transformers' config, tokenizer) of a model: what there is of it beside its weights, which are not looked for.
+
+    Raises:
+        RRMError: there is no such model, or they cannot be loaded.
+    """
+    from transformers import AutoConfig
+
+    path = _place(config)
+    with _loading(config):
+        tokenizer = _tokenizer(config, path)
+        return AutoConfig.from_pretrained(path, trust_remote_code=config.trust_remote_code), tokenizer
+
+
+def _place(config: BaseSettings) -> str:
+    """Where the model lies, of which at least the small files are there."""
+    path = base_path(config.base)
+    try:
+        if not Path(path).is_dir():
+            download(path, weights=False)  # asks once: a mistyped name is not worth a minute of retries for each file
+    except HubError as error:
+        raise RRMError(
+            f"cannot load model {config.base!r}: neither a directory nor a shipped model, and {error}"
+        ) from error
+    return path
+
+
+def _tokenizer(config: BaseSettings, path: str) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
+
+
+@contextmanager
+def _loading(config: BaseSettings) -> Iterator[None]:
+    """Says which model could not be loaded."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise RRMError(f"cannot load model {config.base!r}: {error}") from error
+
+
+def lora_config(settings: LoraSettings, model: Any) -> Any:
+    """peft's `LoraConfig` of the settings, for a causal language model."""
+    from peft import LoraConfig
+
+    skip = settings.skip_layers
+    return LoraConfig(
+        r=settings.r,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=settings.target_modules,
+        layers_to_transform=list(range(skip, model.config.num_hidden_layers)) if skip else None,
+        task_type="CAUSAL_LM",
+    )

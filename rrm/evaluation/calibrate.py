@@ -1,0 +1,441 @@
+"""`rrm calibrate`: labelled transcripts and a judge in, a judge's directory out whose scores are calibrated to these labels.
+
+    DIR/                    a judge's directory (`rrm.judge.judge_dir`): `judge.json` with the maps, and weights where they are here
+    DIR/calibration.json    what was fitted, on how many labels from where, what it is worth out of fold, how well the labels know it
+    DIR/calibration.jsonl   the rows used: id, digest, question (hashed), label and its source, raw score, score out of fold
+    DIR.rows.jsonl          the judge's rows, written as they come: a killed run asks for none of them again
+
+DIR appears whole, or not at all, and takes no other folder's place.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rrm.config import CalibrationMethod, CalibrationSettings
+from rrm.data.annotation import Annotation
+from rrm.data.feedback import Feedback, Mode, read_feedback
+from rrm.data.labels import StepTarget, merged, step_targets_of, truth_of
+from rrm.data.output import folder_when_whole
+from rrm.data.questions import met_before, question_key, question_of
+from rrm.data.trajectory import Trajectory
+from rrm.errors import ConfigError, RRMError, SpendingLimit
+from rrm.evaluation.calibrating import Band, OutOfFold, band, before_and_after, no_order, not_better, out_of_fold
+from rrm.evaluation.fit_calibration import Ask, calibrate, source_of, untrained
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.calibration import PRIOR_LABELS, Calibration, Isotonic, check_enough, key_of
+from rrm.judge.card import CALIBRATION, calibrated_section, served_card, with_section
+from rrm.judge.domain import FILE as DOMAIN
+from rrm.judge.domain import widened
+from rrm.judge.judge_dir import CALIBRATED, JudgeSettings, calibrated_questions, load_settings
+from rrm.judge.prefixes import of_prefixes, of_unfinished, prefix_of
+from rrm.readers.base import printable
+from rrm.scoring.row_index import FAILED
+from rrm.scoring.run import score_file
+
+log = logging.getLogger(__name__)
+WHAT_TO_DO = "label more runs (rrm label), or go on with the judge as it is"
+WIDE = 0.25
+"""A map whose interval is somewhere wider is warned of."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The rows to calibrate on."""
+
+    rows: list[Trajectory]
+    labels: list[float]
+    sources: list[str]
+    """Where each label is from: `outcome:FIELD` or `annotation:WHO`."""
+    steps: dict[str, StepTarget] = field(default_factory=dict)
+    """Labelled steps, by trajectory id."""
+    steps_only: list[Trajectory] = field(default_factory=list)
+    """Further rows, of which only steps are labelled."""
+    unlabelled: int = 0
+    trained_on: list[str] = field(default_factory=list)
+    """Ids of labelled rows that are left out: the judge was trained on their questions."""
+
+
+def labelled_rows(
+    trajectories: Sequence[Trajectory], raters: Mapping[str, Sequence[Annotation]], settings: JudgeSettings, mode: Mode
+) -> Labelled:
+    """The rows that can calibrate a judge: labelled, of questions that it was not trained on.
+
+    Args:
+        raters: each trajectory's annotations, by its id.
+
+    Raises:
+        TooFew: fewer than `PRIOR_LABELS`, or one class only.
+    """
+    met = set(met_before(settings.training_questions, trajectories))
+    rows, labels, sources = list[Trajectory](), list[float](), list[str]()
+    rest, left_out = list[Trajectory](), list[str]()
+    for t in trajectories:
+        annotation = merged(raters.get(t.id, ()))
+        truth = truth_of(t, annotation)
+        if truth is None:
+            rest.append(t)
+        elif t.id in met:
+            left_out.append(t.id)
+        else:
+            rows.append(t)
+            labels.append(truth)
+            sources.append(_source(t, annotation))
+    if left_out:
+        log.warning(
+            "%d of %d labelled transcripts are of questions that this judge was trained on (e.g. %r): they are left out",
+            len(left_out),
+            len(left_out) + len(rows),
+            left_out[0],
+        )
+    try:
+        check_enough(np.array(labels), PRIOR_LABELS)
+    except RRMError as error:
+        why = [f"{len(rest)} transcripts have no label (--outcome FIELD or --annotations FILE says where it is)"]
+        why = (why if rest else []) + ([f"{len(left_out)} are of questions it was trained on"] if left_out else [])
+        raise type(error)("; ".join([str(error), *why, WHAT_TO_DO])) from error
+    steps = step_targets_of([t for t in [*rows, *rest] if t.id not in met], raters) if mode == "steps" else {}
+    steps_only = [t for t in rest if t.id in steps]
+    return Labelled(rows, labels, sources, steps, steps_only, len(rest) - len(steps_only), left_out)
+
+
+def _source(trajectory: Trajectory, annotation: Annotation | None) -> str:
+    if trajectory.outcome is None:
+        return f"annotation:{annotation.annotator if annotation else '?'}"
+    return f"outcome:{(trajectory.source and trajectory.source.outcome_field) or 'outcome'}"
+
+
+def check_new(folder: Path) -> None:
+    """Refuse a folder that holds anything.
+
+    Raises:
+        ConfigError: naming it.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(f"{folder} is there already, and nothing is written over: name a new folder with -o")
+
+
+class Asking:
+    """The judge's feedback, kept in files of rows beside the new directory: what was answered is not asked again."""
+
+    def __init__(self, judge: AgentRRM, folder: Path, how: Mapping[str, Any]) -> None:
+        self.judge, self.folder, self.how = judge, folder, how
+        self.passes = 0
+        self.usage: dict[str, Any] | None = None
+
+    def path(self, number: int) -> Path:
+        """The rows of a pass, from 1."""
+        return self.folder.with_name(f"{self.folder.name}.rows{number if number > 1 else ''}.jsonl")
+
+    def __call__(self, rows: Sequence[Trajectory], mode: Mode) -> list[Feedback]:
+        """Feedback on the rows, in their order."""
+        self.passes += 1
+        path = self.path(self.passes)
+        told = {"threshold": self.judge.settings.threshold} if mode == "steps" else {}
+        first = self.passes == 1  # of all rows: later ones are of some of them
+        done = score_file(
+            self.judge,
+            rows,
+            path,
+            mode=mode,
+            total=len(rows),
+            retry_errors=(FAILED,),
+            settings=told,
+            warn=first,
+            **self.how,
+        )
+        if done.stopped is not None:
+            raise SpendingLimit(f"{path}: {done.stopped}")
+        by_id = {feedback.id: feedback for feedback in read_feedback(path)}
+        return [by_id[t.id] for t in rows]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The rows that the judge gave a score, as the maps read them."""
+
+    rows: list[Trajectory]
+    labels: np.ndarray
+    sources: list[str]
+    raw: np.ndarray
+    windowed: list[bool]
+    before: np.ndarray
+    """Scores by the maps that the judge came with; raw ones where it had none."""
+
+    @property
+    def questions(self) -> list[str]:
+        """What each row is an attempt at."""
+        return [question_of(t) for t in self.rows]
+
+
+def calibrate_judge(
+    judge: AgentRRM,
+    labelled: Labelled,
+    folder: Path,
+    *,
+    mode: Mode,
+    method: CalibrationMethod | None = None,
+    samples: int = 1,
+    seed: int = 0,
+    resamples: int = 1000,
+    overwrite: bool = False,
+    prefixes: bool = False,
+) -> dict[str, Any]:
+    """Fit a judge's maps to labels and write its directory. Returns what `calibration.json` holds.
+
+    The map that it has counts as `PRIOR_LABELS` labels beside the user's (`rrm.judge.calibration`): of few labels scores move a little, of many
+    as these say. The raw probabilities of a judge without a map are one; the grades of a chat model are none, and there is no prior.
+
+    Args:
+        judge: its settings are those of the new directory afterwards.
+        method: None: that of the map it has; without one `platt` of a judge that was trained, else `platt_score`, since what a chat
+            model writes are grades (`rrm.judge.calibration`).
+        overwrite: judge all rows again, dropping those that an earlier run kept.
+        prefixes: fit on runs that are cut at a step: a chat model's judge of runs that go on, for a guard.
+
+    Raises:
+        ConfigError: the folder holds something, or the mode is not the judge's.
+        RRMError: fewer than `PRIOR_LABELS` rows with a score, or one class of them, or scores that do not rise with the labels; nothing is written then.
+    """
+    check_new(folder)
+    judge.abilities.check(mode)
+    if untrained(judge, mode):
+        raise ConfigError(
+            f"{judge.model} was trained in {', '.join(judge.settings.modes)}, not in {mode}: choose one by --mode"
+        )
+    if prefixes:
+        rows = [prefix_of(t, seed) for t in labelled.rows]
+        judge, labelled = of_unfinished(judge), replace(labelled, rows=rows, steps={}, steps_only=[])
+    elif of_prefixes(judge.settings):
+        raise ConfigError(
+            f"{judge.model} is calibrated for runs that go on: calibrate it with --prefixes, or the model itself"
+        )
+    old = judge.settings
+    judge.settings = old.model_copy(deep=True)
+    chosen = method or _method_of(old, mode)
+    how = {"samples": samples, "seed": seed, "overwrite": overwrite}
+    ask, feedback = Asking(judge, folder, how), dict[Mode, list[Feedback]]()
+    prior = _prior_of(old, mode, chosen)
+    found = _fit(judge, labelled, mode, chosen, ask, feedback, prior)
+    of_rows = feedback[mode]
+    statuses = dict(sorted(Counter(f.status for f in of_rows).items()))
+    failed = next((f for f in of_rows if f.status == "judge_error"), None)
+    first = failed or next((f for f in of_rows if f.status != "scored"), None)
+    fitted = [key for key in (key_of(mode), key_of(mode, True)) if "skipped" not in found.get(key, {"skipped": ""})]
+    if not fitted:
+        said = next(found[k]["skipped"] for k in (key_of(mode), key_of(mode, True)) if k in found)
+        raise RRMError(
+            f"nothing to calibrate: {said} (of {len(of_rows)} labelled rows: {_counts(statuses)}"
+            + (f"; the first {first.status}: {printable(str(first.reason))}" if first else "")
+            + f"); rows are in {ask.path(1)}"
+        )
+    scored = _scored(judge, old, labelled, of_rows, mode)
+    try:
+        check_enough(scored.labels, PRIOR_LABELS)
+    except RRMError as error:
+        raise type(error)(f"of {len(of_rows)} labelled rows: {_counts(statuses)}; {error}; {WHAT_TO_DO}") from error
+    present = None if prior is None else scored.before
+    apart = out_of_fold(scored.raw, scored.labels, scored.windowed, scored.questions, chosen, seed, present)
+    known_before = len(met_before(calibrated_questions(judge.folder), scored.rows))
+    worth = _worth(scored, apart, chosen, present, known_before=known_before, seed=seed, resamples=resamples)
+    facts = {
+        "rows": len(scored.rows),
+        "questions": len(set(scored.questions)),
+        "positive": float(np.mean(scored.labels >= 0.5)),
+    }
+    facts |= {"labels": dict(Counter(scored.sources)), "method": chosen, "samples": samples, "seed": seed}
+    facts |= {"prefixes": True} if prefixes else {}
+    facts |= {"prior_labels": 0 if prior is None else PRIOR_LABELS}
+    record = {
+        "mode": mode, "domain": _widen(judge, scored.rows, folder.name, worth["no_order"]), "first_error": failed and failed.reason, **facts,
+        "judge": judge.describe() | {"agent-rrm": version("agent-rrm")}, "statuses": statuses,
+        "left_out": {"unlabelled": labelled.unlabelled, "trained_on": len(labelled.trained_on)},
+        "maps": found, **worth,
+    }  # fmt: skip
+    for key in fitted:
+        of_key = [
+            f for f, t in zip(of_rows, labelled.rows, strict=True) if key == key_of(mode, judge.in_windows(t, mode))
+        ]
+        judge.settings.calibrated_on[key] = facts | source_of(of_key)
+    judge.settings.default_mode = mode
+    if judge.prompter is None:
+        judge.settings.request = judge.asked.deciding
+    if judge.prompter is None and judge.folder is None:
+        judge.settings.name = folder.name
+    check_new(folder)  # hours may have passed
+    _write(judge, folder, record, scored, apart)
+    return record
+
+
+def _widen(judge: AgentRRM, rows: Sequence[Trajectory], name: str, no_order: str | None) -> dict[str, Any]:
+    """Widen what the judge says it was measured on to the rows it is calibrated on; how many of them were outside and are now, or why not."""
+    if judge.domain is None:
+        return {"skipped": f"the judge has no {DOMAIN}: it marks no transcript"}
+    counts = {"rows": len(rows), "outside_before": sum(judge.domain.told(t)[0] for t in rows)}
+    if no_order:
+        log.warning(
+            "transcripts like these stay as far outside what the judge was measured on as they were: %s", no_order
+        )
+        return {"skipped": no_order, **counts}
+    judge.domain = widened(judge.domain, rows, name)
+    return {**counts, "outside": sum(judge.domain.told(t)[0] for t in rows)}
+
+
+def _method_of(settings: JudgeSettings, mode: Mode) -> CalibrationMethod:
+    known = settings.calibration.modes.get(mode) or settings.calibration.modes.get(key_of(mode, True))
+    if known is None:
+        return "platt" if settings.modes else "platt_score"
+    if isinstance(known, Isotonic):
+        return "isotonic"
+    return "platt_score" if known.reads == "score" else "platt"
+
+
+def _prior_of(settings: JudgeSettings, mode: Mode, method: CalibrationMethod) -> Calibration | None:
+    """The maps that the labels are added to; None of a chat model's grades, which no map made probabilities."""
+    known = settings.calibration.modes.keys() & {key_of(mode), key_of(mode, True)}
+    return settings.calibration if known or method != "platt_score" else None
+
+
+def _fit(
+    judge: AgentRRM,
+    labelled: Labelled,
+    mode: Mode,
+    method: CalibrationMethod,
+    ask: Ask,
+    feedback: dict[Mode, list[Feedback]],
+    prior: Calibration | None,
+) -> dict[str, Any]:
+    """Fit and keep the maps; of a way of reading that hardly occurs among the rows the judge's own map stays."""
+    every = max(len(labelled.rows), len(labelled.steps_only))
+    settings = CalibrationSettings(method=method, modes=[mode], max_rows=every, sampled_rows=every)
+    before = dict(judge.settings.calibration.modes)
+    steps = labelled.steps if mode == "steps" and _both_verdicts(labelled.steps) else None
+    if labelled.steps and steps is None:
+        log.warning("fewer than %d labelled steps, or all alike: the map of single steps stays as it was", PRIOR_LABELS)
+    found = calibrate(
+        judge, labelled.rows, labelled.labels, settings, judged=feedback, steps=steps, steps_only=labelled.steps_only, ask=ask,
+        prior=prior,
+    )  # fmt: skip
+    kinds = Counter(key_of(mode, judge.in_windows(t, mode)) for t in labelled.rows)
+    for key in (key_of(mode), key_of(mode, True)):
+        if key in before and key not in judge.settings.calibration.modes and kinds[key] < 10:
+            judge.settings.calibration.modes[key] = before[key]
+    return found
+
+
+def _both_verdicts(steps: Mapping[str, StepTarget]) -> bool:
+    verdicts = Counter(v for target in steps.values() for v in target.verdicts if v is not None)
+    return verdicts.total() >= PRIOR_LABELS and len(verdicts) > 1
+
+
+def _scored(
+    judge: AgentRRM,
+    old: JudgeSettings,
+    labelled: Labelled,
+    feedback: Sequence[Feedback],
+    mode: Mode,
+) -> Scored:
+    """The rows with a score, as `rrm score` gives it."""
+    kept = [i for i, f in enumerate(feedback) if f.raw_score is not None]
+    rows = [labelled.rows[i] for i in kept]
+    raw = np.array([feedback[i].raw_score for i in kept], dtype=np.float64)
+    windowed = [judge.in_windows(t, mode) for t in rows]
+    before = partial(old.calibration.apply, mode)
+    return Scored(
+        rows,
+        np.array([labelled.labels[i] for i in kept]),
+        [labelled.sources[i] for i in kept],
+        raw,
+        windowed,
+        np.array([before(float(r), windowed=w) for r, w in zip(raw, windowed, strict=True)]),
+    )
+
+
+def _worth(
+    scored: Scored,
+    apart: OutOfFold | None,
+    method: CalibrationMethod,
+    present: np.ndarray | None,
+    *,
+    known_before: int,
+    seed: int,
+    resamples: int,
+) -> dict[str, Any]:
+    """What the maps are worth, and how well the labels know them; says so where that is little."""
+    labels, questions = scored.labels, scored.questions
+    if known_before:
+        log.warning(
+            "%d of %d rows are of questions that the judge's earlier maps were fitted on: `before` flatters these",
+            known_before,
+            len(labels),
+        )
+    found: dict[str, Any] = {
+        "before": None,
+        "after": None,
+        "difference": None,
+        "no_order": None,
+        "folds": None,
+        "rows_of_folds_without_map": 0,
+    }
+    if apart is None:
+        log.warning("all rows are attempts at one question: what the maps are worth on others cannot be measured")
+    else:
+        found |= before_and_after(scored.raw, scored.before, apart, labels, questions, resamples=resamples, seed=seed)
+        found |= {"folds": apart.folds, "rows_of_folds_without_map": apart.without_map}
+        found["no_order"] = no_order(found["before"], float(np.mean(labels >= 0.5))) or None
+        for said in (found["no_order"], not_better(found["difference"])):
+            if said:
+                log.warning("%s", said)
+    known = band(scored.raw, labels, questions, method, resamples=resamples, seed=seed, present=present)
+    found |= {"interval": None if known is None else known.at, "widest": None if known is None else known.widest}
+    found |= {"falling": None if known is None else known.falling}
+    if known is None or known.widest > WIDE:
+        log.warning("%s", how_few(len(labels), int((labels >= 0.5).sum()), len(set(questions)), known))
+    return found
+
+
+def how_few(rows: int, good: int, questions: int, known: Band | None) -> str:
+    """How many labels there are, and how well they know the map."""
+    said = f"{rows} labels ({good} of success) of {questions} questions"
+    if known is None:
+        return f"{said} are too few for an interval: more than a tenth of the draws of as many questions has one outcome alone"
+    worst = max(known.at, key=lambda at: at["high"] - at["low"])
+    text = (
+        f"{said} leave the calibrated score uncertain by up to {known.widest:.2f}: e.g. a raw {worst['raw']:.2f} means "
+        f"{worst['score']:.2f} [{worst['low']:.2f}, {worst['high']:.2f}]"
+    )
+    return f"{text}; in {known.falling:.0%} of the draws scores fall as labels rise" if known.falling > 0.01 else text
+
+
+def _write(judge: AgentRRM, folder: Path, record: dict[str, Any], scored: Scored, apart: OutOfFold | None) -> None:
+    with folder_when_whole(folder) as building:
+        judge.save_pretrained(building)
+        if judge.domain is not None:
+            judge.domain.save(building)
+        (building / CALIBRATED[0]).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        with open(building / CALIBRATED[1], "w", encoding="ascii") as out:
+            for i, t in enumerate(scored.rows):
+                row = {"id": t.id, "digest": t.digest, "question": question_key(t), "label": scored.labels[i]}
+                row |= {
+                    "label_from": scored.sources[i],
+                    "raw_score": float(scored.raw[i]),
+                    "windowed": scored.windowed[i],
+                }
+                out.write(json.dumps(row | {"out_of_fold": None if apart is None else float(apart.scores[i])}) + "\n")
+        card = building / "README.md"
+        own = card.read_text(encoding="utf-8") if card.is_file() else served_card(load_settings(building))  # as saved
+        card.write_text(with_section(own, CALIBRATION, calibrated_section(record)), encoding="utf-8")
+
+
+def _counts(statuses: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {status}" for status, n in statuses.items())

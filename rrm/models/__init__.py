@@ -1,1 +1,0 @@
-"""Base models: their weights, fetched once, and how they are loaded."""

@@ -1,1 +1,0 @@
-"""Data sets of judged and labelled transcripts for others: rows without this machine's paths, keys looked for, and a card."""

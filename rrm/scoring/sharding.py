@@ -1,0 +1,207 @@
+"""Parts of a run: `--shard i/n` judges the i-th of n consecutive parts of the input, and `rrm merge` puts the outputs together.
+
+Of N transcripts shard i has those from ⌊(i − 1)·N/n⌋ up to ⌊i·N/n⌋, counted from 0 in the order of the input, lines that cannot be read left out. So
+each transcript is in exactly one shard, and the finished outputs, one after the other, are the output of the whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rrm.data.output import differences, header_of, locked, write_header
+from rrm.errors import ConfigError, RRMError
+from rrm.scoring.ledger import Ledger
+from rrm.scoring.row_index import enter
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `number` of `of`, from 1."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """`2/8`.
+
+        Raises:
+            ConfigError: not of that form, or outside of 1 to n.
+        """
+        found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
+        number, of = (int(found[1]), int(found[2])) if found else (0, 0)
+        if not 1 <= number <= of:
+            raise ConfigError(f"--shard {text!r}: write i/n with i from 1 to n, e.g. 2/8")
+        return cls(number, of)
+
+    def bounds(self, total: int) -> tuple[int, int]:
+        """The first transcript of the part, from 0, and the one behind its last."""
+        return (self.number - 1) * total // self.of, self.number * total // self.of
+
+    def rows_of(self, total: int) -> int:
+        """How many transcripts the part has."""
+        start, stop = self.bounds(total)
+        return stop - start
+
+    def of_rows(self, rows: Iterable[T], total: int) -> Iterator[T]:
+        """The part's rows; the rest of the input is not read."""
+        return itertools.islice(rows, *self.bounds(total))
+
+    def settings(self, total: int) -> dict[str, Any]:
+        """What the output's header says of it: another part, or an input that has grown, is another run."""
+        return {"shard": f"{self.number}/{self.of}", "inputs": total}
+
+
+@dataclass
+class Merged:
+    """What `rrm merge` did."""
+
+    output: str
+    rows: int = 0
+    statuses: dict[str, int] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+    """In the order in which their rows stand."""
+    missing: list[str] = field(default_factory=list)
+    """Shards that are not there, or not finished."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    path: Path
+    made_by: dict[str, Any]
+    shard: Shard | None
+    inputs: int | None
+
+
+def merge(paths: Sequence[Path], output: Path, *, overwrite: bool = False, partial: bool = False) -> Merged:
+    """Put rows of runs of one judge into one file: shards by their number, other files as they are given.
+
+    Args:
+        partial: take what is there where shards are missing or not finished.
+
+    Raises:
+        ConfigError: the output exists, or is one of the inputs.
+        RRMError: made by different judges or settings, parts of different runs, an id twice, missing shards, a file that a run is writing.
+    """
+    from filelock import FileLock, Timeout
+
+    if len({path.resolve() for path in paths}) < len(paths) or output.resolve() in {path.resolve() for path in paths}:
+        raise ConfigError("a file is named twice; name each once, and another one with -o")
+    with ExitStack() as stack:
+        stack.enter_context(locked(output))
+        if output.exists() and not overwrite:
+            raise ConfigError(f"{output} is there already: choose another -o, or --overwrite")
+        for path in paths:
+            if not path.is_file():
+                raise ConfigError(f"{path}: there is no such file")
+            try:
+                stack.enter_context(FileLock(f"{path}.lock", timeout=0))
+            except Timeout as error:
+                raise RRMError(f"a run is writing {path}; wait for it") from error
+        parts = _in_order([_part(path) for path in paths])
+        done = Merged(str(output), files=[str(part.path) for part in parts])
+        made_by = {k: v for k, v in parts[0].made_by.items() if k not in ("shard", "inputs")}
+        draft = Path(f"{output}.tmp")
+        try:
+            with open(draft, "wb") as out:
+                done.missing = _missing(parts, _copy(parts, out, done))
+                if done.missing and not partial:
+                    raise RRMError(
+                        f"{'; '.join(done.missing)}: run rrm score with the same --shard again, or take what is there with --partial"
+                    )
+                out.flush()
+                os.fsync(out.fileno())
+            with open(f"{output}.run.json", "w", encoding="ascii") as header:
+                write_header(header, made_by)
+            os.replace(draft, output)
+        finally:
+            draft.unlink(missing_ok=True)
+    return done
+
+
+def _part(path: Path) -> _Part:
+    made_by = header_of(path)
+    said = made_by.get("shard")
+    return _Part(path, made_by, Shard.parse(said) if isinstance(said, str) else None, made_by.get("inputs"))
+
+
+def _in_order(parts: list[_Part]) -> list[_Part]:
+    """Shards by number; refuses parts that do not belong together."""
+    first = parts[0]
+    ignored = {"shard"}
+    for part in parts[1:]:
+        if differs := differences(_without(first.made_by, ignored), _without(part.made_by, ignored)):
+            raise RRMError(f"{first.path} and {part.path} were made otherwise: {'; '.join(differs)}")
+        if (part.shard and part.shard.of) != (first.shard and first.shard.of):
+            said = [f"{p.path} is {p.made_by.get('shard', 'no shard')}" for p in (first, part)]
+            raise RRMError(f"parts of different runs: {', '.join(said)}")
+    twice = [n for n, count in Counter(p.shard.number for p in parts if p.shard).items() if count > 1]
+    if twice:
+        names = [str(p.path) for p in parts if p.shard and p.shard.number == twice[0]]
+        raise RRMError(f"shard {twice[0]} is there more than once: {', '.join(names)}")
+    return sorted(parts, key=lambda p: p.shard.number if p.shard else 0)
+
+
+def _without(made_by: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {k: v for k, v in made_by.items() if k not in names}
+
+
+def _copy(parts: Sequence[_Part], out: Any, done: Merged) -> dict[Path, int]:
+    """Copy the rows, each id once; how many each part has."""
+    ledger, counts, statuses = Ledger(), dict[Path, int](), Counter[str]()
+    for part in parts:
+        before = len(ledger)
+        with open(part.path, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    row = json.loads(line)
+                    enter(ledger, row)
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    if not line.endswith(b"\n"):
+                        break  # a killed run's last line; its shard is named as not finished
+                    raise RRMError(f"{part.path}:{number}: not a row of `rrm score`") from error
+                statuses[row["status"]] += 1
+                out.write(line if line.endswith(b"\n") else line + b"\n")
+        counts[part.path] = len(ledger) - before
+    if (second := ledger.second(but="")) is not None:
+        where = next(p for p, n in zip(_spread(counts), itertools.count(), strict=False) if n == second)
+        raise RRMError(
+            f"{where[0]}:{where[1]}: its id has a row in another place of these files already; leave one out"
+        )
+    done.rows, done.statuses = len(ledger), dict(sorted(statuses.items()))
+    return counts
+
+
+def _spread(counts: Mapping[Path, int]) -> Iterator[tuple[Path, int]]:
+    """(file, line) of each row."""
+    for path, count in counts.items():
+        for number in range(1, count + 1):
+            yield path, number
+
+
+def _missing(parts: Sequence[_Part], counts: Mapping[Path, int]) -> list[str]:
+    """The shards that are not there, and those with fewer rows than their part has."""
+    first = parts[0].shard
+    if first is None:
+        return []
+    there = {p.shard.number for p in parts if p.shard}
+    gone = [str(n) for n in range(1, first.of + 1) if n not in there]
+    said = [f"of {first.of} shards {', '.join(gone[:20])}{' …' if len(gone) > 20 else ''} are missing"] if gone else []
+    for part in parts:
+        if part.shard is None or not isinstance(part.inputs, int):
+            continue
+        wanted = part.shard.rows_of(part.inputs)
+        if counts[part.path] != wanted:
+            said.append(f"shard {part.shard.number} ({part.path}) has {counts[part.path]} of {wanted} rows")
+    return said

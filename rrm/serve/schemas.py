@@ -1,0 +1,129 @@
+"""What is said over HTTP: requests, answers, errors."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rrm.data.annotation import OutOfDomain
+from rrm.data.feedback import Feedback, Mode
+from rrm.data.trajectory import Trajectory
+
+MOST_SAMPLES = 64
+MOST_HEAT = 26
+
+
+class Asked(BaseModel):
+    """What all requests have."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: str = "auto"
+    """A name that `rrm score --format` takes."""
+    seed: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_strange_key(cls, given: Any) -> Any:
+        """Of keys that there are not the first alone is told: an error each would take seconds and gigabytes of a large body."""
+        if not isinstance(given, dict) or len(given) <= len(cls.model_fields):
+            return given
+        strange = next(key for key in given if key not in cls.model_fields)
+        return {key: given[key] for key in (*cls.model_fields, strange) if key in given}
+
+
+class ScoreRequest(Asked):
+    """Transcripts to judge, each one run in any format that `rrm score` reads."""
+
+    transcripts: list[Any] = Field(min_length=1)
+    mode: Mode | None = None
+    """None: the judge's own."""
+    samples: int = Field(default=1, ge=1, le=MOST_SAMPLES)
+    out_of_domain: OutOfDomain | None = None
+    """As `rrm score --out-of-domain`; None: as the judge is served."""
+    stream: bool = False
+    """Answer with a line of JSON a row as each is judged, in any order: `{"index": …, "row": …}`, at last `{"done": …}`."""
+
+
+class RankRequest(Asked):
+    """Groups of attempts at one question each, to be compared."""
+
+    groups: list[list[Any]] = Field(min_length=1, fail_fast=True)
+    heat: int = Field(default=6, ge=2, le=MOST_HEAT)
+    both_orders: bool = False
+
+
+class MeasureRequest(Asked):
+    """Transcripts whose readings are counted, not made."""
+
+    transcripts: list[Any] = Field(min_length=1)
+    mode: Mode | None = None
+    samples: int = Field(default=1, ge=1, le=MOST_SAMPLES)
+
+
+class About(BaseModel):
+    """The judge that is served."""
+
+    describe: dict[str, Any]
+    """What decides its scores (`AgentRRM.describe`)."""
+    settings: dict[str, Any]
+    """Its `JudgeSettings`, without what only its machine needs."""
+    dtype: str | None = None
+    knows_domain: bool = False
+    """Whether it tells transcripts outside what it was measured on."""
+    ranks: bool = False
+    version: str
+
+
+class ScoreResponse(BaseModel):
+    """A row a transcript, in the order of the request."""
+
+    rows: list[Feedback]
+
+
+class RankingRow(BaseModel):
+    """A group's attempts, compared (`rrm.judge.rank.Ranking`)."""
+
+    feedback: list[Feedback]
+    decided: int = 0
+    earlier: float = 0.0
+    tied: int = 0
+    both: int = 0
+    agreed: int = 0
+    turned: int = 0
+    usage: dict[str, Any] | None = None
+
+
+class RankResponse(BaseModel):
+    """A row a group."""
+
+    rankings: list[RankingRow]
+
+
+class MeasureResponse(BaseModel):
+    """A row a transcript (`rrm.data.feedback.Reads`)."""
+
+    reads: list[dict[str, Any]]
+
+
+class Health(BaseModel):
+    """Whether requests are taken."""
+
+    status: Literal["ok", "starting", "failing"]
+    """`starting`: the workers ended, and are started again; `failing`: none starts."""
+    workers: int
+    """That hold a judge and are ready."""
+    waiting: int
+    """Transcripts accepted and not yet handed to a worker."""
+    judging: int
+
+
+def check_row(row: Feedback, trajectory: Trajectory) -> None:
+    """`ValueError` for a row of another transcript, or one that speaks of steps which the transcript has not."""
+    if row.id != trajectory.id:
+        raise ValueError(f"a row of {row.id!r} in the place of {trajectory.id!r}")
+    named = {finding.step for finding in row.findings}
+    named.update(step for answer in (row.criteria or {}).values() for step in answer.steps)
+    if named and (beyond := sorted(named - set(range(1, len(trajectory.steps) + 1)))):
+        raise ValueError(f"it speaks of step {beyond[0]} of {trajectory.id!r}, which has {len(trajectory.steps)}")

@@ -1,0 +1,112 @@
+"""An adapter to go on from (`sft.lora.init`): found, compared with the base and the settings, and put on the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rrm.config import LoraSettings
+from rrm.data.import_paths import is_import_path
+from rrm.engines.hf.base_model import base_path, lora_config
+from rrm.engines.hf.damage import named_damage
+from rrm.errors import RRMError
+from rrm.judge.card import HUB_NAMES
+from rrm.judge.judge_dir import FILE, base_of, judge_folder, load_settings
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def adapter_folder(name: str) -> Path:
+    """Where `sft.lora.init` lies: a judge's directory (or a run's), or that of any adapter, or a shipped judge's.
+
+    Raises:
+        RRMError: there is no adapter.
+    """
+    folder = judge_folder(name) or Path(name).expanduser()
+    if not all((folder / file).is_file() for file in (CONFIG, WEIGHTS)):
+        raise RRMError(f"sft.lora.init: {str(folder)!r} holds no adapter ({CONFIG} and {WEIGHTS})")
+    return folder
+
+
+def checked_adapter(settings: LoraSettings, base: str) -> Path:
+    """The folder of the adapter at `settings.init`, as far as its config alone shows that it can be trained further.
+
+    Args:
+        base: `model.base`. One made by a function is nowhere named: there the tensors alone say whether it fits.
+
+    Raises:
+        RRMError: there is no adapter, it is no LoRA, of another base or revision, or of another rank or scale than the settings say.
+    """
+    folder = adapter_folder(settings.init or "")
+    try:
+        have = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RRMError(f"sft.lora.init: {folder / CONFIG} is not JSON: {error}") from error
+    if not isinstance(have, dict) or have.get("peft_type") != "LORA":
+        kind = have.get("peft_type") if isinstance(have, dict) else type(have).__name__
+        raise RRMError(
+            f"sft.lora.init: the adapter in {str(folder)!r} is no LoRA but {kind}: only that is trained further"
+        )
+    if not is_import_path(base):
+        said = load_settings(folder)
+        theirs, named = base_of(folder, said), FILE if said.base else CONFIG
+        if not is_same_base(theirs, base):
+            raise RRMError(
+                f"sft.lora.init: the adapter in {str(folder)!r} is over {theirs!r}, and model.base is {base!r}: over another base "
+                f"it says nothing. Set model.base to its base; where that only lies elsewhere now, name the place in its {named}"
+            )
+        if said.base_revision is not None and judge_folder(theirs) is None:
+            raise RRMError(
+                f"sft.lora.init: the adapter in {str(folder)!r} is over {theirs!r} at revision {said.base_revision}, and "
+                "model.base is what its main branch holds now. Fetch that revision, and name its folder as model.base and as "
+                f"base in the adapter's {FILE}"
+            )
+    # what decides how much the adapter adds, and no tensor shows
+    both = {
+        "r": (have.get("r"), settings.r),
+        "alpha": (have.get("lora_alpha"), settings.alpha),
+        "use_rslora": (bool(have.get("use_rslora")), False),
+        "alpha_pattern": (have.get("alpha_pattern") or {}, {}),
+    }
+    if wrong := [f"{name}={theirs} (here {ours})" for name, (theirs, ours) in both.items() if theirs != ours]:
+        raise RRMError(
+            f"sft.lora.init: the adapter in {str(folder)!r} has {', '.join(wrong)}; set sft.lora to the same"
+        )
+    return folder
+
+
+def is_same_base(theirs: str, ours: str) -> bool:
+    """Whether two names mean one base: the same name or public name, or the same folder here."""
+    if HUB_NAMES.get(theirs, theirs) == HUB_NAMES.get(ours, ours):
+        return True
+    folder = judge_folder(theirs)
+    return folder is not None and Path(base_path(ours)).resolve() == folder.resolve()
+
+
+def with_adapter(model: Any, settings: LoraSettings, base: str) -> Any:
+    """The model under the adapter at `settings.init`, in float32, to be trained further with the dropout said there.
+
+    Raises:
+        RRMError: as `checked_adapter`, or its tensors are not those that the settings make of this base.
+    """
+    from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    folder = checked_adapter(settings, base)
+    found = get_peft_model(model, lora_config(settings, model))
+    with named_damage(folder):
+        theirs = load_file(str(folder / WEIGHTS))
+    ours = get_peft_model_state_dict(found, save_embedding_layers=False)
+    wrong = [f"{name} is not here" for name in sorted(theirs.keys() - ours.keys())]
+    wrong += [f"{name} is not there" for name in sorted(ours.keys() - theirs.keys())]
+    for name in sorted(theirs.keys() & ours.keys()):
+        if theirs[name].shape != ours[name].shape:
+            wrong.append(f"{name} is {tuple(theirs[name].shape)} (here {tuple(ours[name].shape)})")
+    if wrong:
+        raise RRMError(
+            f"sft.lora.init: the adapter in {str(folder)!r} does not fit the base under sft.lora; {len(wrong)} tensors differ: "
+            f"{'; '.join(wrong[:2])}. Set sft.lora.skip_layers and target_modules to what it was trained with"
+        )
+    set_peft_model_state_dict(found, theirs)
+    return found

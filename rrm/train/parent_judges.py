@@ -1,0 +1,91 @@
+"""The judges that a run goes on from, and the questions that these were trained on.
+
+They are looked up once, as the run begins, and kept in its folder: the run's judge inherits the questions hours later, when the
+earlier judge may lie elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from rrm.config import TrainConfig
+from rrm.data.import_paths import is_import_path
+from rrm.data.trajectory import Trajectory
+from rrm.engines.hf.hub import HubError, download
+from rrm.judge.judge_dir import FILE, judge_folder, load_settings
+from rrm.train.adapter import checked_adapter
+from rrm.train.run_folder import read_record
+
+logger = logging.getLogger(__name__)
+KEPT = "earlier.json"
+
+
+class Earlier(BaseModel):
+    """What is known of the judges that a run goes on from."""
+
+    questions: list[str] = []
+    """`rrm.data.questions.question_key` of each question that they were trained on, as far as they name them."""
+    silent: list[str] = []
+    """Judges that name none."""
+
+
+def earlier_of(config: TrainConfig) -> Earlier:
+    """What the judges say that the config's run goes on from.
+
+    Raises:
+        RRMError: `sft.lora.init` is no adapter that could be trained further here.
+    """
+    said = {folder: load_settings(folder).training_questions for folder in _begins_with(config)}
+    questions = sorted({key for keys in said.values() for key in keys})
+    return Earlier(questions=questions, silent=[str(folder) for folder, keys in said.items() if not keys])
+
+
+def kept_earlier(folder: Path) -> Earlier | None:
+    """What the run in a folder began with; None where nothing says so."""
+    kept = folder / KEPT
+    return Earlier.model_validate(read_record(kept)) if kept.is_file() else None
+
+
+def _begins_with(config: TrainConfig) -> list[Path]:
+    """The directories of the judge whose weights are the base, and of the one whose adapter is trained further."""
+    found = [_base_judge(config.model.base)]
+    lora = config.sft.lora if config.sft.enabled else None
+    if lora is not None and lora.init is not None:
+        found.append(checked_adapter(lora, config.model.base))
+    return [folder for folder in found if folder is not None and (folder / FILE).is_file()]
+
+
+def _base_judge(base: str) -> Path | None:
+    """Where the base lies, as far as it may be a judge: in a folder, or on the hub."""
+    if base == "smollm2" or is_import_path(base):
+        return None
+    folder = judge_folder(base)
+    if folder is None:
+        try:
+            return download(base, weights=False)
+        except HubError as error:
+            logger.warning("whether %s is a judge, and on which questions trained, cannot be seen: %s", base, error)
+            return None
+    if (folder / FILE).is_file():
+        return folder
+    beside = folder.parent / "judge"  # a run's merged weights, from before these had settings of their own
+    return beside if folder.name == "merged" else folder
+
+
+def warn_of_met(earlier: Earlier, parts: Mapping[str, Sequence[Trajectory]], met: Mapping[str, int]) -> None:
+    """Say that rows to calibrate and to measure on are of questions the judge knew before this run, or that nobody can say."""
+    if earlier.silent:
+        logger.warning(
+            "%s does not name the questions it was trained on: whether the run is measured on some of them, nobody can say",
+            " and ".join(earlier.silent),
+        )
+    if any(met.values()):
+        logger.warning(
+            "%d of %d test rows and %d of %d calibration rows are of questions that the judge it goes on from was trained on: the "
+            "figures flatter it; give it the split it was trained with (data.split)",
+            *(n for part in ("test", "calibration") for n in (met[part], len(parts[part]))),
+        )
