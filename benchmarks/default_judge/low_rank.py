@@ -21,7 +21,8 @@ import torch
 
 from rrm.config import BaseSettings, LoraSettings
 from rrm.engines.hf.base_model import load_model, lora_config
-from rrm.judge.judge_dir import FILE, JudgeSettings, judge_folder, load_settings, save_settings
+from rrm.engines.shipped_judges import FILE, judge_folder
+from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.train.export import halve_adapter, name_base
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -79,12 +79,12 @@ from benchmarks.studies.study import begin, call, parse, run_all, train_once, tr
 from benchmarks.studies.warm import CARD, warm_start
 from reagent.env.task import Task, write_tasks
 from reagent.errors import ToolError
-from reagent.lab.calculator_env import evaluate, format_number
 from reagent.lab.demonstrations import Demonstration, Turn, plain, played
 from reagent.rollout.episode import Episode
 from reagent.tasks.base import Limits
 from reagent.tasks.gsm8k import GSM8K
 from reagent.tasks.reading import read_rows
+from reagent.tools.calculator import evaluate, format_number
 from reagent.train.config import load_agent_config
 from rrm.data.provenance import environment
 from rrm.data.seeds import derive_seed

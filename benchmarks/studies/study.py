@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks import record
 from rrm.engines.hf.weights import sha256
-from rrm.judge.judge_dir import FILE, shipped
+from rrm.engines.shipped_judges import FILE, shipped
 from rrm.train.adapter import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -217,7 +217,8 @@ def warn_of_training_questions(
 
     Rows of `rrm score` name their judge: where it is a directory that is still there, its own record counts.
     """
-    from rrm.judge.judge_dir import FILE, load_settings
+    from rrm.engines.shipped_judges import FILE
+    from rrm.judge.judge_dir import load_settings
 
     folder = Path(feedback[0].judge.model) if feedback else None
     if settings is None and folder is not None and (folder / FILE).is_file():

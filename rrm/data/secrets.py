@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rrm.readers.call_bodies import REMOVED
-
+REMOVED = "[removed]"
 _BEFORE = (
     r"\\[abfnrtv0]", r"\\x[0-9A-Fa-f]{2}", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}", "%25[0-9A-Fa-f]{2}", "=3D",
     *(rf"\[[0-9;]{{{n}}}m" for n in range(12)),

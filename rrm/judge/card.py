@@ -11,8 +11,9 @@ import yaml
 from rrm.data.feedback import Mode
 from rrm.data.plain_yaml import plain_yaml
 from rrm.engines.hf.hub import HubError, download
+from rrm.engines.shipped_judges import judge_folder
 from rrm.judge.calibration import P_GOOD
-from rrm.judge.judge_dir import JudgeSettings, judge_folder
+from rrm.judge.judge_dir import JudgeSettings
 
 HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
 """Public names of bases that have a short one here."""

@@ -16,19 +16,10 @@ from rrm.engines.hf.damage import named_damage
 from rrm.engines.hf.device import default_device, default_dtype
 from rrm.engines.hf.hub import HubError, download
 from rrm.engines.server_options import ServerOptions, addresses_of, filled, meant, public, saved
+from rrm.engines.shipped_judges import DEFAULT, FILE, judge_folder, shipped
 from rrm.errors import ConfigError, MissingExtra, RRMError
 from rrm.judge.fast import INT8, int8_engine, takes_int8
-from rrm.judge.judge_dir import (
-    DEFAULT,
-    FILE,
-    JudgeSettings,
-    base_of,
-    content_hash,
-    judge_folder,
-    load_settings,
-    settings_hash,
-    shipped,
-)
+from rrm.judge.judge_dir import JudgeSettings, base_of, content_hash, load_settings, settings_hash
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION

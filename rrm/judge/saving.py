@@ -11,8 +11,9 @@ from typing import Any, Protocol, cast
 from rrm.data.output import files_when_whole
 from rrm.engines.hf.hub import upload
 from rrm.engines.server_options import saved
+from rrm.engines.shipped_judges import FILE
 from rrm.errors import RRMError
-from rrm.judge.judge_dir import CALIBRATED, CONFIGS, FILE, JudgeSettings, base_of, own_code, save_settings
+from rrm.judge.judge_dir import CALIBRATED, CONFIGS, JudgeSettings, base_of, own_code, save_settings
 
 log = logging.getLogger(__name__)
 PACKAGE = (

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from rrm.data.secrets import REMOVED
 from rrm.readers import anthropic, bedrock, event_streams
 from rrm.readers.anthropic import anthropic_tools, unblock
 from rrm.readers.base import own_id
@@ -41,7 +42,6 @@ SECRETS = ("authorization", "api-key", "api_key", "apikey", "cookie")
 """Parts of the names of headers that nobody else may read."""
 KEYS = ("api_key", "apikey", "authorization")
 """Names of fields that are secrets outside of headers, too."""
-REMOVED = "[removed]"
 Message = dict[str, Any]
 
 

@@ -10,9 +10,10 @@ from rrm.config import LoraSettings
 from rrm.data.import_paths import is_import_path
 from rrm.engines.hf.base_model import base_path, lora_config
 from rrm.engines.hf.damage import named_damage
+from rrm.engines.shipped_judges import FILE, judge_folder
 from rrm.errors import RRMError
 from rrm.judge.card import HUB_NAMES
-from rrm.judge.judge_dir import FILE, base_of, judge_folder, load_settings
+from rrm.judge.judge_dir import base_of, load_settings
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 

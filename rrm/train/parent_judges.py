@@ -16,7 +16,8 @@ from rrm.config import TrainConfig
 from rrm.data.import_paths import is_import_path
 from rrm.data.trajectory import Trajectory
 from rrm.engines.hf.hub import HubError, download
-from rrm.judge.judge_dir import FILE, judge_folder, load_settings
+from rrm.engines.shipped_judges import FILE, judge_folder
+from rrm.judge.judge_dir import load_settings
 from rrm.train.adapter import checked_adapter
 from rrm.train.run_folder import read_record
 

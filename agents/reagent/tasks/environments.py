@@ -26,7 +26,7 @@ from rrm.data.seeds import derive_seed
 from rrm.errors import ConfigError, RRMError
 
 if TYPE_CHECKING:
-    from reagent.train.config import EnvironmentConfig
+    from reagent.tasks.environment_config import EnvironmentConfig
 
 logger = logging.getLogger(__name__)
 

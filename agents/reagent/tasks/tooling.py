@@ -33,7 +33,7 @@ async def calculator(expression: str) -> str:
     Args:
         expression: Numbers, + - * / // % ** and parentheses, e.g. (482 + 371) / 3.
     """
-    from reagent.lab.calculator_env import evaluate, format_number
+    from reagent.tools.calculator import evaluate, format_number
 
     return format_number(evaluate(expression))
 

@@ -22,8 +22,9 @@ from reagent.feedback.settings import EscalateConfig, FeedbackConfig, ModeName
 from reagent.feedback.shuffled import ShuffledRewards
 from reagent.feedback.stages import by_stage, longest, named, one_stage, read_criteria
 from reagent.feedback.texts import TextWriter
+from reagent.tasks.environment_config import EnvironmentConfig
 from reagent.tasks.environments import make_factory
-from reagent.train.config import AgentConfig, EnvironmentConfig
+from reagent.train.config import AgentConfig
 from rrm.data.seeds import derive_seed
 from rrm.engines.cost import Prices
 from rrm.engines.server_options import ServerOptions

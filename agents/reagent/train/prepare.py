@@ -8,11 +8,11 @@ from pathlib import Path
 from reagent.env.env import EnvFactory
 from reagent.env.gradability import Grading
 from reagent.env.task import Task
-from reagent.feedback.check import check_labels
 from reagent.feedback.stages import check_stages
 from reagent.rollout.templates import template
 from reagent.tasks.environments import make_environment
 from reagent.train.build_feedback import MODES, check_judge
+from reagent.train.check_feedback import check_labels
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.guards import check_guards, check_held_out

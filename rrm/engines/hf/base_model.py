@@ -10,13 +10,13 @@ from typing import Any
 from rrm.config import BaseSettings, LoraSettings
 from rrm.engines.hf.damage import named_damage
 from rrm.engines.hf.hub import HubError, download
+from rrm.engines.shipped_judges import judge_folder
 from rrm.errors import RRMError
-from rrm.judge.judge_dir import judge_folder
 
 
 def base_path(base: str) -> str:
     """A directory or hub id for `from_pretrained`: `smollm2` is fetched to the cache once, a judge's name is where it lies
-    (`rrm.judge.judge_dir.judge_folder`).
+    (`rrm.engines.shipped_judges.judge_folder`).
 
     Raises:
         RRMError: no such directory, or an adapter is there.

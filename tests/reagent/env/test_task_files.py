@@ -10,8 +10,8 @@ import pytest
 
 from reagent.env.graders import exact_match, f1
 from reagent.env.task import read_tasks
+from reagent.tasks.environment_config import EnvironmentConfig
 from reagent.tasks.environments import make_environment, make_tasks
-from reagent.train.config import EnvironmentConfig
 from rrm.errors import ConfigError, ReadError
 
 

@@ -13,9 +13,9 @@ from feedback_lab import configured, read, scripted, trainer_of
 
 from reagent.env.env import ToolEnv
 from reagent.env.task import Task
-from reagent.feedback.check import check_labels
 from reagent.feedback.recalibration import Recalibration, calibration_error
 from reagent.feedback.settings import FeedbackConfig, RecalibrateConfig
+from reagent.train.check_feedback import check_labels
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.run import train

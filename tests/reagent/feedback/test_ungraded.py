@@ -212,7 +212,7 @@ SPREAD, SHAPING = ({"mode": "process", "process": {"pay": pay}} for pay in ("spr
 )
 def test_which_modes_learn_without_answers(settings: dict[str, Any], said: str | None) -> None:
     """What does not says by which setting, and never to choose what is chosen already."""
-    from reagent.feedback.check import check_labels
+    from reagent.train.check_feedback import check_labels
 
     feedback = FeedbackConfig.model_validate(settings)
     if said is None:
@@ -223,7 +223,7 @@ def test_which_modes_learn_without_answers(settings: dict[str, Any], said: str |
 
 
 def test_some_tasks_without_answers_are_said_where_they_teach_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    from reagent.feedback.check import check_labels
+    from reagent.train.check_feedback import check_labels
 
     tasks = [OPEN, Task("known", "?", "x")]
     with caplog.at_level(logging.WARNING):
@@ -236,7 +236,7 @@ def test_some_tasks_without_answers_are_said_where_they_teach_nothing(caplog: py
 
 
 def test_answers_that_the_grader_cannot_compare_with_are_refused_before_training() -> None:
-    from reagent.feedback.check import check_labels
+    from reagent.train.check_feedback import check_labels
 
     tasks = [Task("a", "?", "7"), OPEN, Task("b", "?", "seven")]
     with pytest.raises(ConfigError, match="'b': its reference 'seven' holds no number; grade by exact_match"):

@@ -16,13 +16,14 @@ from reagent.env.parsers import MalformedCall
 from reagent.env.task import Task
 from reagent.errors import ToolError
 from reagent.feedback.second_attempt_prompt import second_attempt
-from reagent.lab.calculator_env import CalculatorEnv, evaluate, format_number
+from reagent.lab.calculator_env import CalculatorEnv
 from reagent.lab.demonstrations import demonstrations
 from reagent.lab.search_env import SearchEnv, world_of
 from reagent.lab.wordings import TERSE_SYSTEM
 from reagent.lab.world import TERSE_BAD_ARGUMENTS, TERSE_TOOL_ERROR
+from reagent.tasks.environment_config import EnvironmentConfig
 from reagent.tasks.environments import make_environment, make_factory, make_tasks
-from reagent.train.config import EnvironmentConfig
+from reagent.tools.calculator import evaluate, format_number
 from rrm.data.feedback import parse_findings
 from rrm.errors import ConfigError
 
@@ -285,7 +286,7 @@ def test_wrong_names_and_options_are_refused(tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be imported"):
         make_factory("reagent.nothing:Env")
     with pytest.raises(ConfigError, match="not a class or function"):
-        make_factory("reagent.lab.calculator_env:MAX_CHARS")
+        make_factory("reagent.tools.calculator:MAX_CHARS")
     with pytest.raises(ConfigError, match="max_turn"):
         make_factory("search", max_turn=3)
     with pytest.raises(ConfigError, match="hop"):

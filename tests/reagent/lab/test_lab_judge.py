@@ -8,8 +8,8 @@ import json
 import pytest
 
 from reagent.lab.transcripts import make_transcripts
+from rrm.engines.shipped_judges import shipped
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.judge_dir import shipped
 
 
 @pytest.fixture(scope="module")

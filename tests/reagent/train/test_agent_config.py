@@ -10,7 +10,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from trainer_setup import settings
 
-from reagent.train.config import AgentConfig, EnvironmentConfig, load_agent_config
+from reagent.tasks.environment_config import EnvironmentConfig
+from reagent.train.config import AgentConfig, load_agent_config
 from rrm.config import config_names
 from rrm.engines.hf.engine import HFEngine
 from rrm.errors import ConfigError

@@ -18,8 +18,9 @@ from rrm.config import BaseSettings, LoraSettings, TrainConfig
 from rrm.data.questions import met_before, question_keys
 from rrm.data.trajectory import write_jsonl
 from rrm.engines.hf.base_model import base_path, lora_config
+from rrm.engines.shipped_judges import judge_folder
 from rrm.errors import RRMError
-from rrm.judge.judge_dir import JudgeSettings, judge_folder, load_settings, save_settings
+from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.judge.loading import Options, find_folder
 from rrm.train.adapter import adapter_folder, checked_adapter, with_adapter
 from rrm.train.export import export, model_card

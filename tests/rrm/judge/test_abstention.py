@@ -17,6 +17,7 @@ from rrm.data.feedback import OUTSIDE, Feedback, JudgeInfo, clear
 from rrm.data.localisation import labels_from_annotations
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.scripted import ScriptedEngine
+from rrm.engines.shipped_judges import FILE
 from rrm.errors import RRMError
 from rrm.evaluation.steps import evaluate_steps
 from rrm.guard import Guard, GuardPolicy, read_audit
@@ -25,7 +26,7 @@ from rrm.judge.abstention import VerdictRule
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.cached_judge import first_finding
 from rrm.judge.domain import Domain, fit_domain
-from rrm.judge.judge_dir import FILE, JudgeSettings, load_settings, save_settings, settings_hash
+from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings, settings_hash
 from rrm.judge.step_aggregation import is_bad_of_parts
 from rrm.prompt.prompter import Prompter
 from rrm.report.rows import index_entry

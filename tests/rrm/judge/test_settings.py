@@ -11,7 +11,8 @@ import pytest
 
 from rrm.cli.score_cmd import Modes, chosen_mode
 from rrm.data.feedback import Feedback
-from rrm.judge.judge_dir import FILE, JudgeSettings, load_settings, save_settings, settings_hash
+from rrm.engines.shipped_judges import FILE
+from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings, settings_hash
 
 
 def test_an_older_judge_keeps_its_hash_and_its_settings(tmp_path: Path) -> None:
