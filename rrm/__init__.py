@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rrm.moved import forward
+
 TYPE_CHECKING = False  # `typing` takes its time to import, and a Ctrl-C meanwhile is nobody's
 if TYPE_CHECKING:
     from typing import Any
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from rrm.data.trajectory import Message, Step, ToolCall, Trajectory
     from rrm.judge.agent_rrm import AgentRRM
 
+forward()
 __version__ = "0.1.0"
 __all__ = [
     "AgentRRM",

@@ -1,4 +1,4 @@
-"""The house keeps its plan: no modules import each other in a circle. (That rrm names no lab: tests/rrm/test_config.py.)"""
+"""The house keeps its plan: imports go one way, and no modules import each other in a circle. (That rrm names no lab: tests/rrm/test_config.py.)"""
 
 from __future__ import annotations
 
@@ -69,3 +69,58 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 def test_a_circle_would_be_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [["b", "c"]]
+
+
+ORDER = {
+    "rrm": (
+        "config errors moved removed data",
+        "readers prompt",
+        "engines",
+        "judge",
+        "train evaluation scoring",
+        "serve guard integrations report annotate cli",
+    ),
+    "reagent": (
+        "errors removed config_types",
+        "env",
+        "tools",
+        "tasks",
+        "rollout algorithms",
+        "feedback",
+        "lab",
+        "train",
+        "report integrations cli",
+    ),
+}
+"""Package → its rooms, line by line: a room imports rooms of its own line and of those above it (docs/decisions.md, 198)."""
+EXCEPTIONS: tuple[tuple[str, str], ...] = ()
+"""(module, imported module) that go the other way."""
+
+
+def against_the_order(graph: dict[str, set[str]]) -> set[tuple[str, str]]:
+    """Imports of a room that stands below in `ORDER`, and those of the other package that `rrm` has."""
+    place = {
+        f"{top}.{room}": at for top, lines in ORDER.items() for at, line in enumerate(lines) for room in line.split()
+    }
+    found = set()
+    for name, others in graph.items():
+        for other in others:
+            rooms = [".".join(one.split(".")[:2]) for one in (name, other)]
+            tops = [one.partition(".")[0] for one in rooms]
+            if tops == ["rrm", "reagent"] or (tops[0] == tops[1] and place[rooms[1]] > place[rooms[0]]):
+                found.add((name, other))
+    return found
+
+
+def test_imports_go_one_way() -> None:
+    known = modules()
+    graph = {
+        name: imports(path, known) for name, path in known.items() if name.count(".") and path.name != "__main__.py"
+    }
+    graph = {name: {other for other in others if other.count(".")} for name, others in graph.items()}
+    assert against_the_order(graph) == set(EXCEPTIONS)
+
+
+def test_an_import_against_the_order_would_be_found() -> None:
+    graph = {"rrm.data.text": {"rrm.judge.chat"}, "rrm.judge.chat": {"rrm.data.text"}, "rrm.cli": {"reagent.env.env"}}
+    assert against_the_order(graph) == {("rrm.data.text", "rrm.judge.chat"), ("rrm.cli", "reagent.env.env")}

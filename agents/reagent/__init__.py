@@ -1,1 +1,5 @@
 """The agent side of Agent-RRM."""
+
+from rrm.moved import forward
+
+forward()

@@ -291,14 +291,14 @@ def test_names_that_were_are_found_by_kind_and_package(tmp_path: Path) -> None:
         ("EXCEPTIONS = {'a': ['b', 'c'], 'd': ['e']}", "FAIL", "3"),
         ("EXCEPTIONS: set[str] = {'a'}", "FAIL", "1"),
         ("EXCEPTIONS = ()", "pass", "0"),
-        ("OTHERS = ()", "FAIL", "not measured: no EXCEPTIONS in tests/test_imports.py"),
-        (None, "FAIL", "not measured: no EXCEPTIONS in tests/test_imports.py"),
+        ("OTHERS = ()", "FAIL", "not measured: no EXCEPTIONS in tests/test_architecture.py"),
+        (None, "FAIL", "not measured: no EXCEPTIONS in tests/test_architecture.py"),
     ],
 )
 def test_exceptions_of_the_imports_test_are_counted(
     tmp_path: Path, text: str | None, result: str, measured: str
 ) -> None:
-    path = tmp_path / "test_imports.py"
+    path = tmp_path / "test_architecture.py"
     if text is not None:
         path.write_text(text)
     told = house.exceptions(path)
