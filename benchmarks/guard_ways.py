@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rrm.guard.policy import GuardPolicy, Signal, Watch
+from rrm.guard.policy import GuardPolicy, GuardSignals, Signal
 
 GRID: dict[str, np.ndarray] = {
     "guard": np.round(np.arange(0.0, 1.0001, 0.01), 2),
@@ -72,7 +72,7 @@ def guarded(signal: Signal, patience: int) -> Callable[[Sequence[Run], float], E
 
 def halt(signals: Sequence[float], policy: GuardPolicy) -> int | None:
     """The first step, from 1, after which the guard halts; None: it lets the run end."""
-    watch = Watch()
+    watch = GuardSignals()
     for step, signal in enumerate(signals, 1):
         watch = watch.after(signal, policy)
         if watch.action(policy) == "halt":

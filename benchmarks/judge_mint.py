@@ -31,13 +31,13 @@ from rrm.evaluation.baselines import fit_agent, fit_tfidf, length_scores, positi
 from rrm.evaluation.evaluate import evaluate_feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.readers import read
-from rrm.scoring.run import Judge, score_file
+from rrm.scoring.run import ScoringJudge, score_file
 from rrm.train import given_labels as given
 
 SOURCES = ("fireact", "r1_searcher", "tau_bench")
 
 
-def judged(judge: Judge, rows: Sequence[Trajectory], path: Path, mode: Mode, seed: int) -> list[Feedback]:
+def judged(judge: ScoringJudge, rows: Sequence[Trajectory], path: Path, mode: Mode, seed: int) -> list[Feedback]:
     """The rows' feedback, judged now or kept from an earlier run."""
     score_file(judge, rows, path, mode=mode, seed=seed, progress=False)
     wanted = {t.id for t in rows}

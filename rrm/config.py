@@ -115,7 +115,7 @@ class DrillSettings(Section):
     """Stage 0, for a model from scratch: rows of one's own before the transcripts, every weight trained."""
 
     generate: str | None = None
-    """`module:function`, called with (prompter, rows, seed); returns rows as `rrm.train.data.Row`."""
+    """`module:function`, called with (prompter, rows, seed); returns rows as `rrm.train.data.TrainingRow`."""
     rows: int = Field(default=0, ge=0)
     batch_size: int = Field(default=64, gt=0)
     learning_rate: float = Field(default=1e-3, ge=0.0)
@@ -125,7 +125,7 @@ class FollowSettings(Section):
     """Further rows made of full ones, in batches of their own."""
 
     rows: str
-    """`module:function`, called with (prompter, trajectory, annotation, rng); returns a `rrm.train.data.Row`, or None."""
+    """`module:function`, called with (prompter, trajectory, annotation, rng); returns a `rrm.train.data.TrainingRow`, or None."""
     share: float = Field(default=0.5, ge=0.0, le=1.0)
     """Of the full rows that come once more this way."""
 

@@ -27,7 +27,7 @@ from rrm.data.feedback import Feedback, Mode, parse_judgement
 from rrm.data.trajectory import Message, ToolCall, Trajectory
 from rrm.errors import RRMError
 from rrm.prompt.rendering import Tokenizer, render_transcript
-from rrm.prompt.windows import Reading
+from rrm.prompt.windows import Window
 
 
 class Judge(Protocol):
@@ -239,7 +239,7 @@ def escapes(
     trajectory: Trajectory,
     tokenizer: Tokenizer | None = None,
     budget: int = 100_000,
-    readings: Sequence[Reading] | None = None,
+    readings: Sequence[Window] | None = None,
 ) -> list[str]:
     """What transcript text could pass for in the prompt a judge reads; empty when nothing got through.
 
@@ -261,7 +261,7 @@ def escapes(
     return found
 
 
-def _through_reading(reading: Reading, trajectory: Trajectory, tokenizer: Tokenizer | None) -> list[str]:
+def _through_reading(reading: Window, trajectory: Trajectory, tokenizer: Tokenizer | None) -> list[str]:
     found, markers = _through(reading.text, trajectory, tokenizer), _markers(reading.text)
     if markers != list(reading.markers):
         found.append(f"step markers {markers} where {list(reading.markers)} were written")

@@ -36,7 +36,7 @@ from reagent.tasks.base import Benchmark
 from reagent.tasks.environments import find_environment, make_factory
 from reagent.train.build_feedback import make_feedback
 from reagent.train.config import AgentConfig
-from reagent.train.evaluate import Player
+from reagent.train.evaluate import EpisodeRunner
 from rrm.data.feedback import Feedback, Mode
 from rrm.data.jsonl import read_lines
 from rrm.data.output import differences, file_when_whole, header_of, open_output
@@ -211,7 +211,7 @@ def benchmark_of(name: str) -> type[Benchmark]:
     return found
 
 
-def play_cell(cell: Cell, load: Callable[[], Player], *, retry_errors: bool = False) -> dict[str, Any]:
+def play_cell(cell: Cell, load: Callable[[], EpisodeRunner], *, retry_errors: bool = False) -> dict[str, Any]:
     """Play what is left of a cell, judge it, and write its figures; returns them.
 
     Args:
@@ -309,7 +309,7 @@ def write_whole(path: Path, value: Mapping[str, Any]) -> None:
         file.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
-def _feedback(cell: Cell, load: Callable[[], Player]) -> Any:
+def _feedback(cell: Cell, load: Callable[[], EpisodeRunner]) -> Any:
     """What gives second attempts their critiques; None without such."""
     name = cell.judges.critic_name
     if cell.method.headline != "refined" or name is None:

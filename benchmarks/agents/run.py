@@ -31,7 +31,7 @@ from benchmarks.methods.base import MethodSettings, NotApplicable
 from benchmarks.methods.registry import METHODS, Entry, entries_of
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.engine import close
-from reagent.train.evaluate import Player, load_player
+from reagent.train.evaluate import EpisodeRunner, load_player
 from rrm.config import explain, set_key
 from rrm.data.feedback import Mode
 from rrm.data.provenance import environment
@@ -149,9 +149,9 @@ class Policies:
 
     def __init__(self) -> None:
         self._key: str | None = None
-        self._player: Player | None = None
+        self._player: EpisodeRunner | None = None
 
-    def player(self, config: AgentConfig) -> Player:
+    def player(self, config: AgentConfig) -> EpisodeRunner:
         """The config's policy, loaded unless it is the last one.
 
         Raises:

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks import record
 from rrm.data.trajectory import read_canonical
-from rrm.judge.domain import Domain, features, fit_counts, grouped
+from rrm.judge.domain import OutOfDomainDetector, features, fit_counts, grouped
 
 SHARE = 0.05
 FILES = ("transcripts.jsonl", "unseen.jsonl")
@@ -47,19 +47,19 @@ def read(folder: Path, most: int, seed: int) -> Rows:
     return rows
 
 
-def fit(rows: Rows, without: str | None = None, seed: int = 0) -> Domain:
+def fit(rows: Rows, without: str | None = None, seed: int = 0) -> OutOfDomainDetector:
     """The domain of all sources but a family's, grouped as `rrm train` groups them."""
     train = {source: found for source, found in rows["train"].items() if family(source) != without}
     calibration = [x for source, found in rows["calibration"].items() if family(source) != without for x in found]
     return fit_counts(grouped(train, seed), calibration, share=SHARE)
 
 
-def marked(domain: Domain, rows: Sequence[Counter[str]]) -> dict[str, float]:
+def marked(domain: OutOfDomainDetector, rows: Sequence[Counter[str]]) -> dict[str, float]:
     """Share of rows that are outside."""
     return {"share": sum(domain.told_of(x)[0] for x in rows) / len(rows), "rows": len(rows)}
 
 
-def measured(rows: Rows, domain: Domain, seed: int = 0) -> dict[str, Any]:
+def measured(rows: Rows, domain: OutOfDomainDetector, seed: int = 0) -> dict[str, Any]:
     """The shares marked: at home, of unseen sources, and leaving each family out."""
     test = rows["test"]
     left_out = {}

@@ -14,7 +14,7 @@ from benchmarks.default_judge.sources import Example
 from benchmarks.judge_mint import judged
 from rrm.data.feedback import Feedback, Mode
 from rrm.evaluation.metrics.probability import CalibrationError
-from rrm.scoring.run import Judge
+from rrm.scoring.run import ScoringJudge
 
 FLOOR_DRAWS = 500
 
@@ -28,7 +28,7 @@ class Judged:
     raw: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Files of raw rows, each with its number of rows and SHA-256."""
 
-    def add(self, judge: Judge, rows: Sequence[Example], path: Path, seed: int) -> None:
+    def add(self, judge: ScoringJudge, rows: Sequence[Example], path: Path, seed: int) -> None:
         """Judge rows, or read what an earlier run judged."""
         found = judged(judge, [row.trajectory for row in rows], path, self.mode, seed)
         self.feedback |= {f.id: f for f in found}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reagent.env.task import Task
-from reagent.feedback.base import Adapter, as_judged
+from reagent.feedback.base import FeedbackMode, as_judged
 from reagent.feedback.judging import JudgeFailure
 from reagent.rollout.attempts import Attempt, plan
 from reagent.rollout.episode import Episode
@@ -21,7 +21,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 
 Play = Callable[..., list[Episode]]
-"""As `reagent.train.evaluate.Player`."""
+"""As `reagent.train.evaluate.EpisodeRunner`."""
 
 
 class Kept:
@@ -99,7 +99,7 @@ class Played:
         ]
 
 
-def play_method(config: AgentConfig, play: Kept, tasks: Sequence[Task], feedback: Adapter | None = None) -> Played:
+def play_method(config: AgentConfig, play: Kept, tasks: Sequence[Task], feedback: FeedbackMode | None = None) -> Played:
     """All attempts at the tasks as a method's config says.
 
     Args:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.models.sources import FOLDS, LabelledRun, load
-from rrm.annotate.planted import OPERATORS, Donors, Planted, Run, counterpart, plant
+from rrm.annotate.planted import OPERATORS, Donors, Planted, SuccessfulRun, counterpart, plant
 from rrm.data.mistakes import MEANING_KINDS, MISTAKE_KINDS, MistakeKind
 from rrm.data.trajectory import Trajectory
 from rrm.prompt.canonical import canonical_step
@@ -109,9 +109,11 @@ class Maker:
         """Labels in runs that succeeded, by place, whether it calls, and verdict (`place_of`)."""
         self.donors = {name: Donors.of((run.key, run.trajectory) for run in mine) for name, mine in solved.items()}
 
-    def view(self, run: LabelledRun, allowed: Sequence[int] | None = None) -> Run:
+    def view(self, run: LabelledRun, allowed: Sequence[int] | None = None) -> SuccessfulRun:
         """The run as the operators of planted mistakes see it."""
-        return Run(run.trajectory, run.key, self.donors.get(_family(run), Donors()), run.changes_state, allowed)
+        return SuccessfulRun(
+            run.trajectory, run.key, self.donors.get(_family(run), Donors()), run.changes_state, allowed
+        )
 
     def row(self, run: LabelledRun, rng: random.Random, branches: int = BRANCHES, form: Form = "own") -> Row | None:
         """A window of the run with branches, or an instructed copy of it; None where the window has no label."""
@@ -142,7 +144,7 @@ class Maker:
                     self.counts[(*_place(found, run), int(found.good))] += 1
         return made
 
-    def _counted(self, row: Row, run: Run) -> Row:
+    def _counted(self, row: Row, run: SuccessfulRun) -> Row:
         """The row, its labels of the run's own steps counted."""
         for _, verdict, *_, step in row.slots:
             if step and verdict >= 0:

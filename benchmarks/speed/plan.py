@@ -31,7 +31,7 @@ from typing import Any
 from benchmarks import record
 from benchmarks.speed.arms import memory_mb
 from reagent.train.config import AgentConfig, load_agent_config
-from reagent.train.plan import Plan, plan
+from reagent.train.plan import TrainingPlan, plan
 
 OUT = record.RESULTS / "plan.json"
 WITHIN = 0.2
@@ -96,7 +96,7 @@ def measured(args: argparse.Namespace, name: str, folder: Path) -> dict[str, Any
     }
 
 
-def compared(planned: Plan, found: Mapping[str, Any]) -> dict[str, Any]:
+def compared(planned: TrainingPlan, found: Mapping[str, Any]) -> dict[str, Any]:
     """Planned over measured, less 1."""
     assert planned.seconds is not None
     gib = max(planned.memory.update, planned.memory.rollout) / 2**30

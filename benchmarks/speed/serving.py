@@ -243,11 +243,11 @@ def serve_script(sizes: dict[str, Any]) -> None:
     from rrm.cli.judge_options import JudgeOptions
     from rrm.serve import run
     from rrm.serve.client import KEY
-    from rrm.serve.limits import Limits
-    from rrm.serve.pool import Pool
+    from rrm.serve.limits import BodyLimits
+    from rrm.serve.pool import WorkerPool
 
-    run.Pool = partial(Pool, command=[sys.executable, str(SCRIPTED)])  # type: ignore[assignment,misc]
-    limits = Limits(
+    run.WorkerPool = partial(WorkerPool, command=[sys.executable, str(SCRIPTED)])  # type: ignore[assignment,misc]
+    limits = BodyLimits(
         key=os.environ.get(KEY), **{name: sizes.pop(name) for name in ("body_bytes", "body_s", "transcripts")}
     )
     finish(asyncio.run(run.serve(JudgeOptions(), "127.0.0.1", 0, limits, **sizes)))

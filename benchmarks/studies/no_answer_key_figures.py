@@ -18,7 +18,7 @@ import yaml
 from benchmarks.record import load
 from benchmarks.studies.no_answer_key_arms import FIELD, KNOWN, LABELS, LONG, METHODS, SAID
 from benchmarks.studies.study import hops_of, lines, two_way_interval, two_way_ratio
-from reagent.train.drop_detector import Falls, Point
+from reagent.train.drop_detector import DropDetector, Point
 from rrm.data.trajectory import Trajectory, read_canonical
 from rrm.evaluation.bootstrap import JUDGE
 from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference, expected_distinct, grouped, measure, success_of
@@ -206,7 +206,7 @@ def regained(found: Mapping[str, Any], arm: str) -> dict[str, Any] | None:
 def fell_at(run: Mapping[str, Any]) -> int | None:
     """The update of the second evaluation of two running with success `FELL` or more below an earlier stretch, where success is below
     that beyond chance at some evaluation (the best of many evaluations is too high by itself); None where there is none such."""
-    falls, rows = Falls(FELL, paired=True), run["evaluations"]
+    falls, rows = DropDetector(FELL, paired=True), run["evaluations"]
     for place, row in enumerate(rows):
         by_task = {str(n): float(digit) for n, digit in enumerate(row["success"])}
         fall = falls.take(Point(str(place), by_task, None)).fall

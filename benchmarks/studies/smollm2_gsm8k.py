@@ -79,9 +79,9 @@ from benchmarks.studies.study import begin, call, parse, run_all, train_once, tr
 from benchmarks.studies.warm import CARD, warm_start
 from reagent.env.task import Task, write_tasks
 from reagent.errors import ToolError
-from reagent.lab.demonstrations import Demonstration, Turn, plain, played
+from reagent.lab.demonstrations import Demonstration, ScriptedTurn, plain, played
 from reagent.rollout.episode import Episode
-from reagent.tasks.base import Limits
+from reagent.tasks.base import TaskLimits
 from reagent.tasks.gsm8k import GSM8K
 from reagent.tasks.reading import read_rows
 from reagent.tools.calculator import evaluate, format_number
@@ -129,7 +129,7 @@ _CALCULATION = re.compile(r"<<([^=<>]+)=[^<>]*>>")
 class FewOperations(GSM8K):
     """At most three calls of the calculator, then the number."""
 
-    limits: ClassVar[Limits] = Limits(turns=4, new_tokens=32, episode_tokens=384)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=4, new_tokens=32, episode_tokens=384)
     own_parser: ClassVar[str | None] = "search_tags"
     system: ClassVar[str] = "Solve the problem by the calculator, then answer with the number."
 
@@ -150,7 +150,7 @@ def problems(path: Path) -> list[tuple[Task, str]]:
     return found
 
 
-def script(env: FewOperations, task: Task, solution: str) -> list[Turn] | None:
+def script(env: FewOperations, task: Task, solution: str) -> list[ScriptedTurn] | None:
     """A call for each calculation of a solution, then the last result; None where the calculator ends at another number."""
     turns, result = [], ""
     for written in _CALCULATION.findall(solution):
@@ -159,11 +159,11 @@ def script(env: FewOperations, task: Task, solution: str) -> list[Turn] | None:
         except ToolError:
             return None
         turns.append(
-            Turn(env.parser.render_turn(calls=[ToolCall(name="calculator", arguments={"expression": written})]))
+            ScriptedTurn(env.parser.render_turn(calls=[ToolCall(name="calculator", arguments={"expression": written})]))
         )
     if not result or len(turns) >= env.limits.turns or env.grade(task, result) < 1:
         return None
-    return [*turns, Turn(env.parser.render_turn(answer=result))]
+    return [*turns, ScriptedTurn(env.parser.render_turn(answer=result))]
 
 
 def demonstrations(found: Sequence[tuple[Task, str]]) -> Iterator[Demonstration]:

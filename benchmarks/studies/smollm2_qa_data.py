@@ -25,7 +25,7 @@ from reagent.env.task import Task, read_tasks, write_tasks
 from reagent.tasks.base import OWN
 from reagent.tasks.hotpotqa import HotpotQA
 from reagent.tasks.musique import MuSiQue
-from reagent.tasks.reading import Passage, Row, distinct, read_rows, write_passages
+from reagent.tasks.reading import GivenPassage, SourceRow, distinct, read_rows, write_passages
 from rrm.data.questions import question_hash
 from rrm.data.seeds import derive_seed
 
@@ -89,8 +89,8 @@ def holds(text: str, answer: str) -> bool:
 class Titles:
     """Passages by their titles without parentheses."""
 
-    def __init__(self, passages: Iterable[Passage]) -> None:
-        self.by_words: dict[Words, list[Passage]] = defaultdict(list)
+    def __init__(self, passages: Iterable[GivenPassage]) -> None:
+        self.by_words: dict[Words, list[GivenPassage]] = defaultdict(list)
         for passage in passages:
             self.by_words[words(plain_title(passage.title))].append(passage)
 
@@ -124,7 +124,7 @@ class Titles:
         return None
 
 
-def with_chains(rows: Sequence[Mapping[str, Any]], passages: Sequence[Passage]) -> list[Task]:
+def with_chains(rows: Sequence[Mapping[str, Any]], passages: Sequence[GivenPassage]) -> list[Task]:
     """The 2Wiki questions that have a chain, as tasks.
 
     Args:
@@ -173,12 +173,12 @@ def parts_of(tasks: Iterable[Task]) -> dict[Part, list[Task]]:
     return found
 
 
-def read(data: Path) -> tuple[list[Task], list[Task], list[Passage]]:
+def read(data: Path) -> tuple[list[Task], list[Task], list[GivenPassage]]:
     """(HotpotQA's and 2Wiki's questions, MuSiQue's, the passages of all three) of the folder with the data sets."""
     hotpot = [data / "hotpotqa" / f"{name}.json.gz" for name in ("train_500_distractor", "hipporag_hotpotqa_train_100")]
     musique = data / "musique" / "hipporag_musique_train_100.json.gz"
     wiki = [
-        Passage(r.text("title"), " ".join(r.text("text").split()))
+        GivenPassage(r.text("title"), " ".join(r.text("text").split()))
         for r in read_rows(data / "2wiki" / "corpus_6119.json.gz")
     ]
     with gzip.open(data / "2wiki" / "dev_questions_touching_corpus.json.gz", "rt", encoding="utf-8") as file:
@@ -190,8 +190,10 @@ def read(data: Path) -> tuple[list[Task], list[Task], list[Passage]]:
     return tasks, evaluated, list(distinct(passages))
 
 
-def _passages(of: Any, paths: Iterable[Path]) -> Iterator[Passage]:
-    return (passage for path in paths for row in read_rows(path) for passage in of(Row(row.data, row.path, row.line)))
+def _passages(of: Any, paths: Iterable[Path]) -> Iterator[GivenPassage]:
+    return (
+        passage for path in paths for row in read_rows(path) for passage in of(SourceRow(row.data, row.path, row.line))
+    )
 
 
 def _ours(task: Task, source: str) -> Task:

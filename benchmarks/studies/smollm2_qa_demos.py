@@ -21,8 +21,8 @@ from benchmarks.studies.smollm2 import REWARDS
 from benchmarks.studies.smollm2_qa_data import NAME, holds, mention, words
 from reagent.env.graders import Grader, exact_match, f1_closed
 from reagent.env.task import Task
-from reagent.lab.demonstrations import Demonstration, Turn, plain, played
-from reagent.tasks.base import Benchmark, Limits
+from reagent.lab.demonstrations import Demonstration, ScriptedTurn, plain, played
+from reagent.tasks.base import Benchmark, TaskLimits
 from reagent.tasks.tooling import build_tools
 from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import ToolCall
@@ -48,7 +48,7 @@ class MultiHop(Benchmark):
     source: ClassVar[str] = "what benchmarks.studies.smollm2_qa_data wrote"
     licence: ClassVar[str] = "CC BY-SA 4.0, Apache-2.0, CC BY 4.0"
     wants: ClassVar[tuple[str, ...]] = ("search",)
-    limits: ClassVar[Limits] = Limits(turns=SEARCHES + 1, new_tokens=48, episode_tokens=512)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=SEARCHES + 1, new_tokens=48, episode_tokens=512)
     metrics: ClassVar[Mapping[str, Grader]] = {"exact_match": exact_match, "f1": f1_closed}
     grader = staticmethod(f1_closed)
     own_parser: ClassVar[str | None] = "search_tags"
@@ -63,7 +63,7 @@ class MultiHop(Benchmark):
 class Direct(MultiHop):
     """The question alone; no tool is there."""
 
-    limits: ClassVar[Limits] = Limits(turns=1, new_tokens=48, episode_tokens=512)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=1, new_tokens=48, episode_tokens=512)
     system: ClassVar[str] = "Answer in few words: <answer>...</answer>"
 
     def __init__(self, *, corpus: str, **options: Any) -> None:
@@ -122,11 +122,11 @@ def queries(env: MultiHop, task: Task) -> list[str] | None:
     return asked if (shown >= set(titles) if told else holds(read, answer)) else None
 
 
-def script(env: MultiHop, method: Method, task: Task, asked: Sequence[str]) -> list[Turn]:
+def script(env: MultiHop, method: Method, task: Task, asked: Sequence[str]) -> list[ScriptedTurn]:
     """The turns of a demonstration."""
     render = env.parser.render_turn
     calls = [ToolCall(name="search", arguments={"query": query}) for query in asked] if method == "tool_call" else []
-    return [*(Turn(render(calls=[call])) for call in calls), Turn(render(answer=task.answer))]
+    return [*(ScriptedTurn(render(calls=[call])) for call in calls), ScriptedTurn(render(answer=task.answer))]
 
 
 def demonstrations(tasks: Sequence[Task], method: Method, corpus: str) -> Iterator[Demonstration]:

@@ -26,7 +26,7 @@ MOST_BYTES = 64 * 1024 * 1024
 """Of a file that came back."""
 
 
-class Answers(BaseModel):
+class RaterAnswers(BaseModel):
     """What a rater sends back."""
 
     model_config = ConfigDict(extra="forbid")
@@ -53,7 +53,7 @@ class _Vote:
         return "a" if self.choice == self.item.a else "b"
 
 
-def sum_of_answers(answers: Answers) -> str:
+def sum_of_answers(answers: RaterAnswers) -> str:
     """What their `checksum` is to be.
 
     Raises:
@@ -83,7 +83,7 @@ def read_key(path: Path) -> Key:
     return key
 
 
-def read_answers(paths: Sequence[Path], key: Key) -> list[Answers]:
+def read_answers(paths: Sequence[Path], key: Key) -> list[RaterAnswers]:
     """What came back.
 
     Raises:
@@ -91,9 +91,9 @@ def read_answers(paths: Sequence[Path], key: Key) -> list[Answers]:
         RRMError: answers to another sheet, to what is not on it, not as the sheet saved them, none at all, or two files by one rater that
             differ (of two that do not, one is passed over with a warning).
     """
-    found = dict[str, tuple[Path, Answers]]()
+    found = dict[str, tuple[Path, RaterAnswers]]()
     for path in paths:
-        one = _read(path, Answers, "a file of answers (a sheet's Save answers)")
+        one = _read(path, RaterAnswers, "a file of answers (a sheet's Save answers)")
         if one.sheet != key.sheet:
             raise RRMError(
                 f"{path} answers the sheet {printable(one.sheet, 40)}, and the key is of {key.sheet}: give the key that was written beside that sheet"
@@ -119,7 +119,7 @@ def read_answers(paths: Sequence[Path], key: Key) -> list[Answers]:
     return [one for _, one in found.values()]
 
 
-def analyse(key: Key, returned: Sequence[Answers], *, resamples: int = 10_000, seed: int = 0) -> dict[str, Any]:
+def analyse(key: Key, returned: Sequence[RaterAnswers], *, resamples: int = 10_000, seed: int = 0) -> dict[str, Any]:
     """The figures of a comparison, intervals over questions.
 
     Returns:

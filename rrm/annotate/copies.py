@@ -12,7 +12,7 @@ from rrm.annotate.proven import call_is_wrong
 from rrm.data.mistakes import MistakeKind
 from rrm.data.text import content_words
 from rrm.data.trajectory import Message, Trajectory
-from rrm.prompt.canonical import Call, CanonicalStep, canonical_step
+from rrm.prompt.canonical import CanonicalCall, CanonicalStep, canonical_step
 from rrm.prompt.failures import error_of
 from rrm.prompt.forms import native_step
 
@@ -74,7 +74,7 @@ class Donors:
 
 
 @dataclass(frozen=True)
-class Run:
+class SuccessfulRun:
     """A run that succeeded, as the operators see it."""
 
     trajectory: Trajectory
@@ -109,7 +109,7 @@ class Run:
         return "\n".join(text for step in self.steps[: k - 1] for _, text in step.returns)
 
 
-Operator = Callable[[Run, random.Random], Planted | None]
+Operator = Callable[[SuccessfulRun, random.Random], Planted | None]
 
 
 def failed(step: CanonicalStep) -> bool:
@@ -117,7 +117,7 @@ def failed(step: CanonicalStep) -> bool:
 
 
 def copy_run(
-    run: Run, upto: int, added: Sequence[CanonicalStep], prelude: Sequence[Message] | None = None
+    run: SuccessfulRun, upto: int, added: Sequence[CanonicalStep], prelude: Sequence[Message] | None = None
 ) -> Trajectory:
     """The run's own steps 1 … `upto`, then the added ones."""
     steps = run.trajectory.steps
@@ -129,7 +129,7 @@ def copy_run(
     return run.trajectory.model_copy(update={"messages": messages, "outcome": None})
 
 
-def planted_at(run: Run, k: int, step: CanonicalStep, kind: MistakeKind, critique: str) -> Planted:
+def planted_at(run: SuccessfulRun, k: int, step: CanonicalStep, kind: MistakeKind, critique: str) -> Planted:
     """The copy in which step k is another one."""
     return Planted(copy_run(run, k - 1, [step]), k, kind, critique, k - 1, twin=k)
 
@@ -144,12 +144,12 @@ def replace_value(text: str, old: str, new: str) -> str:
     return re.sub(rf"(?<![\w.]){re.escape(old)}(?!\w|[.,]\d)", lambda _: new, text)
 
 
-def shown_call(call: Call) -> str:
+def shown_call(call: CanonicalCall) -> str:
     """A call as a critique names it: with its arguments where they are short."""
     return call.text if len(call.text) <= 80 and "\n" not in call.text else call.name
 
 
-def makes_call(run: Run, call: Call) -> bool:
+def makes_call(run: SuccessfulRun, call: CanonicalCall) -> bool:
     """Whether the run makes this very call: then its task asks for it."""
     return any(call == own for step in run.steps for own in step.calls)
 
@@ -200,7 +200,7 @@ def off_by_some(number: str, rng: random.Random) -> str | None:
     return number[:i] + rng.choice([d for d in "123456789" if d != number[i]]) + number[i + 1 :]
 
 
-def uses_result(after: CanonicalStep, step: CanonicalStep, run: Run) -> bool:
+def uses_result(after: CanonicalStep, step: CanonicalStep, run: SuccessfulRun) -> bool:
     """Whether a step speaks of what the one before it brought, or goes on from a change of state."""
     if any(call.name in run.changes_state for call in step.calls):
         return bool(after.thought or after.answer)

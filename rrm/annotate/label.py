@@ -55,7 +55,7 @@ class StepSaid(BaseModel):
         return ": ".join(part for part in (self.category, self.comment.strip()) if part)
 
 
-class Said(BaseModel):
+class Label(BaseModel):
     """Of one transcript; nothing where nothing was said."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -93,7 +93,7 @@ OF_STEPS = {"verdict": "verdict", "category": "category", "step_comment": "comme
 """Fields of a change that speak of one step → the step's field."""
 
 
-def objection(said: Said, change: Change) -> str | None:
+def objection(said: Label, change: Change) -> str | None:
     """Why a rater cannot mean a change; None where she can. (`changed` takes it all the same, and nothing comes of it.)"""
     if change.field == "category" and change.value and change.step is not None:
         one = said.steps.get(change.step)
@@ -102,7 +102,7 @@ def objection(said: Said, change: Change) -> str | None:
     return None
 
 
-def changed(said: Said, change: Change, n_steps: int, rules: int = RULES) -> Said:
+def changed(said: Label, change: Change, n_steps: int, rules: int = RULES) -> Label:
     """What is said after a change. A category makes a step without a verdict bad; a verdict that goes with none takes it away.
 
     Args:
@@ -129,15 +129,15 @@ def changed(said: Said, change: Change, n_steps: int, rules: int = RULES) -> Sai
             one["category"] = None
     else:
         made[change.field] = change.value or ("" if change.field == "comment" else None)
-    found = Said.model_validate(made)
+    found = Label.model_validate(made)
     return found.model_copy(update={"steps": {k: one for k, one in sorted(found.steps.items()) if one != StepSaid()}})
 
 
-def annotation_of(said: Said, trajectory_id: str, digest: str, rater: str) -> Annotation | None:
+def annotation_of(said: Label, trajectory_id: str, digest: str, rater: str) -> Annotation | None:
     """The label that a training or a measurement reads; None where nothing can be learned from what was said.
 
     The critique is the comment on the run, then a line for each step that has a verdict and a text. A comment on a step without a verdict is
-    no finding: it waits in the journal for one (`Said.waiting`). What a rater copied from a transcript may hold a judge's tags, so texts are neutralised.
+    no finding: it waits in the journal for one (`Label.waiting`). What a rater copied from a transcript may hold a judge's tags, so texts are neutralised.
     """
     findings = [
         Finding(step=k, verdict=one.found, text=neutralise(one.text)) for k, one in said.steps.items() if one.found

@@ -21,7 +21,7 @@ _MOST_BYTES = 1000
 
 
 @dataclass(frozen=True)
-class Address:
+class PageAddress:
     """Of a page on this machine."""
 
     port: int
@@ -38,7 +38,7 @@ def address_file(labels: Path) -> Path:
     return Path(f"{labels}.journal.page.json")
 
 
-def kept_address(labels: Path) -> Address | None:
+def kept_address(labels: Path) -> PageAddress | None:
     """Where the page of a label file is or was; None where nothing trustworthy says so."""
     try:
         with open(address_file(labels), "rb") as file:
@@ -51,10 +51,10 @@ def kept_address(labels: Path) -> Address | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     good = type(port) is int and 0 < port < 65536 and isinstance(token, str) and _TOKEN.fullmatch(token)
-    return Address(port, token) if good else None
+    return PageAddress(port, token) if good else None
 
 
-def keep_address(labels: Path, address: Address) -> None:
+def keep_address(labels: Path, address: PageAddress) -> None:
     """Write where the page is, for its owner alone.
 
     Raises:

@@ -24,9 +24,9 @@ from typing import Any
 
 from filelock import Timeout
 
-from rrm.annotate.label import RULES, Change, Said, changed, objection
+from rrm.annotate.label import RULES, Change, Label, changed, objection
 from rrm.annotate.label_address import address_file, kept_address
-from rrm.annotate.label_store import Entry, Sayings, Seen, StaleError
+from rrm.annotate.label_store import Entry, LabelStore, PageState, StaleError
 from rrm.data.output import Output, file_when_whole, header_of, open_output, writing
 from rrm.errors import RRMError
 
@@ -50,12 +50,12 @@ class Journal:
         """What a browser keeps what it could not send under: the same at every start, another for every file."""
         return hashlib.sha256(os.fsencode(self.path.resolve())).hexdigest()[:16]
 
-    def said(self, digest: str) -> Said:
+    def said(self, digest: str) -> Label:
         """What was said of a transcript."""
         return self.sayings.said(digest)
 
     def change(
-        self, action: str, digest: str, trajectory_id: str, steps: int, change: Change, seen: Seen | None = None
+        self, action: str, digest: str, trajectory_id: str, steps: int, change: Change, seen: PageState | None = None
     ) -> None:
         """Take a change and keep it; one that was taken before is passed over.
 
@@ -156,7 +156,7 @@ class Journal:
 
     def _made(self, stands: bytes) -> bool:
         """Whether the journal made these annotations at some time."""
-        past = _replay(Sayings(self.rater), self._output.path, self._output.rows())
+        past = _replay(LabelStore(self.rater), self._output.path, self._output.rows())
         return any(one.size == len(stands) and one.lines.encode("ascii") == stands for one in past)
 
 
@@ -200,7 +200,7 @@ def journal_of(path: Path) -> Path:
     return Path(f"{path}.journal")
 
 
-def read_sayings(path: Path) -> Sayings | None:
+def read_sayings(path: Path) -> LabelStore | None:
     """What the journal beside a file of labels says; None where there is none, or nothing beside it says whose it is. The page may be at work.
 
     Raises:
@@ -226,14 +226,14 @@ def read_sayings(path: Path) -> Sayings | None:
     return _replayed(str(rater), journal, rows())
 
 
-def _replayed(rater: str, path: Path, rows: Iterable[tuple[int, Any]]) -> Sayings:
-    sayings = Sayings(rater)
+def _replayed(rater: str, path: Path, rows: Iterable[tuple[int, Any]]) -> LabelStore:
+    sayings = LabelStore(rater)
     for _ in _replay(sayings, path, rows):
         pass
     return sayings
 
 
-def _replay(sayings: Sayings, path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[Sayings]:
+def _replay(sayings: LabelStore, path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[LabelStore]:
     """The same sayings after each action that they take."""
     for number, row in rows:
         try:
@@ -260,6 +260,6 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def as_json(said: Said) -> dict[str, Any]:
+def as_json(said: Label) -> dict[str, Any]:
     """What the page is told."""
     return said.model_dump()

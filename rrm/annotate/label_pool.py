@@ -15,7 +15,7 @@ from rrm.report.rows import transcript
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PoolEntry:
     """What is held of one transcript."""
 
     digest: str
@@ -26,7 +26,7 @@ class Item:
     """Where its line begins in the copy."""
 
 
-class Pool:
+class TranscriptPool:
     """Transcripts of different contents, in the order they are shown. Use as a context: the copy on disk ends with it.
 
     Args:
@@ -36,7 +36,7 @@ class Pool:
 
     def __init__(self, trajectories: Iterable[Trajectory], shuffle: int | None = None) -> None:
         self._copy = tempfile.TemporaryFile()  # noqa: SIM115  # closed on exit
-        self.items: list[Item] = []
+        self.items: list[PoolEntry] = []
         self.repeated = 0
         """Transcripts left out because one of the same content is there."""
         self._places: dict[str, int] = {}
@@ -47,13 +47,13 @@ class Pool:
                 self.repeated += 1
                 continue
             self._places[digest] = len(self.items)
-            self.items.append(Item(digest, trajectory.own_id, len(trajectory.steps), at))
+            self.items.append(PoolEntry(digest, trajectory.own_id, len(trajectory.steps), at))
             at += self._copy.write(trajectory.to_json().encode("ascii") + b"\n")
         if shuffle is not None:
             random.Random(shuffle).shuffle(self.items)
             self._places = {item.digest: place for place, item in enumerate(self.items)}
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> TranscriptPool:
         return self
 
     def __exit__(

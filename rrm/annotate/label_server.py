@@ -36,10 +36,10 @@ from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rrm.annotate.label import MOST_CHARS, Ask, Change
-from rrm.annotate.label_address import HOST, Address, keep_address, kept_address
+from rrm.annotate.label_address import HOST, PageAddress, keep_address, kept_address
 from rrm.annotate.label_journal import Journal, as_json
-from rrm.annotate.label_pool import Pool
-from rrm.annotate.label_store import Seen, StaleError
+from rrm.annotate.label_pool import TranscriptPool
+from rrm.annotate.label_store import PageState, StaleError
 from rrm.errors import RRMError
 from rrm.readers.base import describe
 from rrm.report.page import csp_hash, embed_json
@@ -54,7 +54,7 @@ SCRIPTS = ("actions.js", "comment.js", "label.js")
 STYLES = ("style.css", "views.css")
 
 
-class Refused(Exception):
+class LabelRefused(Exception):
     """A request that is not answered as it asks."""
 
     def __init__(self, status: HTTPStatus, reason: str, more: dict[str, Any] | None = None) -> None:
@@ -83,7 +83,7 @@ class Act(BaseModel):
 class Labelling:
     """What the page asks for, without HTTP. Safe to call from several threads."""
 
-    def __init__(self, pool: Pool, journal: Journal, ask: Ask, categories: tuple[str, ...]) -> None:
+    def __init__(self, pool: TranscriptPool, journal: Journal, ask: Ask, categories: tuple[str, ...]) -> None:
         self.pool, self.journal, self.categories = pool, journal, categories
         self.ask: Ask = ask
         self._lock = threading.Lock()
@@ -102,7 +102,7 @@ class Labelling:
         """
         with self._lock:
             if not 1 <= number <= len(self.pool):
-                raise Refused(HTTPStatus.NOT_FOUND, f"there is no transcript {number}: there are {len(self.pool)}")
+                raise LabelRefused(HTTPStatus.NOT_FOUND, f"there is no transcript {number}: there are {len(self.pool)}")
             item = self.pool.items[number - 1]
             return {**self._state(number - 1), "id": item.id, "view": self.pool.view(number - 1)}
 
@@ -120,39 +120,39 @@ class Labelling:
         """
         with self._lock:
             try:
-                return self._act(act, None if act.page is None else Seen(act.page, act.seen))
+                return self._act(act, None if act.page is None else PageState(act.page, act.seen))
             except StaleError as stale:
-                raise Refused(HTTPStatus.CONFLICT, str(stale), self._progress()) from stale
+                raise LabelRefused(HTTPStatus.CONFLICT, str(stale), self._progress()) from stale
 
-    def _act(self, act: Act, seen: Seen | None) -> dict[str, Any]:
+    def _act(self, act: Act, seen: PageState | None) -> dict[str, Any]:
         if act.undo:
             last = self.journal.sayings.last
             if last and self.pool.place(last.digest) is None and not self.journal.sayings.taken(act.action):
-                raise Refused(
+                raise LabelRefused(
                     HTTPStatus.GONE, "the last change is to a transcript that is not among those that are labelled here"
                 )
             digest = self.journal.undo(act.action, act.page, act.undoes)
             if digest is None:
                 return {**self._progress(), "undone": False}
         elif act.digest is None or act.change is None:
-            raise Refused(HTTPStatus.BAD_REQUEST, "an action is a change to a transcript, or undo")
+            raise LabelRefused(HTTPStatus.BAD_REQUEST, "an action is a change to a transcript, or undo")
         else:
             digest = act.digest
         place = self.pool.place(digest)
         if act.undo and place is None:
             return {**self._progress(), "undone": True}  # of a transcript that is not among these
         if place is None:
-            raise Refused(HTTPStatus.GONE, "this transcript is not among those that are labelled here")
+            raise LabelRefused(HTTPStatus.GONE, "this transcript is not among those that are labelled here")
         item = self.pool.items[place]
         if act.change is not None and not act.undo:
             if act.change.field == "category" and act.change.value not in (None, "", *self.categories):
-                raise Refused(HTTPStatus.BAD_REQUEST, "there is no such category")
+                raise LabelRefused(HTTPStatus.BAD_REQUEST, "there is no such category")
             try:
                 self.journal.change(act.action, digest, item.id, item.steps, act.change, seen)
             except ValidationError as error:
-                raise Refused(HTTPStatus.BAD_REQUEST, describe(error)) from error
+                raise LabelRefused(HTTPStatus.BAD_REQUEST, describe(error)) from error
             except ValueError as error:
-                raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
+                raise LabelRefused(HTTPStatus.BAD_REQUEST, str(error)) from error
         done = self.journal.said(digest).done(item.steps, self.ask)
         (self._done.add if done else self._done.discard)(digest)
         return {**self._state(place), "undone": act.undo}
@@ -243,7 +243,7 @@ class LabelServer(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         """Of the page."""
-        return Address(self.server_port, self.token).url
+        return PageAddress(self.server_port, self.token).url
 
 
 def label_server(labelling: Labelling, port: int = 0) -> LabelServer:
@@ -271,7 +271,7 @@ def label_server(labelling: Labelling, port: int = 0) -> LabelServer:
         except OSError as error:
             raise RRMError(f"cannot listen on {HOST}:{port}: {error.strerror}; choose another --port") from error
     try:
-        keep_address(labels, Address(server.server_port, server.token))
+        keep_address(labels, PageAddress(server.server_port, server.token))
     except RRMError:
         server.server_close()
         raise
@@ -308,7 +308,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, what: Any) -> None:
         try:
             body, kind, status = *what(self._inside()), HTTPStatus.OK
-        except Refused as refused:
+        except LabelRefused as refused:
             self.close_connection = True  # what is left of its body is not read
             body, kind, status = *_json({"error": str(refused), **refused.more}), refused.status
         except RRMError as error:
@@ -335,10 +335,10 @@ class _Handler(BaseHTTPRequestHandler):
             f"{HOST}:{self.server.server_port}",
             f"localhost:{self.server.server_port}",
         ):
-            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this page is not served under that name")
+            raise LabelRefused(HTTPStatus.MISDIRECTED_REQUEST, "this page is not served under that name")
         token, _, rest = urlsplit(self.path).path.removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode("ascii")):
-            raise Refused(HTTPStatus.NOT_FOUND, "open the address that rrm label printed")
+            raise LabelRefused(HTTPStatus.NOT_FOUND, "open the address that rrm label printed")
         return rest
 
     def _get(self, path: str) -> tuple[bytes, str]:
@@ -350,32 +350,32 @@ class _Handler(BaseHTTPRequestHandler):
             return _json(labelling.start())
         if what in ("item", "open") and number.isascii() and number.isdigit() and len(number) < 10:
             return _json(labelling.item(int(number)) if what == "item" else labelling.next_open(int(number)))
-        raise Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+        raise LabelRefused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
 
     def _post(self, path: str) -> tuple[bytes, str]:
         if self.headers.get("Origin") != f"http://{self.headers['Host']}":
-            raise Refused(HTTPStatus.FORBIDDEN, "only the page itself may post")
+            raise LabelRefused(HTTPStatus.FORBIDDEN, "only the page itself may post")
         if path not in ("act", "acts"):
-            raise Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+            raise LabelRefused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
         if self.headers.get_content_type() != "application/json":
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "an action is JSON")
+            raise LabelRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "an action is JSON")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            raise Refused(HTTPStatus.LENGTH_REQUIRED, "say how long the body is")
+            raise LabelRefused(HTTPStatus.LENGTH_REQUIRED, "say how long the body is")
         # of thousands of digits Python makes no number
         if len(length) > len(str(MOST_BODY)) or int(length) > MOST_BODY:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MOST_BODY} bytes")
+            raise LabelRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MOST_BODY} bytes")
         try:
             sent = json.loads(self.rfile.read(int(length)))
             acts = [Act.model_validate(one) for one in (sent if path == "acts" and isinstance(sent, list) else [sent])]
         except ValidationError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, describe(error)) from error
+            raise LabelRefused(HTTPStatus.BAD_REQUEST, describe(error)) from error
         except (ValueError, RecursionError) as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"not JSON: {error}") from error
+            raise LabelRefused(HTTPStatus.BAD_REQUEST, f"not JSON: {error}") from error
         if path == "act":
             return _json(self.server.labelling.act(acts[0]))
         with suppress(
-            Refused
+            LabelRefused
         ):  # nobody is there to be told; an undo behind it would take back something else, so the rest waits in the browser
             for act in acts:
                 self.server.labelling.act(act)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rrm.annotate.label import RULES, Change, Said, annotation_of, changed
+from rrm.annotate.label import RULES, Change, Label, annotation_of, changed
 
 
 class StaleError(Exception):
@@ -41,13 +41,13 @@ class Entry(BaseModel):
 
 
 @dataclass(frozen=True)
-class Seen:
+class PageState:
     """How far a page that acts has seen."""
 
     page: str
     """Its id, new with every load."""
     version: int
-    """Number of the last action that it knows the effects of (`Sayings.version`)."""
+    """Number of the last action that it knows the effects of (`LabelStore.version`)."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Held:
 
     trajectory_id: str
     steps: int
-    said: Said = field(default_factory=Said)
+    said: Label = field(default_factory=Label)
     line: str = ""
     """Its annotation, ended by a newline; empty where it makes none."""
     pages: dict[str | None, int] = field(default_factory=dict)
@@ -64,17 +64,17 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Standing:
+class UndoableChange:
     """A change that stands, and what it replaced: what undoing goes back to."""
 
     digest: str
-    said: Said
+    said: Label
     """Before it."""
     page: str | None
     number: int
 
 
-class Sayings:
+class LabelStore:
     """All of a rater, in memory."""
 
     def __init__(self, rater: str) -> None:
@@ -82,7 +82,7 @@ class Sayings:
         self._held: dict[str, Held] = {}
         self.size = 0
         """Characters of `lines`."""
-        self._before: list[Standing] = []
+        self._before: list[UndoableChange] = []
         self._taken: dict[str, str | None] = {}
         """Action → the digest of the transcript it was of; None where there was nothing to undo."""
 
@@ -92,23 +92,23 @@ class Sayings:
         return len(self._taken)
 
     @property
-    def last(self) -> Standing | None:
+    def last(self) -> UndoableChange | None:
         """The change that undoing takes back; None where none stands."""
         return self._before[-1] if self._before else None
 
     @property
-    def all(self) -> dict[str, Said]:
+    def all(self) -> dict[str, Label]:
         """Digest → what is said, of the transcripts of which something is."""
-        return {digest: held.said for digest, held in self._held.items() if held.said != Said()}
+        return {digest: held.said for digest, held in self._held.items() if held.said != Label()}
 
     @property
     def lines(self) -> str:
         """The annotations, a line each."""
         return "".join(held.line for held in self._held.values())
 
-    def said(self, digest: str) -> Said:
+    def said(self, digest: str) -> Label:
         """What was said of a transcript."""
-        return self._held[digest].said if digest in self._held else Said()
+        return self._held[digest].said if digest in self._held else Label()
 
     def taken(self, action: str) -> bool:
         """Whether an action of that id was taken."""
@@ -118,7 +118,7 @@ class Sayings:
         """The digest of the transcript that an action was of; None where it undid nothing."""
         return self._taken.get(action)
 
-    def stale(self, seen: Seen, digest: str) -> bool:
+    def stale(self, seen: PageState, digest: str) -> bool:
         """Whether another page said something of the transcript that this one has not seen."""
         pages = self._held[digest].pages if digest in self._held else {}
         return any(page != seen.page and number > seen.version for page, number in pages.items())
@@ -143,10 +143,10 @@ class Sayings:
         held = self._held.setdefault(entry.digest, Held(entry.trajectory_id, entry.steps))
         self._taken[entry.action] = entry.digest
         if said != held.said:
-            self._before.append(Standing(entry.digest, held.said, entry.page, self.version))
+            self._before.append(UndoableChange(entry.digest, held.said, entry.page, self.version))
             self._set(entry.digest, said, entry.page)
 
-    def _set(self, digest: str, said: Said, page: str | None) -> None:
+    def _set(self, digest: str, said: Label, page: str | None) -> None:
         held = self._held[digest]
         held.said = said
         held.pages[page] = self.version

@@ -20,9 +20,9 @@ from rrm.data.trajectory import Trajectory
 from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.errors import SpendingLimit
 from rrm.judge.calibration import Calibration
-from rrm.judge.judge_request import Wanted
+from rrm.judge.judge_request import JudgeRequest
 from rrm.judge.text_backends import ServerAsker
-from rrm.judge.windowed import Ask, Chain, hear_all
+from rrm.judge.windowed import JudgeState, WindowRequest, hear_all
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.rendering import PROMPT_VERSION
 from rrm.prompt.windows import Planner
@@ -43,7 +43,7 @@ MAX_TRACE_WORDS = 200
 class Annotator(ServerAsker):
     """Asks for labels: a judge's prompt, with `INSTRUCTION` at the end of the rubric."""
 
-    def messages(self, ask: Ask) -> list[dict[str, str]]:
+    def messages(self, ask: WindowRequest) -> list[dict[str, str]]:
         """A reading as it is sent."""
         system, *rest = super().messages(ask)
         return [{**system, "content": system["content"] + INSTRUCTION}, *rest]
@@ -146,11 +146,11 @@ def annotate(
             counts["without_steps"] += len(given) - len(rows)  # the agent never spoke: there is nothing to say of it
             said, limit = dict[int, Feedback](), None
 
-            def keep(chain: Chain, found: list[Feedback], said: dict[int, Feedback] = said) -> None:
+            def keep(chain: JudgeState, found: list[Feedback], said: dict[int, Feedback] = said) -> None:
                 said[chain.row] = found[0]
 
             try:
-                hear_all(asker, rows, Wanted(info, params, Calibration(), 1, True, None), keep)
+                hear_all(asker, rows, JudgeRequest(info, params, Calibration(), 1, True, None), keep)
             except SpendingLimit as reached:
                 limit = reached
             answered = [(t, said[row]) for row, t in enumerate(rows) if row in said]

@@ -11,7 +11,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 
 
-class Labelled:
+class LabelledDigests:
     """The transcripts that an annotation file labels, by the digest of their content.
 
     One line is enough for a transcript to count as labelled, also where a killed run had more to write (`self --keep 2`).

@@ -6,7 +6,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from rrm.annotate.planted import Donors, Planted, Run, plant
+from rrm.annotate.planted import Donors, Planted, SuccessfulRun, plant
 from rrm.annotate.proven import name_of, proven_mistakes
 from rrm.data.annotation import Annotation, Finding
 from rrm.data.feedback import format_findings
@@ -117,9 +117,11 @@ def _question(run: Trajectory) -> str:
     return run.question_id or normalise(run.task or " ".join(m.text() for m in run.prelude))
 
 
-def _view(run: Trajectory, donors: Donors, changes_state: Collection[str], proven: Collection[int] = ()) -> Run:
+def _view(
+    run: Trajectory, donors: Donors, changes_state: Collection[str], proven: Collection[int] = ()
+) -> SuccessfulRun:
     free = [k for k in range(1, len(run.steps) + 1) if k not in proven]
-    return Run(run, _question(run), donors, changes_state, free)
+    return SuccessfulRun(run, _question(run), donors, changes_state, free)
 
 
 def _labelled(run: Trajectory, planted: Planted, proven: dict[int, MistakeKind]) -> tuple[Trajectory, Annotation]:

@@ -11,26 +11,26 @@ from __future__ import annotations
 import random
 
 from rrm.annotate import planted_calls, planted_claims, planted_instructions
-from rrm.annotate.copies import Donors, Operator, Planted, Run
+from rrm.annotate.copies import Donors, Operator, Planted, SuccessfulRun
 from rrm.data.mistakes import MistakeKind
 from rrm.prompt.canonical import canonical_step
 
-__all__ = ["COUNTERPARTS", "OPERATORS", "Donors", "Planted", "Run", "counterpart", "plant"]
+__all__ = ["COUNTERPARTS", "OPERATORS", "Donors", "Planted", "SuccessfulRun", "counterpart", "plant"]
 
 
-def plant(run: Run, kind: MistakeKind, rng: random.Random) -> Planted | None:
+def plant(run: SuccessfulRun, kind: MistakeKind, rng: random.Random) -> Planted | None:
     """A copy with one mistake of this kind, or None where the run has no place for it."""
     made = OPERATORS[kind](run, rng)
     return None if made is None or (kind != "broken_instruction" and _is_own(run, made)) else made
 
 
-def counterpart(run: Run, kind: MistakeKind, rng: random.Random) -> Planted | None:
+def counterpart(run: SuccessfulRun, kind: MistakeKind, rng: random.Random) -> Planted | None:
     """The same surface where it is right, or None."""
     operator = COUNTERPARTS.get(kind)
     return None if operator is None else operator(run, rng)
 
 
-def _is_own(run: Run, made: Planted) -> bool:
+def _is_own(run: SuccessfulRun, made: Planted) -> bool:
     """Whether the copy is a prefix of the run: a run that repeats itself has the planted step already."""
     steps = [canonical_step(step) for step in made.trajectory.steps[made.known :]]
     own = run.steps[made.known : made.known + len(steps)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from rrm.annotate.copies import (
     Planted,
-    Run,
+    SuccessfulRun,
     alike,
     copy_run,
     makes_call,
@@ -19,7 +19,7 @@ from rrm.annotate.copies import (
     values_in,
 )
 from rrm.annotate.proven import name_of
-from rrm.prompt.canonical import Call, CanonicalStep
+from rrm.prompt.canonical import CanonicalCall, CanonicalStep
 
 _ERRORS = (
     "Error: permission denied",
@@ -51,7 +51,7 @@ _MISSING = (
 )
 
 
-def irrelevant_call(run: Run, rng: random.Random) -> Planted | None:
+def irrelevant_call(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """Another question's call, with what it brought, in the place of the run's."""
     places = run.acting()
     if not places:
@@ -69,7 +69,7 @@ def irrelevant_call(run: Run, rng: random.Random) -> Planted | None:
     return planted_at(run, k, step, "irrelevant_call", critique)
 
 
-def wrong_argument(run: Run, rng: random.Random) -> Planted | None:
+def wrong_argument(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """One value of a call is another one: of the run's own results, or of another question's call of the same tool."""
     places = [k for k in run.acting() if len(run.steps[k - 1].calls) == 1]
     rng.shuffle(places)
@@ -95,7 +95,7 @@ def wrong_argument(run: Run, rng: random.Random) -> Planted | None:
             if not names:
                 continue
             name = rng.choice(names)
-            new, returns = Call(call.name, {**call.arguments, name: theirs[name]}), other.returns
+            new, returns = CanonicalCall(call.name, {**call.arguments, name: theirs[name]}), other.returns
             step = replace(own, calls=(new,), returns=returns)
         else:
             continue
@@ -104,8 +104,8 @@ def wrong_argument(run: Run, rng: random.Random) -> Planted | None:
 
 
 def _other_value(
-    run: Run, call: Call, k: int, other: CanonicalStep | None, rng: random.Random
-) -> tuple[Call, str, str, str] | None:
+    run: SuccessfulRun, call: CanonicalCall, k: int, other: CanonicalStep | None, rng: random.Random
+) -> tuple[CanonicalCall, str, str, str] | None:
     """(call, argument, old text, new text) with one argument wrong; the value is one that the run itself has met where there is one."""
     if not isinstance(call.arguments, dict):
         return None
@@ -127,11 +127,11 @@ def _other_value(
                 value = type(old)(str(value).replace(",", "")) if not isinstance(old, str) else str(value)
             except ValueError:
                 continue
-            return Call(call.name, {**call.arguments, name: value}), name, text, str(value)
+            return CanonicalCall(call.name, {**call.arguments, name: value}), name, text, str(value)
     return None
 
 
-def malformed_call(run: Run, rng: random.Random) -> Planted | None:
+def malformed_call(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """A tool that does not exist, or an argument left out, and the error that says so."""
     places = [k for k in run.acting() if len(run.steps[k - 1].calls) == 1]
     if not places:
@@ -141,7 +141,7 @@ def malformed_call(run: Run, rng: random.Random) -> Planted | None:
     call = own.calls[0]
     if isinstance(call.arguments, dict) and call.arguments and rng.random() < 0.5:
         argument = rng.choice(list(call.arguments))
-        new = Call(call.name, {n: v for n, v in call.arguments.items() if n != argument})
+        new = CanonicalCall(call.name, {n: v for n, v in call.arguments.items() if n != argument})
         said, why = rng.choice(_MISSING).format(argument=argument), f"calls {call.name} without {argument}"
     else:
         stem = call.name.rpartition(".")[2]
@@ -150,14 +150,14 @@ def malformed_call(run: Run, rng: random.Random) -> Planted | None:
         )
         if name == call.name or name in run.donors.tools | {name_of(tool) for tool in run.trajectory.tools or []}:
             return None
-        new = Call(name, call.arguments)
+        new = CanonicalCall(name, call.arguments)
         said, why = rng.choice(_UNKNOWN).format(name=name), f"calls {name}, a tool that does not exist"
     return planted_at(
         run, k, replace(own, calls=(new,), returns=(("result", said),)), "malformed_call", f"step {k} {why}"
     )
 
 
-def repeat(run: Run, rng: random.Random) -> Planted | None:
+def repeat(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """A call that worked is made again, now or later, and brings the same."""
     places = [k for k in run.acting() if k + 1 in run.places() or k == len(run.steps)]
     if not places:
@@ -192,7 +192,7 @@ def repeat(run: Run, rng: random.Random) -> Planted | None:
     )
 
 
-def repeat_counterpart(run: Run, rng: random.Random) -> Planted | None:
+def repeat_counterpart(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """A call that timed out is made again: right."""
     places = [k for k in run.acting() if not any(label == "user" for label, _ in run.steps[k - 1].returns)]
     if not places:
@@ -203,7 +203,7 @@ def repeat_counterpart(run: Run, rng: random.Random) -> Planted | None:
     return Planted(copy_run(run, k - 1, [failed, own]), k + 1, "repeat", "", k - 1, good=True)
 
 
-def ignored_error(run: Run, rng: random.Random) -> Planted | None:
+def ignored_error(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """The call failed, and the next step goes on as if it had worked."""
     places = [
         k
@@ -229,7 +229,7 @@ def ignored_error(run: Run, rng: random.Random) -> Planted | None:
     )
 
 
-def ignored_error_counterpart(run: Run, rng: random.Random) -> Planted | None:
+def ignored_error_counterpart(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """The call failed, and the next step says so or tries once more."""
     places = run.acting()
     if not places:
@@ -251,7 +251,7 @@ def ignored_error_counterpart(run: Run, rng: random.Random) -> Planted | None:
     return Planted(copy_run(run, k - 1, [failed, told]), k + 1, "ignored_error", "", k - 1, good=True)
 
 
-def needless_side_effect(run: Run, rng: random.Random) -> Planted | None:
+def needless_side_effect(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """A call of another question that changes state, between the run's own steps."""
     names = sorted(n for n in run.changes_state if run.donors.calls.get(n))
     places = [k for k in run.places() if k > 1]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rrm.annotate.copies import (
     Planted,
-    Run,
+    SuccessfulRun,
     alike,
     copy_run,
     makes_call,
@@ -18,7 +18,7 @@ from rrm.annotate.copies import (
     with_spoken,
 )
 from rrm.data.text import content_words
-from rrm.prompt.canonical import Call, CanonicalStep
+from rrm.prompt.canonical import CanonicalCall, CanonicalStep
 
 _GIVE_UP = (
     "I was not able to find this. Please try another source.",
@@ -29,7 +29,7 @@ _GIVE_UP = (
 )
 
 
-def misread_result(run: Run, rng: random.Random) -> Planted | None:
+def misread_result(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """A step says another value than the result before it."""
     places = [
         k
@@ -56,7 +56,7 @@ def misread_result(run: Run, rng: random.Random) -> Planted | None:
     return None
 
 
-def invented_result(run: Run, rng: random.Random) -> Planted | None:
+def invented_result(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """The call is left out, and the next step states what it would have returned."""
     reading = [
         k
@@ -84,7 +84,7 @@ def invented_result(run: Run, rng: random.Random) -> Planted | None:
     return None
 
 
-def _claimed(call: Call, rng: random.Random) -> str:
+def _claimed(call: CanonicalCall, rng: random.Random) -> str:
     """A sentence that says that a state-changing call was made."""
     words = call.name.rpartition(".")[2].replace("_", " ")
     values = (
@@ -102,7 +102,7 @@ def _claimed(call: Call, rng: random.Random) -> str:
     )
 
 
-def unsupported_claim(run: Run, rng: random.Random) -> Planted | None:
+def unsupported_claim(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """An action is claimed that was never made: the call is left out, or another one is claimed beside it."""
     left_out = [k for k in run.changing() if k + 1 in run.places() and _is_claimed(run, k)]
     if left_out and rng.random() < 0.6:
@@ -122,18 +122,18 @@ def unsupported_claim(run: Run, rng: random.Random) -> Planted | None:
     return planted_at(run, k, step, "unsupported_claim", critique)
 
 
-def _changes(run: Run) -> list[Call]:
+def _changes(run: SuccessfulRun) -> list[CanonicalCall]:
     """Calls before the last step that changed state, each as often as it was made."""
     steps = [run.steps[k - 1] for k in run.changing() if k < len(run.steps)]
     return [call for step in steps for call in step.calls if call.name in run.changes_state]
 
 
-def _may_claim(run: Run) -> bool:
+def _may_claim(run: SuccessfulRun) -> bool:
     """Whether the last step talks and the run changed state before it: an action may be claimed there, rightly or not."""
     return bool(_changes(run)) and not run.steps[-1].calls and len(run.steps) in run.places()
 
 
-def _is_claimed(run: Run, k: int) -> bool:
+def _is_claimed(run: SuccessfulRun, k: int) -> bool:
     """Whether the step after k only talks, and of the change of state that k made for the first time."""
     if k >= len(run.steps) or run.steps[k].calls:
         return False
@@ -146,7 +146,7 @@ def _is_claimed(run: Run, k: int) -> bool:
     return bool(content_words(spoken_text(after)) & content_words(" ".join(brought)))
 
 
-def supported_claim(run: Run, rng: random.Random) -> Planted | None:
+def supported_claim(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """An action that was made is claimed."""
     if not _may_claim(run):
         return None
@@ -155,7 +155,7 @@ def supported_claim(run: Run, rng: random.Random) -> Planted | None:
     return replace(planted_at(run, len(run.steps), step, "unsupported_claim", ""), good=True, twin=None)
 
 
-def wrong_answer(run: Run, rng: random.Random) -> Planted | None:
+def wrong_answer(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """The last step answers with another value of the same form."""
     last, k = run.steps[-1], len(run.steps)
     if last.calls or k not in run.places():
@@ -192,7 +192,7 @@ def wrong_answer(run: Run, rng: random.Random) -> Planted | None:
     return None
 
 
-def gave_up_early(run: Run, rng: random.Random) -> Planted | None:
+def gave_up_early(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """The run ends before its work is done, with a message that it cannot be done."""
     places = [k for k in run.places() if 1 < k < len(run.steps) or (k == len(run.steps) and k > 1)]
     if not places:

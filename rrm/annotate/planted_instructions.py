@@ -6,7 +6,7 @@ import random
 
 from rrm.annotate.copies import (
     Planted,
-    Run,
+    SuccessfulRun,
     copy_run,
     spoken_text,
     values_in,
@@ -16,7 +16,7 @@ from rrm.data.trajectory import Message
 _KINDS = ("never", "confirm", "before", "count", "words", "value")
 
 
-def _instruction(run: Run, rng: random.Random, kind: str, *, broken: bool) -> tuple[str, int, str] | None:
+def _instruction(run: SuccessfulRun, rng: random.Random, kind: str, *, broken: bool) -> tuple[str, int, str] | None:
     """(instruction, step, critique) of a kind: one that the run breaks first at that step, or one that it obeys throughout."""
     acting = [k for k in range(1, len(run.steps) + 1) if run.steps[k - 1].calls]
     if not acting:
@@ -111,7 +111,7 @@ def _instruction(run: Run, rng: random.Random, kind: str, *, broken: bool) -> tu
     )
 
 
-def _instructed(run: Run, text: str, rng: random.Random) -> list[Message]:
+def _instructed(run: SuccessfulRun, text: str, rng: random.Random) -> list[Message]:
     """The prelude with one more instruction, in the system message or behind the task."""
     prelude = [m.model_copy() for m in run.trajectory.prelude]
     system = next((i for i, m in enumerate(prelude) if m.role == "system"), None)
@@ -125,7 +125,7 @@ def _instructed(run: Run, text: str, rng: random.Random) -> list[Message]:
     return prelude
 
 
-def _broken(run: Run, rng: random.Random) -> tuple[str, tuple[str, int, str]] | None:
+def _broken(run: SuccessfulRun, rng: random.Random) -> tuple[str, tuple[str, int, str]] | None:
     """(kind, instruction) of one that the run breaks."""
     for kind in rng.sample(_KINDS, 4):
         if (found := _instruction(run, rng, kind, broken=True)) is not None:
@@ -133,7 +133,7 @@ def _broken(run: Run, rng: random.Random) -> tuple[str, tuple[str, int, str]] | 
     return None
 
 
-def broken_instruction(run: Run, rng: random.Random) -> Planted | None:
+def broken_instruction(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """An instruction is added that the run's own step breaks."""
     if (found := _broken(run, rng)) is None:
         return None
@@ -142,7 +142,7 @@ def broken_instruction(run: Run, rng: random.Random) -> Planted | None:
     return Planted(trajectory, k, "broken_instruction", f"step {k} {why}", k - 1, twin=k)
 
 
-def obeyed_instruction(run: Run, rng: random.Random) -> Planted | None:
+def obeyed_instruction(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     """An instruction is added that the run obeys; the copy is cut where one that it breaks would be broken."""
     if (like := _broken(run, rng)) is None:
         return None

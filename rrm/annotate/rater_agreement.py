@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rrm.annotate.label_journal import read_sayings
-from rrm.annotate.label_store import Sayings
+from rrm.annotate.label_store import LabelStore
 from rrm.data.annotation import Annotation, read_annotations
 from rrm.data.questions import question_of
 from rrm.data.trajectory import Trajectory
@@ -21,7 +21,7 @@ _Of = tuple[str, str]
 
 
 @dataclass
-class Known:
+class LabelledContents:
     """What transcripts say to labels of them."""
 
     questions: dict[str, str] = field(default_factory=dict)
@@ -30,16 +30,16 @@ class Known:
     """Id in its file → the contents that have it: more than one where files repeat an id."""
 
 
-def known_of(trajectories: Iterable[Trajectory]) -> Known:
+def known_of(trajectories: Iterable[Trajectory]) -> LabelledContents:
     """What transcripts say, read once."""
-    known = Known()
+    known = LabelledContents()
     for t in trajectories:
         known.questions[t.digest] = question_of(t)
         known.digests.setdefault(t.own_id, set()).add(t.digest)
     return known
 
 
-def read_raters(paths: Sequence[Path], known: Known | None = None) -> list[Annotation]:
+def read_raters(paths: Sequence[Path], known: LabelledContents | None = None) -> list[Annotation]:
     """The annotations of all files.
 
     Args:
@@ -80,7 +80,7 @@ def unsure_of(paths: Iterable[Path]) -> dict[str, int]:
     return {rater: len(digests) for rater, digests in found.items()}
 
 
-def strangers(annotations: Iterable[Annotation], known: Known) -> list[Annotation]:
+def strangers(annotations: Iterable[Annotation], known: LabelledContents) -> list[Annotation]:
     """Labels, as `read_raters` gives them, of none of the transcripts."""
     return [one for one in annotations if one.digest not in known.questions]
 
@@ -150,12 +150,12 @@ def _labels(path: Path) -> list[Annotation]:
     return found
 
 
-def _unsure(sayings: Sayings) -> set[str]:
+def _unsure(sayings: LabelStore) -> set[str]:
     """Digests of the transcripts of whose outcome a rater is unsure."""
     return {digest for digest, said in sayings.all.items() if said.outcome == "unsure"}
 
 
-def _with_digest(label: Annotation, known: Known | None) -> Annotation:
+def _with_digest(label: Annotation, known: LabelledContents | None) -> Annotation:
     """The label, with the digest of the transcript of its id where it has none and there is one."""
     found = set[str]() if known is None or label.digest else known.digests.get(label.trajectory_id, set())
     if len(found) > 1:

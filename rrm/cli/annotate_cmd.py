@@ -15,7 +15,7 @@ from rrm.cli import STOPPED, finish
 from rrm.cli.judge_options import OF_SERVERS, JudgeOptions, option_of, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, begun, check_paths, counting, mapping_of, read_inputs
 from rrm.cli.score_cmd import Modes
-from rrm.engines.cost import Purse
+from rrm.engines.cost import CostTracker
 from rrm.errors import ConfigError, SpendingLimit
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def command(
     model's reply was of no use for some transcripts, or there is no annotation at all. Exit code 4: --max-cost was reached in this
     run, and transcripts are left.
     """
-    from rrm.annotate.output import Labelled
+    from rrm.annotate.output import LabelledDigests
     from rrm.data.output import open_output
     from rrm.scoring.unsupported_media import Unshown
 
@@ -106,7 +106,7 @@ def command(
         made_by, annotate, purse = _open(annotator, judge, options, counts)
         made_by |= {"outcome": outcome}
         with open_output(output, made_by, overwrite=overwrite) as out:
-            labelled = Labelled(out)
+            labelled = LabelledDigests(out)
             try:
                 labelled.append(annotate(labelled.unlabelled(unshown.counted(counting(rows, "annotating")))))
             except SpendingLimit as limit:
@@ -165,7 +165,7 @@ def _fields(pairs: list[str]) -> dict[str, str] | None:
 
 def _open(
     annotator: Annotators, judge: JudgeOptions, options: dict[str, Any], counts: Counter[str]
-) -> tuple[dict[str, Any], Any, Purse | None]:
+) -> tuple[dict[str, Any], Any, CostTracker | None]:
     """(what decides its annotations, the function over trajectories, what is paid for it); the model is loaded here."""
     made_by = {"annotator": annotator.value, **options}
     if annotator in (Annotators.given, Annotators.rules) and judge.given:

@@ -43,7 +43,7 @@ def write(
         RRMError: no run succeeded; a file of other settings or other runs.
     """
     from rrm.annotate import own_runs
-    from rrm.annotate.output import Labelled
+    from rrm.annotate.output import LabelledDigests
     from rrm.data.output import open_output
 
     runs_output = _checked(planting.runs_output, output, inputs)
@@ -64,7 +64,7 @@ def write(
             open_output(output, made_by, overwrite=overwrite) as labels,
         ):
             there = {Trajectory.model_validate(row).digest for _, row in copies.rows()}
-            labelled, by_digest = Labelled(labels), dict[str, Annotation]()
+            labelled, by_digest = LabelledDigests(labels), dict[str, Annotation]()
 
             def made() -> Iterator[Trajectory]:
                 for copy, label in own_runs.planted_copies(runs, *draws, counts=planted):

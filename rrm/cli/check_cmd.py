@@ -14,7 +14,7 @@ from rrm.cli.tables import print_table
 from rrm.errors import ReadError
 
 if TYPE_CHECKING:
-    from rrm.readers.check import Report
+    from rrm.readers.check import DataReport
 
 SHOWN = 20
 """Files whose formats the table names; the line of JSON has more."""
@@ -60,7 +60,7 @@ def command(
         raise typer.Exit(1)
 
 
-def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
+def tables(report: DataReport, failed: int, errors: list[ReadError]) -> list:
     """The report as rich tables: the data set, then its splits where given."""
     from rich.markup import escape
     from rich.table import Table
@@ -123,7 +123,7 @@ def _examples(prefix: str, names: list[str]) -> str:
     return prefix + ", ".join(names) if names else ""
 
 
-def _splits(report: Report):
+def _splits(report: DataReport):
     from rich.markup import escape
     from rich.table import Table
 

@@ -31,7 +31,7 @@ class NothingRead(RRMError):
     """The input holds no transcript that can be read: an output of no rows would take a good one's place."""
 
 
-class Form(StrEnum):
+class OutputFormat(StrEnum):
     """What is written."""
 
     CANONICAL = "canonical"
@@ -40,7 +40,7 @@ class Form(StrEnum):
     INSPECT = "inspect"
 
 
-OF_SCORES = (Form.OTEL, Form.INSPECT)
+OF_SCORES = (OutputFormat.OTEL, OutputFormat.INSPECT)
 """Forms that hold what a judge said and no transcript."""
 
 
@@ -60,7 +60,7 @@ def whole_or_nothing(path: Path) -> Iterator[IO[str]]:
         yield out
 
 
-class Unread:
+class UnreadableLines:
     """The lines that could not be read: OUT.errors.jsonl, or warnings where OUT is no file that one could stand beside."""
 
     def __init__(self, file: IO[str] | None) -> None:
@@ -82,8 +82,8 @@ def command(
     format: str = typer.Option("auto", help="auto, or a format's name (a wrong name lists them)."),
     map: list[str] = typer.Option([], help="field=path for any other JSON, e.g. --map messages=log.turns; repeatable."),
     outcome: str | None = OUTCOME,
-    to: Form = typer.Option(
-        Form.CANONICAL,
+    to: OutputFormat = typer.Option(
+        OutputFormat.CANONICAL,
         help="What to write, a line each: canonical; atif: Harbor's trajectories; of --scores alone, for the traces and logs they "
         "are of: otel (evaluation events) or inspect (Inspect's scores).",
     ),
@@ -107,7 +107,7 @@ def command(
     from rrm.readers.left import PARENT, beside
 
     refuse_missing(inputs)
-    if scores is not None and to is Form.CANONICAL:
+    if scores is not None and to is OutputFormat.CANONICAL:
         raise ConfigError(
             "--scores goes with --to atif, otel or inspect: a canonical transcript has no place for what a judge said"
         )
@@ -123,7 +123,7 @@ def command(
     formats, others = Counter[str](), Counter[str]()
     stopped, shortened, unknown, unscored, below = "", 0, 0, 0, 0
     with whole_or_nothing(errors_out) if errors_out else contextlib.nullcontext() as bad:
-        unread = Unread(bad)
+        unread = UnreadableLines(bad)
         try:
             with whole_or_nothing(out) as good:
                 rows = read(inputs, format=format, mapping=mapping, outcome=outcome, on_error=unread.add, strict=strict)
@@ -132,7 +132,9 @@ def command(
                     shortened += trajectory is not whole
                     unknown += trajectory.outcome is None and whole.outcome is not None
                     feedback = judged.of(trajectory)  # a judgement of the whole may be of what was cut
-                    if to in OF_SCORES and (feedback is None or (to is Form.INSPECT and feedback.score is None)):
+                    if to in OF_SCORES and (
+                        feedback is None or (to is OutputFormat.INSPECT and feedback.score is None)
+                    ):
                         unscored += 1
                         continue
                     try:
@@ -185,15 +187,15 @@ def command(
         raise typer.Exit(1)
 
 
-def _line(trajectory: Trajectory, to: Form, feedback: Feedback | None, time_ns: int) -> str:
+def _line(trajectory: Trajectory, to: OutputFormat, feedback: Feedback | None, time_ns: int) -> str:
     """One line of the output, ASCII only; `ValueError` where the form has no place for this transcript."""
-    if to is Form.CANONICAL:
+    if to is OutputFormat.CANONICAL:
         return trajectory.to_json()
     from rrm.readers.exports import to_atif, to_inspect, to_otel
 
-    if feedback is not None and to is Form.OTEL:
+    if feedback is not None and to is OutputFormat.OTEL:
         return json.dumps(to_otel(trajectory, feedback, time_ns))
-    if feedback is not None and to is Form.INSPECT:
+    if feedback is not None and to is OutputFormat.INSPECT:
         return json.dumps(to_inspect(trajectory, feedback))
     return json.dumps(to_atif(trajectory, feedback))
 

@@ -105,13 +105,13 @@ def _hook(
     from rrm.guard.claude_code import JUDGED, MOST, SPOKEN, answer, hook_input, session_of, step_is_over
     from rrm.guard.failing_judge import AbsentJudge
     from rrm.guard.guard import Guard
-    from rrm.guard.state import Standing, now
+    from rrm.guard.state import GuardState, now
 
     hook = hook_input(sys.stdin.read(MOST))
     event, run = hook["hook_event_name"], hook["session_id"]
     if isinstance(hook.get("agent_id"), str):
         return answer(event, "continue", None)
-    state = Standing(policy)
+    state = GuardState(policy)
     state.recall(read_audit(audit, run) if audit.exists() else ())
     if event == SPOKEN and state.spent.checks:
         at = now()

@@ -166,7 +166,7 @@ class JudgeOptions:
         Raises:
             ConfigError: a value that cannot be used.
         """
-        from rrm.engines.cost import Prices, Purse
+        from rrm.engines.cost import CostTracker, Prices
         from rrm.engines.server_options import ServerOptions, read_extra_body, read_headers
 
         if all(getattr(self, name) is None for name in OF_SERVERS):
@@ -180,11 +180,11 @@ class JudgeOptions:
             prices=None if self.price is None else Prices.parse(self.price),
             max_cost=self.max_cost,
         )
-        Purse(options.prices, options.max_cost)  # refused before anything is loaded
+        CostTracker(options.prices, options.max_cost)  # refused before anything is loaded
         return options
 
     def how(self) -> dict[str, Any]:
-        """How it is loaded, by the names of `rrm.judge.loading.Options`."""
+        """How it is loaded, by the names of `rrm.judge.loading.LoadOptions`."""
         others = {"model", "timeout", "out_of_domain", *OF_SERVERS}
         said = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         said |= {"timeout_s": self.timeout, "server": self.server()}

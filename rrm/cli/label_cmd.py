@@ -25,7 +25,7 @@ from rrm.errors import ConfigError, RRMError
 from rrm.readers.base import printable
 
 if TYPE_CHECKING:
-    from rrm.annotate.rater_agreement import Known
+    from rrm.annotate.rater_agreement import LabelledContents
     from rrm.data.annotation import Annotation
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def command(
     if transcripts:
         raise ConfigError("--transcripts goes with --agreement: transcripts to label are named without it")
     from rrm.annotate.label_journal import open_journal
-    from rrm.annotate.label_pool import Pool
+    from rrm.annotate.label_pool import TranscriptPool
     from rrm.annotate.label_server import Labelling, label_server
 
     name = rater_of(rater)
@@ -89,7 +89,7 @@ def command(
     ready_outputs(path)
     with open_journal(path, name) as journal, ErrorLog(path) as errors:
         found = read_inputs(inputs, errors, format=format, mapping=mapping_of(map))
-        with Pool(counting(found, "read"), shuffle) as pool:
+        with TranscriptPool(counting(found, "read"), shuffle) as pool:
             if not len(pool):
                 raise RRMError(f"{inputs[0]} holds no transcript that can be read")
             labelling = Labelling(pool, journal, wanted, named)
@@ -105,14 +105,14 @@ def compare_raters(
     files: list[str], output: Path | None, transcripts: list[str], *, format: str, map: list[str]
 ) -> dict[str, Any]:
     """What `--agreement` says: tables on standard error, everything into `output`, and the summary."""
-    from rrm.annotate.rater_agreement import Known, compared, known_of, read_raters, strangers, unsure_of
+    from rrm.annotate.rater_agreement import LabelledContents, compared, known_of, read_raters, strangers, unsure_of
 
     refuse_missing([*files, *transcripts])
     if output is not None:
         for name in (*files, *transcripts):
             refuse_overlap([name], output)
         ready_outputs(output)
-    paths, known = [Path(name) for name in files], Known()
+    paths, known = [Path(name) for name in files], LabelledContents()
     if transcripts:
         known = known_of(read_inputs(transcripts, None, format=format, mapping=mapping_of(map)))
         if not known.questions:
@@ -143,7 +143,7 @@ def compare_raters(
     return {**found, "disagreements": len(parted), "output": None if output is None else str(output)}
 
 
-def say_strange(strange: Sequence[Annotation], total: int, known: Known, transcripts: Sequence[str]) -> None:
+def say_strange(strange: Sequence[Annotation], total: int, known: LabelledContents, transcripts: Sequence[str]) -> None:
     """Warn of labels of no transcript that was named.
 
     Raises:

@@ -16,10 +16,10 @@ from rrm.cli.reading import OUTCOME, check_paths, mapping_of, read_inputs
 from rrm.data.trajectory import Source, Trajectory
 from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.readers.base import printable
-from rrm.scoring.row_matching import Rows, digest_of
+from rrm.scoring.row_matching import MatchedRows, digest_of
 
 if TYPE_CHECKING:
-    from rrm.report.guarded import Audit
+    from rrm.report.guarded import AuditRows
 
 log = logging.getLogger(__name__)
 Row = dict[str, Any]
@@ -83,16 +83,16 @@ def command(
         raise typer.Exit(1)
 
 
-def _audit(path: Path) -> Audit:
+def _audit(path: Path) -> AuditRows:
     """The rows of a guard's audit.
 
     Raises:
         ReadError: it cannot be opened, or holds something else.
     """
     from rrm.guard.audit import read_audit
-    from rrm.report.guarded import Audit
+    from rrm.report.guarded import AuditRows
 
-    return Audit(read_audit(path))
+    return AuditRows(read_audit(path))
 
 
 def unguarded(audit: Path | None, runs: Collection[str], ids: Collection[str]) -> str:
@@ -116,7 +116,7 @@ def holds_rows(name: str) -> bool:
 
 
 def match(
-    rows: Rows[Row], trajectories: Iterable[Trajectory], counts: dict[str, int]
+    rows: MatchedRows[Row], trajectories: Iterable[Trajectory], counts: dict[str, int]
 ) -> Iterator[tuple[Trajectory, Row]]:
     """Each transcript with its row, in the transcripts' order, then the rows without one beside an empty transcript.
 
@@ -133,12 +133,12 @@ def match(
         yield Trajectory(id=name, messages=[], source=_source(row)), row
 
 
-def beside(second: Rows[Row]) -> Callable[[Trajectory, Row], Row | None]:
+def beside(second: MatchedRows[Row]) -> Callable[[Trajectory, Row], Row | None]:
     """Finds another judge's row on the text that a row was written on."""
     return lambda trajectory, row: second.find(row["id"], digest_of(row) or trajectory.digest)
 
 
-def check_common(first: Rows[Row], second: Rows[Row], a: Path, b: Path) -> None:
+def check_common(first: MatchedRows[Row], second: MatchedRows[Row], a: Path, b: Path) -> None:
     """Refuse two files of rows that are of no transcript in common, as far as the rows tell.
 
     Raises:
@@ -180,7 +180,7 @@ def _source(row: Row) -> Source | None:
         return None
 
 
-def load_rows(path: Path) -> Rows[Row]:
+def load_rows(path: Path) -> MatchedRows[Row]:
     """The rows of a file; of several of one transcript (a resumed run) the last counts.
 
     Raises:
@@ -189,7 +189,7 @@ def load_rows(path: Path) -> Rows[Row]:
     try:
         with open(path, "rb") as lines:
             parsed = (_parse(path, number, line) for number, line in enumerate(lines, 1) if line.strip())
-            return Rows((row, row["id"], digest_of(row)) for row in parsed)
+            return MatchedRows((row, row["id"], digest_of(row)) for row in parsed)
     except OSError as error:
         raise ReadError(str(path), None, f"cannot be opened: {error.strerror}") from error
 

@@ -60,10 +60,10 @@ def command(
     judge.server()  # refused before anything is loaded
     if escalate is not None and workers > 1 and judge.max_cost is not None:
         raise ConfigError("--max-cost is of one process, and each of the --workers would spend as much: serve with one")
-    from rrm.serve.limits import Limits
+    from rrm.serve.limits import BodyLimits
     from rrm.serve.run import serve
 
-    limits = Limits(
+    limits = BodyLimits(
         max_body * 2**20, body_timeout, most_transcripts, key, names=frozenset({host, socket.gethostname()})
     )
     sizes = {"workers": workers, "batch": batch, "most_waiting": most_waiting}

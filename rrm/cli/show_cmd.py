@@ -50,14 +50,14 @@ def command(
     """
     from rrm.engines.scripted import ScriptedChatEngine
     from rrm.judge.agent_rrm import AgentRRM
-    from rrm.judge.loading import Options, load_reader
+    from rrm.judge.loading import LoadOptions, load_reader
     from rrm.judge.prompt_preview import shown
 
     if not Path(runs).exists():
         raise RRMError(f"no such file or folder: {runs}")
     if others := [name for name in judge.given if name not in READERS]:
         raise ConfigError(f"rrm show runs no model: it takes no {', '.join(others)}")
-    settings, prompter = load_reader(judge.model, Options(**judge.how()))
+    settings, prompter = load_reader(judge.model, LoadOptions(**judge.how()))
     trajectory = find(read_inputs([runs], None, format=format, mapping=mapping_of(map), outcome=outcome), id, runs)
     served = settings.engine is not None or (judge.model or "").startswith("openai:")
     reads = AgentRRM(

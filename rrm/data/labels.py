@@ -32,7 +32,7 @@ class MergedAnnotation(Annotation):
 
 
 @dataclass(frozen=True)
-class Target:
+class JudgementTarget:
     """What one transcript's judgement is to be."""
 
     score: float
@@ -146,7 +146,7 @@ def truth_of(trajectory: Trajectory, annotation: Annotation | None) -> float | N
 
 def target_of(
     trajectory: Trajectory, annotation: Annotation | None, rule: TargetRule = "outcome", blend: float = 0.5
-) -> Target | None:
+) -> JudgementTarget | None:
     """The target of one transcript, or None where it has neither outcome nor annotated score.
 
     Args:
@@ -160,12 +160,12 @@ def target_of(
         return None
     weight = weight_of(annotation, "score") if annotation else 1.0
     if score is not None and (outcome is None or rule == "annotation"):
-        return Target(score, "annotation", weight, annotation)
+        return JudgementTarget(score, "annotation", weight, annotation)
     if outcome is not None and score is not None and rule == "blend":
         mixed = blend * outcome + (1.0 - blend) * score
-        return Target(mixed, "blend", blend + (1.0 - blend) * weight, annotation)
+        return JudgementTarget(mixed, "blend", blend + (1.0 - blend) * weight, annotation)
     assert outcome is not None
-    return Target(outcome, "outcome", 1.0, annotation)
+    return JudgementTarget(outcome, "outcome", 1.0, annotation)
 
 
 def targets_of(
@@ -173,13 +173,13 @@ def targets_of(
     annotations: Mapping[str, Annotation],
     rule: TargetRule = "outcome",
     blend: float = 0.5,
-) -> tuple[dict[str, Target], LabelCounts]:
+) -> tuple[dict[str, JudgementTarget], LabelCounts]:
     """The targets by trajectory id (of those that have one), and what decided them.
 
     Args:
         annotations: `merged`, by trajectory id.
     """
-    found: dict[str, Target] = {}
+    found: dict[str, JudgementTarget] = {}
     counts = LabelCounts(rows=len(trajectories))
     for trajectory in trajectories:
         annotation = annotations.get(trajectory.id)

@@ -134,7 +134,7 @@ def in_words(trajectory: Trajectory) -> Trajectory:
     return _replaced(trajectory, lambda part: placeholder(part)) if has_pictures(trajectory) else trajectory
 
 
-class Seen(Trajectory):
+class VisibleImages(Trajectory):
     """A transcript whose pictures a judge is shown: in their places stand marks that nobody can forge (`seen`)."""
 
     _mark: str = PrivateAttr(default="")
@@ -191,8 +191,8 @@ def seen(trajectory: Trajectory, budget: ImageBudget) -> Trajectory:
         at = next(numbers)
         return f"[image {at} {mark}]" if at in shown else words[at]
 
-    made = _replaced(trajectory, word, Seen)
-    assert isinstance(made, Seen)
+    made = _replaced(trajectory, word, VisibleImages)
+    assert isinstance(made, VisibleImages)
     made._mark, made._pictures, made._of, made._left_out = mark, shown, number, left_out
     return made
 
@@ -219,7 +219,7 @@ def told_of(trajectory: Trajectory, unseen: str = TEXT_ONLY) -> dict[str, Any] |
     Args:
         unseen: why none is shown, where the transcript was not made for a judge that sees (`seen`).
     """
-    if isinstance(trajectory, Seen):
+    if isinstance(trajectory, VisibleImages):
         return trajectory.told()
     count = sum(is_picture(p) for m in trajectory.messages if isinstance(m.content, list) for p in m.content)
     return {"shown": 0, "of": count, "left_out": {unseen: count}} if count else None

@@ -246,7 +246,7 @@ def same_number(one: float, other: float) -> bool:
     return abs(one - other) <= 1e-6 * max(abs(other), 1e-9)
 
 
-class Words:
+class PhraseText:
     """Normalised text, to look for phrases in; the forms that this takes are made once.
 
     Args:
@@ -287,7 +287,7 @@ def whole_words(phrase: str) -> list[str]:
     return [] if _SPACELESS.search(phrase) else phrase.split()
 
 
-_words = lru_cache(maxsize=8)(Words)
+_words = lru_cache(maxsize=8)(PhraseText)
 
 
 def contains_phrase(normalised_text: str, normalised_phrase: str) -> bool:

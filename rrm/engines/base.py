@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from rrm.data.usage import Usage
-from rrm.engines.cost import Work
+from rrm.engines.cost import WorkSize
 from rrm.errors import EngineError, KeyRefused
 
 StopReason = Literal["eos", "stop", "length"]
@@ -196,10 +196,10 @@ class Request:
     """Requests of about this size that the piece of work takes, as far as that is known."""
 
     @property
-    def work(self) -> Work:
+    def work(self) -> WorkSize:
         """How much it is, with all its readings; a token id counts as four characters."""
         sent = sum(map(_characters, self.messages)) + 4 * sum(map(len, self.prompts))
-        return Work(sent * self.readings, self.readings)
+        return WorkSize(sent * self.readings, self.readings)
 
 
 IMAGE_CHARACTERS = 4_000

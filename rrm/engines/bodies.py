@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Form:
+class RequestForm:
     """One request: by which of a client's methods, with which body, and how its reply is read."""
 
     create: Callable[..., Awaitable[Any]]
     body: dict[str, Any]
     read: Callable[[Any], Reply]
 
-    def counting(self, messages: list[dict[str, Any]]) -> Form:
+    def counting(self, messages: list[dict[str, Any]]) -> RequestForm:
         """The same with other messages, and room for one token: of its reply the usage alone counts."""
         room = {name: 1 for name in ("max_tokens", "max_completion_tokens") if name in self.body}
         return replace(self, body={**self.body, **room, "messages": messages})
@@ -47,14 +47,14 @@ def form_of(
     options: ServerOptions,
     seed: int,
     quirks: frozenset[str],
-) -> Form:
+) -> RequestForm:
     """How a server is asked for what a request wants."""
     if request.prompts:
         body = prompts_body(model, request.prompts, params, options, seed)
         read = partial(parse_next, count=len(request.prompts))
-        return Form(way.prompts.with_raw_response.create, body, read)
+        return RequestForm(way.prompts.with_raw_response.create, body, read)
     body = chat_body(model, request.messages, params, options, seed, quirks)
-    return Form(way.chat.with_raw_response.create, body, parse_reply)
+    return RequestForm(way.chat.with_raw_response.create, body, parse_reply)
 
 
 def chat_body(

@@ -33,7 +33,7 @@ def list_client() -> DefaultHttpxClient:
     return DefaultHttpxClient(follow_redirects=False, headers=ASKED, event_hooks={"response": [_read]})
 
 
-class Unreadable(ValueError):
+class UnreadableAnswer(ValueError):
     """An answer that is not read.
 
     Args:
@@ -51,7 +51,7 @@ async def _read_soon(response: Any) -> None:
     async for block in response.aiter_raw(chunk_size=1 << 16):
         size += len(block)
         if size > most:
-            raise Unreadable(str(TooManyBytes("the reply")), response.status_code)
+            raise UnreadableAnswer(str(TooManyBytes("the reply")), response.status_code)
         blocks.append(block)
     _keep(response, blocks)
 
@@ -68,7 +68,7 @@ def _keep(response: Any, blocks: Iterable[bytes]) -> None:
     """
     if 300 <= response.status_code < 400:
         there = shown_address(response.headers.get("location", "another address"))
-        raise Unreadable(f"sends its clients on to {there}, and nothing was sent there", response.status_code)
+        raise UnreadableAnswer(f"sends its clients on to {there}, and nothing was sent there", response.status_code)
     try:
         coding = response.headers.get("content-encoding", "identity").strip().lower()
         if coding not in ("", "identity", *PACKED):
@@ -78,5 +78,5 @@ def _keep(response: Any, blocks: Iterable[bytes]) -> None:
         body = b"".join(bounded(unpacked, "the reply"))
         check_weight(body, "the reply")
     except ValueError as error:
-        raise Unreadable(str(error), response.status_code) from error
+        raise UnreadableAnswer(str(error), response.status_code) from error
     response._content = body  # where httpx keeps a body that was read

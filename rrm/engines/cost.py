@@ -46,7 +46,7 @@ class Prices:
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkSize:
     """How much a piece of work is, or several together."""
 
     sent: int = 0
@@ -54,14 +54,14 @@ class Work:
     replies: int = 1
     """Asked for."""
 
-    def __add__(self, other: Work) -> Work:
-        return Work(self.sent + other.sent, self.replies + other.replies)
+    def __add__(self, other: WorkSize) -> WorkSize:
+        return WorkSize(self.sent + other.sent, self.replies + other.replies)
 
-    def __sub__(self, other: Work) -> Work:
-        return Work(self.sent - other.sent, self.replies - other.replies)
+    def __sub__(self, other: WorkSize) -> WorkSize:
+        return WorkSize(self.sent - other.sent, self.replies - other.replies)
 
 
-class Purse:
+class CostTracker:
     """Counts what an engine uses, and says when its money is spent.
 
     What is under way is priced by its size: what a character sent and a reply cost so far.
@@ -93,7 +93,7 @@ class Purse:
         self._forget()
 
     def _forget(self) -> None:
-        self._ended, self._work = 0, Work(replies=0)
+        self._ended, self._work = 0, WorkSize(replies=0)
         """Pieces of work that ended (a transcript with all its readings), and how much they were."""
         self._ended_cost = self._read_cost = 0.0
         """Their money, and of that the part for what was sent."""
@@ -137,13 +137,13 @@ class Purse:
         self.usage += usage
         return usage
 
-    def end(self, cost: float, work: Work | None = None, read: float = 0.0) -> None:
+    def end(self, cost: float, work: WorkSize | None = None, read: float = 0.0) -> None:
         """A piece of work that was begun has ended, and cost so much.
 
         Args:
             read: of the cost, what was paid for what was sent.
         """
-        work = work or Work()
+        work = work or WorkSize()
         self._ended, self._work = self._ended + 1, self._work + work
         self._ended_cost += cost
         self._read_cost += read if work.sent else 0.0
@@ -153,12 +153,12 @@ class Purse:
         what hundreds at once would, so one more than have ended is under way at most."""
         return self.max_cost is not None and not self._ended_cost and under_way > self._ended
 
-    def foreseen(self, work: Work) -> float:
+    def foreseen(self, work: WorkSize) -> float:
         """What so much work will cost, at what was paid so far."""
         sent = work.sent * self._read_cost / max(self._work.sent, 1)
         return sent + work.replies * (self._ended_cost - self._read_cost) / max(self._work.replies, 1)
 
-    def closed(self, under_way: Work | int = 0, following: Work | None = None) -> bool:
+    def closed(self, under_way: WorkSize | int = 0, following: WorkSize | None = None) -> bool:
         """Whether nothing more may be begun: the limit is reached, or will be by what is under way, or by what follows where that is
         more than another piece of work was.
 
@@ -168,7 +168,7 @@ class Purse:
         """
         if self.max_cost is None:
             return False
-        begun = Work(replies=under_way) if isinstance(under_way, int) else under_way
+        begun = WorkSize(replies=under_way) if isinstance(under_way, int) else under_way
         expected = self.earlier + self.assumed + self._ended_cost + self.foreseen(begun)
         if following is not None:
             expected += max(self.foreseen(following) - self._ended_cost / max(self._ended, 1), 0.0)

@@ -162,7 +162,7 @@ class Endpoints:
         self._asked_until = max(self._asked_until, until)
 
 
-class Gate:
+class ConcurrencyLimiter:
     """Waits for places at `Endpoints`; of one event loop."""
 
     def __init__(self, endpoints: Endpoints) -> None:

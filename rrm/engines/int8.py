@@ -146,7 +146,7 @@ class Int8Engine:
             ov.Tensor(ov.Type.bf16, ov.Shape([n.get_length() if n.is_static else 0 for n in shape])) for shape in shapes
         ]
         self.eos_token_id, self.kept_bytes, self._floats = eos_token_id, kept_bytes, floats
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _KeptKeys] = OrderedDict()
         self._counters = EngineCounters()
 
     @cached_property
@@ -221,7 +221,7 @@ class Int8Engine:
             logits -= logits.max(axis=1, keepdims=True)
             found.append((logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).tolist())
             if keys is not None:
-                self._keep(keys[i], _Kept(row, [np.array(cache.data) for cache in caches]))
+                self._keep(keys[i], _KeptKeys(row, [np.array(cache.data) for cache in caches]))
         return found
 
     def release(self, keys: Sequence[str]) -> None:
@@ -231,17 +231,17 @@ class Int8Engine:
         if "floats" in self.__dict__:
             self.floats.release(keys)
 
-    def _shared(self, rows: list[list[int]], reusable: int, choices: np.ndarray) -> _Kept | None:
+    def _shared(self, rows: list[list[int]], reusable: int, choices: np.ndarray) -> _KeptKeys | None:
         """The rows' common beginning, read once; None where it is not worth it."""
         common = min(common_prefix(rows), reusable)
         if len(rows) < 2 or common < MIN_SHARED_PREFIX:
             return None
         ids = rows[0][:common]
         _, caches = self._forward(ids, None, 0, [], choices)
-        return _Kept(ids, [np.array(cache.data) for cache in caches])
+        return _KeptKeys(ids, [np.array(cache.data) for cache in caches])
 
     def _forward(
-        self, row: list[int], start: _Kept | None, reusable: int, positions: Sequence[int], choices: np.ndarray
+        self, row: list[int], start: _KeptKeys | None, reusable: int, positions: Sequence[int], choices: np.ndarray
     ) -> tuple[np.ndarray, list[Any]]:
         """(logits (T, C) after the positions in float64, keys and values of the row), from what `start` shares with it on.
 
@@ -271,7 +271,7 @@ class Int8Engine:
         self._counters.prefilled += len(row) - done
         return logits, caches
 
-    def _keep(self, key: str, kept: _Kept) -> None:
+    def _keep(self, key: str, kept: _KeptKeys) -> None:
         """Keep a row's keys and values, dropping the least recently used ones beyond `kept_bytes`."""
         self._kept.pop(key, None)
         self._kept[key] = kept
@@ -280,7 +280,7 @@ class Int8Engine:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _KeptKeys:
     """A row's tokens, and keys and values of each, two arrays (1, heads, tokens, head_dim) a layer: bfloat16, whose
     bits numpy takes for float16."""
 

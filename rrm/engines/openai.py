@@ -22,11 +22,11 @@ from rrm.data.seeds import derive_seed
 from rrm.data.usage import Usage, total_of
 from rrm.engines.async_runner import run
 from rrm.engines.base import Answered, Reply, Request, SamplingParams
-from rrm.engines.bodies import Form, Way, form_of
-from rrm.engines.clients import Unreadable, chat_client, list_client
+from rrm.engines.bodies import RequestForm, Way, form_of
+from rrm.engines.clients import UnreadableAnswer, chat_client, list_client
 from rrm.engines.contexts import Counts, most_used, read_context
-from rrm.engines.cost import Purse, Work
-from rrm.engines.endpoints import Endpoint, Endpoints, Gate, room_for
+from rrm.engines.cost import CostTracker, WorkSize
+from rrm.engines.endpoints import ConcurrencyLimiter, Endpoint, Endpoints, room_for
 from rrm.engines.hidden import Hidden
 from rrm.engines.http_errors import (
     FOR_ALL,
@@ -72,10 +72,10 @@ LIST_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
-class _Line:
+class ConnectionPool:
     """The way to the servers while a call lasts."""
 
-    gate: Gate
+    gate: ConcurrencyLimiter
     ways: Mapping[str, Way]
     """By address."""
 
@@ -120,7 +120,7 @@ class OpenAIEngine:
         self.max_retries, self.timeout_s, self.backoff_s = max_retries, timeout_s, backoff_s
         self.options = options or ServerOptions()
         self._hidden = Hidden({*self.options.secrets(urls), *([] if key == "none" else [key])})
-        self.purse = Purse(self.options.prices, self.options.max_cost)
+        self.purse = CostTracker(self.options.prices, self.options.max_cost)
         self.endpoints = Endpoints(urls, self.concurrency)
         self._quirks = Quirks()
         self._counts = {url: Counts() for url in urls}
@@ -212,9 +212,9 @@ class OpenAIEngine:
         from openai import AsyncOpenAI
 
         slots, some_ended = asyncio.Semaphore(self.concurrency), asyncio.Event()
-        under_way = dict[int, Work]()
+        under_way = dict[int, WorkSize]()
 
-        async def turn(request: Request, line: _Line) -> None:
+        async def turn(request: Request, line: ConnectionPool) -> None:
             """A request and all that follows it."""
             following: Request | None = request
             before: Endpoint | None = None
@@ -246,7 +246,7 @@ class OpenAIEngine:
             urls = [endpoint.url for endpoint in self.endpoints.all]
             clients = {url: AsyncOpenAI(**self._way_to(url), http_client=http) for url in urls}
             ways = {url: Way(client.chat.completions, client.completions) for url, client in clients.items()}
-            line = _Line(Gate(self.endpoints), ways)
+            line = ConnectionPool(ConcurrencyLimiter(self.endpoints), ways)
             feed = stack.enter_context(Feed(requests, ahead=self.concurrency))
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -258,7 +258,7 @@ class OpenAIEngine:
                         while request.begins and self.purse.waits(len(under_way)):
                             some_ended.clear()
                             await some_ended.wait()
-                        begun = sum(under_way.values(), Work(replies=0))
+                        begun = sum(under_way.values(), WorkSize(replies=0))
                         left_out = request.begins and self.purse.closed(begun, request.work)
                         if not left_out:
                             under_way[id(request)] = request.work
@@ -269,7 +269,7 @@ class OpenAIEngine:
             raise SpendingLimit(self.purse.why_closed())
 
     async def _with_retries(
-        self, line: _Line, request: Request, params: SamplingParams, before: Endpoint | None, paid: list[Usage]
+        self, line: ConnectionPool, request: Request, params: SamplingParams, before: Endpoint | None, paid: list[Usage]
     ) -> tuple[Reply, Endpoint]:
         """A reply, and who gave it; `paid` gains what each try used."""
         failures = throttled = 0
@@ -368,7 +368,7 @@ class OpenAIEngine:
             return reply
 
     async def _count(
-        self, form: Form, params: SamplingParams, paid: list[Usage], messages: list[dict[str, Any]]
+        self, form: RequestForm, params: SamplingParams, paid: list[Usage], messages: list[dict[str, Any]]
     ) -> int:
         """Tokens that a server counts of other messages; 0 where it refuses them."""
         try:
@@ -379,7 +379,7 @@ class OpenAIEngine:
             return 0
         return paid[-1].prompt_tokens
 
-    async def _post(self, form: Form, params: SamplingParams, paid: list[Usage]) -> Reply:
+    async def _post(self, form: RequestForm, params: SamplingParams, paid: list[Usage]) -> Reply:
         """One HTTP request; every way it can fail becomes `Retry` or `Rejected`. `paid` gains what it used."""
         import openai
 
@@ -401,10 +401,12 @@ class OpenAIEngine:
                 f"no reply within {limit:g} s",
                 "raise the time-out (--timeout) or lower the concurrency (--concurrency)",
             ) from error
-        except Unreadable as error:
+        except UnreadableAnswer as error:
             raise Rejected(error.status, str(error)) from error
         except openai.APIConnectionError as error:
-            if isinstance(cause := error.__cause__ or error, Unreadable):  # so the package's second version has it
+            if isinstance(
+                cause := error.__cause__ or error, UnreadableAnswer
+            ):  # so the package's second version has it
                 raise Rejected(cause.status, str(cause)) from error
             unconnected = type(cause).__name__ == "ConnectError"  # of whichever HTTP library the client has
             used, lost = Usage(requests=1, unreported=int(not unconnected)), not unconnected

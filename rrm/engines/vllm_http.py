@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from rrm.engines.clients import Unreadable, chat_client
+from rrm.engines.clients import UnreadableAnswer, chat_client
 from rrm.engines.hidden import Hidden
 from rrm.engines.http_errors import RETRY_STATUS, Rejected, Retry
 from rrm.engines.replies import retry_after_s
@@ -79,11 +79,11 @@ class Server:
                 return await self.client.post(path, cast_to=answer_type, body=body)
         except TimeoutError as error:
             raise Retry(*late) from error
-        except Unreadable as error:
+        except UnreadableAnswer as error:
             raise WrongReply(str(error)) from error
         except openai.APIConnectionError as error:  # time-outs among them
             cause = error.__cause__ or error
-            if isinstance(cause, Unreadable):  # so the package's second version has it
+            if isinstance(cause, UnreadableAnswer):  # so the package's second version has it
                 raise WrongReply(str(cause)) from error
             kind = type(cause).__name__
             if kind == "ConnectTimeout":

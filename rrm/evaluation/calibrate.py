@@ -30,7 +30,15 @@ from rrm.data.output import folder_when_whole
 from rrm.data.questions import met_before, question_key, question_of
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError, SpendingLimit
-from rrm.evaluation.calibrating import Band, OutOfFold, band, before_and_after, no_order, not_better, out_of_fold
+from rrm.evaluation.calibrating import (
+    CalibrationInterval,
+    OutOfFold,
+    band,
+    before_and_after,
+    no_order,
+    not_better,
+    out_of_fold,
+)
 from rrm.evaluation.fit_calibration import Ask, calibrate, source_of, untrained
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import PRIOR_LABELS, Calibration, Isotonic, check_enough, key_of
@@ -50,7 +58,7 @@ WIDE = 0.25
 
 
 @dataclass(frozen=True)
-class Labelled:
+class CalibrationRows:
     """The rows to calibrate on."""
 
     rows: list[Trajectory]
@@ -68,7 +76,7 @@ class Labelled:
 
 def labelled_rows(
     trajectories: Sequence[Trajectory], raters: Mapping[str, Sequence[Annotation]], settings: JudgeSettings, mode: Mode
-) -> Labelled:
+) -> CalibrationRows:
     """The rows that can calibrate a judge: labelled, of questions that it was not trained on.
 
     Args:
@@ -106,7 +114,7 @@ def labelled_rows(
         raise type(error)("; ".join([str(error), *why, WHAT_TO_DO])) from error
     steps = step_targets_of([t for t in [*rows, *rest] if t.id not in met], raters) if mode == "steps" else {}
     steps_only = [t for t in rest if t.id in steps]
-    return Labelled(rows, labels, sources, steps, steps_only, len(rest) - len(steps_only), left_out)
+    return CalibrationRows(rows, labels, sources, steps, steps_only, len(rest) - len(steps_only), left_out)
 
 
 def _source(trajectory: Trajectory, annotation: Annotation | None) -> str:
@@ -125,7 +133,7 @@ def check_new(folder: Path) -> None:
         raise ConfigError(f"{folder} is there already, and nothing is written over: name a new folder with -o")
 
 
-class Asking:
+class CachedJudge:
     """The judge's feedback, kept in files of rows beside the new directory: what was answered is not asked again."""
 
     def __init__(self, judge: AgentRRM, folder: Path, how: Mapping[str, Any]) -> None:
@@ -180,7 +188,7 @@ class Scored:
 
 def calibrate_judge(
     judge: AgentRRM,
-    labelled: Labelled,
+    labelled: CalibrationRows,
     folder: Path,
     *,
     mode: Mode,
@@ -224,7 +232,7 @@ def calibrate_judge(
     judge.settings = old.model_copy(deep=True)
     chosen = method or _method_of(old, mode)
     how = {"samples": samples, "seed": seed, "overwrite": overwrite}
-    ask, feedback = Asking(judge, folder, how), dict[Mode, list[Feedback]]()
+    ask, feedback = CachedJudge(judge, folder, how), dict[Mode, list[Feedback]]()
     prior = _prior_of(old, mode, chosen)
     found = _fit(judge, labelled, mode, chosen, ask, feedback, prior)
     of_rows = feedback[mode]
@@ -308,7 +316,7 @@ def _prior_of(settings: JudgeSettings, mode: Mode, method: CalibrationMethod) ->
 
 def _fit(
     judge: AgentRRM,
-    labelled: Labelled,
+    labelled: CalibrationRows,
     mode: Mode,
     method: CalibrationMethod,
     ask: Ask,
@@ -341,7 +349,7 @@ def _both_verdicts(steps: Mapping[str, StepTarget]) -> bool:
 def _scored(
     judge: AgentRRM,
     old: JudgeSettings,
-    labelled: Labelled,
+    labelled: CalibrationRows,
     feedback: Sequence[Feedback],
     mode: Mode,
 ) -> Scored:
@@ -404,7 +412,7 @@ def _worth(
     return found
 
 
-def how_few(rows: int, good: int, questions: int, known: Band | None) -> str:
+def how_few(rows: int, good: int, questions: int, known: CalibrationInterval | None) -> str:
     """How many labels there are, and how well they know the map."""
     said = f"{rows} labels ({good} of success) of {questions} questions"
     if known is None:

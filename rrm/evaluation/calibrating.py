@@ -148,7 +148,7 @@ def no_order(before: Mapping[str, Mapping[str, float | None]], positive: float) 
     )
 
 
-class Band(NamedTuple):
+class CalibrationInterval(NamedTuple):
     """How well the labels know a map."""
 
     at: list[dict[str, float]]
@@ -168,7 +168,7 @@ def band(
     resamples: int,
     seed: int,
     present: np.ndarray | None = None,
-) -> Band | None:
+) -> CalibrationInterval | None:
     """The interval of a map of these rows, by drawing their questions with replacement and fitting again; None where more than a tenth
     of the draws has one outcome alone. With a prior (`present`, (N,)) each draw's rows are drawn towards it alike.
 
@@ -194,4 +194,4 @@ def band(
         {"raw": float(grid[i]), "score": float(fitted[i]), "low": float(low[i]), "high": float(high[i])}
         for i in np.searchsorted(grid, np.unique(levels))
     ]
-    return Band(at, float((high - low).max()), float(np.mean(values[:, -1] < values[:, 0])))
+    return CalibrationInterval(at, float((high - low).max()), float(np.mean(values[:, -1] < values[:, 0])))

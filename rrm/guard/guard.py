@@ -24,14 +24,14 @@ from typing import Any
 from rrm.data.feedback import OUTSIDE, Mode
 from rrm.data.trajectory import Message, Step, Trajectory
 from rrm.data.usage import Usage
-from rrm.engines.cost import Purse
+from rrm.engines.cost import CostTracker
 from rrm.errors import ConfigError
 from rrm.guard.audit import EXHAUSTED, NOT_JUDGED, UNASKED, AuditRow, append, bounded, read_audit, shown_call
 from rrm.guard.policy import Action, GuardPolicy
-from rrm.guard.prefix import Asked, PrefixJudge, mode_of
-from rrm.guard.state import Standing, digest_before, now
+from rrm.guard.prefix import PrefixJudge, PrefixJudgement, mode_of
+from rrm.guard.state import GuardState, digest_before, now
 from rrm.guard.timeouts import Deadline
-from rrm.judge.cached_judge import Judge
+from rrm.judge.cached_judge import BatchJudge
 from rrm.judge.prefixes import lacks_prefixes
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Guard:
 
     def __init__(
         self,
-        judge: Judge,
+        judge: BatchJudge,
         policy: GuardPolicy | None = None,
         *,
         audit: str | Path | None = None,
@@ -104,7 +104,7 @@ class Guard:
         if lacks_prefixes(judge, self.mode):
             log.warning("the guard only watches, and never halts: %s", UNCALIBRATED)
         if self.audit is not None and self.audit.is_file():
-            purse: Purse | None = getattr(judge, "purse", None)
+            purse: CostTracker | None = getattr(judge, "purse", None)
             if purse is None or purse.max_cost is None:
                 next(read_audit(self.audit), None)
             else:
@@ -149,7 +149,7 @@ class GuardSession:
 
     def __init__(self, guard: Guard, trajectory: Trajectory) -> None:
         self.guard, self.policy, self.trajectory = guard, guard.policy, trajectory
-        self.state = Standing(guard.policy)
+        self.state = GuardState(guard.policy)
         self.verdicts: list[GuardVerdict] = []
         """One for each row of the audit."""
         self._seen: dict[int, float] = {}
@@ -221,19 +221,21 @@ class GuardSession:
     def failed(self, why: str) -> GuardVerdict:
         """The run so far could not be read: counts as a failed judgement."""
         step = self.trajectory.steps[-1] if self.trajectory.steps else None
-        asked = Asked("judge_error", None, None, bounded(why), 0, 0.0)
+        asked = PrefixJudgement("judge_error", None, None, bounded(why), 0, 0.0)
         return self._say(step, asked, self.policy.on_failure, asked.reason)
 
     def check(self) -> GuardVerdict:
         """Judge the run as it stands."""
         step = self.trajectory.steps[-1]
         if not self.policy.judges(step.index):
-            return self._say(step, Asked(NOT_JUDGED, None, None, None, 0, 0.0), self.state.action, self.state.why)
+            return self._say(
+                step, PrefixJudgement(NOT_JUDGED, None, None, None, 0, 0.0), self.state.action, self.state.why
+            )
         spent = self.state.spent
         used = self.policy.spent(spent.checks, spent.tokens, spent.seconds)
         if used is not None:
             why = f"the budget is used up: {used}"
-            return self._say(step, Asked(EXHAUSTED, None, None, why, 0, 0.0), self.policy.on_exhausted, why)
+            return self._say(step, PrefixJudgement(EXHAUSTED, None, None, why, 0, 0.0), self.policy.on_exhausted, why)
         asked = self._judge.ask(self.trajectory)
         spent.add(asked.tokens, asked.seconds)
         signal = asked.score if self.policy.signal == "score" else asked.p_good
@@ -267,7 +269,7 @@ class GuardSession:
 
     # ---- inside ----
 
-    def _why_unsure(self, asked: Asked) -> str | None:
+    def _why_unsure(self, asked: PrefixJudgement) -> str | None:
         """Why the judge abstains on what the policy goes by; None where it does not."""
         if asked.uncalibrated and self.policy.signal == "score":
             return UNCALIBRATED
@@ -278,7 +280,7 @@ class GuardSession:
         return None
 
     def _say(
-        self, step: Step | None, asked: Asked, action: Action, why: str | None, *, unsure: bool = False
+        self, step: Step | None, asked: PrefixJudgement, action: Action, why: str | None, *, unsure: bool = False
     ) -> GuardVerdict:
         """Put a verdict on record; what stands is not taken back by a check that said nothing, and what it says instead stands, too."""
         why = self.state.hold(action, why)

@@ -86,7 +86,7 @@ class GuardPolicy(BaseModel):
 
 
 @dataclass(frozen=True)
-class Watch:
+class GuardSignals:
     """What a guard knows of a run after some steps."""
 
     halts: int = 0
@@ -94,12 +94,12 @@ class Watch:
     asks: int = 0
     """Steps below `ask_below`, likewise."""
 
-    def after(self, signal: float, policy: GuardPolicy) -> Watch:
+    def after(self, signal: float, policy: GuardPolicy) -> GuardSignals:
         """The state after one more step."""
         low = [bound is not None and signal < bound for bound in (policy.halt_below, policy.ask_below)]
         if not any(low) and signal >= policy.recovers:
-            return Watch()
-        return Watch(self.halts + low[0], self.asks + low[1])
+            return GuardSignals()
+        return GuardSignals(self.halts + low[0], self.asks + low[1])
 
     def action(self, policy: GuardPolicy) -> Action:
         """What is said."""

@@ -25,7 +25,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
 from rrm.guard.timeouts import Deadline, OutOfTime
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.cached_judge import Judge, lock_of
+from rrm.judge.cached_judge import BatchJudge, lock_of
 from rrm.judge.incremental_judge import Follower
 from rrm.judge.prefixes import is_chat_model, lacks_prefixes, of_unfinished
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Asked:
+class PrefixJudgement:
     """One judgement of a prefix."""
 
     status: str
@@ -57,7 +57,7 @@ class Asked:
     """Whether its scores of runs that go on are no signal at all."""
 
 
-def mode_of(judge: Judge) -> Mode:
+def mode_of(judge: BatchJudge) -> Mode:
     """What a judge is asked for where nobody says: `steps` where it was trained in it and can be asked, else `score`."""
     settings = getattr(judge, "settings", None)
     if settings is None or "steps" not in settings.modes:
@@ -65,12 +65,12 @@ def mode_of(judge: Judge) -> Mode:
     return "steps" if _follows(judge) or _elsewhere(judge) else "score"
 
 
-def _elsewhere(judge: Judge) -> bool:
+def _elsewhere(judge: BatchJudge) -> bool:
     """Whether `rrm serve` has it."""
     return hasattr(judge, "address")
 
 
-def _follows(judge: Judge) -> bool:
+def _follows(judge: BatchJudge) -> bool:
     if not isinstance(judge, AgentRRM) or _elsewhere(judge):
         return False
     try:
@@ -92,7 +92,7 @@ class PrefixJudge:
     """
 
     def __init__(
-        self, judge: Judge, *, mode: Mode | None = None, seed: int = 0, deadline: Deadline | None = None
+        self, judge: BatchJudge, *, mode: Mode | None = None, seed: int = 0, deadline: Deadline | None = None
     ) -> None:
         self.judge, self.seed, self._deadline = judge, seed, deadline
         self.mode: Mode = mode or mode_of(judge)
@@ -107,7 +107,7 @@ class PrefixJudge:
         elif is_chat_model(judge) and isinstance(judge, AgentRRM):
             self.judge = of_unfinished(judge)
 
-    def ask(self, trajectory: Trajectory) -> Asked:
+    def ask(self, trajectory: Trajectory) -> PrefixJudgement:
         """What the judge says of the run so far. Raises nothing that the judge raises: that is a `judge_error`."""
         if self._deadline is None:
             return self._asked(trajectory)
@@ -116,9 +116,9 @@ class PrefixJudge:
             return self._deadline.within(lambda: self._asked(trajectory))
         except OutOfTime as error:
             why = f"no judgement: {error}"
-            return Asked("judge_error", None, None, why, 0, time.perf_counter() - began)
+            return PrefixJudgement("judge_error", None, None, why, 0, time.perf_counter() - began)
 
-    def _asked(self, trajectory: Trajectory) -> Asked:
+    def _asked(self, trajectory: Trajectory) -> PrefixJudgement:
         with self._lock:
             before, began = self._computed(), time.perf_counter()
             try:
@@ -127,7 +127,7 @@ class PrefixJudge:
                 log.warning("the guard's judge failed: %s: %s", type(error).__name__, error)
                 seconds = time.perf_counter() - began
                 why = f"{type(error).__name__}: {error}"
-                return Asked("judge_error", None, None, why, self._computed() - before, seconds)
+                return PrefixJudgement("judge_error", None, None, why, self._computed() - before, seconds)
             seconds, computed = time.perf_counter() - began, self._computed() - before
         last = len(trajectory.steps)
         latest = next((f for f in feedback.findings if f.step == last), None) if self.mode == "steps" else None
@@ -141,7 +141,7 @@ class PrefixJudge:
         cost = None if feedback.usage is None else feedback.usage.cost
         said_by = (one for one in (self.judge, getattr(self.judge, "stronger", None)) if isinstance(one, AgentRRM))
         vague = any(lacks_prefixes(one, feedback.judge.mode) for one in said_by if one.model == feedback.judge.model)
-        return Asked(feedback.status, score, p_good, reason, tokens, seconds, abstains, unsure, cost, vague)
+        return PrefixJudgement(feedback.status, score, p_good, reason, tokens, seconds, abstains, unsure, cost, vague)
 
     def close(self) -> None:
         """Let the judge forget the run; one that is still at work keeps it."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from rrm.data.trajectory import Message, Trajectory
 from rrm.guard.audit import UNASKED, AuditRow
-from rrm.guard.policy import SEVERITY, Action, GuardPolicy, Watch
+from rrm.guard.policy import SEVERITY, Action, GuardPolicy, GuardSignals
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Spent:
         self.checks, self.tokens, self.seconds = self.checks + 1, self.tokens + tokens, self.seconds + seconds
 
 
-class Standing:
+class GuardState:
     """One run's."""
 
     def __init__(self, policy: GuardPolicy) -> None:
@@ -35,10 +35,10 @@ class Standing:
         self.action: Action = "continue"
         """What was said last, of a signal or without one: it stands until the next signal."""
         self.why: str | None = None
-        self._watch = Watch()
+        self._watch = GuardSignals()
         self._latest: tuple[int, str | None] | None = None
         """The step that was counted last: its number and what stood before it."""
-        self._before = Watch()
+        self._before = GuardSignals()
         """The watch as it was before that step: it may be judged again once more of it is known."""
 
     def take(self, step: int, signal: float, before: str | None = None) -> None:
@@ -72,7 +72,7 @@ class Standing:
 
     def reset(self) -> None:
         """A person lets the run go on."""
-        self._watch, self._latest, self.action, self.why = Watch(), None, "continue", None
+        self._watch, self._latest, self.action, self.why = GuardSignals(), None, "continue", None
 
     def recall(self, rows: Iterable[AuditRow]) -> None:
         """Take over what an earlier session of this run counted and spent; of several sessions, the latest one's."""
@@ -92,7 +92,7 @@ class Standing:
             self.hold(row.verdict, row.reason)
 
 
-def _why(action: Action, signal: float, watch: Watch, policy: GuardPolicy) -> str | None:
+def _why(action: Action, signal: float, watch: GuardSignals, policy: GuardPolicy) -> str | None:
     if action == "continue":
         return None
     bound, count = (policy.halt_below, watch.halts) if action == "halt" else (policy.ask_below, watch.asks)

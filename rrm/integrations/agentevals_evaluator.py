@@ -18,7 +18,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import MissingExtra, ReadError
 from rrm.integrations.inspect_sample import explanation
 from rrm.integrations.loading import asker
-from rrm.judge.cached_judge import Asker, Judge, by_content
+from rrm.judge.cached_judge import BatchJudge, JudgeQueue, by_content
 from rrm.readers import read_value
 from rrm.readers.inspect_ai_export import said
 
@@ -30,7 +30,7 @@ except ImportError as missing:
 
 
 def trajectory_evaluator(
-    judge: str | Judge | None = None,
+    judge: str | BatchJudge | None = None,
     *,
     mode: Mode | None = None,
     samples: int = 1,
@@ -61,7 +61,7 @@ def trajectory_evaluator(
 
 
 def async_trajectory_evaluator(
-    judge: str | Judge | None = None,
+    judge: str | BatchJudge | None = None,
     *,
     mode: Mode | None = None,
     samples: int = 1,
@@ -70,7 +70,7 @@ def async_trajectory_evaluator(
     feedback_key: str = OURS,
 ) -> Callable[..., Coroutine[Any, Any, EvaluatorResult]]:
     """`trajectory_evaluator` as a coroutine: those that are awaited together are judged in batches."""
-    asking: Asker = asker(judge, mode=mode, samples=samples, seed=seed, options=options)
+    asking: JudgeQueue = asker(judge, mode=mode, samples=samples, seed=seed, options=options)
 
     async def agent_rrm(
         *, inputs: Any = None, outputs: Any, reference_outputs: Any = None, **_: Any

@@ -20,7 +20,7 @@ from rrm.errors import MissingExtra, RRMError
 from rrm.integrations.inspect_sample import explanation
 from rrm.integrations.loading import asker
 from rrm.integrations.rows import messages_of, tools_of
-from rrm.judge.cached_judge import Judge, by_content, lock_of
+from rrm.judge.cached_judge import BatchJudge, by_content, lock_of
 from rrm.judge.rank import SIZE, rank_groups
 from rrm.readers.base import first_user_text
 
@@ -35,7 +35,7 @@ SCORE, FAILED = "agent_rrm_score", "agent_rrm_failed"
 
 async def judge_score_group(
     group: art.TrajectoryGroup,
-    judge: str | Judge | None = None,
+    judge: str | BatchJudge | None = None,
     *,
     by: Literal["rank", "score"] = "rank",
     mode: Mode = "score",

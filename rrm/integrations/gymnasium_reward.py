@@ -12,7 +12,7 @@ from rrm.data.feedback import Mode
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ConfigError, MissingExtra
 from rrm.integrations.rows import messages_of
-from rrm.judge.cached_judge import Asker, Judge, by_content, said_of
+from rrm.judge.cached_judge import BatchJudge, JudgeQueue, by_content, said_of
 
 try:
     import gymnasium
@@ -45,7 +45,7 @@ class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
     def __init__(
         self,
         env: gymnasium.Env[str, str],
-        judge: Judge,
+        judge: BatchJudge,
         *,
         weight: float = 0.3,
         mode: Mode = "score",
@@ -61,7 +61,7 @@ class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
                     f"a judge reads text, and the {name} space is {type(space).__name__}: wrap it as Text"
                 )
         self.weight, self.tools, self.at_truncation = weight, tools, at_truncation
-        self._asker = Asker(judge, mode=mode, samples=samples, seed=seed)
+        self._asker = JudgeQueue(judge, mode=mode, samples=samples, seed=seed)
         self._messages: list[dict[str, Any]] = []
         self._ended = False
 

@@ -12,7 +12,7 @@ from rrm.data.feedback import OUTSIDE, Feedback, format_findings
 from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.readers import inspect_ai
-from rrm.readers.base import Item
+from rrm.readers.base import SourceItem
 
 EVENT_FIELDS: Any = {
     "event": True,
@@ -47,7 +47,7 @@ def trajectory_of(
         if event.event in ("model", "tool")
     ]
     try:
-        return inspect_ai.parse(Item(value, place, context={"eval": about}, format=inspect_ai.NAME))
+        return inspect_ai.parse(SourceItem(value, place, context={"eval": about}, format=inspect_ai.NAME))
     except ValueError as error:
         raise RRMError(f"{place}: {error}") from error
 

@@ -26,7 +26,7 @@ from rrm.data.feedback import Feedback, Mode
 from rrm.data.trajectory import Trajectory
 from rrm.errors import MissingExtra, ReadError
 from rrm.integrations.loading import asker
-from rrm.judge.cached_judge import Judge
+from rrm.judge.cached_judge import BatchJudge
 from rrm.readers import langsmith, read_value
 from rrm.readers.left import PARENT
 
@@ -45,7 +45,7 @@ FIELDS = ("name", "run_type", "inputs", "outputs", "error", "extra")
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedTrace:
     """A run and what the judge said of it."""
 
     run_id: str
@@ -70,13 +70,13 @@ class AgentRRMTracer(BaseTracer):
 
     def __init__(
         self,
-        judge: str | Judge | None = None,
+        judge: str | BatchJudge | None = None,
         *,
         mode: Mode | None = None,
         samples: int = 1,
         seed: int = 0,
         options: dict[str, Any] | None = None,
-        on_judged: Callable[[Judged], None] | None = None,
+        on_judged: Callable[[JudgedTrace], None] | None = None,
         kept: int = KEPT,
     ) -> None:
         super().__init__(_schema_format="original+chat")  # messages as they are, not one text of them
@@ -85,7 +85,7 @@ class AgentRRMTracer(BaseTracer):
         self._asked: deque[tuple[str, Trajectory, Future[Feedback]]] = deque(maxlen=kept)
         self._adding = threading.Lock()
 
-    def wait(self) -> list[Judged]:
+    def wait(self) -> list[JudgedTrace]:
         """All runs that have ended since this was asked last, once they are judged.
 
         Raises:
@@ -95,7 +95,7 @@ class AgentRRMTracer(BaseTracer):
             asked = list(self._asked)
             self._asked.clear()
         wait([future for _, _, future in asked])
-        return [Judged(run, trajectory, future.result()) for run, trajectory, future in asked]
+        return [JudgedTrace(run, trajectory, future.result()) for run, trajectory, future in asked]
 
     def _persist_run(self, run: Run) -> None:
         """A run at the root has ended."""
@@ -107,9 +107,9 @@ class AgentRRMTracer(BaseTracer):
                 future.add_done_callback(partial(_hear, self._on_judged, str(run.id), trajectory))
 
 
-def _hear(on_judged: Callable[[Judged], None], run: str, trajectory: Trajectory, done: Future[Feedback]) -> None:
+def _hear(on_judged: Callable[[JudgedTrace], None], run: str, trajectory: Trajectory, done: Future[Feedback]) -> None:
     if not done.cancelled() and done.exception() is None:
-        on_judged(Judged(run, trajectory, done.result()))
+        on_judged(JudgedTrace(run, trajectory, done.result()))
 
 
 def trajectories(run: Run) -> list[Trajectory]:

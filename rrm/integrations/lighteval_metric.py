@@ -16,7 +16,7 @@ from rrm.data.own_entries import OURS
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import MissingExtra
 from rrm.integrations.loading import asker
-from rrm.judge.cached_judge import Asker, Judge, by_content
+from rrm.judge.cached_judge import BatchJudge, JudgeQueue, by_content
 from rrm.readers.chat_text import reply_turns
 from rrm.readers.messages import chat_messages
 from rrm.readers.verl import reply_messages
@@ -36,7 +36,7 @@ class JudgeScores(SampleLevelComputation):
     Of several generations the mean of their scores. NaN where every judgement failed.
     """
 
-    def __init__(self, asking: Asker) -> None:
+    def __init__(self, asking: JudgeQueue) -> None:
         self._asking = asking
 
     def compute(self, responses: list[ModelResponse], docs: list[Doc], **_: Any) -> list[float]:
@@ -49,7 +49,7 @@ class JudgeScores(SampleLevelComputation):
 
 
 def agent_rrm(
-    judge: str | Judge | None = None,
+    judge: str | BatchJudge | None = None,
     *,
     mode: Mode = "score",
     samples: int = 1,

@@ -11,21 +11,21 @@ from typing import Any
 from rrm.data.feedback import Mode
 from rrm.errors import ConfigError
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.cached_judge import Asker, Judge
+from rrm.judge.cached_judge import BatchJudge, JudgeQueue
 
 _LOADED: dict[tuple[int, str], AgentRRM] = {}
-_ASKERS: dict[tuple[Any, ...], tuple[Judge, Asker]] = {}
+_ASKERS: dict[tuple[Any, ...], tuple[BatchJudge, JudgeQueue]] = {}
 _LOCK = threading.Lock()
 
 
 def asker(
-    judge: str | Judge | None = None,
+    judge: str | BatchJudge | None = None,
     *,
     mode: Mode | None = "score",
     samples: int = 1,
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
-) -> Asker:
+) -> JudgeQueue:
     """The process's one asker of a judge in a mode.
 
     Args:
@@ -44,7 +44,7 @@ def asker(
         key = (os.getpid(), id(loaded), chosen, samples, seed)
         if key not in _ASKERS:
             # with the judge itself, so that the id stays its own
-            _ASKERS[key] = loaded, Asker(loaded, mode=chosen, samples=samples, seed=seed)
+            _ASKERS[key] = loaded, JudgeQueue(loaded, mode=chosen, samples=samples, seed=seed)
         return _ASKERS[key][1]
 
 
@@ -55,17 +55,19 @@ class LazyAsker:
         judge: as `asker` takes it; one that is loaded has a queue of its own.
     """
 
-    def __init__(self, judge: str | Judge | None, *, mode: Mode = "score", samples: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, judge: str | BatchJudge | None, *, mode: Mode = "score", samples: int = 1, seed: int = 0
+    ) -> None:
         self._how: dict[str, Any] = {"mode": mode, "samples": samples, "seed": seed}
-        self._judge = judge if judge is None or isinstance(judge, str) else Asker(judge, **self._how)
+        self._judge = judge if judge is None or isinstance(judge, str) else JudgeQueue(judge, **self._how)
 
-    def __call__(self) -> Asker:
+    def __call__(self) -> JudgeQueue:
         """The asker.
 
         Raises:
             RRMError: no such judge.
         """
-        return self._judge if isinstance(self._judge, Asker) else asker(self._judge, **self._how)
+        return self._judge if isinstance(self._judge, JudgeQueue) else asker(self._judge, **self._how)
 
 
 def _load(name: str | None, options: dict[str, Any]) -> AgentRRM:

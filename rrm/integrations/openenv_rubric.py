@@ -18,7 +18,7 @@ from rrm.data.feedback import Feedback, Mode
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import MissingExtra, RRMError
 from rrm.integrations.loading import asker
-from rrm.judge.cached_judge import Judge, by_content
+from rrm.judge.cached_judge import BatchJudge, by_content
 from rrm.judge.step_aggregation import is_bad_of_parts
 from rrm.readers.chat import as_text
 from rrm.readers.messages import chat_messages
@@ -53,7 +53,7 @@ class AgentRRMRubric(TrajectoryRubric):
 
     def __init__(
         self,
-        judge: str | Judge | None = None,
+        judge: str | BatchJudge | None = None,
         *,
         task: str = "",
         mode: Mode | None = None,

@@ -15,7 +15,7 @@ from rrm.data.own_entries import OURS
 from rrm.errors import MissingExtra
 from rrm.integrations.inspect_sample import explanation, references, trajectory_of
 from rrm.integrations.loading import asker
-from rrm.judge.cached_judge import Judge
+from rrm.judge.cached_judge import BatchJudge
 from rrm.readers.inspect_ai_export import said
 
 try:
@@ -33,7 +33,7 @@ except ImportError as missing:
 
 @scanner(messages="all", events=["model", "tool"], name=OURS)
 def agent_rrm(
-    judge: str | Judge | None = None,
+    judge: str | BatchJudge | None = None,
     mode: Mode | None = None,
     samples: int = 1,
     seed: int = 0,

@@ -22,7 +22,7 @@ from rrm.errors import ConfigError, RRMError
 from rrm.integrations.loading import LazyAsker
 from rrm.integrations.rows import messages_of, tools_of
 from rrm.integrations.trl_environment import JudgedEnvironments, schemas
-from rrm.judge.cached_judge import Judge, by_content, first_finding
+from rrm.judge.cached_judge import BatchJudge, by_content, first_finding
 from rrm.readers.base import first_user_text
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ UNREADABLE = "unreadable"
 
 
 def reward_func(
-    judge: str | Judge | None,
+    judge: str | BatchJudge | None,
     *,
     mode: Mode = "score",
     samples: int = 1,
@@ -67,7 +67,7 @@ def reward_func(
 
 
 def async_reward_func(
-    judge: str | Judge | None,
+    judge: str | BatchJudge | None,
     *,
     mode: Mode = "score",
     samples: int = 1,
@@ -82,7 +82,7 @@ def async_reward_func(
 
 def judged_environment(
     factory: Callable[[], Any],
-    judge: str | Judge | None,
+    judge: str | BatchJudge | None,
     *,
     weight: float = 1.0,
     unplayed: float | None = None,

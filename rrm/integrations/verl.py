@@ -21,7 +21,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.integrations.loading import asker
 from rrm.integrations.rows import messages_of, plain, tools_of
-from rrm.judge.cached_judge import Asker, Judge, by_content, first_finding
+from rrm.judge.cached_judge import BatchJudge, JudgeQueue, by_content, first_finding
 from rrm.readers.base import first_user_text
 from rrm.readers.chat_text import reply_turns
 from rrm.readers.messages import chat_messages
@@ -37,7 +37,7 @@ def compute_score(
     ground_truth: Any,
     extra_info: Mapping[str, Any] | None = None,
     *,
-    judge: str | Judge | None = None,
+    judge: str | BatchJudge | None = None,
     mode: Mode = "score",
     samples: int = 1,
     seed: int = 0,
@@ -76,7 +76,7 @@ async def compute_score_async(
     ground_truth: Any,
     extra_info: Mapping[str, Any] | None = None,
     *,
-    judge: str | Judge | None = None,
+    judge: str | BatchJudge | None = None,
     mode: Mode = "score",
     samples: int = 1,
     seed: int = 0,
@@ -88,7 +88,7 @@ async def compute_score_async(
 ) -> dict[str, Any]:
     """`compute_score` as a coroutine: a worker's rows in flight are judged in batches, without a thread for each."""
     trajectory = as_trajectory(data_source, solution_str, ground_truth, extra_info)
-    asking: Asker = await asyncio.to_thread(
+    asking: JudgeQueue = await asyncio.to_thread(
         asker, judge, mode=mode, samples=samples, seed=seed, options=_plain(judge_options)
     )
     return reward_of((await asking.ask_async([trajectory]))[0], weight, failed_score)

@@ -18,15 +18,15 @@ from rrm.data.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.data.pictures import ImageBudget
 from rrm.data.trajectory import Trajectory
 from rrm.engines.base import ChatEngine, TokenEngine
-from rrm.engines.cost import Purse
+from rrm.engines.cost import CostTracker
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import RRMError
 from rrm.judge.backends import Chat, asker_of, chat_of, cut_of, slots_of
 from rrm.judge.capabilities import Abilities
-from rrm.judge.domain import Marker, load_domain
+from rrm.judge.domain import DomainFlagger, load_domain
 from rrm.judge.empty_transcripts import around_unspoken, unspoken
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.judge.judge_request import OnReading, Wanted
+from rrm.judge.judge_request import JudgeRequest, OnReading
 from rrm.judge.sampling import Sampling, params_of
 from rrm.judge.steps import judge_steps
 from rrm.judge.streaming import judge_stream
@@ -35,7 +35,7 @@ from rrm.prompt import rules
 from rrm.prompt.criteria import Criteria, load_criteria
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
-from rrm.prompt.windows import Plan, Reading
+from rrm.prompt.windows import Window, WindowPlan
 
 AT_AN_ADDRESS = "rrm.serve.client"
 """Where judges behind `rrm serve` are; by name, as it is built on this module."""
@@ -157,7 +157,7 @@ class AgentRRM:
             RRMError: no such model, not a judge's directory, or made for another prompt version.
             ConfigError: an option of a server for a judge that runs here, or the other way round.
         """
-        from rrm.judge.loading import Options, load
+        from rrm.judge.loading import LoadOptions, load
 
         if model is not None and model.startswith(("http://", "https://")):
             return importlib.import_module(AT_AN_ADDRESS).connect(
@@ -167,7 +167,7 @@ class AgentRRM:
                 images=images, out_of_domain=out_of_domain, trust_remote_code=trust_remote_code,
             )  # fmt: skip
         asked = load_criteria(criteria) if isinstance(criteria, str | Path) else criteria
-        loaded = load(model, Options(
+        loaded = load(model, LoadOptions(
             settings=settings, device=device, dtype=dtype, attn_implementation=attn_implementation, revision=revision, token=token,
             batch_tokens=batch_tokens, transcript_tokens=max_transcript_tokens, max_windows=max_windows, context=context,
             max_new_tokens=max_new_tokens, timeout_s=timeout_s, concurrency=concurrency, criteria=asked, server=server,
@@ -230,7 +230,7 @@ class AgentRRM:
             on_reading: hears of each reading that was made of a transcript that takes several (its id, how many it takes).
         """
         temperature = self._sampling.temperature(self.abilities, self.asked.temperature, mode, samples)
-        marker = Marker(self.domain, trajectories)
+        marker = DomainFlagger(self.domain, trajectories)
         hear = None if on_feedback is None else lambda feedback: on_feedback(marker.heard(feedback))
 
         def without_steps(trajectory: Trajectory) -> Feedback:
@@ -293,7 +293,7 @@ class AgentRRM:
             lambda rows: self._judgements(rows, mode, k, seed, temperature, False),
             lambda trajectory: [unspoken(trajectory, self.info(mode, seed))],
         )
-        marker = Marker(self.domain, trajectories)
+        marker = DomainFlagger(self.domain, trajectories)
         return [[marker.mark(f, t) for f in judged] for judged, t in zip(found, trajectories, strict=True)]
 
     def describe(self) -> dict[str, Any]:
@@ -320,7 +320,7 @@ class AgentRRM:
         }
 
     @property
-    def purse(self) -> Purse | None:
+    def purse(self) -> CostTracker | None:
         """What is paid for its server; None where it has none."""
         return getattr(self.engine, "purse", None)
 
@@ -360,7 +360,7 @@ class AgentRRM:
         self.abilities.check(mode)
         return [reader.measure(trajectory, self.abilities.read_as(mode), samples) for trajectory in trajectories]
 
-    def plan(self, trajectory: Trajectory, mode: Mode) -> Plan:
+    def plan(self, trajectory: Trajectory, mode: Mode) -> WindowPlan:
         """The windows in which a transcript is read.
 
         Raises:
@@ -374,7 +374,7 @@ class AgentRRM:
             return False
         return self.plan(trajectory, mode).windowed
 
-    def readings(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, list[Reading]]:
+    def readings(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, list[Window]]:
         """The windows in which a transcript is read in this mode, and each as it is read before anything is found.
 
         Raises:
@@ -394,7 +394,7 @@ class AgentRRM:
 
     # ---- inside ----
 
-    def _plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
+    def _plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
         """The windows of a transcript, and what is asked of all but the last."""
         if self.prompt_version == CUT_VERSION:
             raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
@@ -419,7 +419,7 @@ class AgentRRM:
             return cut_of(self).judge(trajectories, wanted)
         return judge_in_windows(asker_of(self), trajectories, wanted, together=self.prompter is None)
 
-    def _judge_steps(self, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[Feedback]:
+    def _judge_steps(self, trajectories: Sequence[Trajectory], wanted: JudgeRequest) -> list[Feedback]:
         """Each transcript's slots as its Feedback."""
         self.abilities.check(wanted.mode)
         prompter, slots = slots_of(self)
@@ -434,13 +434,13 @@ class AgentRRM:
         together: bool,
         on_feedback: Callable[[Feedback], None] | None,
         on_reading: OnReading | None,
-    ) -> Wanted:
+    ) -> JudgeRequest:
         """What is asked of each transcript; one judgement where nothing is sampled."""
         samples = samples if self.abilities.samples(mode) else 1
         params = params_of(self, seed, temperature)
         maps = self.settings.calibration
         sources = {key: facts.get("score_source") for key, facts in self.settings.calibrated_on.items()}
-        return Wanted(self.info(mode, seed), params, maps, samples, together, on_feedback, on_reading, sources)
+        return JudgeRequest(self.info(mode, seed), params, maps, samples, together, on_feedback, on_reading, sources)
 
     def info(self, mode: Mode, seed: int) -> JudgeInfo:
         """What its rows say of it, as far as that is known before it is asked."""

@@ -42,7 +42,7 @@ _QUOTED = 60
 
 
 @dataclass
-class _Read:
+class _ReadAnswers:
     """What was found in a reply."""
 
     answers: dict[str, CriterionAnswer] = field(default_factory=dict)
@@ -90,7 +90,7 @@ def read_answers(reply: Reply, criteria: Criteria, mode: Mode, n_steps: int, *, 
         structured: whether it was to follow the schema; else it is in tags.
     """
     text = open_think(reply.text)
-    found = _Read()
+    found = _ReadAnswers()
     if structured:
         _read_object(found, outside_think(text).strip(), criteria, n_steps)
     else:
@@ -144,7 +144,7 @@ def _load(body: str) -> Any:
     return json.loads(fenced[1] if fenced else body, object_pairs_hook=_Object)
 
 
-def _read_object(found: _Read, body: str, criteria: Criteria, n_steps: int) -> None:
+def _read_object(found: _ReadAnswers, body: str, criteria: Criteria, n_steps: int) -> None:
     names = list(criteria.questions)
     first = next((name for name in names if f'"{name}"' not in body), names[-1])
     try:
@@ -187,7 +187,7 @@ def _brief(error: Exception) -> str:
 # ---- tags ----
 
 
-def _read_blocks(found: _Read, text: str, criteria: Criteria, n_steps: int) -> None:
+def _read_blocks(found: _ReadAnswers, text: str, criteria: Criteria, n_steps: int) -> None:
     blocks: dict[str, list[_Answer]] = {}
     opened = list(_OPEN.finditer(text))
     for number, tag in enumerate(opened):
@@ -221,7 +221,7 @@ def _read_block(body: str) -> _Answer:
 # ---- one answer ----
 
 
-def _take(found: _Read, name: str, question: Question, answer: _Answer, n_steps: int) -> None:
+def _take(found: _ReadAnswers, name: str, question: Question, answer: _Answer, n_steps: int) -> None:
     try:
         label, value = answer_of(question, answer.said)
     except ValueError as error:

@@ -18,7 +18,7 @@ from rrm.prompt.prompter import Prompter
 from rrm.prompt.windows import Planner
 
 
-class Judge(Protocol):
+class JudgeParts(Protocol):
     """What is needed of an `AgentRRM`."""
 
     engine: Any
@@ -43,7 +43,7 @@ class Chat:
     """With the model's tokenizer, where there is one and the model is on a server."""
 
 
-def chat_of(judge: Judge) -> Chat:
+def chat_of(judge: JudgeParts) -> Chat:
     """The model as anybody would talk to it, for questions that are not the fixed rubric's."""
     prompter = judge.prompter or judge.reader
     budget = judge.settings.transcript_tokens * (1 if prompter else CHARACTERS_PER_TOKEN)
@@ -55,7 +55,7 @@ def chat_of(judge: Judge) -> Chat:
     return Chat(TemplatedEngine(judge.engine, judge.prompter.tokenizer), planner, None)
 
 
-def slots_of(judge: Judge) -> tuple[Prompter, SlotReader]:
+def slots_of(judge: JudgeParts) -> tuple[Prompter, SlotReader]:
     """What renders prompts with slots, and what reads these."""
     if judge.prompter is not None:
         return judge.prompter, LocalSlots(judge.engine)
@@ -65,7 +65,7 @@ def slots_of(judge: Judge) -> tuple[Prompter, SlotReader]:
     return judge.reader, ServedSlots(judge.engine, lambda token: tokenizer.decode([token]), timeout)
 
 
-def asker_of(judge: Judge, *, slots: bool = False) -> LocalAsker | ServerAsker | CriteriaAsker:
+def asker_of(judge: JudgeParts, *, slots: bool = False) -> LocalAsker | ServerAsker | CriteriaAsker:
     """Who answers for the readings of version 2.
 
     Args:
@@ -91,7 +91,7 @@ def asker_of(judge: Judge, *, slots: bool = False) -> LocalAsker | ServerAsker |
     )
 
 
-def cut_of(judge: Judge) -> LocalCut | ServerCut:
+def cut_of(judge: JudgeParts) -> LocalCut | ServerCut:
     """Who answers in version 1."""
     settings = judge.settings
     if judge.prompter is not None:

@@ -19,7 +19,7 @@ from rrm.data.feedback import Feedback, Mode, clear, format_findings
 from rrm.data.trajectory import Trajectory
 
 
-class Judge(Protocol):
+class BatchJudge(Protocol):
     """What is needed of a judge; every `AgentRRM` is one."""
 
     @property
@@ -32,12 +32,12 @@ _LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
 """One a judge, however many ask it: an engine in this process is no two threads' at once."""
 
 
-def lock_of(judge: Judge) -> threading.Lock:
+def lock_of(judge: BatchJudge) -> threading.Lock:
     """Held by whoever asks this judge."""
     return _LOCKS.setdefault(judge, threading.Lock())
 
 
-class Asker:
+class JudgeQueue:
     """A judge, how it is asked, and the queue before it. It can be pickled where its judge can: the queue stays behind.
 
     Args:
@@ -47,7 +47,7 @@ class Asker:
         seed: of sampled replies.
     """
 
-    def __init__(self, judge: Judge, *, mode: Mode = "score", samples: int = 1, seed: int = 0) -> None:
+    def __init__(self, judge: BatchJudge, *, mode: Mode = "score", samples: int = 1, seed: int = 0) -> None:
         self.judge, self.mode, self.samples, self.seed = judge, mode, samples, seed
         self._lock = lock_of(judge)
         self._waiting: SimpleQueue[tuple[Trajectory, Future[Feedback]]] = SimpleQueue()

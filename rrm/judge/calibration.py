@@ -161,7 +161,7 @@ def half_of(calibrator: Calibrator, value: float = 0.5) -> float:
     return high
 
 
-class ByReading(NamedTuple):
+class CalibrationByLength(NamedTuple):
     """What was fitted for transcripts read at once (False) and for those read in several windows (True)."""
 
     maps: dict[bool, Platt | Isotonic]
@@ -178,7 +178,7 @@ def fit_by_reading(
     questions: Sequence[str],
     method: CalibrationMethod = "platt",
     present: Sequence[float] | None = None,
-) -> ByReading:
+) -> CalibrationByLength:
     """Fit the maps of transcripts read at once and of those read in several windows, on (N,) rows of each.
 
     Where enough is known of both, one map of all rows serves both, unless two curves say the labels of other questions better: a
@@ -211,7 +211,7 @@ def fit_by_reading(
         except RRMError:
             one = None  # scores may rise inside each kind and fall over both
     if one is not None and not _better_apart(x, y, many, questions, method, now):
-        return ByReading({False: one, True: one}, {}, apart=False)
+        return CalibrationByLength({False: one, True: one}, {}, apart=False)
     maps: dict[bool, Platt | Isotonic] = {}
     for kind in {False, True} - set(lacking):
         try:
@@ -219,7 +219,7 @@ def fit_by_reading(
             maps[kind] = fit(x[mine].tolist(), y[mine].tolist(), method, None if now is None else now[mine].tolist())
         except RRMError as error:
             lacking[kind] = str(error)
-    return ByReading(maps, lacking, apart=True)
+    return CalibrationByLength(maps, lacking, apart=True)
 
 
 def _better_apart(

@@ -52,7 +52,7 @@ def draw_heats(attempts: Sequence[A], size: int, seed: int) -> list[list[A]]:
 
 
 @dataclass
-class Meetings(Generic[A]):
+class ComparisonGraph(Generic[A]):
     """What heats said: for each pair how often they met, and how often the one was placed before the other."""
 
     wins: dict[tuple[A, A], float] = field(default_factory=lambda: defaultdict(float))

@@ -30,11 +30,11 @@ from rrm.judge.answers import is_object, read_answers, read_notes
 from rrm.judge.chat import Judgement, complete_all, read_reply, sampled_as
 from rrm.judge.repair import Repair, said_of_repair
 from rrm.judge.text_backends import with_pictures
-from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
+from rrm.judge.windowed import Ended, JudgeState, WindowRequest, hear_in_rounds, next_ask
 from rrm.prompt.criteria import TAG, Criteria, answer_schema, beside_text, notes_text, system_text
 from rrm.prompt.neutralise import neutralise, neutralise_special
 from rrm.prompt.prompter import Prompter
-from rrm.prompt.windows import Plan, Planner
+from rrm.prompt.windows import Planner, WindowPlan
 
 POLICY, REFERENCE = 0.25, 0.125
 """Shares of a window that the agent's policy and the reference answer take at most; what exceeds them loses its middle."""
@@ -51,7 +51,7 @@ _INSTRUCTORS = ("system", "developer")
 
 
 @dataclass(frozen=True)
-class Beside:
+class ExtraContext:
     """What a model reads beside a transcript."""
 
     text: str
@@ -62,7 +62,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class CriteriaAsker:
-    """Asks a chat engine, for all readings of a round at once where it can (`rrm.judge.windowed.Asker`).
+    """Asks a chat engine, for all readings of a round at once where it can (`rrm.judge.windowed.Backend`).
 
     Args:
         planner: divides transcripts, with the tokenizer of the model or in characters; its budget is the whole window's.
@@ -78,7 +78,7 @@ class CriteriaAsker:
     unfinished: bool = False
     """Whether runs go on after what is shown."""
 
-    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
+    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
         """How a transcript is read, and what its earlier readings are asked for.
 
         Raises:
@@ -101,7 +101,7 @@ class CriteriaAsker:
     def measure(self, trajectory: Trajectory, mode: Mode, samples: int) -> Reads:
         """What is read of a transcript, a request for each reading of each sample; tokens without notes, estimated in characters
         where there is no tokenizer."""
-        chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
+        chain = JudgeState(trajectory, *self.plan(trajectory, mode), mode=mode)
         asks = [next_ask(chain, number) for number in range(len(chain.plan))]
         contents = [m["content"] for ask in asks for m in self.messages(ask, structured=False)]
         tokens = sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
@@ -111,7 +111,7 @@ class CriteriaAsker:
         """`rrm.judge.chat.sampled_as`."""
         return sampled_as(self.engine, params)
 
-    def beside(self, trajectory: Trajectory) -> Beside:
+    def beside(self, trajectory: Trajectory) -> ExtraContext:
         """The policy and the reference answer of a transcript, as far as the criteria allow them."""
         policy = policy_of(trajectory) if self.criteria.see_policy else None
         reference = "\n".join(references(trajectory.meta.get("reference"))) if self.criteria.see_reference else ""
@@ -124,9 +124,9 @@ class CriteriaAsker:
             short, lost = self.planner.shortened(clean, int(self.planner.budget * share))
             texts.append(short.replace("<<<", "(((").replace(">>>", ")))"))
             cut += lost
-        return Beside(beside_text(*texts), bool(reference), cut > 0)
+        return ExtraContext(beside_text(*texts), bool(reference), cut > 0)
 
-    def messages(self, ask: Ask, *, structured: bool) -> list[dict[str, str]]:
+    def messages(self, ask: WindowRequest, *, structured: bool) -> list[dict[str, str]]:
         """A reading as it is sent."""
         beside = self.beside(ask.chain.trajectory).text
         if ask.last:
@@ -139,11 +139,13 @@ class CriteriaAsker:
         messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
         return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
 
-    def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
+    def hear(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
         """Ask for the readings of all, round by round."""
         hear_in_rounds(self, chains, params, ended)
 
-    def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
+    def ask(
+        self, asks: Sequence[WindowRequest], params: SamplingParams, take: Callable[[WindowRequest, Judgement], None]
+    ) -> None:
         """What each reading says, through `take` as it comes."""
         self._in_tags([ask for ask in asks if not ask.last], params, take)
         waiting = [ask for ask in asks if ask.last]
@@ -160,7 +162,7 @@ class CriteriaAsker:
         own = self.planner
         return Planner(own.tokenizer, room, own.clean, max_windows=own.max_windows)
 
-    def _notes(self, ask: Ask) -> str:
+    def _notes(self, ask: WindowRequest) -> str:
         """What earlier readings noted, of bad steps first, then of the latest, within its room; in the steps' order."""
         chain, kept = ask.chain, dict[tuple[int, int], str]()
         room = int(self.planner.budget * NOTES) - len(self.planner.encode(_NOTE_LINES))
@@ -179,16 +181,16 @@ class CriteriaAsker:
         return _NOTE_LINES + "".join(kept[i] for i in sorted(kept)) + "\n" if kept else ""
 
     def _in_schema(
-        self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]
-    ) -> list[Ask]:
+        self, asks: Sequence[WindowRequest], params: SamplingParams, take: Callable[[WindowRequest, Judgement], None]
+    ) -> list[WindowRequest]:
         """Ask with a JSON schema; returns those that are to be asked in tags."""
-        again: list[Ask] = []
+        again: list[WindowRequest] = []
 
-        def ask_again(ask: Ask, reply: Reply | EngineError) -> None:
+        def ask_again(ask: WindowRequest, reply: Reply | EngineError) -> None:
             ask.chain.usage = total_of((ask.chain.usage, reply.usage))  # this was paid, too
             again.append(ask)
 
-        def judge(ask: Ask, reply: Reply | EngineError) -> None:
+        def judge(ask: WindowRequest, reply: Reply | EngineError) -> None:
             if isinstance(reply, SchemaRefused):
                 ask_again(ask, reply)
                 return
@@ -204,8 +206,10 @@ class CriteriaAsker:
         self._send(asks, params, True, judge)
         return again
 
-    def _in_tags(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
-        def judge(ask: Ask, reply: Reply | EngineError) -> None:
+    def _in_tags(
+        self, asks: Sequence[WindowRequest], params: SamplingParams, take: Callable[[WindowRequest, Judgement], None]
+    ) -> None:
+        def judge(ask: WindowRequest, reply: Reply | EngineError) -> None:
             if isinstance(reply, Reply) and ask.last and self._takes_schema is None:
                 self._remember(False)  # refused with a schema, and answered without
             take(ask, self._read(ask, reply, structured=False))
@@ -223,10 +227,10 @@ class CriteriaAsker:
 
     def _send(
         self,
-        asks: Sequence[Ask],
+        asks: Sequence[WindowRequest],
         params: SamplingParams,
         structured: bool,
-        judge: Callable[[Ask, Reply | EngineError], None],
+        judge: Callable[[WindowRequest, Reply | EngineError], None],
     ) -> None:
         if not asks:
             return
@@ -246,7 +250,7 @@ class CriteriaAsker:
         repair = Repair(problem, "Answer every question again, all in the form that was asked for and nothing else.")
         complete_all(self.engine, rows, sent, keys, lambda i, reply: judge(asks[i], reply), begins, repair=repair)
 
-    def _read(self, ask: Ask, reply: Reply | EngineError, *, structured: bool) -> Judgement:
+    def _read(self, ask: WindowRequest, reply: Reply | EngineError, *, structured: bool) -> Judgement:
         """What a reply says; of the last reading with how it was asked."""
         if isinstance(reply, EngineError):
             return read_reply(reply)

@@ -13,7 +13,7 @@ from rrm.data.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.data.trajectory import Trajectory
 from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
 from rrm.judge.chat import ChatItem, Judgement, judge_chat
-from rrm.judge.judge_request import Wanted
+from rrm.judge.judge_request import JudgeRequest
 from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.neutralise import neutralise_special
@@ -33,7 +33,7 @@ class LocalCut:
     prompter: Prompter
     max_new_tokens: int
 
-    def judge(self, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[list[Feedback]]:
+    def judge(self, trajectories: Sequence[Trajectory], wanted: JudgeRequest) -> list[list[Feedback]]:
         """Each transcript's judgements; one, `too_long`, where its prompt exceeds the model's positions."""
         mode, done = wanted.mode, dict[int, list[Feedback]]()
         prompts = [self.prompter.prompt(t, mode) for t in trajectories]
@@ -86,7 +86,7 @@ class ServerCut:
     transcript_tokens: int
     opening: bool
 
-    def judge(self, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[list[Feedback]]:
+    def judge(self, trajectories: Sequence[Trajectory], wanted: JudgeRequest) -> list[list[Feedback]]:
         """Each transcript's judgements; those that are rows of their own are sampled under seeds of their own."""
         items = [self.item(t, wanted.mode) for t in trajectories]
 

@@ -78,7 +78,7 @@ class Group(BaseModel):
     """Feature → weight, of length one."""
 
 
-class Domain(BaseModel):
+class OutOfDomainDetector(BaseModel):
     """The training transcripts' form as it is stored: every number is one that JSON brings back exactly."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -109,7 +109,7 @@ class Domain(BaseModel):
         return version
 
     @model_validator(mode="after")
-    def _finite(self) -> Domain:
+    def _finite(self) -> OutOfDomainDetector:
         numbers = [*self.idf.values(), *(w for group in self.groups for w in group.centroid.values())]
         if not np.isfinite(numbers).all():
             raise ValueError("weights must be finite numbers")
@@ -126,7 +126,7 @@ class Domain(BaseModel):
         return path
 
     @classmethod
-    def load(cls, folder: Path) -> Domain:
+    def load(cls, folder: Path) -> OutOfDomainDetector:
         """Read the file.
 
         Raises:
@@ -178,20 +178,20 @@ def _told(distance: float) -> tuple[bool, float]:
     return distance > 1.0, distance
 
 
-def load_domain(folder: Path | None) -> Domain | None:
+def load_domain(folder: Path | None) -> OutOfDomainDetector | None:
     """A judge directory's domain; None where it has none.
 
     Raises:
         RRMError: its `domain.json` is damaged.
     """
-    return Domain.load(folder) if folder is not None and (folder / FILE).is_file() else None
+    return OutOfDomainDetector.load(folder) if folder is not None and (folder / FILE).is_file() else None
 
 
-class Marker:
+class DomainFlagger:
     """Marks rows with their distance; each transcript is looked at once. Where `judge.out_of_domain` of a row outside says `unsure`, the
     judge abstains (`rrm.judge.abstention`)."""
 
-    def __init__(self, domain: Domain | None, trajectories: Sequence[Trajectory]) -> None:
+    def __init__(self, domain: OutOfDomainDetector | None, trajectories: Sequence[Trajectory]) -> None:
         self._domain, self._known = domain, dict[int, tuple[bool, float]]()
         times = Counter(t.id for t in trajectories)
         self._by_id = {t.id: t for t in trajectories if times[t.id] == 1}
@@ -222,7 +222,7 @@ def fit_domain(
     seed: int = 0,
     most_bytes: int = MOST_BYTES,
     version: int = 1,
-) -> Domain:
+) -> OutOfDomainDetector:
     """Describe what a judge was trained on.
 
     Args:
@@ -248,7 +248,9 @@ def fit_domain(
     return found if version == 1 else with_words(found, [t for rows in chosen.values() for t in rows], calibration)
 
 
-def with_words(domain: Domain, rows: Sequence[Trajectory], held_out: Sequence[Trajectory]) -> Domain:
+def with_words(
+    domain: OutOfDomainDetector, rows: Sequence[Trajectory], held_out: Sequence[Trajectory]
+) -> OutOfDomainDetector:
     """The domain with the rows' common words beside its own, and a limit that is no lower than it was."""
     said = [words_of(t) for t in rows]
     shares = {word: n / len(said) for word, n in Counter(word for one in said for word in one).items()}
@@ -260,7 +262,7 @@ def with_words(domain: Domain, rows: Sequence[Trajectory], held_out: Sequence[Tr
     return found.model_copy(update={"unknown_words": limit})
 
 
-def widened(domain: Domain, rows: Sequence[Trajectory], name: str) -> Domain:
+def widened(domain: OutOfDomainDetector, rows: Sequence[Trajectory], name: str) -> OutOfDomainDetector:
     """The domain with a further group, a user's transcripts, of which `domain.share` lie outside, each held against those of other
     questions; what was inside stays so.
 
@@ -314,7 +316,7 @@ def fit_counts(
     *,
     share: float,
     most_bytes: int = MOST_BYTES,
-) -> Domain:
+) -> OutOfDomainDetector:
     """`fit_domain` of features that were counted before: group → its training transcripts."""
     n = sum(map(len, counts.values()))
     seen = {name: Counter(f for row in rows for f in row) for name, rows in counts.items()}
@@ -342,8 +344,10 @@ def fit_counts(
     return found.model_copy(update={"threshold": max(threshold, 1e-6), **facts})
 
 
-def _domain(idf: dict[str, float], unknown: float, groups: list[Group]) -> Domain:
-    return Domain(threshold=1.0, share=0.0, rows=0, calibration_rows=0, unknown=unknown, idf=idf, groups=groups)
+def _domain(idf: dict[str, float], unknown: float, groups: list[Group]) -> OutOfDomainDetector:
+    return OutOfDomainDetector(
+        threshold=1.0, share=0.0, rows=0, calibration_rows=0, unknown=unknown, idf=idf, groups=groups
+    )
 
 
 def _vector(counts: Mapping[str, int], idf: Mapping[str, float], unknown: float) -> tuple[dict[str, float], float]:

@@ -17,11 +17,11 @@ from rrm.engines.hf.batching import common_prefix
 from rrm.errors import EngineError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.backends import slots_of
-from rrm.judge.domain import Marker
+from rrm.judge.domain import DomainFlagger
 from rrm.judge.empty_transcripts import unspoken
-from rrm.judge.judge_request import Wanted
+from rrm.judge.judge_request import JudgeRequest
 from rrm.judge.sampling import params_of
-from rrm.judge.slots import LocalSlots, SlotAsk, SlotReader, Slots, Take
+from rrm.judge.slots import LocalSlots, SlotAsk, SlotReader, Take, WindowSlots
 from rrm.judge.steps import judge_steps
 
 _NAMES = itertools.count()
@@ -30,7 +30,7 @@ KEPT_READINGS = 2
 
 
 @dataclass
-class _Known:
+class _KnownWindow:
     """What was read of one reading."""
 
     ids: list[int]
@@ -48,7 +48,7 @@ class KeptSlots:
     def __init__(self, reader: SlotReader) -> None:
         self._reader = LocalSlots(reader.engine, keep=True) if isinstance(reader, LocalSlots) else reader
         self._name = f"following{next(_NAMES)}"  # the engine may hold other runs' rows
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownWindow] = {}
 
     @property
     def engine(self) -> object:
@@ -64,15 +64,15 @@ class KeptSlots:
         ]
         asked = [number for number, prompt in enumerate(missing) if prompt.slots]
         for number in sorted(set(range(len(asks))) - set(asked)):
-            take(number, Slots([known[number][slot.at] for slot in asks[number].prompt.slots]))
+            take(number, WindowSlots([known[number][slot.at] for slot in asks[number].prompt.slots]))
 
-        def heard(k: int, found: Slots | EngineError) -> None:
+        def heard(k: int, found: WindowSlots | EngineError) -> None:
             number = asked[k]
-            if isinstance(found, Slots):
+            if isinstance(found, WindowSlots):
                 said = known[number] | {s.at: p for s, p in zip(missing[number].slots, found.p_good, strict=True)}
                 prompt = asks[number].prompt
-                self._known[asks[number].key] = _Known(prompt.ids, said)
-                found = Slots([said[slot.at] for slot in prompt.slots], found.usage)
+                self._known[asks[number].key] = _KnownWindow(prompt.ids, said)
+                found = WindowSlots([said[slot.at] for slot in prompt.slots], found.usage)
             take(number, found)
 
         if asked:
@@ -129,9 +129,9 @@ class Follower:
             return unspoken(trajectory, info)
         # the same name from call to call: readings are known by it
         run = trajectory.model_copy(update={"id": "run"})
-        wanted = Wanted(info, params_of(judge, self._seed, 0.0), judge.settings.calibration, 1, True, None)
+        wanted = JudgeRequest(info, params_of(judge, self._seed, 0.0), judge.settings.calibration, 1, True, None)
         (found,) = judge_steps(self._slots, self._prompter, [run], wanted, judge.settings.verdicts)
-        return Marker(judge.domain, [run]).mark(found.model_copy(update={"id": trajectory.id}), run)
+        return DomainFlagger(judge.domain, [run]).mark(found.model_copy(update={"id": trajectory.id}), run)
 
     def close(self) -> None:
         """Let the judge's engine forget the run."""

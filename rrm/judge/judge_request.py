@@ -16,7 +16,7 @@ OnReading = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class JudgeRequest:
     """Asked of each transcript.
 
     Args:

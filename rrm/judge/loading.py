@@ -37,7 +37,7 @@ REPLY, REPLY_EACH = 512, 128
 
 
 @dataclass(frozen=True)
-class Options:
+class LoadOptions:
     """How to load a judge; None leaves a value to the judge. See `rrm.judge.agent_rrm.AgentRRM.from_pretrained`."""
 
     settings: str | Path | None = None
@@ -100,7 +100,7 @@ def reply_tokens(criteria: Criteria) -> int:
     return REPLY + REPLY_EACH * len(criteria.questions)
 
 
-def load(model: str | None, options: Options) -> Loaded:
+def load(model: str | None, options: LoadOptions) -> Loaded:
     """The parts of the judge that `model` names.
 
     Raises:
@@ -131,7 +131,7 @@ def load(model: str | None, options: Options) -> Loaded:
     return _load_local(folder, settings, model, options)
 
 
-def find_folder(model: str | None, options: Options, *, weights: bool = True) -> tuple[Path, bool]:
+def find_folder(model: str | None, options: LoadOptions, *, weights: bool = True) -> tuple[Path, bool]:
     """A judge's directory, and whether it came from the hub (`weights`: these too, not its settings alone).
 
     Raises:
@@ -169,7 +169,7 @@ def find_folder(model: str | None, options: Options, *, weights: bool = True) ->
     return folder, True
 
 
-def _load_served(spec: str, model: str, folder: Path | None, options: Options) -> Loaded:
+def _load_served(spec: str, model: str, folder: Path | None, options: LoadOptions) -> Loaded:
     """A judge whose weights are on a server; with a directory's settings where there is one, else an untrained one."""
     from rrm.engines.openai import OpenAIEngine
 
@@ -194,7 +194,7 @@ def _load_served(spec: str, model: str, folder: Path | None, options: Options) -
     return Loaded(engine, settings, model, settings_hash(settings), reader=reader, folder=folder, images=budget)
 
 
-def _asked(folder: Path | None, options: Options) -> ServerOptions | None:
+def _asked(folder: Path | None, options: LoadOptions) -> ServerOptions | None:
     """How a server is asked: as was said, and as the judge's directory says.
 
     Raises:
@@ -216,7 +216,9 @@ def _asked(folder: Path | None, options: Options) -> ServerOptions | None:
         raise ConfigError(f"{folder}: {FILE} asks its server in a way that is not known: {', '.join(own)}") from error
 
 
-def _served_parts(engine: OpenAIEngine, folder: Path | None, options: Options) -> tuple[JudgeSettings, Prompter | None]:
+def _served_parts(
+    engine: OpenAIEngine, folder: Path | None, options: LoadOptions
+) -> tuple[JudgeSettings, Prompter | None]:
     """What a judge on a server reads and writes, within the server's context, and its reader."""
     from rrm.judge.serving import fitted
 
@@ -232,7 +234,7 @@ def _served_parts(engine: OpenAIEngine, folder: Path | None, options: Options) -
     return settings, _reader(tokenizer, settings)
 
 
-def _check_windows(settings: JudgeSettings, options: Options) -> None:
+def _check_windows(settings: JudgeSettings, options: LoadOptions) -> None:
     """Refuse a number of windows for a judge that has none."""
     if options.max_windows is not None and settings.prompt_version == CUT_VERSION:
         raise ConfigError(
@@ -241,7 +243,7 @@ def _check_windows(settings: JudgeSettings, options: Options) -> None:
         )
 
 
-def check_criteria(settings: JudgeSettings, options: Options) -> None:
+def check_criteria(settings: JudgeSettings, options: LoadOptions) -> None:
     """Refuse other questions than those that a judge was trained or calibrated with."""
     if options.criteria is None:
         return
@@ -268,7 +270,7 @@ def _reader(tokenizer: Any, settings: JudgeSettings) -> Prompter | None:
     )
 
 
-def _own_tokenizer(folder: Path, options: Options) -> Any:
+def _own_tokenizer(folder: Path, options: LoadOptions) -> Any:
     """The judge's own tokenizer, which measures its budget as in training; None where it has none, or nothing reads it here.
 
     An adapter that reads slots may have its base's: their places are found by it."""
@@ -284,7 +286,7 @@ def _own_tokenizer(folder: Path, options: Options) -> Any:
     return _tokenizer(folder if own else _base_folder(folder, settings, options, weights=False), options)
 
 
-def _tokenizer(place: Path, options: Options) -> Any:
+def _tokenizer(place: Path, options: LoadOptions) -> Any:
     from transformers import AutoTokenizer
 
     try:
@@ -293,7 +295,7 @@ def _tokenizer(place: Path, options: Options) -> Any:
         raise RRMError(f"cannot load the tokenizer of {str(place)!r}: {error}") from error
 
 
-def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Prompter | None]:
+def load_reader(model: str | None, options: LoadOptions) -> tuple[JudgeSettings, Prompter | None]:
     """A judge's settings, and what renders its prompts, without its weights; None for a server of which only the name is known.
 
     Raises:
@@ -324,7 +326,7 @@ def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Pro
     )
 
 
-def _load_local(folder: Path, settings: JudgeSettings, model: str | None, options: Options) -> Loaded:
+def _load_local(folder: Path, settings: JudgeSettings, model: str | None, options: LoadOptions) -> Loaded:
     """A judge over an in-process engine; an adapter is merged into its base."""
     needs("local", "a judge whose weights run in this process", "torch", "transformers")
     import torch
@@ -373,13 +375,13 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     return Loaded(engine, settings, model or DEFAULT, hashed, prompter, folder=folder, dtype=dtype)
 
 
-def _weight_folders(folder: Path, settings: JudgeSettings, options: Options) -> list[Path]:
+def _weight_folders(folder: Path, settings: JudgeSettings, options: LoadOptions) -> list[Path]:
     """The judge's folder, and behind an adapter's that of its base."""
     adapter = (folder / "adapter_config.json").is_file()
     return [folder, _base_folder(folder, settings, options)] if adapter else [folder]
 
 
-def _check_local(name: str, options: Options) -> None:
+def _check_local(name: str, options: LoadOptions) -> None:
     """Refuse what is said to servers alone."""
     own = {"timeout": options.timeout_s, "concurrency": options.concurrency, "context": options.context}
     given = [option for option, value in own.items() if value is not None]
@@ -392,7 +394,7 @@ def _check_local(name: str, options: Options) -> None:
         )
 
 
-def _load_vision(model: str, options: Options) -> Loaded:
+def _load_vision(model: str, options: LoadOptions) -> Loaded:
     """A vision-language model in this process, which was not trained to judge and is talked to as on a server."""
     needs("images", "a vision-language judge in this process", "torch", "transformers", "PIL")
     import torch
@@ -424,7 +426,7 @@ def _load_vision(model: str, options: Options) -> Loaded:
 
 
 def load_weights(
-    folder: Path, model: str | None, settings: JudgeSettings, dtype: Any, options: Options
+    folder: Path, model: str | None, settings: JudgeSettings, dtype: Any, options: LoadOptions
 ) -> tuple[Any, Any, str]:
     """(model, tokenizer, hash over both folders); an adapter's base is loaded in float32, merged, then cast.
 
@@ -459,7 +461,7 @@ def load_weights(
     return weights, tokenizer, content_hash(folder, place) if adapter else content_hash(folder)
 
 
-def _base_folder(folder: Path, settings: JudgeSettings, options: Options, *, weights: bool = True) -> Path:
+def _base_folder(folder: Path, settings: JudgeSettings, options: LoadOptions, *, weights: bool = True) -> Path:
     """Where an adapter's base lies, fetched from the hub where it has to be (`weights`: these too)."""
     place = base_path(base_of(folder, settings))
     if Path(place).is_dir():

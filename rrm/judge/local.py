@@ -34,7 +34,7 @@ OnRow = Callable[[int, list["Judgement"]], None]
 """Called with a row's number and its judgements as soon as it has all of them."""
 
 
-class Decoder(Protocol):
+class TokenDecoder(Protocol):
     """The part of a tokenizer needed to read sampled text."""
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool = ...) -> str: ...

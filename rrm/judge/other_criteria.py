@@ -7,7 +7,7 @@ import copy
 from rrm.errors import ConfigError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import load_settings
-from rrm.judge.loading import Options, check_criteria
+from rrm.judge.loading import LoadOptions, check_criteria
 from rrm.prompt.criteria import Criteria
 
 
@@ -23,8 +23,8 @@ def with_criteria(judge: AgentRRM, criteria: Criteria) -> AgentRRM:
     if hasattr(judge, "address"):
         raise ConfigError(f"{judge.model}: the criteria of a judge behind `rrm serve` are said where it is served")
     plain = judge.settings.model_copy(update={"criteria": None})
-    check_criteria(plain if judge.folder is None else load_settings(judge.folder), Options(criteria=criteria))
+    check_criteria(plain if judge.folder is None else load_settings(judge.folder), LoadOptions(criteria=criteria))
     reply = None if judge.criteria is None else judge.settings.max_new_tokens
     found = copy.copy(judge)
-    found.settings = Options(criteria=criteria, max_new_tokens=reply).over(plain)
+    found.settings = LoadOptions(criteria=criteria, max_new_tokens=reply).over(plain)
     return found

@@ -36,8 +36,8 @@ from rrm.engines.base import Reply, Request, SamplingParams
 from rrm.errors import ConfigError, EngineError, TooLong
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.chat import complete_all
-from rrm.judge.comparison_batches import Meetings, draw_heats
-from rrm.judge.criteria import FREE, Beside, CriteriaAsker, without_instructions
+from rrm.judge.comparison_batches import ComparisonGraph, draw_heats
+from rrm.judge.criteria import FREE, CriteriaAsker, ExtraContext, without_instructions
 from rrm.judge.empty_transcripts import unspoken
 from rrm.judge.repair import Repair
 from rrm.judge.score_text import open_think, outside_think
@@ -125,7 +125,7 @@ class _Group:
     first: dict[str, int]
     """By digest, the first attempt with these contents."""
     code: str
-    beside: Beside | None
+    beside: ExtraContext | None
     heats: list[_Heat] = field(default_factory=list)
 
     def copies(self, attempt: int) -> list[int]:
@@ -319,7 +319,7 @@ class _Prompts:
 
 def _ranking(group: _Group, info: JudgeInfo) -> Ranking:
     """What a group's heats come to."""
-    attempts, seen, meetings, tied = group.attempts, Meetings[int](), Meetings[int](), 0
+    attempts, seen, meetings, tied = group.attempts, ComparisonGraph[int](), ComparisonGraph[int](), 0
     for heat in group.heats:
         if heat.places is None:
             continue

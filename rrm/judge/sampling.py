@@ -8,7 +8,7 @@ from dataclasses import replace
 from rrm.data.feedback import Mode
 from rrm.engines.base import SamplingParams
 from rrm.errors import ConfigError, RRMError
-from rrm.judge.backends import Judge
+from rrm.judge.backends import JudgeParts
 from rrm.judge.capabilities import Abilities
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Sampling:
             )
 
 
-def params_of(judge: Judge, seed: int, temperature: float) -> SamplingParams:
+def params_of(judge: JudgeParts, seed: int, temperature: float) -> SamplingParams:
     """How replies are sampled: here as far as the score's tag, from a server (whose model may think first) to its end."""
     settings = judge.settings
     params = SamplingParams(

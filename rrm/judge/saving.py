@@ -31,7 +31,7 @@ SMALL = (
 """Those of a judge whose weights are on a server."""
 
 
-class Judge(Protocol):
+class SavableJudge(Protocol):
     """What is saved of an `AgentRRM`."""
 
     engine: Any
@@ -40,7 +40,7 @@ class Judge(Protocol):
     folder: Path | None
 
 
-def save_judge(judge: Judge, folder: Path) -> Path:
+def save_judge(judge: SavableJudge, folder: Path) -> Path:
     """Write `folder`: weights or adapter as they came, or the name of the server; tokenizer, cards and `judge.json`.
 
     Raises:
@@ -87,7 +87,7 @@ def _refuse_to_replace(folder: Path, code: list[Path]) -> None:
             )
 
 
-def local_base(judge: Judge) -> Path | None:
+def local_base(judge: SavableJudge) -> Path | None:
     """The folder of this machine that holds the weights under the judge's adapter; None where there is none such."""
     if judge.folder is None or not (judge.folder / "adapter_config.json").is_file():
         return None
@@ -96,7 +96,7 @@ def local_base(judge: Judge) -> Path | None:
 
 
 def push_judge(
-    judge: Judge,
+    judge: SavableJudge,
     repo: str,
     *,
     token: str | None,
@@ -120,7 +120,7 @@ def push_judge(
         return upload(folder, repo, token=token, private=private, revision=revision, message=commit_message)
 
 
-def _address(judge: Judge) -> str:
+def _address(judge: SavableJudge) -> str:
     """The server's address without what may be secret in it; that belongs into no file."""
     url = getattr(judge.engine, "base_url", None)
     if url is None:

@@ -152,7 +152,7 @@ def read_number(written: Any) -> tuple[float, int]:
     return number / most, most
 
 
-class Said(ParsedJudgement):
+class ParsedReplyText(ParsedJudgement):
     """What a reply says."""
 
     cut: bool = False
@@ -169,7 +169,7 @@ class _Score(NamedTuple):
     refusal: str | None
 
 
-def read_said(text: str, *, ended: bool) -> Said:
+def read_said(text: str, *, ended: bool) -> ParsedReplyText:
     """A chat model's reply, parsed.
 
     Args:
@@ -178,7 +178,7 @@ def read_said(text: str, *, ended: bool) -> Said:
     """
     own, said = own_text(text), parse_judgement(outside_think(text))
     rest, objects, broken = _without_json(own)
-    of_step = _Steps(rest)
+    of_step = _StepHeadings(rest)
     written = [_score(m.start(), m.end(), _with_scale(m)) for m in _BLOCK.finditer(rest)]
     if not ended and written and written[-1][2:4] == (1.0, 1) and not rest[written[-1].end :].strip():
         written.pop()  # "/10" may have followed
@@ -220,7 +220,7 @@ def read_said(text: str, *, ended: bool) -> Said:
         problem = f"score {values[0]:g} {_WAYS}, as its scale may be another one"
     items = [item for _, item in objects]
     texts = {name: _text(items, *keys) for name, keys in (("trace", ("trace", "think")), ("critique", ("critique",)))}
-    return Said(
+    return ParsedReplyText(
         trace=parse_judgement(text).trace or texts["trace"],
         critique=said.critique or texts["critique"],
         score=None if problem else values[0],
@@ -272,7 +272,7 @@ def _stands_alone(text: str, line: _Score, figure: int) -> bool:
     return figure <= line.end and (alone or (not text[: line.start].strip() and not below[:1].islower()))
 
 
-class _Steps:
+class _StepHeadings:
     """Which places of a text stand under a step's heading, or in or under a line that begins with a step."""
 
     def __init__(self, text: str) -> None:

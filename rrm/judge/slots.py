@@ -24,7 +24,7 @@ LEAST = -700.0
 
 
 @dataclass(frozen=True)
-class Slots:
+class WindowSlots:
     """A reading's slots."""
 
     p_good: Sequence[float]
@@ -44,7 +44,7 @@ class SlotAsk:
     """Whether it is the first of its transcript."""
 
 
-Take = Callable[[int, Slots | EngineError], None]
+Take = Callable[[int, WindowSlots | EngineError], None]
 """Hears of an ask by its number."""
 
 
@@ -85,7 +85,7 @@ class LocalSlots:
         keys = [ask.key for ask in asks] if self.keep else None
         found = self.engine.choice_logprobs([ask.prompt.ids for ask in asks], positions, choices, keys)
         for number, logprobs in enumerate(found):
-            take(number, Slots([math.exp(good) for good, _ in logprobs]))
+            take(number, WindowSlots([math.exp(good) for good, _ in logprobs]))
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class ServedSlots:
             if isinstance(reply, Reply):
                 try:
                     found = [p_good(top, good, bad) for top in reply.top_logprobs or []]
-                    take(request.about, Slots(found, reply.usage))
+                    take(request.about, WindowSlots(found, reply.usage))
                     return
                 except EngineError as error:
                     error.usage = reply.usage

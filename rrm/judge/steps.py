@@ -25,17 +25,17 @@ from rrm.data.usage import Usage, total_of
 from rrm.errors import EngineError, SpendingLimit, TooLong
 from rrm.judge.abstention import VerdictRule
 from rrm.judge.calibration import Calibration
-from rrm.judge.judge_request import OnReading, Wanted
+from rrm.judge.judge_request import JudgeRequest, OnReading
 from rrm.judge.local import SLICE_ROWS, SLICE_SECONDS, TOO_LONG, fits
-from rrm.judge.slots import SlotAsk, SlotReader, Slots
+from rrm.judge.slots import SlotAsk, SlotReader, WindowSlots
 from rrm.judge.step_aggregation import p_good_of_parts
 from rrm.prompt.prompter import Prompt, Prompter
 from rrm.prompt.rules import check_steps, rules_trace
-from rrm.prompt.windows import Plan
+from rrm.prompt.windows import WindowPlan
 
 
 @dataclass
-class Said:
+class SlotReadings:
     """What the slots of one transcript said, before calibration."""
 
     p_good: dict[int, float] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadableTranscript:
     """One transcript that could not be read."""
 
     why: EngineError
@@ -64,10 +64,10 @@ class Unread:
 
 
 @dataclass(frozen=True)
-class Read:
+class StepScores:
     """One transcript as it was read."""
 
-    said: Said
+    said: SlotReadings
     coverage: float
     truncated_tokens: int
     windowed: bool
@@ -75,12 +75,12 @@ class Read:
 
 
 def judge_steps(
-    reader: SlotReader, prompter: Prompter, trajectories: Sequence[Trajectory], wanted: Wanted, rule: VerdictRule
+    reader: SlotReader, prompter: Prompter, trajectories: Sequence[Trajectory], wanted: JudgeRequest, rule: VerdictRule
 ) -> list[Feedback]:
     """Each transcript's slots as its Feedback; `rule` makes verdicts of calibrated p_good."""
     calibration, done = wanted.calibration, dict[int, Feedback]()
 
-    def take(row: int, read: Read | Unread) -> None:
+    def take(row: int, read: StepScores | UnreadableTranscript) -> None:
         done[row] = to_feedback(trajectories[row], read, wanted.info, wanted.mode, calibration, rule)
         wanted.tell([done[row]])
 
@@ -95,7 +95,7 @@ def read_steps(
     prompter: Prompter,
     trajectories: Sequence[Trajectory],
     is_bad: Callable[[float], bool],
-    on_row: Callable[[int, Read | Unread], None],
+    on_row: Callable[[int, StepScores | UnreadableTranscript], None],
     on_reading: OnReading | None = None,
 ) -> None:
     """Read each transcript's slots; those of like length together, longest first, in slices of about `SLICE_SECONDS`.
@@ -103,7 +103,7 @@ def read_steps(
     Args:
         is_bad: whether a step of this raw probability is called bad in later readings.
         on_row: hears of each row as soon as it is read, or why it could not be.
-        on_reading: as in `Wanted`.
+        on_reading: as in `JudgeRequest`.
 
     Raises:
         SpendingLimit: a server's money is spent: what was begun was read to its end, the rest was not begun.
@@ -115,25 +115,28 @@ def read_steps(
         for i, said in _read_slice(reader, prompter, slice_, is_bad, on_reading):
             plan = plans[i]
             cut = plan.transcript_tokens - plan.shown_tokens
-            on_row(i, said if isinstance(said, Unread) else Read(said, plan.coverage, cut, plan.windowed))
+            on_row(
+                i,
+                said if isinstance(said, UnreadableTranscript) else StepScores(said, plan.coverage, cut, plan.windowed),
+            )
 
 
 def _read_slice(
     reader: SlotReader,
     prompter: Prompter,
-    named: Mapping[int, tuple[str, Plan]],
+    named: Mapping[int, tuple[str, WindowPlan]],
     is_bad: Callable[[float], bool],
     on_reading: OnReading | None,
-) -> Iterator[tuple[int, Said | Unread]]:
+) -> Iterator[tuple[int, SlotReadings | UnreadableTranscript]]:
     """Reading after reading of these transcripts; each is yielded after its last."""
-    said, number, limit = {i: Said() for i in named}, 0, None
+    said, number, limit = {i: SlotReadings() for i in named}, 0, None
     left, bad = list(named), {i: dict[int, bool]() for i in named}
     while left:
         prompts = {i: prompter.reading(named[i][1], number, "steps", bad[i]) for i in left}
         asked = [i for i in left if fits(reader.engine, prompts[i], "steps", 0)]
-        yield from ((i, Unread(TooLong(TOO_LONG), said[i].usage)) for i in left if i not in asked)
+        yield from ((i, UnreadableTranscript(TooLong(TOO_LONG), said[i].usage)) for i in left if i not in asked)
         asks = [SlotAsk(f"{named[i][0]}/reading{number + 1}", prompts[i], number == 0) for i in asked]
-        found: dict[int, Slots | EngineError] = {}
+        found: dict[int, WindowSlots | EngineError] = {}
         try:
             reader.read(asks, prompter.choices, found.__setitem__)
         except SpendingLimit as reached:
@@ -144,7 +147,7 @@ def _read_slice(
             if on_reading is not None and len(named[i][1]) > 1:
                 on_reading(named[i][0], len(named[i][1]))
             if isinstance(slots, EngineError):
-                yield i, Unread(slots, said[i].usage)
+                yield i, UnreadableTranscript(slots, said[i].usage)
                 continue
             said[i].take(prompts[i], slots.p_good)
             spoken_of = {slot.step for slot in prompts[i].slots}
@@ -159,7 +162,7 @@ def _read_slice(
 
 def to_feedback(
     trajectory: Trajectory,
-    read: Read | Unread,
+    read: StepScores | UnreadableTranscript,
     info: JudgeInfo,
     mode: Mode,
     calibration: Calibration,
@@ -171,7 +174,7 @@ def to_feedback(
         mode: `steps`, or `score`, `critique` or `full` of a judge that reads these from its slots.
         rule: makes verdicts of calibrated p_good.
     """
-    if isinstance(read, Unread):
+    if isinstance(read, UnreadableTranscript):
         return Feedback(
             id=trajectory.id,
             status="too_long" if isinstance(read.why, TooLong) else "judge_error",

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 
 from rrm.data.feedback import Feedback
 from rrm.data.trajectory import Trajectory
-from rrm.judge.domain import Domain, Marker
+from rrm.judge.domain import DomainFlagger, OutOfDomainDetector
 from rrm.judge.empty_transcripts import unspoken
-from rrm.judge.judge_request import Wanted
-from rrm.judge.windowed import Asker, Chain, hear_all
+from rrm.judge.judge_request import JudgeRequest
+from rrm.judge.windowed import Backend, JudgeState, hear_all
 
 
 def judge_stream(
-    asker: Asker,
+    asker: Backend,
     trajectories: Iterable[Trajectory],
-    wanted: Wanted,
-    domain: Domain | None,
+    wanted: JudgeRequest,
+    domain: OutOfDomainDetector | None,
     on_feedback: Callable[[Feedback], None],
 ) -> None:
     """Judge each transcript; one without a step is `unparsable`, and nobody is asked.
@@ -35,7 +35,7 @@ def judge_stream(
 
     def tell(feedback: Feedback, trajectory: Trajectory) -> None:
         with one_at_a_time:
-            on_feedback(Marker(domain, [trajectory]).mark(feedback, trajectory))
+            on_feedback(DomainFlagger(domain, [trajectory]).mark(feedback, trajectory))
 
     def spoken() -> Iterator[Trajectory]:
         for trajectory in trajectories:
@@ -44,7 +44,7 @@ def judge_stream(
             else:
                 tell(unspoken(trajectory, wanted.info), trajectory)
 
-    def ended(chain: Chain, rows: list[Feedback]) -> None:
+    def ended(chain: JudgeState, rows: list[Feedback]) -> None:
         tell(rows[0], chain.trajectory)
 
     hear_all(asker, spoken(), wanted, ended)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rrm.data.annotation import Finding
 from rrm.data.feedback import Mode, Reads
-from rrm.data.pictures import ImageBudget, Seen
+from rrm.data.pictures import ImageBudget, VisibleImages
 from rrm.data.trajectory import Trajectory
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine
 from rrm.errors import EngineError
@@ -19,11 +19,11 @@ from rrm.judge.chat import ChatItem, Judgement, read_reply, sampled_as
 from rrm.judge.expected_score import settled
 from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
 from rrm.judge.repair import SCORE, is_repair, score_problem, with_repair
-from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
+from rrm.judge.windowed import Ended, JudgeState, WindowRequest, hear_in_rounds, next_ask
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import GRID_TOLD, OPENINGS, rubric
-from rrm.prompt.windows import Plan, Planner
+from rrm.prompt.windows import Planner, WindowPlan
 
 # ---- a server ----
 
@@ -51,19 +51,19 @@ class ServerAsker:
     _tokenizing: threading.RLock = field(default_factory=threading.RLock, repr=False)
     """Transcripts are planned in one thread while another one writes their later readings."""
 
-    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
+    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
         """How a transcript is read, and what its earlier readings are asked for."""
         with self._tokenizing:
             return self._plan(trajectory, mode)
 
-    def _plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
+    def _plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
         plan, earlier = self.planner.plan(trajectory, slots=False), writes(mode, self.trained)
         return (plan, earlier) if earlier != "score" else (plan.limit(1), mode)
 
     def measure(self, trajectory: Trajectory, mode: Mode, samples: int) -> Reads:
         """What is read of a transcript, a request for each reading of each sample; tokens without findings, estimated in
         characters where there is no tokenizer."""
-        chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
+        chain = JudgeState(trajectory, *self.plan(trajectory, mode), mode=mode)
         contents = [m["content"] for number in range(len(chain.plan)) for m in self.messages(next_ask(chain, number))]
         tokens = sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
         return Reads(tokens * samples, len(chain.plan) * samples, chain.plan.coverage)
@@ -72,7 +72,7 @@ class ServerAsker:
         """`rrm.judge.chat.sampled_as`."""
         return sampled_as(self.engine, params)
 
-    def messages(self, ask: Ask) -> list[dict[str, str]]:
+    def messages(self, ask: WindowRequest) -> list[dict[str, str]]:
         """A reading as it is sent."""
         content = neutralise_special(ask.chain.plan.reading(ask.number, ask.marks).text)
         told = rubric(ask.mode, unfinished=self.unfinished) + (
@@ -81,7 +81,7 @@ class ServerAsker:
         messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
         return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
 
-    def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
+    def hear(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
         """Ask for the readings of each, one right after the other."""
 
         def answered(request: Request, reply: Reply | EngineError) -> Request | None:
@@ -105,7 +105,7 @@ class ServerAsker:
         hear = with_repair(self.engine, answered, replace(SCORE, problem=problem))
         settled(self.engine, (self.request(chain, 0) for chain in chains), params, hear, opening)
 
-    def request(self, chain: Chain, number: int) -> Request:
+    def request(self, chain: JudgeState, number: int) -> Request:
         """What is sent for a reading."""
         ask = next_ask(chain, number)
         with self._tokenizing:
@@ -116,10 +116,10 @@ class ServerAsker:
         return Request(item.request(), item.id, begins, about=(ask, item), readings=left)
 
 
-def with_pictures(ask: Ask, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_pictures(ask: WindowRequest, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The messages with the pictures whose marks they hold, where the judge sees."""
     trajectory = ask.chain.trajectory
-    if not isinstance(trajectory, Seen):
+    if not isinstance(trajectory, VisibleImages):
         return messages
     return [{**message, "content": trajectory.parts(message["content"])} for message in messages]
 
@@ -136,7 +136,9 @@ def writes(mode: Mode, trained: Sequence[Mode]) -> Mode:
 # ---- a model here ----
 
 
-def local_plan(prompter: Prompter, trajectory: Trajectory, mode: Mode, trained: Sequence[Mode]) -> tuple[Plan, Mode]:
+def local_plan(
+    prompter: Prompter, trajectory: Trajectory, mode: Mode, trained: Sequence[Mode]
+) -> tuple[WindowPlan, Mode]:
     """How a judge trained in these modes reads a transcript here, and what its earlier readings are asked for: with room for
     slots where it is slots. Training rows are cut by it too."""
     plan = prompter.plan(trajectory, mode)
@@ -166,7 +168,7 @@ class LocalAsker:
     max_new_tokens: int
     slots_sent: bool = False
 
-    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
+    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
         """`local_plan`."""
         return local_plan(self.prompter, trajectory, mode, self.trained)
 
@@ -178,7 +180,7 @@ class LocalAsker:
     def measure(self, trajectory: Trajectory, mode: Mode, samples: int) -> Reads:
         """What is read of a transcript; tokens without findings. Equal prompts are prefilled once: the first reading of all
         samples."""
-        chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
+        chain = JudgeState(trajectory, *self.plan(trajectory, mode), mode=mode)
         asks = [next_ask(chain, number) for number in range(len(chain.plan))]
         prompts = [self.prompter.reading(chain.plan, ask.number, ask.mode) for ask in asks]
         first, *later = [
@@ -187,11 +189,13 @@ class LocalAsker:
         written = sum(written_at_most(p, a.mode, self.max_new_tokens) for p, a in zip(prompts, asks, strict=True))
         return Reads(first + sum(later) * samples, len(asks) * samples, chain.plan.coverage, written * samples)
 
-    def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
+    def hear(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
         """Ask for the readings of all, round by round."""
         hear_in_rounds(self, chains, params, ended)
 
-    def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
+    def ask(
+        self, asks: Sequence[WindowRequest], params: SamplingParams, take: Callable[[WindowRequest, Judgement], None]
+    ) -> None:
         """What each reading says, through `take` as it comes."""
         by_mode: dict[Mode, list[int]] = defaultdict(list)
         prompts = [self.prompter.reading(a.chain.plan, a.number, a.mode, a.marks) for a in asks]

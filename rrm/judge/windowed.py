@@ -32,20 +32,20 @@ from rrm.engines.base import SamplingParams
 from rrm.errors import SpendingLimit
 from rrm.judge.chat import ChatItem, Judgement
 from rrm.judge.hallucinated_steps import only_critique, only_trace
-from rrm.judge.judge_request import OnReading, Wanted
+from rrm.judge.judge_request import JudgeRequest, OnReading
 from rrm.judge.step_aggregation import findings_of_parts, is_bad_of_parts
-from rrm.prompt.windows import Plan, Planner
+from rrm.prompt.windows import Planner, WindowPlan
 
 UNANSWERED = frozenset({"judge_error", "too_long"})
 """What ends a row at whichever reading it happens."""
 
 
 @dataclass
-class Chain:
+class JudgeState:
     """One judgement of one transcript, reading after reading."""
 
     trajectory: Trajectory
-    plan: Plan
+    plan: WindowPlan
     earlier: Mode
     """What the readings before the last are asked for."""
     mode: Mode
@@ -67,7 +67,7 @@ class Chain:
     """What a server used for all readings so far."""
     row: int = 0
     """Of the transcript among those that are judged."""
-    together: list[Chain] = field(default_factory=list, repr=False)
+    together: list[JudgeState] = field(default_factory=list, repr=False)
     """All judgements of the transcript, this one among them."""
     on_reading: OnReading | None = None
 
@@ -76,7 +76,7 @@ class Chain:
         """How many steps the transcript has."""
         return len(self.trajectory.steps)
 
-    def take(self, ask: Ask, judgement: Judgement) -> None:
+    def take(self, ask: WindowRequest, judgement: Judgement) -> None:
         """Add what a reading says."""
         self.usage = total_of((self.usage, judgement.usage))
         judgement = replace(judgement, usage=self.usage)
@@ -102,7 +102,7 @@ class Chain:
     def _share(self, tokens: int) -> float:
         return tokens / self.plan.transcript_tokens if self.plan.transcript_tokens else 1.0
 
-    def _listen(self, ask: Ask, judgement: Judgement) -> None:
+    def _listen(self, ask: WindowRequest, judgement: Judgement) -> None:
         """Keep what is said of the steps that the reading shows, unless an earlier one spoke of them; of a step in parts, of each."""
         parted, n_steps = self.plan.parted, self.n_steps
         new = {step for step in ask.steps if step in parted or step not in self.findings}
@@ -138,10 +138,10 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Ask:
+class WindowRequest:
     """One reading that is wanted."""
 
-    chain: Chain
+    chain: JudgeState
     number: int
     marks: Mapping[int, bool]
     steps: tuple[int, ...]
@@ -164,11 +164,11 @@ class Ask:
         return name if self.last else f"{name}/reading{self.number + 1}"
 
 
-Ended = Callable[[Chain], None]
+Ended = Callable[[JudgeState], None]
 """Hears of a transcript's last judgement."""
 
 
-class Asker(Protocol):
+class Backend(Protocol):
     """Who answers for readings: a model here, or a server."""
 
     @property
@@ -176,7 +176,7 @@ class Asker(Protocol):
         """Divides transcripts."""
         ...
 
-    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
+    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
         """How a transcript is read, and what its earlier readings are asked for."""
         ...
 
@@ -184,7 +184,7 @@ class Asker(Protocol):
         """What a row's `judge` says of how replies are sampled, where the judgements do not."""
         ...
 
-    def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
+    def hear(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
         """Ask for all readings of each."""
         ...
 
@@ -192,12 +192,14 @@ class Asker(Protocol):
 class RoundAsker(Protocol):
     """One that asks for many readings at once."""
 
-    def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
+    def ask(
+        self, asks: Sequence[WindowRequest], params: SamplingParams, take: Callable[[WindowRequest, Judgement], None]
+    ) -> None:
         """What each reading says, through `take` as it comes."""
         ...
 
 
-def hear_in_rounds(asker: RoundAsker, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
+def hear_in_rounds(asker: RoundAsker, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
     """Ask for the first readings of all, then for their second ones, and so on.
 
     Raises:
@@ -205,7 +207,7 @@ def hear_in_rounds(asker: RoundAsker, chains: Iterable[Chain], params: SamplingP
     """
     heard, limit = set[int](), None
 
-    def take(ask: Ask, judgement: Judgement) -> None:
+    def take(ask: WindowRequest, judgement: Judgement) -> None:
         heard.add(id(ask.chain))
         ask.chain.take(ask, judgement)
         if ask.chain.result is not None:
@@ -225,25 +227,27 @@ def hear_in_rounds(asker: RoundAsker, chains: Iterable[Chain], params: SamplingP
 
 
 def chains_of(
-    asker: Asker, trajectories: Iterable[Trajectory], mode: Mode, samples: int, on_reading: OnReading | None = None
-) -> Iterator[Chain]:
+    asker: Backend, trajectories: Iterable[Trajectory], mode: Mode, samples: int, on_reading: OnReading | None = None
+) -> Iterator[JudgeState]:
     """`samples` judgements of each transcript, each with the findings of its own earlier readings."""
     budget = getattr(asker, "images", None)
     for row, given in enumerate(trajectories):
         trajectory = given if budget is None else seen(given, budget)
         plan, earlier = asker.plan(trajectory, mode)
-        together = list[Chain]()
+        together = list[JudgeState]()
         for sample in range(samples):
-            chain = Chain(trajectory, plan, earlier, mode, sample, row=row, together=together, on_reading=on_reading)
+            chain = JudgeState(
+                trajectory, plan, earlier, mode, sample, row=row, together=together, on_reading=on_reading
+            )
             together.append(chain)
         yield from together
 
 
 def hear_all(
-    asker: Asker,
+    asker: Backend,
     trajectories: Iterable[Trajectory],
-    wanted: Wanted,
-    ended: Callable[[Chain, list[Feedback]], None],
+    wanted: JudgeRequest,
+    ended: Callable[[JudgeState, list[Feedback]], None],
 ) -> None:
     """Judge each transcript, and say its rows as soon as its last reading is answered, with one of its chains.
 
@@ -251,7 +255,7 @@ def hear_all(
         trajectories: read as they are needed where a server is asked.
     """
 
-    def end(chain: Chain) -> None:
+    def end(chain: JudgeState) -> None:
         results = [c.result for c in chain.together if c.result is not None]
         if len(results) < len(chain.together):
             return
@@ -267,7 +271,7 @@ def hear_all(
 
 
 def judge_in_windows(
-    asker: Asker, trajectories: Sequence[Trajectory], wanted: Wanted, *, together: bool
+    asker: Backend, trajectories: Sequence[Trajectory], wanted: JudgeRequest, *, together: bool
 ) -> list[list[Feedback]]:
     """Each transcript's judgements, in the order of the transcripts.
 
@@ -279,7 +283,7 @@ def judge_in_windows(
     if together:
         order = list(beside(order, lambda row: question_of(trajectories[row]), len(order)))
 
-    def end(chain: Chain, rows: list[Feedback]) -> None:
+    def end(chain: JudgeState, rows: list[Feedback]) -> None:
         done[order[chain.row]] = rows
         wanted.tell(rows)
 
@@ -287,6 +291,6 @@ def judge_in_windows(
     return [done[row] for row in range(len(trajectories))]
 
 
-def next_ask(chain: Chain, number: int) -> Ask:
+def next_ask(chain: JudgeState, number: int) -> WindowRequest:
     """The `number`-th reading, with what was found before it."""
-    return Ask(chain, number, chain.bad, chain.plan.steps(number))
+    return WindowRequest(chain, number, chain.bad, chain.plan.steps(number))

@@ -45,7 +45,7 @@ _LABELS = re.compile(
 
 
 @dataclass(frozen=True)
-class Call:
+class CanonicalCall:
     """One call. `arguments` is text where the agent wrote no JSON object (code, a ReAct input, a malformed call)."""
 
     name: str
@@ -71,7 +71,7 @@ class CanonicalStep:
     """What a step did and what came back."""
 
     thought: str
-    calls: tuple[Call, ...]
+    calls: tuple[CanonicalCall, ...]
     answer: str | None
     """A final answer that the step marks (a `finish` call, `<solution>`, `Finish[…]`)."""
     returns: tuple[tuple[str, str], ...]
@@ -99,44 +99,44 @@ def canonical_step(step: Step) -> CanonicalStep:
     return CanonicalStep(thought, calls, answer, tuple(_returns(step)))
 
 
-def canonical_message(message: Message) -> tuple[str, tuple[Call, ...], str | None]:
+def canonical_message(message: Message) -> tuple[str, tuple[CanonicalCall, ...], str | None]:
     """(thought, calls, answer) of an agent's message. What its text repeats of native calls is shown once, as a call."""
     text = message.text()
     written = [(action, _from_text(action, text)) for action in actions_in(text)]
     found = [_from_native(call) for call in message.tool_calls or []] or [part for _, part in written]
     said = [part for part in found if isinstance(part, str)] or [p for _, p in written if p and isinstance(p, str)]
-    calls, answer = tuple(part for part in found if isinstance(part, Call)), said[-1] if said else None
+    calls, answer = tuple(part for part in found if isinstance(part, CanonicalCall)), said[-1] if said else None
     shown = {answer, *(call.text for call in calls)}
     rest = _without(text, {a.span for a, part in written if (part if isinstance(part, str) else part.text) in shown})
     thought = "\n".join(p for p in ((message.reasoning_content or "").strip(), rest) if p)
     return thought, calls, answer
 
 
-def _from_native(call: ToolCall) -> Call | str:
+def _from_native(call: ToolCall) -> CanonicalCall | str:
     if isinstance(call.arguments, str):
-        return Call(call.name, call.arguments, malformed=True)
+        return CanonicalCall(call.name, call.arguments, malformed=True)
     if call.name.lower() in ANSWER_CALLS and len(call.arguments) == 1:
         return str(next(iter(call.arguments.values())))
-    return Call(call.name, call.arguments)
+    return CanonicalCall(call.name, call.arguments)
 
 
-def _from_text(action: Action, text: str) -> Call | str:
+def _from_text(action: Action, text: str) -> CanonicalCall | str:
     raw = action.raw.strip("\n")
     if action.kind == "answer":
         return raw.strip()
     if action.kind == "code":
         fence = text[action.span[0] : action.span[0] + 7]
-        return Call("bash" if fence.startswith(("```bash", "```sh")) else "python", raw, action.malformed)
+        return CanonicalCall("bash" if fence.startswith(("```bash", "```sh")) else "python", raw, action.malformed)
     written = text[action.span[0] :]
     if written.startswith("<function_call>"):  # `raw` is that of all calls of the list
         body = _keyword_arguments(action.text)
         text = raw.strip() if action.malformed else action.text
-        return Call(action.name, text if body is None else body, action.malformed)
+        return CanonicalCall(action.name, text if body is None else body, action.malformed)
     body = _json_object(raw)
     if body is not None and body.get("name") == action.name and written.startswith("<tool_call>"):
         body = body.get("arguments") or {}
         body = body if isinstance(body, dict) else None
-    return Call(action.name, raw.strip() if body is None else body, action.malformed)
+    return CanonicalCall(action.name, raw.strip() if body is None else body, action.malformed)
 
 
 def _json_object(text: str) -> dict[str, Any] | None:

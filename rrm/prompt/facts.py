@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rrm.data.trajectory import Trajectory
-from rrm.prompt.canonical import Call, CanonicalStep, canonical_step
+from rrm.prompt.canonical import CanonicalCall, CanonicalStep, canonical_step
 from rrm.prompt.failures import error_of
 from rrm.prompt.neutralise import neutralise_canonical
 from rrm.prompt.rendering import on_one_line
@@ -79,7 +79,7 @@ def _offered(trajectory: Trajectory) -> Iterator[tuple[str, tuple[frozenset[str]
         )
 
 
-def _against(call: Call, offered: dict[str, tuple[frozenset[str], frozenset[str]] | None]) -> Iterator[str]:
+def _against(call: CanonicalCall, offered: dict[str, tuple[frozenset[str], frozenset[str]] | None]) -> Iterator[str]:
     """Yield the ways in which a call does not fit the tools on offer."""
     name = call.name[:LONGEST]
     if call.malformed:
@@ -113,7 +113,7 @@ def _values(step: CanonicalStep) -> Iterator[str]:
                 yield word
 
 
-def _text(call: Call) -> str:
+def _text(call: CanonicalCall) -> str:
     """Join the values of a call, one on each line."""
     if isinstance(call.arguments, str):
         return call.arguments

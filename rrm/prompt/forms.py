@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from rrm.data.trajectory import Message, Trajectory
 from rrm.prompt.answers import ANSWER_CALLS
-from rrm.prompt.canonical import Call, CanonicalStep, canonical_message, canonical_step
+from rrm.prompt.canonical import CanonicalCall, CanonicalStep, canonical_message, canonical_step
 
 Form = Literal["own", "native", "react"]
 _REACT_NAME = re.compile(r"[A-Za-z_][\w.-]*")
@@ -31,7 +31,7 @@ def native_step(step: CanonicalStep, number: int) -> list[Message]:
 
     Ids say which result is whose where each call has one. A thought that would be read as an action is the message's reasoning.
     """
-    calls = list(step.calls) + ([] if step.answer is None else [Call("finish", {"answer": step.answer})])
+    calls = list(step.calls) + ([] if step.answer is None else [CanonicalCall("finish", {"answer": step.answer})])
     each = step.answer is None and sum(label == "result" for label, _ in step.returns) == len(step.calls)
     ids = [f"call_{number}_{i}" if each else None for i in range(len(calls))]
     named = [{"id": id, "name": c.name, "arguments": _arguments(c)} for id, c in zip(ids, calls, strict=True)]
@@ -47,7 +47,7 @@ def native_step(step: CanonicalStep, number: int) -> list[Message]:
     return [message, *returned]
 
 
-def _arguments(call: Call) -> dict[str, Any] | str:
+def _arguments(call: CanonicalCall) -> dict[str, Any] | str:
     """As a native call holds them: text that is no malformed call (code, a ReAct input) is its one argument."""
     if isinstance(call.arguments, dict) or call.malformed:
         return call.arguments
@@ -78,7 +78,7 @@ def _react_step(step: CanonicalStep, number: int) -> list[Message]:
     return [message, *returned]
 
 
-def _react_call(call: Call) -> str:
+def _react_call(call: CanonicalCall) -> str:
     """A call in ReAct's lines; in a tagged block where those cannot hold it (a name with blanks, a text of several lines)."""
     single = _only_string(call)
     if call.name == "python" and single is not None and "</execute>" not in single:
@@ -92,7 +92,7 @@ def _react_call(call: Call) -> str:
     return f"<tool_call>{body.replace('<', chr(92) + 'u003c')}</tool_call>"
 
 
-def _only_string(call: Call) -> str | None:
+def _only_string(call: CanonicalCall) -> str | None:
     if isinstance(call.arguments, str):
         return call.arguments
     values = list(call.arguments.values())

@@ -22,8 +22,8 @@ from rrm.prompt.rendering import (
     judge_messages,
     rubric,
 )
-from rrm.prompt.template import Disarm, as_taken, render, set_template
-from rrm.prompt.windows import Plan, Planner, Slot
+from rrm.prompt.template import SpecialTokenEscaper, as_taken, render, set_template
+from rrm.prompt.windows import Planner, Slot, WindowPlan
 
 GRID = tuple(round(i / 10, 1) for i in range(11))
 """The values a score may take in text: 0.0, 0.1 … 1.0."""
@@ -83,7 +83,7 @@ class Prompter:
             told[TOO_LONG] = True  # not by a larger model_max_length, which would be saved with the judge
         self.eos_token_id: int = set_template(tokenizer)
         """Ends a reply: the base's own end of a turn."""
-        self._disarm = Disarm(tokenizer)
+        self._disarm = SpecialTokenEscaper(tokenizer)
         good, bad = (self.encode(word) for word in VERDICTS)
         yes, no = (self.encode(word)[0] for word in PROGRESS)
         self.progress_choices: tuple[int, int] = (yes, no)
@@ -106,11 +106,11 @@ class Prompter:
 
     # ---- version 2: readings ----
 
-    def plan(self, trajectory: Trajectory, mode: Mode) -> Plan:
+    def plan(self, trajectory: Trajectory, mode: Mode) -> WindowPlan:
         """How a transcript is read in version 2: its readings, one where it fits."""
         return self.planner.plan(trajectory, slots=mode == "steps")
 
-    def reading(self, plan: Plan, number: int, mode: Mode, findings: Mapping[int, bool] | None = None) -> Prompt:
+    def reading(self, plan: WindowPlan, number: int, mode: Mode, findings: Mapping[int, bool] | None = None) -> Prompt:
         """The prompt of a plan's `number`-th reading, from 0; the last one ends with the slot of the run's outcome.
 
         Args:

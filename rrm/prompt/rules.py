@@ -18,7 +18,7 @@ from functools import cached_property
 
 from rrm.data.annotation import Annotation, Finding
 from rrm.data.feedback import format_findings
-from rrm.data.text import YES_NO, Words, content_words, normalise, whole_words
+from rrm.data.text import YES_NO, PhraseText, content_words, normalise, whole_words
 from rrm.data.trajectory import Step, Trajectory
 from rrm.prompt.actions import Action, actions_of, changes_state, final_answer, makes_up_result, observation_text
 from rrm.prompt.answers import stated_answer
@@ -46,7 +46,7 @@ _NO_RESULT = re.compile(
 _READABLE = frozenset({"gets a number", "gets a result", "gets text"})
 
 
-class _Read:
+class _StepFacts:
     """A step, and what is asked of it again for the steps after and before it; each answer is found once."""
 
     def __init__(self, step: Step) -> None:
@@ -84,9 +84,9 @@ class _Read:
         return error_of(self.observation) or ("error" if flagged else None)
 
     @cached_property
-    def seen(self) -> Words:
+    def seen(self) -> PhraseText:
         """The observation, to look for phrases in."""
-        return Words(normalise(self.observation))
+        return PhraseText(normalise(self.observation))
 
     @cached_property
     def said(self) -> set[str]:
@@ -112,7 +112,7 @@ def _describe_action(action: Action) -> str:
     return "prints text only" if _PRINT_ONLY.fullmatch(action.text) else "runs code"
 
 
-def _describe_observation(read: _Read) -> str:
+def _describe_observation(read: _StepFacts) -> str:
     observation, error = read.observation, read.error
     if error:
         return error if error in ("error", "not understood") else f"error {error[:30]}"
@@ -133,15 +133,15 @@ class _Earlier:
     """The steps before one. An answer is looked for in those that have its words alone."""
 
     def __init__(self) -> None:
-        self._reads: list[_Read] = []
+        self._reads: list[_StepFacts] = []
         self._with: dict[str, list[int]] = {}
         """A word → the places, in `_reads`, of the steps whose result has it."""
         self._indexed = 0
 
-    def add(self, read: _Read) -> None:
+    def add(self, read: _StepFacts) -> None:
         self._reads.append(read)
 
-    def latest_with(self, phrase: str) -> _Read | None:
+    def latest_with(self, phrase: str) -> _StepFacts | None:
         """The latest step whose result has a normalised phrase, or None."""
         for at in range(self._indexed, len(self._reads)):
             for word in self._reads[at].seen.words:
@@ -167,7 +167,7 @@ def _answered_by_user(step: Step) -> bool:
     return bool(said) and all(m.role == "user" for m in said) and not told_by_environment(observation_text(step))
 
 
-def _described(read: _Read, earlier: _Earlier, repeated: _Read | None) -> str:
+def _described(read: _StepFacts, earlier: _Earlier, repeated: _StepFacts | None) -> str:
     """What the step did and what came back; `repeated`: the latest of the `earlier` ones that did the very same."""
     text, actions = read.text, read.actions
     if repeated:
@@ -195,10 +195,10 @@ def step_lines(steps: Sequence[Step]) -> list[str]:
 
     Each step is read once, however many later ones ask what it did and whether it showed their answer.
     """
-    latest: dict[tuple[tuple[str, str, str], ...], _Read] = {}
+    latest: dict[tuple[tuple[str, str, str], ...], _StepFacts] = {}
     earlier = _Earlier()
     lines = []
-    for read in map(_Read, steps):
+    for read in map(_StepFacts, steps):
         lines.append(_described(read, earlier, latest.get(read.keys)))
         if read.keys:
             latest[read.keys] = read
@@ -226,12 +226,14 @@ def is_degenerate(text: str) -> bool:
     return len(data) >= 1000 and len(zlib.compress(data)) < 0.06 * len(data)
 
 
-def _came_back_again(earlier: _Read, read: _Read) -> bool:
+def _came_back_again(earlier: _StepFacts, read: _StepFacts) -> bool:
     """Whether a call again brought the same; so it is taken to where nothing has come back yet."""
     return not read.step.observations or normalise(earlier.observation) == normalise(read.observation)
 
 
-def _check_action(read: _Read, same: Sequence[_Read], is_last: bool, changed: bool = False) -> tuple[str, str] | None:
+def _check_action(
+    read: _StepFacts, same: Sequence[_StepFacts], is_last: bool, changed: bool = False
+) -> tuple[str, str] | None:
     """The fault in what the step did, as (code, text), or None.
 
     Args:
@@ -269,12 +271,12 @@ class _Answers:
     def add(self, phrase: str) -> None:
         self._by_word.setdefault(next(iter(whole_words(phrase)), ""), {})[phrase] = None
 
-    def any_in(self, text: Words) -> bool:
+    def any_in(self, text: PhraseText) -> bool:
         near = (self._by_word.keys() & text.words) | {""}  # without a first word: to be looked for in every text
         return any(text.contains(phrase) for word in near for phrase in self._by_word.get(word, ()))
 
 
-def _check_result(read: _Read, said: set[str], answers: _Answers, task_words: set[str]) -> bool | None:
+def _check_result(read: _StepFacts, said: set[str], answers: _Answers, task_words: set[str]) -> bool | None:
     """Whether a later message uses a content word that this step's result brought, or answers with something in it.
 
     None where nothing can be said: no result, or an error. `said` and `answers` are those of the later steps.
@@ -287,7 +289,7 @@ def _check_result(read: _Read, said: set[str], answers: _Answers, task_words: se
     return not brought.isdisjoint(said) if brought else None
 
 
-def _check_results(run: Sequence[_Read], task_words: set[str]) -> list[bool | None]:
+def _check_results(run: Sequence[_StepFacts], task_words: set[str]) -> list[bool | None]:
     """`_check_result` of each step; from the end, as what is said later grows that way. None for the last step."""
     said, answers = set[str](), _Answers()
     used: list[bool | None] = []
@@ -306,14 +308,14 @@ def _shows(step: Step) -> bool:
     return any(not isinstance(part, dict) or part.get("type", "text") != "text" for part in parts)
 
 
-def _put_together(answer: str, seen: Sequence[Words]) -> bool:
+def _put_together(answer: str, seen: Sequence[PhraseText]) -> bool:
     """Whether an answer has figures, and each of them came back somewhere ("20C versus 3C" of two results)."""
     words = answer.split()
     figures = [word for word in words if any(c.isdigit() for c in word)]
     return bool(figures) and all(any(text.contains(f) for text in seen) for f in figures)
 
 
-def _check_ending(trajectory: Trajectory, run: Sequence[_Read]) -> tuple[str, Finding] | None:
+def _check_ending(trajectory: Trajectory, run: Sequence[_StepFacts]) -> tuple[str, Finding] | None:
     """The fault in how the run ends: gave up, no answer, or an answer that nothing supports."""
     last = run[-1].step
     answer = final_answer(trajectory)
@@ -342,14 +344,14 @@ def check_steps(trajectory: Trajectory) -> tuple[list[Finding], Counter[str]]:
 
     A step without a fault is called good where a later message uses what it brought.
     """
-    run, findings, faults = [_Read(step) for step in trajectory.steps], list[Finding](), Counter[str]()
+    run, findings, faults = [_StepFacts(step) for step in trajectory.steps], list[Finding](), Counter[str]()
     task_words = content_words(trajectory.task or " ".join(m.text() for m in trajectory.prelude))
     if not run:
         return [], faults
     ending = _check_ending(trajectory, run)
     if ending:
         faults[ending[0]] += 1
-    did_same: dict[tuple[tuple[str, str, str], ...], list[_Read]] = {}
+    did_same: dict[tuple[tuple[str, str, str], ...], list[_StepFacts]] = {}
     last_change, period = 0, None
     """The last step that may have changed something; how many steps the loop that is running goes back."""
     for read, result_used in zip(run, _check_results(run, task_words), strict=True):

@@ -124,7 +124,7 @@ def special_tokens(tokenizer: Any) -> dict[str, int]:
     return added | {str(t): tokenizer.convert_tokens_to_ids(t) for t in tokenizer.all_special_tokens}
 
 
-class Disarm:
+class SpecialTokenEscaper:
     """Rewrites data so that none of a tokenizer's special tokens comes out of it: `[TOOL_CALLS]` becomes `(TOOL_CALLS)`.
 
     `rrm.prompt.neutralise` disarms what looks like a control token to anyone; this adds what is one to this very

@@ -78,7 +78,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Window:
     """One prompt of a transcript, without what the chat template puts around it."""
 
     text: str
@@ -124,7 +124,7 @@ class Planner:
         budget: ids of a window: task, tools, digest, steps and slots.
         clean: applied to every text of the transcript (a tokenizer's own special tokens are disarmed there).
         slot_end: ids that a slot ends with, so that the two verdicts differ in the next token alone.
-        max_windows: windows that are read of a transcript at most; None: all (`Plan.limit`).
+        max_windows: windows that are read of a transcript at most; None: all (`WindowPlan.limit`).
         canonical: steps in their canonical form (prompt version 3), and every window with the same head.
         step_tokens: ids of a canonical step that are shown; a longer one loses the middle of what the agent wrote or of what came
             back. None: all.
@@ -172,16 +172,16 @@ class Planner:
         """The run that the digest and the rules speak of: of canonical steps the same whatever form the log has."""
         return in_form(in_words(trajectory), "native") if self.canonical else trajectory
 
-    def plan(self, trajectory: Trajectory, *, slots: bool) -> Plan:
+    def plan(self, trajectory: Trajectory, *, slots: bool) -> WindowPlan:
         """How a transcript is read; with `slots` one follows each step (mode `steps`)."""
-        plan = Plan(self, trajectory, slots)
+        plan = WindowPlan(self, trajectory, slots)
         if self.max_windows is not None and len(plan) > self.max_windows:
             found, _ = check_steps(self.told_of(trajectory))
             plan.limit(self.max_windows, {f.step for f in found if f.verdict == "bad"})
         return plan
 
 
-class Plan:
+class WindowPlan:
     """The windows of one transcript. `reading(i, findings)` renders one; the last of them is the one to score.
 
     The windows are known at once; what a later one says of earlier steps depends on the findings so far.
@@ -256,7 +256,7 @@ class Plan:
         new = sum(b.tokens for b in self._windows[self._kept[number]] if self._shown_at[id(b)] == number)
         return new + self._head_tokens * (number == 0)
 
-    def limit(self, most: int, flagged: Collection[int] = ()) -> Plan:
+    def limit(self, most: int, flagged: Collection[int] = ()) -> WindowPlan:
         """Read at most `most` windows: the last, the first, those with a flagged step, then others from the end.
 
         Returns:
@@ -280,7 +280,7 @@ class Plan:
         """The first reading that shows a block, by the block's id."""
         return {id(b): n for n in reversed(range(len(self))) for b in self._windows[self._kept[n]]}
 
-    def reading(self, number: int, findings: Mapping[int, bool] | None = None, *, slots: bool | None = None) -> Reading:
+    def reading(self, number: int, findings: Mapping[int, bool] | None = None, *, slots: bool | None = None) -> Window:
         """The `number`-th reading, from 0.
 
         Args:
@@ -314,7 +314,7 @@ class Plan:
                     found.append(Slot(len(ids) - 1, block.step))
                 ids += planner.fixed
         markers += [marked] if marked else []
-        return Reading(text + end.text, ids + end.ids, tuple(found), self.steps(number), tuple(markers))
+        return Window(text + end.text, ids + end.ids, tuple(found), self.steps(number), tuple(markers))
 
     # ---- making it ----
 

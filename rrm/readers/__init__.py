@@ -57,11 +57,11 @@ from rrm.readers import (
     verl,
 )
 from rrm.readers.archive import Archive, Unpacker
-from rrm.readers.base import Container, Gatherer, Item, Labeller, Reader, Unfolding, describe
+from rrm.readers.base import AttachmentBudget, Container, Gatherer, Labeller, Reader, SourceItem, describe
 from rrm.readers.chat import is_chat
 from rrm.readers.formats import unknown
 from rrm.readers.left import Notes
-from rrm.readers.outcomes import Outcome, Scales, outcome_at
+from rrm.readers.outcomes import RunOutcome, Scales, outcome_at
 from rrm.readers.paths import expand
 from rrm.readers.retries import key_of, superseded
 from rrm.readers.sources import Value, members, values
@@ -156,7 +156,7 @@ def read(
 
 
 def read_value(
-    data: Any, name: str, *, format: str = "auto", unfolding: Unfolding | None = None
+    data: Any, name: str, *, format: str = "auto", unfolding: AttachmentBudget | None = None
 ) -> list[Trajectory | ReadError]:
     """The runs in one parsed JSON value, of any format that a line of a file may have; what cannot be read is an error in its place.
 
@@ -183,11 +183,11 @@ class _How:
     format: str
     mapping: dict[str, str] | None
     outcome: str | None
-    unfolding: Unfolding | None = None
+    unfolding: AttachmentBudget | None = None
     superseded: dict[str, set[str]] = field(default_factory=dict)
     """File -> samples of it that a later log holds again."""
 
-    def passes(self, path: str, item: Item) -> bool:
+    def passes(self, path: str, item: SourceItem) -> bool:
         """Whether an item stands again in a later log of its task."""
         return path in self.superseded and key_of(item.value) in self.superseded[path]
 
@@ -235,7 +235,7 @@ def _read(
             log.warning("%s", printable(said))
 
 
-_Held = dict[tuple[PurePath, str], list[Item]]
+_Held = dict[tuple[PurePath, str], list[SourceItem]]
 """(folder, format) -> the items of runs that are spread over the files of that folder"""
 
 
@@ -263,7 +263,7 @@ def _file(
     path: str, found: Iterator[Value | Archive | ReadError] | Iterator[Value | ReadError], how: _How, held: _Held
 ) -> Iterator[Trajectory | ReadError]:
     """Everything one file holds; what is spread over its lines follows at its end."""
-    spread: dict[str, list[Item]] = {}
+    spread: dict[str, list[SourceItem]] = {}
     for value in found:
         if isinstance(value, ReadError):
             yield value
@@ -304,14 +304,14 @@ def _archive(archive: Archive, how: _How, held: _Held) -> Iterator[Trajectory | 
         yield from _file(place, found, how, held)
 
 
-def _gathered(name: str, items: list[Item], how: _How) -> Iterator[Trajectory | ReadError]:
+def _gathered(name: str, items: list[SourceItem], how: _How) -> Iterator[Trajectory | ReadError]:
     """The runs that items of one format make together."""
     reader = _GATHERERS[name]
     for run in reader.gather(items):
         yield run if isinstance(run, ReadError) else _parse(reader, run, how.outcome)
 
 
-def _parse(reader: Reader, item: Item, outcome: str | None) -> Trajectory | ReadError:
+def _parse(reader: Reader, item: SourceItem, outcome: str | None) -> Trajectory | ReadError:
     try:
         trajectory = reader.parse(item)
         if outcome is not None:
@@ -322,7 +322,7 @@ def _parse(reader: Reader, item: Item, outcome: str | None) -> Trajectory | Read
         return ReadError(item.path, item.line, f"{describe(error)} (format {reader.NAME})")
 
 
-def _set_outcome(trajectory: Trajectory, record: Any, path: str, said: Outcome | None) -> None:
+def _set_outcome(trajectory: Trajectory, record: Any, path: str, said: RunOutcome | None) -> None:
     """Take the outcome from a named field; what the record calls its outcome is then a field like any other."""
     if isinstance(record, dict) and record.get("outcome") is not None and path.removesuffix("?") != "outcome":
         trajectory.meta.setdefault("outcome", record["outcome"])
@@ -331,23 +331,23 @@ def _set_outcome(trajectory: Trajectory, record: Any, path: str, said: Outcome |
         trajectory.source.outcome_field = said and said.field
 
 
-def _items(path: str, value: Value, format: str, fields: dict[str, str] | None) -> Iterator[Item]:
+def _items(path: str, value: Value, format: str, fields: dict[str, str] | None) -> Iterator[SourceItem]:
     """The runs in one JSON value: itself, or the elements of a container where the file is nothing but that container."""
     data = value.data
     if (found := _explode(data, format)) is not None:
         name, runs = found
         for number, (run, context) in enumerate(runs, 1):
-            yield Item(run, path, number if value.whole else value.line, context=context, format=name)
+            yield SourceItem(run, path, number if value.whole else value.line, context=context, format=name)
     elif not value.whole or _is_run(data, format, fields):
-        yield Item(data, path, value.line, mapping=fields)
+        yield SourceItem(data, path, value.line, mapping=fields)
     elif isinstance(data, list):
         for number, element in enumerate(data, 1):
-            yield Item(element, path, number, mapping=fields)
+            yield SourceItem(element, path, number, mapping=fields)
     elif isinstance(data, dict) and data and all(isinstance(v, dict) for v in data.values()):
         for number, (key, element) in enumerate(data.items(), 1):
-            yield Item(element, path, number, key=key, mapping=fields)
+            yield SourceItem(element, path, number, key=key, mapping=fields)
     else:
-        yield Item(data, path, value.line, mapping=fields)
+        yield SourceItem(data, path, value.line, mapping=fields)
 
 
 def _explode(data: Any, format: str) -> tuple[str, Iterator[tuple[Any, dict[str, Any]]]] | None:

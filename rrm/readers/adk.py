@@ -11,7 +11,7 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.readers import google
-from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text
 from rrm.readers.google import field
 from rrm.readers.outcomes import find_outcome
@@ -33,7 +33,7 @@ def _is_event(value: Any) -> bool:
     return field(value, "invocationId") is not None or google.is_content(value.get("content"))
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One session."""
     record = item.value if isinstance(item.value, dict) else {"events": item.value}
     if not isinstance(record.get("events"), list):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text, chat_content, chat_message, is_chat, text_of
 from rrm.readers.outcomes import find_outcome
 
@@ -47,7 +47,7 @@ def is_block(kind: str) -> bool:
     return kind in BLOCKS or kind.endswith(("_tool_use", "_tool_result"))
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One conversation: an object with `messages`, or the list alone."""
     record = item.value if isinstance(item.value, dict) else {"messages": item.value}
     if not isinstance(record.get("messages"), list):

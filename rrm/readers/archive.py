@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from rrm.errors import ReadError
-from rrm.readers.base import Item, Reader, printable
+from rrm.readers.base import Reader, SourceItem, printable
 
 MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 """How an archive begins; the second one is empty."""
@@ -103,7 +103,7 @@ class Archive:
 class Unpacker(Reader, Protocol):
     """A reader of archives that are one document in several members (Inspect's `.eval`)."""
 
-    def unpack(self, archive: Archive, /) -> Iterator[Item | ReadError] | None:
+    def unpack(self, archive: Archive, /) -> Iterator[SourceItem | ReadError] | None:
         """The runs of an archive, one at a time; None where it is none of the format's. The items go to `parse`."""
         ...
 

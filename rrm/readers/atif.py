@@ -14,10 +14,10 @@ from typing import Any
 
 from rrm.data.own_entries import OURS, under_our_name
 from rrm.data.trajectory import Message, Trajectory
-from rrm.readers.base import Item, make, own_id
+from rrm.readers.base import SourceItem, make, own_id
 from rrm.readers.chat import as_text, chat_content, tool_list
 from rrm.readers.json_patch import edit
-from rrm.readers.outcomes import Outcome, find_outcome
+from rrm.readers.outcomes import RunOutcome, find_outcome
 
 NAME = "atif"
 MARKS = ("schema_version", "steps[].source")
@@ -56,7 +56,7 @@ def _embedded(document: dict[str, Any]) -> list[dict[str, Any]]:
     return found if isinstance(found, list) and all(map(sniff, found)) else []
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One trajectory."""
     record = item.value
     if not isinstance(record, dict) or not isinstance(record.get("steps"), list):
@@ -100,7 +100,7 @@ def parse(item: Item) -> Trajectory:
     )
 
 
-def _outcome(record: dict[str, Any]) -> Outcome | None:
+def _outcome(record: dict[str, Any]) -> RunOutcome | None:
     """The format has no place for it; producers say it under an `extra`."""
     metrics = record.get("final_metrics")
     own = record.get("extra")
@@ -110,7 +110,7 @@ def _outcome(record: dict[str, Any]) -> Outcome | None:
         ("final_metrics.extra", metrics.get("extra") if isinstance(metrics, dict) else None),
     ):
         if isinstance(extra, dict) and (said := find_outcome(extra)) is not None:
-            return Outcome(said.value, f"{place}.{said.field}")
+            return RunOutcome(said.value, f"{place}.{said.field}")
     return None
 
 

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text
 from rrm.readers.outcomes import find_outcome, get
 from rrm.readers.turns import Turns, picture
@@ -60,7 +60,7 @@ def _is_message(value: Any) -> bool:
     )
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One task's messages, or an agent's context."""
     record = item.value if isinstance(item.value, dict) else {"messages": item.value}
     if (path := _place(record)) is None:

@@ -24,7 +24,7 @@ from rrm.errors import ReadError
 from rrm.readers.chat import text_of
 from rrm.readers.leaks import outcome_leaks
 from rrm.readers.left import FIELD, come_out_empty, left_behind
-from rrm.readers.outcomes import Outcome, as_outcome
+from rrm.readers.outcomes import RunOutcome, as_outcome
 
 REFERENCE_KEYS = (
     "reference",
@@ -40,7 +40,7 @@ REFERENCE_KEYS = (
 DATA_SUFFIXES = (".gz", ".jsonl", ".ndjson", ".json", ".parquet", ".txt", ".log", ".traj")
 
 
-class Unfolding:
+class AttachmentBudget:
     """How many characters the names of attachments may still stand for.
 
     Args:
@@ -62,7 +62,7 @@ class Unfolding:
 
 
 @dataclass(frozen=True)
-class Item:
+class SourceItem:
     """One thing to parse, and where it stood."""
 
     value: Any
@@ -78,7 +78,7 @@ class Item:
     """`field -> path`, for the `mapping` reader."""
     format: str | None = None
     """The reader that must parse it, where the document it came out of has said so; None: `sniff` decides."""
-    unfolding: Unfolding | None = None
+    unfolding: AttachmentBudget | None = None
     """Shared with other items; None: of this one alone, as its reader allows."""
 
     def default_id(self) -> str:
@@ -99,7 +99,7 @@ class Reader(Protocol):
         """Whether this looks like the reader's format; cheap, and never raises."""
         ...
 
-    def parse(self, item: Item, /) -> Trajectory:
+    def parse(self, item: SourceItem, /) -> Trajectory:
         """The item as a Trajectory; `ValueError` with a reason where it cannot be one."""
         ...
 
@@ -109,7 +109,7 @@ class Container(Reader, Protocol):
     """A reader of documents that hold several runs, each with what the document says once for all of them."""
 
     def explode(self, value: Any, /) -> Iterator[tuple[Any, dict[str, Any]]] | None:
-        """The runs of a document, each with its `Item.context`; None where this is no such document. Never raises."""
+        """The runs of a document, each with its `SourceItem.context`; None where this is no such document. Never raises."""
         ...
 
 
@@ -125,7 +125,7 @@ class Gatherer(Reader, Protocol):
         """Whether a run may be spread over the files of one folder (a file an event), rather than over one file."""
         ...
 
-    def gather(self, items: Iterable[Item], /) -> Iterator[Item | ReadError]:
+    def gather(self, items: Iterable[SourceItem], /) -> Iterator[SourceItem | ReadError]:
         """One item a run, in order of appearance, from the items of one file (or folder) in reading order.
 
         What comes out goes to `parse`, and `--outcome` names a path in its `value`. A part that belongs to no run is a
@@ -138,7 +138,7 @@ class Gatherer(Reader, Protocol):
 class Labeller(Reader, Protocol):
     """A reader of records that write labels in a way of their own (Inspect's C and I)."""
 
-    def outcome(self, record: Any, path: str, /) -> Outcome | None:
+    def outcome(self, record: Any, path: str, /) -> RunOutcome | None:
         """The label at the path that `--outcome` names, as `rrm.readers.outcomes.outcome_at`."""
         ...
 
@@ -187,7 +187,7 @@ def first_user_text(messages: list[dict[str, Any]]) -> str:
 
 
 def make(
-    item: Item,
+    item: SourceItem,
     name: str,
     messages: list[dict[str, Any]],
     *,
@@ -195,7 +195,7 @@ def make(
     id: str | None = None,
     task: str | None = None,
     question_id: str | None = None,
-    outcome: Outcome | None = None,
+    outcome: RunOutcome | None = None,
     tools: list[dict[str, Any]] | None = None,
 ) -> Trajectory:
     """Assemble a Trajectory from normalised messages; what is not given is derived.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text, is_chat
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns, picture
@@ -39,7 +39,7 @@ def _is_block(block: Any) -> bool:
     return isinstance(block, dict) and "type" not in block and len(block) == 1 and next(iter(block)) in BLOCKS
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One conversation."""
     record = item.value if isinstance(item.value, dict) else {"messages": item.value}
     if not isinstance(record.get("messages"), list):

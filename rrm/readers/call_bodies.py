@@ -46,7 +46,7 @@ Message = dict[str, Any]
 
 
 @dataclass
-class Call:
+class LoggedCall:
     """One call, or in a batch's file half of one."""
 
     record: dict[str, Any]
@@ -74,7 +74,7 @@ class Call:
         """The id that joins the lines of a batch."""
         return own_id(self.record, "custom_id")
 
-    def answer(self, other: Call) -> None:
+    def answer(self, other: LoggedCall) -> None:
         """Take the answer from the line that holds it alone."""
         self.reply, self.lines = other.reply, self.lines + other.lines
         self.body = other.body
@@ -166,7 +166,7 @@ def is_answer(body: Any) -> bool:
     return body.get("error") is not None or (isinstance(body.get("role"), str) and "content" in body)
 
 
-def read_call(record: Any, line: int | None) -> Call:
+def read_call(record: Any, line: int | None) -> LoggedCall:
     """One record as a call.
 
     Raises:
@@ -189,7 +189,7 @@ def read_call(record: Any, line: int | None) -> Call:
     reply = _reply(answer)
     _stamp(reply, record)
     answer = answer if isinstance(answer, dict) else {}
-    call = Call(
+    call = LoggedCall(
         record,
         line,
         None if body is None else _request(body),

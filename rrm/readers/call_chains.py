@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from rrm.readers.call_bodies import IDS, Call, Message
+from rrm.readers.call_bodies import IDS, LoggedCall, Message
 from rrm.readers.chat import as_text
 from rrm.readers.responses import no_order
 from rrm.readers.spans import seconds
@@ -31,11 +31,11 @@ TOLD = ("system", "developer")
 
 
 @dataclass
-class Run:
+class CallChain:
     """Calls that go on from one another, in order."""
 
     messages: list[Message]
-    calls: list[Call]
+    calls: list[LoggedCall]
     joined_by: str | None = None
     """What joined them: `prefix`, the name of a shared id, `previous_response_id`; None for a single call."""
     id: str | None = None
@@ -48,27 +48,27 @@ class _Ends:
     """Where runs end, by digest; runs that begin with the same calls (temperature 0) have the same end, and each is continued."""
 
     def __init__(self) -> None:
-        self._runs: dict[tuple[Any, bytes], deque[Run]] = {}
+        self._runs: dict[tuple[Any, bytes], deque[CallChain]] = {}
 
-    def put(self, end: tuple[Any, bytes], run: Run) -> None:
+    def put(self, end: tuple[Any, bytes], run: CallChain) -> None:
         """Remember where a run ends."""
         self._runs.setdefault(end, deque()).append(run)
 
-    def take(self, end: tuple[Any, bytes]) -> Run | None:
+    def take(self, end: tuple[Any, bytes]) -> CallChain | None:
         """The first run that ends there, which is about to go on."""
         waiting = self._runs.get(end)
         return waiting.popleft() if waiting else None
 
 
-def chain(calls: list[Call]) -> list[Run]:
+def chain(calls: list[LoggedCall]) -> list[CallChain]:
     """The calls as runs, in order of their first appearance; each call is in exactly one."""
     _in_conversations(calls)
     keys = _keys(calls)
-    runs, ends, replied = list[Run](), _Ends(), dict[str, Run]()
+    runs, ends, replied = list[CallChain](), _Ends(), dict[str, CallChain]()
     for at in _order(calls):
         call = calls[at]
         if call.custom_id is not None:  # calls of a batch know nothing of each other
-            run = Run([*(call.request or []), *call.reply], [call])
+            run = CallChain([*(call.request or []), *call.reply], [call])
             runs.append(run)
         elif call.previous_id in replied:
             run = _after(replied[call.previous_id], call, runs)
@@ -81,7 +81,7 @@ def chain(calls: list[Call]) -> list[Run]:
     return sorted(runs, key=lambda run: min(place[id(call)] for call in run.calls))
 
 
-def _on(call: Call, key: tuple[str, str] | None, ends: _Ends, runs: list[Run]) -> Run:
+def _on(call: LoggedCall, key: tuple[str, str] | None, ends: _Ends, runs: list[CallChain]) -> CallChain:
     """Put a call that holds its history on the end that it goes on from, or begin a run."""
     free = key is not None  # calls that share an id may change their system prompt
     request = call.request or []
@@ -95,21 +95,21 @@ def _on(call: Call, key: tuple[str, str] | None, ends: _Ends, runs: list[Run]) -
             run.joined_by, run.id = (PREFIX, None) if key is None else (SHARED[key[0]], key[1])
             break
     if run is None:
-        run = Run([*request, *call.reply], [call])
+        run = CallChain([*request, *call.reply], [call])
         runs.append(run)
     if digests:
         ends.put((key, digests[-1][1]), run)
     return run
 
 
-def _after(run: Run, call: Call, runs: list[Run]) -> Run:
+def _after(run: CallChain, call: LoggedCall, runs: list[CallChain]) -> CallChain:
     """Put a call whose history the server holds after the response that it names."""
     assert call.previous_id is not None
     length = run.lengths[call.previous_id]
     told = {as_text(m.get("content")) for m in run.messages[:length] if m["role"] in TOLD}
     new = [m for m in call.request or [] if m["role"] not in TOLD or as_text(m.get("content")) not in told]
     if length < len(run.messages):  # another call went on from there: this one branches off
-        run = Run(run.messages[:length], [])
+        run = CallChain(run.messages[:length], [])
         runs.append(run)
     run.messages += [*new, *call.reply]
     run.calls.append(call)
@@ -117,7 +117,7 @@ def _after(run: Run, call: Call, runs: list[Run]) -> Run:
     return run
 
 
-def _order(calls: list[Call]) -> list[int]:
+def _order(calls: list[LoggedCall]) -> list[int]:
     """Every call after those that it may go on from: shorter requests first, failed ones before their retry."""
     at_id = {c.response_id: i for i, c in enumerate(calls) if c.response_id is not None}
     after: dict[int, list[int]] = {}
@@ -138,14 +138,14 @@ def _order(calls: list[Call]) -> list[int]:
     return order
 
 
-def _size(call: Call) -> tuple[int, bool]:
+def _size(call: LoggedCall) -> tuple[int, bool]:
     return len([m for m in call.request or [] if m["role"] not in TOLD]), bool(call.reply)
 
 
-def _in_conversations(calls: list[Call]) -> None:
+def _in_conversations(calls: list[LoggedCall]) -> None:
     """Responses of one conversation that the server keeps follow one another in the order of their creation; where one of several has
     no time, none has a place."""
-    kept: dict[str, list[Call]] = {}
+    kept: dict[str, list[LoggedCall]] = {}
     for call in calls:
         if call.conversation is not None and call.response_id is not None:
             kept.setdefault(call.conversation, []).append(call)
@@ -163,7 +163,7 @@ def _in_conversations(calls: list[Call]) -> None:
                 call.unordered = why
 
 
-def _keys(calls: list[Call]) -> list[tuple[str, str] | None]:
+def _keys(calls: list[LoggedCall]) -> list[tuple[str, str] | None]:
     """For each call the first of its ids that another call has, too."""
     counts = Counter(pair for call in calls for pair in call.ids.items())
     return [

@@ -15,9 +15,9 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import Item, describe, first_user_text, make, own_id, text_field, without
-from rrm.readers.call_bodies import Call, locate, read_call
-from rrm.readers.call_chains import Run, chain, digest_of
+from rrm.readers.base import SourceItem, describe, first_user_text, make, own_id, text_field, without
+from rrm.readers.call_bodies import LoggedCall, locate, read_call
+from rrm.readers.call_chains import CallChain, chain, digest_of
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.repeats import another, is_same, once
 from rrm.readers.responses import headless
@@ -38,16 +38,16 @@ def sniff(value: Any) -> bool:
     return locate(value) is not None
 
 
-def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     """The calls of one file as runs; an item's value is the last call's record, its context the run."""
-    calls, path = list[Call](), "-"
+    calls, path = list[LoggedCall](), "-"
     for item in items:
         path = item.path
         try:
             calls.append(read_call(item.value, item.line))
         except (ValueError, RecursionError) as error:
             yield ReadError(item.path, item.line, f"{describe(error)} (format {NAME})")
-    whole = list[Call]()
+    whole = list[LoggedCall]()
     for call in _whole(calls):
         if call.request is not None:
             whole.append(call)
@@ -67,18 +67,18 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
             yield ReadError(path, first.line, why)
             continue
         if first.previous_id is not None and first.previous_id not in known:
-            yield headless(Item(first.record, path, first.line), first.previous_id, len(run.calls) - 1, NAME)
+            yield headless(SourceItem(first.record, path, first.line), first.previous_id, len(run.calls) - 1, NAME)
             continue
-        yield Item(run.calls[-1].record, path, run.calls[0].line, context={"run": run})
+        yield SourceItem(run.calls[-1].record, path, run.calls[0].line, context={"run": run})
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One run, as `gather` gives it (or one record alone)."""
     run = item.context.get("run")
     if run is None:
         call = read_call(item.value, item.line)
-        run = Run([*(call.request or []), *call.reply], [call])
-    last: Call = run.calls[-1]
+        run = CallChain([*(call.request or []), *call.reply], [call])
+    last: LoggedCall = run.calls[-1]
     failed = sum(not call.reply for call in run.calls)
     meta = without({k: v for k, v in last.meta.items() if k != "question_id" or own_id(last.record, k) is None})
     meta |= {"calls": len(run.calls), "lines": sum(call.lines for call in run.calls)}
@@ -99,13 +99,13 @@ def parse(item: Item) -> Trajectory:
     )
 
 
-def _whole(calls: list[Call]) -> list[Call]:
+def _whole(calls: list[LoggedCall]) -> list[LoggedCall]:
     """The calls, those of a batch put together from their two lines where the file has both."""
-    answers: dict[str | None, list[Call]] = {}
+    answers: dict[str | None, list[LoggedCall]] = {}
     for call in calls:
         if call.request is None:
             answers.setdefault(call.custom_id, []).append(call)
-    found = list[Call]()
+    found = list[LoggedCall]()
     for call in calls:
         if call.request is None:
             continue
@@ -115,7 +115,7 @@ def _whole(calls: list[Call]) -> list[Call]:
     return found + [answer for left in answers.values() for answer in left]
 
 
-def _once(calls: list[Call], path: str) -> tuple[list[Call], list[ReadError]]:
+def _once(calls: list[LoggedCall], path: str) -> tuple[list[LoggedCall], list[ReadError]]:
     """One call an answer, and the answers that this would lose, as errors.
 
     A response's id is what others go on from, so two of one id are an error where they differ (`repeats.once`). Ids of other APIs name
@@ -129,7 +129,7 @@ def _once(calls: list[Call], path: str) -> tuple[list[Call], list[ReadError]]:
         else:
             errors.append(ReadError(path, call.line, another(call.response_id, "request or output", stays.line, NAME)))
     named = Counter(map(_answer, kept))
-    found, first = list[Call](), dict[tuple[str, bytes], Call]()
+    found, first = list[LoggedCall](), dict[tuple[str, bytes], LoggedCall]()
     for call in kept:
         same = call
         if (name := _answer(call)) is not None and named[name] > 1:
@@ -141,7 +141,7 @@ def _once(calls: list[Call], path: str) -> tuple[list[Call], list[ReadError]]:
     return found, errors
 
 
-def _answer(call: Call) -> str | None:
+def _answer(call: LoggedCall) -> str | None:
     """The id of an answer that nothing else names, with its time."""
     id = own_id(call.body) if call.response_id is None and call.reply else None
     return None if id is None else f"{call.body.get('created')} {id}"

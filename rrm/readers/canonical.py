@@ -10,7 +10,7 @@ from typing import Any
 from rrm.data.json_numbers import DECODER
 from rrm.data.own_entries import OURS, under_our_name
 from rrm.data.trajectory import SCHEMA_VERSION, Source, Trajectory
-from rrm.readers.base import Item
+from rrm.readers.base import SourceItem
 
 NAME = "canonical"
 MARKS = ("schema_version", "messages[].role")
@@ -21,7 +21,7 @@ def sniff(value: Any) -> bool:
     return isinstance(value, dict) and "schema_version" in value and "messages" in value and "id" in value
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """The trajectory itself."""
     if not isinstance(item.value, dict):
         raise ValueError(f"a canonical trajectory is an object, got {type(item.value).__name__}")

@@ -180,7 +180,7 @@ def _tool(text: str, call: dict[str, Any] | None) -> dict[str, Any]:
 
 def _assistant(said: str, count: int) -> list[dict[str, Any]]:
     """One turn of the model's; more messages where it holds what tools responded (runs that are one text)."""
-    writer = _Writer(count)
+    writer = _MessageWriter(count)
     state, at = "text", 0
     tags = list(_TAG.finditer(said))
     if tags and tags[0].group() == "</think>":  # the prompt opened it
@@ -211,7 +211,7 @@ def _assistant(said: str, count: int) -> list[dict[str, Any]]:
     return writer.messages
 
 
-class _Writer:
+class _MessageWriter:
     """Collects text, thinking and calls into messages."""
 
     def __init__(self, count: int) -> None:

@@ -38,7 +38,7 @@ _B = _RNG.integers(0, 2**63, BANDS * ROWS, dtype=np.uint64)
 
 
 @dataclass
-class Report:
+class DataReport:
     """The findings; `splits` and the cross-split lists stay empty without a split."""
 
     rows: int = 0
@@ -94,7 +94,7 @@ class Report:
 
 @dataclass
 class _State:
-    report: Report
+    report: DataReport
     split_of: dict[str, str]
     scales: Scales = field(default_factory=Scales)
     ids: set[int] = field(default_factory=set)
@@ -108,7 +108,7 @@ class _State:
     seen: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
-def check(trajectories: Iterable[Trajectory], split: dict[str, list[str]] | None = None) -> Report:
+def check(trajectories: Iterable[Trajectory], split: dict[str, list[str]] | None = None) -> DataReport:
     """Look at every trajectory once.
 
     Args:
@@ -119,7 +119,7 @@ def check(trajectories: Iterable[Trajectory], split: dict[str, list[str]] | None
     for name, ids in (split or {}).items():
         for question in dict.fromkeys(ids):
             homes[question].append(name)
-    state = _State(Report(), {question: names[0] for question, names in homes.items()})
+    state = _State(DataReport(), {question: names[0] for question, names in homes.items()})
     report = state.report
     report.questions_in_two_splits = sorted(q for q, names in homes.items() if len(names) > 1)
     for name, ids in (split or {}).items():

@@ -16,7 +16,7 @@ from typing import Any
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.anthropic import unblock
-from rrm.readers.base import Item, describe, make, printable
+from rrm.readers.base import SourceItem, describe, make, printable
 from rrm.readers.chat import text_of, tool_list
 from rrm.readers.claude_session import OF_THE_REPLY, Replies, abandoned, is_of_the_harness
 from rrm.readers.left import PARENT
@@ -48,15 +48,15 @@ def sniff(value: Any) -> bool:
     )
 
 
-def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     """All lines of one file as items: each session, then each of its sidechains, in order of appearance.
 
     An item's value is the list of its lines; its context says which session and chain they are, each line's number, and
     the first one's also holds the lines that name no session.
     """
-    runs: dict[tuple[str, str], list[Item]] = {}
+    runs: dict[tuple[str, str], list[SourceItem]] = {}
     roots: dict[str, str] = {}
-    orphans = list[Item]()
+    orphans = list[SourceItem]()
     path = "-"
     for item in items:
         path = item.path
@@ -72,10 +72,10 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
     for number, ((session, chain), lines) in enumerate(runs.items()):
         context: dict[str, Any] = {"session": session, "chain": chain, "numbers": [line.line for line in lines]}
         context["orphans"] = [o.value for o in orphans] if number == 0 else []
-        yield Item([line.value for line in lines], path, lines[0].line, context=context)
+        yield SourceItem([line.value for line in lines], path, lines[0].line, context=context)
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One session or sidechain, as `gather` gives it."""
     count = len(item.value) + len(item.context["orphans"])
     try:
@@ -102,7 +102,7 @@ def _chain(line: dict[str, Any], roots: dict[str, str]) -> str:
     return root
 
 
-def _trajectory(item: Item) -> Trajectory:
+def _trajectory(item: SourceItem) -> Trajectory:
     lines: list[dict[str, Any]] = item.value
     session, chain, orphans = item.context["session"], item.context["chain"], item.context["orphans"]
     others: Counter[str] = Counter(str(o.get("type"))[:40] for o in orphans)

@@ -13,7 +13,7 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import Item, describe, make, own_id
+from rrm.readers.base import SourceItem, describe, make, own_id
 from rrm.readers.chat import as_text, text_of
 from rrm.readers.left import PARENT
 from rrm.readers.otel_messages import from_json
@@ -59,10 +59,10 @@ def sniff(value: Any) -> bool:
     return kind in EXEC and (isinstance(value.get("item"), dict) or "thread_id" in value or kind.startswith("turn."))
 
 
-def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     """The sessions of one file; an item's value is the list of its lines. A session that was begun from another may repeat that one's head
     behind its own."""
-    runs, known = list[list[Item]](), set[str]()
+    runs, known = list[list[SourceItem]](), set[str]()
     for item in items:
         if not isinstance(item.value, dict):
             yield ReadError(
@@ -77,7 +77,7 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
             known |= _names(item.value)
         runs[-1].append(item)
     for lines in runs:
-        yield Item([line.value for line in lines], lines[0].path, lines[0].line)
+        yield SourceItem([line.value for line in lines], lines[0].path, lines[0].line)
 
 
 def _said(line: Line) -> Message:
@@ -91,7 +91,7 @@ def _names(line: Line) -> set[str]:
     return {v for k in ("id", "thread_id", "forked_from_id") if isinstance(v := said.get(k), str)}
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One session or thread, as `gather` gives it."""
     lines = item.value if isinstance(item.value, list) else [item.value]
     try:
@@ -100,7 +100,7 @@ def parse(item: Item) -> Trajectory:
         raise ValueError(f"{describe(error)} ({len(lines)} lines of session)") from error
 
 
-def _rollout(item: Item, lines: list[Line]) -> Trajectory:
+def _rollout(item: SourceItem, lines: list[Line]) -> Trajectory:
     reader, head, settings = ItemReader(), dict[str, Any](), dict[str, Any]()
     others, troubles = Counter[str](), list[Message]()
     asked, usage = "", None
@@ -168,7 +168,7 @@ def _settled(message: Message) -> Message:
     return message | ({"is_error": True} if failed else {})
 
 
-def _exec(item: Item, lines: list[Line]) -> Trajectory:
+def _exec(item: SourceItem, lines: list[Line]) -> Trajectory:
     turns, thread = Turns(), None
     open_items: dict[str, Message] = {}
     usage, troubles, others = Counter[str](), list[Any](), Counter[str]()

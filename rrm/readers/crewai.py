@@ -11,7 +11,7 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import Item, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, make, own_id, text_field, without
 from rrm.readers.chat import as_text, is_chat
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
@@ -43,9 +43,9 @@ def _is_entry(value: Any) -> bool:
     return isinstance(value, dict) and all(k in value for k in ("timestamp", "task_name", "task", "agent", "status"))
 
 
-def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     """Outputs as they are; of a log an item each kick-off: one ends where a task starts that has started in it."""
-    logs, started = list[Item](), set[str]()
+    logs, started = list[SourceItem](), set[str]()
     for item in items:
         entries = item.value if isinstance(item.value, list) else [item.value]
         if not entries or not all(map(_is_entry, entries)):
@@ -55,7 +55,7 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
             name = as_text(entry["task_name"] or entry["task"])
             again = entry["status"] == "started" and name in started
             if not logs or again:
-                logs.append(Item([], item.path, item.line, context={"lines": 0}))
+                logs.append(SourceItem([], item.path, item.line, context={"lines": 0}))
                 started.clear()
             if entry["status"] == "started":
                 started.add(name)
@@ -64,7 +64,7 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
     yield from logs
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One crew's run."""
     value, turns = item.value, Turns()
     if isinstance(value, list):
@@ -114,7 +114,7 @@ def _task(turns: Turns, task: Message, where: str) -> bool:
     return said
 
 
-def _logged(item: Item, entries: list[Any]) -> Trajectory:
+def _logged(item: SourceItem, entries: list[Any]) -> Trajectory:
     """A log's entries: a task is asked where it starts, and its output said where it ends."""
     turns, asked, statuses = Turns(), list[str](), list[str]()
     lines = item.context.get("lines", 1)

@@ -13,7 +13,7 @@ from typing import Any
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import google
-from rrm.readers.base import Item, describe, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, describe, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text
 from rrm.readers.google import field
 from rrm.readers.left import PARENT
@@ -49,16 +49,16 @@ def _is_line(value: Message) -> bool:
     return told and isinstance(value.get("id"), str) and isinstance(value.get("timestamp"), str)
 
 
-def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     """Documents as they are; a session of lines as one document of its head and its messages."""
-    run: Item | None = None
+    run: SourceItem | None = None
     for item in items:
         value = item.value
         if isinstance(value, dict) and "messages" not in value and "contents" not in value:
             if run is None or value.get("sessionId", run.value.get("sessionId")) != run.value.get("sessionId"):
                 if run is not None:
                     yield run
-                run = Item({"messages": []}, item.path, item.line, context={"lines": 0})
+                run = SourceItem({"messages": []}, item.path, item.line, context={"lines": 0})
             _take(run.value, value)
             run.context["lines"] += 1
         else:
@@ -93,7 +93,7 @@ def _take_back(session: Message, messages: list[Message]) -> None:
         session["taken_back"] = [*session.get("taken_back", []), *messages]
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One session, or one conversation of contents."""
     try:
         return _run(item)
@@ -102,7 +102,7 @@ def parse(item: Item) -> Trajectory:
         raise ValueError(f"{describe(error)}{told}") from error
 
 
-def _run(item: Item) -> Trajectory:
+def _run(item: SourceItem) -> Trajectory:
     record = item.value if isinstance(item.value, dict) else {"contents": item.value}
     turns = Turns()
     if isinstance(record.get("contents"), list):

@@ -14,9 +14,9 @@ from rrm.data.own_entries import is_ours
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.archive import Archive
-from rrm.readers.base import Item, Unfolding, describe, first_user_text, make
+from rrm.readers.base import AttachmentBudget, SourceItem, describe, first_user_text, make
 from rrm.readers.chat import as_text, chat_message, text_of
-from rrm.readers.outcomes import MISSING, Outcome, as_outcome, get, outcome_at
+from rrm.readers.outcomes import MISSING, RunOutcome, as_outcome, get, outcome_at
 from rrm.readers.sources import load
 
 NAME = "inspect"
@@ -47,7 +47,7 @@ def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
     return ((sample, context) for sample in samples)
 
 
-def unpack(archive: Archive) -> Iterator[Item | ReadError] | None:
+def unpack(archive: Archive) -> Iterator[SourceItem | ReadError] | None:
     """The samples of an `.eval` log, one in memory at a time; None for other archives."""
     names = set(archive.names)
     if not names & {"header.json", "_journal/start.json"} or not any(n.startswith("samples/") for n in names):
@@ -55,7 +55,7 @@ def unpack(archive: Archive) -> Iterator[Item | ReadError] | None:
     return _samples(archive)
 
 
-def _samples(archive: Archive) -> Iterator[Item | ReadError]:
+def _samples(archive: Archive) -> Iterator[SourceItem | ReadError]:
     try:
         # the header is written when the run ends; a run that was cut off has its start and partial summaries
         finished = "header.json" in archive.names
@@ -71,7 +71,7 @@ def _samples(archive: Archive) -> Iterator[Item | ReadError]:
     for name in archive.names:
         if name.startswith("samples/"):
             try:
-                yield Item(load(archive, name), archive.place(name), context=context, format=NAME)
+                yield SourceItem(load(archive, name), archive.place(name), context=context, format=NAME)
             except (ValueError, RecursionError) as error:
                 yield ReadError(archive.place(name), None, f"{describe(error)} (format {NAME})")
 
@@ -109,24 +109,24 @@ def label(value: Any) -> float | None:
     return LABELS.get(value) if isinstance(value, str) and value in LABELS else as_outcome(value)
 
 
-def outcome(record: Any, path: str) -> Outcome | None:
+def outcome(record: Any, path: str) -> RunOutcome | None:
     """The label at a path such as `scores.match`; as `rrm.readers.outcomes.outcome_at` otherwise."""
     name = path.removesuffix("?")
     scores = _scores(record)
     found = scores[name[7:]] if name.startswith("scores.") and name[7:] in scores else get(record, name)
     if found is MISSING or (value := label(found)) is None:
         return outcome_at(record, path)
-    return Outcome(value, name)
+    return RunOutcome(value, name)
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One sample in one epoch."""
     sample = item.value
     if not isinstance(sample, dict) or not isinstance(sample.get("messages"), list):
         held = "samples were not logged" if sniff(sample) else "no list of `messages`"
         raise ValueError(f"nothing to judge: {held}")
     about = item.context.get("eval", {})
-    unfold = _Attachments(sample.get("attachments"), item.unfolding or Unfolding(MAX_UNFOLDED))
+    unfold = _Attachments(sample.get("attachments"), item.unfolding or AttachmentBudget(MAX_UNFOLDED))
     events = [e for e in sample["events"] if isinstance(e, dict)] if isinstance(sample.get("events"), list) else []
     times = _times(events)
     raw = sample["messages"] or _asked(sample.get("input"))
@@ -149,12 +149,12 @@ def parse(item: Item) -> Trajectory:
         task=task,
         # the words alone do not tell questions about different pictures or files apart
         question_id=number if apart or any(p.get("type") != "text" for p in seen) else None,
-        outcome=None if sole is None else Outcome(readable[sole], f"scores.{sole}"),
+        outcome=None if sole is None else RunOutcome(readable[sole], f"scores.{sole}"),
         tools=_tools(events),
     )
 
 
-def _off(item: Item) -> set[str]:
+def _off(item: SourceItem) -> set[str]:
     return item.context.get("other_scale", set())
 
 
@@ -280,7 +280,7 @@ def _content(raw: Any) -> tuple[Any, list[str], list[tuple[Message, Message]]]:
 class _Attachments:
     """Long texts and pictures, which a log holds once and names by `attachment://HASH`."""
 
-    def __init__(self, texts: Any, unfolding: Unfolding) -> None:
+    def __init__(self, texts: Any, unfolding: AttachmentBudget) -> None:
         self._texts = texts if isinstance(texts, dict) else {}
         self._unfolding = unfolding
 

@@ -14,7 +14,7 @@ from typing import Any
 from rrm.data.blocks import parse_judgement
 from rrm.data.json_numbers import DECODER
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, make, own_id, without
+from rrm.readers.base import SourceItem, make, own_id, without
 from rrm.readers.chat import is_chat, text_of
 from rrm.readers.chat_text import Turn, declared_tools, prompt_turns, reply_turns, turn_messages
 from rrm.readers.messages import chat_messages
@@ -60,7 +60,7 @@ def _chat(record: dict[str, Any]) -> str | None:
     return next((key for key in ("conversations", "messages") if is_chat(record.get(key))), None)
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One judged transcript with its label."""
     record = item.value
     if not isinstance(record, dict) or (key := _chat(record)) is None:

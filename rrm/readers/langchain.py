@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text, chat_message, text_of, tool_call, tool_list
 from rrm.readers.outcomes import find_outcome, get
 
@@ -95,7 +95,7 @@ def _type(name: str) -> str | None:
     return word if word in ROLES else None
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One conversation, or a state; what the state holds beside its messages goes to meta."""
     record = item.value if isinstance(item.value, dict) else {"messages": item.value}
     if (path := _place(record)) is None:

@@ -16,14 +16,14 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import vercel_ai
 from rrm.readers.anthropic import has_blocks
-from rrm.readers.base import Item, describe, make, own_id
+from rrm.readers.base import SourceItem, describe, make, own_id
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.langchain import is_messages, message_of
 from rrm.readers.langsmith import is_off, says_success
 from rrm.readers.messages import chat_messages
 from rrm.readers.otel_messages import from_json
-from rrm.readers.outcomes import Outcome, as_outcome
-from rrm.readers.spans import Call, Conversation, ToolRun, above, assemble, seconds, subagent, with_subagents
+from rrm.readers.outcomes import RunOutcome, as_outcome
+from rrm.readers.spans import Conversation, ModelSpan, ToolRun, above, assemble, seconds, subagent, with_subagents
 
 NAME = "langfuse"
 MARKS = (
@@ -76,9 +76,9 @@ def _get(record: Record, key: str) -> Any:
     return found if found is not None else record.get("".join(f"_{c.lower()}" if c.isupper() else c for c in key))
 
 
-def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     """The traces of one file, in order of appearance: the trace's fields, and all its `observations`."""
-    traces: dict[str, tuple[Record, Item, list[int | None]]] = {}
+    traces: dict[str, tuple[Record, SourceItem, list[int | None]]] = {}
     for item in (one for held in items for one in _listed(held)):
         if not isinstance(item.value, dict):
             yield ReadError(
@@ -97,17 +97,17 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
         else:
             record["observations"].append(item.value)
     for name, (record, item, lines) in traces.items():
-        made = Item(record, item.path, item.line, context={"trace": name, "lines": len(lines)})
+        made = SourceItem(record, item.path, item.line, context={"trace": name, "lines": len(lines)})
         yield from with_subagents(made, name, _assembled)
 
 
-def _listed(item: Item) -> list[Item]:
+def _listed(item: SourceItem) -> list[SourceItem]:
     """The traces or observations of a page; anything else as it is."""
     page = item.value.get("data") if isinstance(item.value, dict) and not _is_one(item.value) else None
     return [replace(item, value=one) for one in page] if isinstance(page, list) else [item]
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One trace, or an agent below its root, as `gather` gives it."""
     try:
         return _run(item)
@@ -116,7 +116,7 @@ def parse(item: Item) -> Trajectory:
         raise ValueError(f"{describe(error)}; left out: {told}") from error
 
 
-def _run(item: Item) -> Trajectory:
+def _run(item: SourceItem) -> Trajectory:
     record, found = item.value, item.context.get("found") or _assembled(item)
     observations = _objects(record)
     named = len(record["observations"]) - len(observations)
@@ -148,7 +148,7 @@ def _start(observation: Record) -> float:
     return seconds(_get(observation, "startTime")) or 0.0
 
 
-def _assembled(item: Item) -> Conversation:
+def _assembled(item: SourceItem) -> Conversation:
     """The conversations of a trace."""
     observations = _objects(item.value)
     ids = [own_id(o) or f"{k}" for k, o in enumerate(observations)]
@@ -158,7 +158,7 @@ def _assembled(item: Item) -> Conversation:
     agents = {
         id: as_text(_get(o, "name") or "") for id, o in zip(ids, observations, strict=True) if _kind(o) == "AGENT"
     }
-    calls = dict[str, Call]()
+    calls = dict[str, ModelSpan]()
     for id, one in zip(ids, observations, strict=True):
         if _kind(one) == "GENERATION":
             calls[id] = _call(one)
@@ -176,7 +176,7 @@ def _assembled(item: Item) -> Conversation:
     return assemble(list(calls.values()), [_tool_run(one) for one in tools.values()], join=True)
 
 
-def _call(one: Record) -> Call:
+def _call(one: Record) -> ModelSpan:
     read = _messages(one.get("input"), "user", f"observation {own_id(one)} input")
     wrote = _messages(one.get("output"), "assistant", f"observation {own_id(one)} output")
     usage = next((u for k in ("usageDetails", "usage") if isinstance(u := _get(one, k), dict) and u), None)
@@ -184,7 +184,7 @@ def _call(one: Record) -> Call:
         for key, value in (("timestamp", _get(one, "endTime")), ("usage", usage), ("model", _model(one))):
             if value is not None:
                 message.setdefault(key, value)
-    return Call(read, wrote, _start(one))
+    return ModelSpan(read, wrote, _start(one))
 
 
 def _model(one: Record) -> Any:
@@ -269,7 +269,7 @@ def _tools(one: Record) -> Any:
     return None
 
 
-def _outcome(record: Record) -> tuple[Outcome | None, dict[str, Any]]:
+def _outcome(record: Record) -> tuple[RunOutcome | None, dict[str, Any]]:
     """The trace's score where it is the only one and names success; the paths of all that may be meant."""
     scores = record["scores"] if isinstance(record.get("scores"), list) else []
     scores = [(k, s) for k, s in enumerate(scores) if isinstance(s, dict) and s.get("value") is not None]
@@ -277,11 +277,11 @@ def _outcome(record: Record) -> tuple[Outcome | None, dict[str, Any]]:
     if len(scores) == 1 and not is_off(scores[0][1]["value"]):
         for path, (score, value) in labels.items():
             if says_success(as_text(score.get("name", ""))):
-                return Outcome(value, path), {}
+                return RunOutcome(value, path), {}
     return None, {"outcome_fields": list(labels)} if labels else {}
 
 
-def _meta(item: Item, observations: list[Record]) -> dict[str, Any]:
+def _meta(item: SourceItem, observations: list[Record]) -> dict[str, Any]:
     record = item.value
     kept = {
         k: v

@@ -13,11 +13,11 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import Item, describe, make, own_id
+from rrm.readers.base import SourceItem, describe, make, own_id
 from rrm.readers.chat import as_text
 from rrm.readers.langchain import is_messages, message_of
 from rrm.readers.left import PARENT
-from rrm.readers.spans import Call, Conversation, ToolRun, assemble, subagent, with_subagents
+from rrm.readers.spans import Conversation, ModelSpan, ToolRun, assemble, subagent, with_subagents
 
 NAME = "langgraph"
 MARKS = ("event=on_chat_model_end|event=on_chain_end|event", "data.output|data.input", "run_id")
@@ -68,9 +68,9 @@ def _messages(update: Any) -> list[Any]:
     return held if isinstance(held, list) and is_messages(held) else []
 
 
-def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     """The runs of one file's stream: of events one for each root, of chunks one for each namespace."""
-    runs: dict[tuple[str, ...], Item] = {}
+    runs: dict[tuple[str, ...], SourceItem] = {}
     for item in items:
         if _is_event(item.value):
             above = item.value.get("parent_ids")
@@ -83,7 +83,7 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
         else:
             yield ReadError(item.path, item.line, f"neither an event nor a chunk of a stream (format {NAME})")
             continue
-        run = runs.setdefault(name, Item([], item.path, item.line, context={"name": name}))
+        run = runs.setdefault(name, SourceItem([], item.path, item.line, context={"name": name}))
         run.value.append(item.value)
     for name, run in runs.items():
         if name[0] == "event":
@@ -92,7 +92,7 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
             yield run
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One run, as `gather` gives it."""
     name = item.context["name"]
     try:
@@ -101,9 +101,9 @@ def parse(item: Item) -> Trajectory:
         raise ValueError(f"{describe(error)} ({len(item.value)} lines of trace)") from error
 
 
-def _of_events(item: Item) -> Conversation:
+def _of_events(item: SourceItem) -> Conversation:
     """The conversations of a stream of events: what began and what ended, in the order in which it is told."""
-    calls, runs, depth = list[Call](), list[ToolRun](), dict[str, int]()
+    calls, runs, depth = list[ModelSpan](), list[ToolRun](), dict[str, int]()
     tools = {as_text(e["run_id"]) for e in item.value if e["event"].startswith("on_tool")}
     for at, event in enumerate(item.value):
         data, number = event["data"], as_text(event["run_id"])
@@ -112,7 +112,7 @@ def _of_events(item: Item) -> Conversation:
             wrote = [message_of(data["output"], "data.output")] if is_messages([data.get("output")]) else []
             above = event.get("parent_ids")
             inside = isinstance(above, list) and bool(tools & set(map(as_text, above)))
-            calls.append(Call(_read(data.get("input")), wrote, float(depth[number]), inside))
+            calls.append(ModelSpan(_read(data.get("input")), wrote, float(depth[number]), inside))
         elif event["event"] in ("on_tool_end", "on_tool_error"):
             runs.append(_tool_run(event, float(depth[number])))
     return assemble(calls, runs)
@@ -141,7 +141,7 @@ def _tool_run(event: Message, start: float) -> ToolRun:
     )
 
 
-def _events(item: Item, root: str) -> Trajectory:
+def _events(item: SourceItem, root: str) -> Trajectory:
     found = item.context.get("found") or _of_events(item)
     if not found.messages:
         raise ValueError("no message in a stream's events: only `on_chat_model_end` and `on_tool_end` hold them whole")
@@ -154,7 +154,7 @@ def _events(item: Item, root: str) -> Trajectory:
     return make(item, NAME, found.messages, meta=meta, id=root + behind)
 
 
-def _chunks(item: Item, space: tuple[str, ...]) -> Trajectory:
+def _chunks(item: SourceItem, space: tuple[str, ...]) -> Trajectory:
     """A stream's messages, each once: by its id, else where a later state repeats it."""
     held = dict[str, Message]()
     modes, state = Counter[str](), dict[str, Any]()

@@ -16,11 +16,11 @@ from typing import Any
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.anthropic import anthropic_tools, unblock
-from rrm.readers.base import Item, describe, make, own_id
+from rrm.readers.base import SourceItem, describe, make, own_id
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.langchain import is_messages, message_of
-from rrm.readers.outcomes import FIELDS, Outcome, as_outcome, get
-from rrm.readers.spans import Call, Conversation, ToolRun, above, assemble, seconds, subagent, with_subagents
+from rrm.readers.outcomes import FIELDS, RunOutcome, as_outcome, get
+from rrm.readers.spans import Conversation, ModelSpan, ToolRun, above, assemble, seconds, subagent, with_subagents
 
 NAME = "langsmith"
 MARKS = ("run_type", "trace_id|dotted_order|parent_run_id|child_runs", "inputs|outputs")
@@ -58,9 +58,9 @@ def _is_run(value: Any) -> bool:
     )
 
 
-def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     """The traces of one file, in order of appearance: the root run's fields, and all runs as `runs`."""
-    runs: dict[str, tuple[Record, Item]] = {}
+    runs: dict[str, tuple[Record, SourceItem]] = {}
     for item in items:
         found = list(_flattened(item.value))
         if not found:
@@ -68,12 +68,13 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
         for number, run in enumerate(found):
             name = own_id(run) or f"{item.line}/{number}"
             runs.setdefault(name if name not in runs else f"{name} {item.line}/{number}", (run, item))
-    traces: dict[str, list[tuple[Record, Item]]] = {}
+    traces: dict[str, list[tuple[Record, SourceItem]]] = {}
     known: dict[str, str] = {}
     for name, held in runs.items():
         traces.setdefault(_trace_of(name, runs, known), []).append(held)
     made = [
-        Item(_trace(t, [r for r, _ in g]), g[0][1].path, g[0][1].line, context=_places(g)) for t, g in traces.items()
+        SourceItem(_trace(t, [r for r, _ in g]), g[0][1].path, g[0][1].line, context=_places(g))
+        for t, g in traces.items()
     ]
     # a 1 is no success where the file has the key's 5
     other_scale = {_key(i.value, path) for i in made for path, value in _feedback(i.value).items() if is_off(value)}
@@ -82,7 +83,7 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
         yield from with_subagents(item, as_text(item.value["trace_id"]), _assembled)
 
 
-def _places(group: list[tuple[Record, Item]]) -> dict[str, Any]:
+def _places(group: list[tuple[Record, SourceItem]]) -> dict[str, Any]:
     return {"lines": len({id(item) for _, item in group})}
 
 
@@ -103,7 +104,7 @@ def _flattened(value: Any) -> Iterator[Record]:
                 left.append({"parent_run_id": run.get("id"), "trace_id": run.get("trace_id"), **child})
 
 
-def _trace_of(name: str, runs: dict[str, tuple[Record, Item]], known: dict[str, str]) -> str:
+def _trace_of(name: str, runs: dict[str, tuple[Record, SourceItem]], known: dict[str, str]) -> str:
     """The run's trace: as it says, else the topmost of its parents that the file holds; `known` gains it for all on the way."""
     path: dict[str, None] = {}
     while name not in known and name not in path:
@@ -171,7 +172,7 @@ def is_off(value: Any) -> bool:
     return isinstance(value, int | float) and not 0 <= value <= 1
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One trace, as `gather` gives it."""
     try:
         return _run(item)
@@ -180,21 +181,21 @@ def parse(item: Item) -> Trajectory:
         raise ValueError(f"{describe(error)}; left out: {told}") from error
 
 
-def _assembled(item: Item) -> Conversation:
+def _assembled(item: SourceItem) -> Conversation:
     """The conversations of a trace."""
     runs: list[Record] = item.value["runs"]
     parents = {name: own_id(r, "parent_run_id") for r in runs if (name := own_id(r)) is not None}
     tools = {name for r in runs if r.get("run_type") == "tool" and (name := own_id(r)) is not None}
     agents = {name: as_text(r["name"]) for r in runs if r.get("name") in AGENTS and (name := own_id(r)) is not None}
     tools_above, agents_above = above(parents, tools), above(parents, agents.keys())
-    calls = list[Call]()
+    calls = list[ModelSpan]()
     for run in _leaves(runs):
         calls.append(_call(run))
     # a graph's state holds the whole conversation, results included
     states = [r for r in runs if r.get("run_type") == "chain" and _listed(get_messages(r.get("outputs"))) is not None]
     for run in states:
         wrote = _read(get_messages(run["outputs"]), f"run {own_id(run)} outputs", "assistant")
-        calls.append(Call([], wrote, _end(run)))
+        calls.append(ModelSpan([], wrote, _end(run)))
     for call, run in zip(calls, [*_leaves(runs), *states], strict=True):
         name = own_id(run) or ""
         call.inside_tool = bool(tools_above.get(name))
@@ -209,7 +210,7 @@ def _leaves(runs: list[Record]) -> list[Record]:
     return [r for r in runs if r.get("run_type") == "llm" and own_id(r) not in parents]
 
 
-def _run(item: Item) -> Trajectory:
+def _run(item: SourceItem) -> Trajectory:
     record, found = item.value, item.context.get("found") or _assembled(item)
     runs: list[Record] = record["runs"]
     messages = found.messages or _asked_and_said(record)
@@ -231,12 +232,12 @@ def _run(item: Item) -> Trajectory:
         messages,
         meta=_meta(item, _leaves(runs)) | more | fields,
         id=as_text(record["trace_id"]),
-        outcome=None if sole is None else Outcome(labels[sole], sole),
+        outcome=None if sole is None else RunOutcome(labels[sole], sole),
         tools=next((t for r in _leaves(runs) if (t := _tools(r))), None),
     )
 
 
-def _meta(item: Item, leaves: list[Record]) -> dict[str, Any]:
+def _meta(item: SourceItem, leaves: list[Record]) -> dict[str, Any]:
     record = item.value
     kept = {k: v for k, v in record.items() if k not in (*LONG, "runs", "id") and v not in (None, {}, [], "")}
     models = ("extra.invocation_params.model", "extra.invocation_params.model_name", "extra.metadata.ls_model_name")
@@ -290,7 +291,7 @@ def _message(one: Any, where: str, role: str) -> list[Message]:
     return [message_of(one, where)]
 
 
-def _call(run: Record) -> Call:
+def _call(run: Record) -> ModelSpan:
     """What an `llm` run read and wrote."""
     inputs, where = run.get("inputs"), f"run {own_id(run)}"
     read = _read(get_messages(inputs), f"{where} inputs", "user")
@@ -308,7 +309,7 @@ def _call(run: Record) -> Call:
     for message in wrote:
         if isinstance(stamp := run.get("end_time"), str | int | float) and not isinstance(stamp, bool):
             message.setdefault("timestamp", stamp)
-    return Call(read, wrote, _order(run)[0])
+    return ModelSpan(read, wrote, _order(run)[0])
 
 
 def _wrote(outputs: Any, where: str) -> list[Message]:

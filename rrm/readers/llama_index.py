@@ -11,7 +11,7 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import Item, describe, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, describe, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import ROLES, as_text, is_chat, tool_call
 from rrm.readers.outcomes import MISSING, find_outcome, get
 from rrm.readers.turns import Turns, picture
@@ -65,12 +65,12 @@ def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
     return None
 
 
-def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     """Conversations as they are; the events of one file as one item."""
-    events: Item | None = None
+    events: SourceItem | None = None
     for item in items:
         if isinstance(item.value, dict) and _is_event(item.value):
-            events = events or Item([], item.path, item.line, context={"lines": 0})
+            events = events or SourceItem([], item.path, item.line, context={"lines": 0})
             events.value.append(item.value)
             events.context["lines"] += 1
         else:
@@ -79,7 +79,7 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
         yield events
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One conversation, or one workflow's events."""
     try:
         return _run(item)
@@ -88,7 +88,7 @@ def parse(item: Item) -> Trajectory:
         raise ValueError(f"{describe(error)}{told}") from error
 
 
-def _run(item: Item) -> Trajectory:
+def _run(item: SourceItem) -> Trajectory:
     record, turns = item.value if isinstance(item.value, dict) else {"messages": item.value}, Turns()
     key = "chat_history" if "messages" not in record and "chat_history" in record else "messages"
     listed = record.get(key)

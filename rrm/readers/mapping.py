@@ -14,7 +14,7 @@ from rrm.data.nearest import nearest
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError
 from rrm.readers import react, search_tags
-from rrm.readers.base import Item, key_list, make, without
+from rrm.readers.base import SourceItem, key_list, make, without
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import MISSING, get, outcome_at, split_path
@@ -76,7 +76,7 @@ def fits(value: Any, mapping: dict[str, str]) -> bool:
     return get(value, mapping.get("messages", mapping.get("response", ".")).removesuffix("?")) is not MISSING
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One item through the mapping; what it does not use goes to meta."""
     mapping = item.mapping
     if not mapping:

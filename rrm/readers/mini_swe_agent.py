@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, make
+from rrm.readers.base import SourceItem, make
 from rrm.readers.chat import chat_message, text_of
 from rrm.readers.response_items import ItemReader
 from rrm.readers.swe_agent import ENVIRONMENT, INSTANCE, instance_id, meta_and_outcome
@@ -29,7 +29,7 @@ def sniff(value: Any) -> bool:
     return isinstance(named, str) and named.startswith("mini-swe-agent")
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One run."""
     record = item.value
     if not isinstance(record, dict) or not isinstance(record.get("messages"), list):

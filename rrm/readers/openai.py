@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import is_chat, tool_list
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
@@ -25,7 +25,7 @@ def sniff(value: Any) -> bool:
     return is_chat(value.get("prompt")) and "completion" in value
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One conversation; messages keep their indices, so annotations that point at them stay valid (not where Anthropic's blocks stand
     in them: `rrm.readers.messages`)."""
     record = item.value if isinstance(item.value, dict) else {"messages": item.value}

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, make, own_id, without
+from rrm.readers.base import SourceItem, make, own_id, without
 from rrm.readers.chat import as_text, tool_call, tool_list
-from rrm.readers.outcomes import Outcome, find_outcome
+from rrm.readers.outcomes import RunOutcome, find_outcome
 from rrm.readers.swe_agent import ENVIRONMENT, INSTANCE
 
 NAME = "openhands"
@@ -74,7 +74,7 @@ def sniff(value: Any) -> bool:
     return _events(value) is not None
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One run."""
     found = _events(item.value)
     if found is None:
@@ -101,7 +101,7 @@ def parse(item: Item) -> Trajectory:
     )
 
 
-def _outcome(record: Object) -> Outcome | None:
+def _outcome(record: Object) -> RunOutcome | None:
     """As the record says, or the report of the evaluation that it holds; a score there is another thing's."""
     if (said := find_outcome(record)) is not None:
         return said
@@ -110,7 +110,7 @@ def _outcome(record: Object) -> Outcome | None:
         for key in path:
             place = place.get(key) if isinstance(place, dict) else None
         if isinstance(place, dict) and isinstance(place.get("resolved"), bool):
-            return Outcome(float(place["resolved"]), ".".join((*path, "resolved")))
+            return RunOutcome(float(place["resolved"]), ".".join((*path, "resolved")))
     return None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import openhands
-from rrm.readers.base import Item
+from rrm.readers.base import SourceItem
 
 NAME = "openhands_events"
 MARKS = ("source", "action|observation|kind", "args|content|llm_message|tool_call_id")
@@ -25,9 +25,9 @@ def sniff(value: Any) -> bool:
     return openhands.is_event(value)
 
 
-def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     """A run for each file of events, and one of those that have a file each."""
-    files: dict[str, list[Item]] = {}
+    files: dict[str, list[SourceItem]] = {}
     for item in items:
         if openhands.is_event(item.value):
             files.setdefault(item.path, []).append(item)
@@ -44,7 +44,7 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
         yield replace(held[0], value=[i.value for i in held], context=context)
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One run, from the list of its events."""
     if openhands.is_event(item.value):
         item = replace(item, value=[item.value])

@@ -13,10 +13,10 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import Item, describe, make
+from rrm.readers.base import SourceItem, describe, make
 from rrm.readers.chat import as_text
 from rrm.readers.otel_messages import from_json, messages_of, tools_of
-from rrm.readers.spans import Call, Conversation, ToolRun, above, assemble, seconds, subagent, with_subagents
+from rrm.readers.spans import Conversation, ModelSpan, ToolRun, above, assemble, seconds, subagent, with_subagents
 
 NAME = "otel"
 MARKS = (
@@ -63,10 +63,10 @@ def _ids(raw: Span) -> tuple[str, str, str | None] | None:
     return trace.removeprefix("0x"), span.removeprefix("0x"), parent and parent.removeprefix("0x")
 
 
-def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     """The traces of one file, in order of appearance: `{trace_id, attributes, evaluations, spans}`, the attributes of the root."""
     traces: dict[str, list[Span]] = {}
-    first: dict[str, Item] = {}
+    first: dict[str, SourceItem] = {}
     lines: Counter[str] = Counter()
     for item in items:
         own = set[str]()
@@ -84,7 +84,7 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
             lines[trace] += 1
     for trace, records in traces.items():
         place = first[trace]
-        made = Item(_trace(trace, records), place.path, place.line, context={"lines": lines[trace]})
+        made = SourceItem(_trace(trace, records), place.path, place.line, context={"lines": lines[trace]})
         yield from with_subagents(made, trace, _assembled)
 
 
@@ -221,7 +221,7 @@ def _free(name: str, taken: dict[str, Any], times: Counter[str]) -> str:
             return found
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One trace, as `gather` gives it."""
     try:
         return _run(item)
@@ -230,7 +230,7 @@ def parse(item: Item) -> Trajectory:
         raise ValueError(f"{describe(error)}; left out: {told}") from error
 
 
-def _run(item: Item) -> Trajectory:
+def _run(item: SourceItem) -> Trajectory:
     record, found = item.value, item.context.get("found") or _assembled(item)
     if not found.messages:
         raise ValueError(f"no messages in {len(record['spans'])} spans: was recording of message content switched on?")
@@ -240,10 +240,10 @@ def _run(item: Item) -> Trajectory:
     return make(item, NAME, found.messages, meta=_meta(item) | more, id=record["trace_id"] + behind, tools=tools)
 
 
-def _assembled(item: Item) -> Conversation:
+def _assembled(item: SourceItem) -> Conversation:
     """The conversations of a trace."""
     spans = item.value["spans"]
-    calls, runs = list[Call](), dict[str, ToolRun]()
+    calls, runs = list[ModelSpan](), dict[str, ToolRun]()
     for span in spans:
         if (run := _tool_run(span)) is not None:
             runs[span["span_id"]] = run
@@ -260,7 +260,7 @@ def _assembled(item: Item) -> Conversation:
                 message.setdefault("timestamp", span["end"])
         inside = (*agents_above[number], number) if number in agents else agents_above[number]
         name = agents[inside[-1]] if inside else ""
-        calls.append(Call(read, wrote, _start(span), bool(tools_above[number]), inside, name))
+        calls.append(ModelSpan(read, wrote, _start(span), bool(tools_above[number]), inside, name))
     return assemble(calls, list(runs.values()))
 
 
@@ -303,7 +303,7 @@ def _first(attributes: dict[str, Any], *keys: str) -> Any:
     return next((attributes[k] for k in keys if attributes.get(k) is not None), None)
 
 
-def _meta(item: Item) -> dict[str, Any]:
+def _meta(item: SourceItem) -> dict[str, Any]:
     """What the trace says beside its messages."""
     record, spans, root = item.value, item.value["spans"], item.value["root"]
     kinds = Counter(as_text(_first(s["attributes"], *KINDS) or "other")[:40] for s in spans)

@@ -69,7 +69,7 @@ MISSING = object()
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended, in [0, 1], and the field that said so (a path in the record)."""
 
     value: float
@@ -88,7 +88,7 @@ def as_outcome(value: Any) -> float | None:
     return None
 
 
-def find_outcome(record: dict[str, Any], *more: str) -> Outcome | None:
+def find_outcome(record: dict[str, Any], *more: str) -> RunOutcome | None:
     """The first field that says how the run ended; the fields themselves stay in meta.
 
     Args:
@@ -96,10 +96,10 @@ def find_outcome(record: dict[str, Any], *more: str) -> Outcome | None:
     """
     for name in FIELDS:
         if (value := _said(record, name)) is not None:
-            return Outcome(value, name, name in NUMERIC and _broke(record.get("error")))
+            return RunOutcome(value, name, name in NUMERIC and _broke(record.get("error")))
     for name in more:
         if not isinstance(record.get(name), str) and (value := as_outcome(record.get(name))) is not None:
-            return Outcome(value, name)
+            return RunOutcome(value, name)
     return None
 
 
@@ -219,7 +219,7 @@ def refuse_other_scales(trajectories: Iterable[Trajectory]) -> None:
         raise RRMError(complaint)
 
 
-def outcome_at(record: Any, path: str) -> Outcome | None:
+def outcome_at(record: Any, path: str) -> RunOutcome | None:
     """The outcome at a path that a format (or a user) names; None where it holds null, or is absent and ends in `?`.
 
     Raises:
@@ -233,7 +233,7 @@ def outcome_at(record: Any, path: str) -> Outcome | None:
     found = as_outcome(value)
     if found is None:
         raise ValueError(f"outcome at {path!r} is no label in [0, 1]: {str(value)[:80]!r}")
-    return Outcome(found, path.removesuffix("?"))
+    return RunOutcome(found, path.removesuffix("?"))
 
 
 def get(value: Any, path: str) -> Any:

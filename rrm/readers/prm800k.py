@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, make, own_id
-from rrm.readers.outcomes import Outcome
+from rrm.readers.base import SourceItem, make, own_id
+from rrm.readers.outcomes import RunOutcome
 
 NAME = "prm800k"
 MARKS = ("question.problem", "label.steps[].completions")
@@ -31,7 +31,7 @@ def sniff(value: Any) -> bool:
     )
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One solution: in phase 2 all of it, the model's own, though labels end at its first error."""
     record = item.value
     question = record.get("question") if isinstance(record, dict) else None
@@ -70,7 +70,7 @@ def parse(item: Item) -> Trajectory:
         meta=meta,
         id=own_id(record),
         task=question["problem"],
-        outcome=Outcome(1.0, "label.finish_reason") if solved else None,
+        outcome=RunOutcome(1.0, "label.finish_reason") if solved else None,
     )
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, make, own_id, without
-from rrm.readers.outcomes import Outcome
+from rrm.readers.base import SourceItem, make, own_id, without
+from rrm.readers.outcomes import RunOutcome
 
 NAME = "processbench"
 MARKS = ("problem", "steps", "label", "final_answer_correct")
@@ -27,7 +27,7 @@ def sniff(value: Any) -> bool:
     )
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One solution."""
     record = item.value
     problem, steps, label = (record.get(k) if isinstance(record, dict) else None for k in ("problem", "steps", "label"))
@@ -55,5 +55,5 @@ def parse(item: Item) -> Trajectory:
         id=own_id(record),
         task=problem,
         question_id=own_id(record, "question_id"),
-        outcome=None if right is None else Outcome(float(right), "final_answer_correct"),
+        outcome=None if right is None else RunOutcome(float(right), "final_answer_correct"),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns, picture
@@ -37,7 +37,7 @@ def _are_messages(value: Any) -> bool:
     )
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One history."""
     record = item.value if isinstance(item.value, dict) else {"messages": item.value}
     if (key := _place(record)) is None:

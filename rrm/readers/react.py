@@ -11,7 +11,7 @@ from typing import Any
 
 from rrm.data.json_numbers import strict
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, make, own_id, text_field, without
 from rrm.readers.chat import is_chat, text_of
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
@@ -76,7 +76,7 @@ def sniff(value: Any) -> bool:
     return _source(value)[1] is not None
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One run."""
     used, source = _source(item.value)
     if source is None:

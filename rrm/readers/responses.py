@@ -15,7 +15,7 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import Item, first_user_text, make, own_id, printable, text_field, without
+from rrm.readers.base import SourceItem, first_user_text, make, own_id, printable, text_field, without
 from rrm.readers.input_items import FIELD, HOW, inner, is_pair, is_response, with_input
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.repeats import another, is_same, once
@@ -39,13 +39,13 @@ def sniff(value: Any) -> bool:
     return "output" not in value and "response" not in value and any(is_items(value.get(k)) for k in LISTS)
 
 
-def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     """The runs of one file: an item's value is the last response's record, its context the records of those before it."""
     held, others = _once(items)
     place = {id: at for at, item in enumerate(held) if (id := _id(item)) is not None}
     before, unordered = _links(held, place)
     followed, seen = set(before.values()), set[int]()
-    runs = list[tuple[int, Item | ReadError]]()
+    runs = list[tuple[int, SourceItem | ReadError]]()
     for last in (at for at in range(len(held)) if at not in followed):
         chain, at = dict[int, None](), last
         while at is not None and at not in chain:
@@ -68,7 +68,7 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
     yield from others
 
 
-def _once(items: Iterable[Item]) -> tuple[list[Item], list[ReadError]]:
+def _once(items: Iterable[SourceItem]) -> tuple[list[SourceItem], list[ReadError]]:
     """One item an id (`repeats.once`), and what that would lose, as errors."""
     kept, dropped = once(items, _id, lambda item: inner(item.value))
     lost = [(item, stays) for item, stays in dropped if not is_same(inner(item.value), inner(stays.value))]
@@ -77,7 +77,7 @@ def _once(items: Iterable[Item]) -> tuple[list[Item], list[ReadError]]:
     ]
 
 
-def _id(item: Item) -> str | None:
+def _id(item: SourceItem) -> str | None:
     """A stored response's id."""
     return own_id(inner(item.value)) if _stored(item.value) else None
 
@@ -87,11 +87,11 @@ def _stored(record: Any) -> bool:
     return isinstance(response, dict) and (response.get("object") == "response" or response.get("output") is not None)
 
 
-def _previous(item: Item) -> str | None:
+def _previous(item: SourceItem) -> str | None:
     return own_id(inner(item.value), PREVIOUS) if _stored(item.value) else None
 
 
-def _links(held: list[Item], place: dict[str, int]) -> tuple[dict[int, int], dict[int, str]]:
+def _links(held: list[SourceItem], place: dict[str, int]) -> tuple[dict[int, int], dict[int, str]]:
     """The place of each response that goes on from another of the file → the place of that one; and of each whose conversation has
     no order → why."""
     links, unordered, talks = dict[int, int](), dict[int, str](), dict[str, list[int]]()
@@ -114,7 +114,7 @@ def _links(held: list[Item], place: dict[str, int]) -> tuple[dict[int, int], dic
     return links, unordered
 
 
-def _conversation(item: Item) -> str | None:
+def _conversation(item: SourceItem) -> str | None:
     """The id of the conversation that a stored response is part of."""
     talk = inner(item.value).get("conversation") if _stored(item.value) else None
     name = own_id(talk) if isinstance(talk, dict) else talk
@@ -130,12 +130,12 @@ def no_order(talk: str, count: int, said: Any, line: int | None, name: str) -> s
     )
 
 
-def _circle(item: Item) -> ReadError:
+def _circle(item: SourceItem) -> ReadError:
     why = f"{PREVIOUS} {_previous(item)!r:.60} leads in a circle: it has no beginning (format {NAME})"
     return ReadError(item.path, item.line, why)
 
 
-def headless(first: Item, missing: str, followers: int, name: str) -> ReadError:
+def headless(first: SourceItem, missing: str, followers: int, name: str) -> ReadError:
     """The error for a run whose beginning, and with it the task, is not there; `followers`: responses that go on from `first`."""
     others = f" (nor for the {followers} that follow)" if followers else ""
     return ReadError(
@@ -174,7 +174,7 @@ def _read(records: list[Any]) -> tuple[list[dict[str, Any]], ItemReader]:
     return found, read
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One response with those before it, or one conversation. `instructions` is the system message; `status` and `error` stay in meta."""
     record = item.value if isinstance(item.value, dict) else {"items": item.value}
     records = [record]

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, make, own_id, text_field, without
 from rrm.readers.outcomes import find_outcome
 
 NAME = "search_tags"
@@ -44,7 +44,7 @@ def sniff(value: Any) -> bool:
     return _text(value)[1] is not None
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """Thinking becomes `reasoning_content`, a query a call of `search`, documents its result."""
     key, text = _text(item.value)
     if text is None:

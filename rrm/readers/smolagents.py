@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, make, own_id, text_field, without
 from rrm.readers.chat import as_text, text_of, tool_call
 from rrm.readers.outcomes import find_outcome, get
 from rrm.readers.turns import Turns
@@ -37,7 +37,7 @@ def _steps(value: Any) -> list[Any] | None:
     return None
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One run."""
     steps = _steps(item.value)
     if steps is None:

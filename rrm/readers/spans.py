@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from rrm.readers.base import Item
+from rrm.readers.base import SourceItem
 from rrm.readers.chat import as_text, text_of
 from rrm.readers.left import PARENT
 
@@ -23,7 +23,7 @@ Message = dict[str, Any]
 
 
 @dataclass
-class Call:
+class ModelSpan:
     """One call of a model."""
 
     read: list[Message]
@@ -78,7 +78,7 @@ class Conversation:
 class _Thread:
     """A conversation as its calls are put together; its agent is the outermost of those that made them."""
 
-    def __init__(self, messages: list[Message], before: _Thread | None, call: Call) -> None:
+    def __init__(self, messages: list[Message], before: _Thread | None, call: ModelSpan) -> None:
         self.messages = messages
         self.inside_tool = call.inside_tool and (before is None or before.inside_tool)
         outer = before if before is not None and len(before.agents) <= len(call.agents) else call
@@ -90,7 +90,7 @@ class _Thread:
         return deeper or (self.inside_tool and not other.inside_tool)
 
 
-def assemble(calls: Sequence[Call], runs: Sequence[ToolRun], join: bool = False) -> Conversation:
+def assemble(calls: Sequence[ModelSpan], runs: Sequence[ToolRun], join: bool = False) -> Conversation:
     """The root agent's conversation of a trace, with those of the agents below it; the longest where agents are not recorded or stand side
     by side, of two as long the later one. No calls: no messages.
 
@@ -141,7 +141,7 @@ def assemble(calls: Sequence[Call], runs: Sequence[ToolRun], join: bool = False)
     return Conversation(found, beside, left, main.agent, subagents)
 
 
-def _are_turns(threads: list[_Thread], calls: Sequence[Call]) -> bool:
+def _are_turns(threads: list[_Thread], calls: Sequence[ModelSpan]) -> bool:
     """Whether each call was given only what was new: no two have a message in common but the same instructions, and each is answered."""
     if len(threads) < 2 or len(threads) != sum(bool(c.read or c.wrote) for c in calls):
         return False
@@ -166,8 +166,10 @@ def _root(threads: list[_Thread]) -> _Thread:
     return min(above, key=lambda t: (len(t.agents), -len(t.messages))) if above else outside[longest]
 
 
-def with_subagents(item: Item, name: str, assembled: Callable[[Item], Conversation]) -> Iterator[Item]:
-    """A trace's item, then one for each agent below the root's; `Item.context["found"]` of each is its conversation, `"elsewhere"` of the first
+def with_subagents(
+    item: SourceItem, name: str, assembled: Callable[[SourceItem], Conversation]
+) -> Iterator[SourceItem]:
+    """A trace's item, then one for each agent below the root's; `SourceItem.context["found"]` of each is its conversation, `"elsewhere"` of the first
     what the others hold, and `"root"` of those the trace's name. What cannot be assembled is left to `parse`, which says why."""
     try:
         found = assembled(item)
@@ -180,7 +182,7 @@ def with_subagents(item: Item, name: str, assembled: Callable[[Item], Conversati
         yield replace(item, context={**item.context, "found": sub, "root": name, "lines": 0})
 
 
-def subagent(item: Item, found: Conversation) -> tuple[str, dict[str, Any]]:
+def subagent(item: SourceItem, found: Conversation) -> tuple[str, dict[str, Any]]:
     """The id of the run that an item of `with_subagents` is, behind its trace's, and what its meta says of it."""
     if (name := item.context.get("root")) is None:
         return "", found.meta()

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, make, own_id, stem, text_field, without
+from rrm.readers.base import SourceItem, make, own_id, stem, text_field, without
 from rrm.readers.chat import as_text, chat_message, text_of
-from rrm.readers.outcomes import NUMERIC, Outcome, find_outcome
+from rrm.readers.outcomes import NUMERIC, RunOutcome, find_outcome
 
 NAME = "swe_agent"
 MARKS = (
@@ -71,7 +71,7 @@ def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
     return ((attempt, {"attempt": k, "of": rest}) for k, attempt in enumerate(attempts, 1))
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One run."""
     record = item.value
     if not isinstance(record, dict) or not (_is_run(record) or isinstance(record.get("trajectory"), list)):
@@ -96,7 +96,7 @@ def parse(item: Item) -> Trajectory:
     )
 
 
-def meta_and_outcome(record: dict[str, Any], *used: str) -> tuple[dict[str, Any], Outcome | None]:
+def meta_and_outcome(record: dict[str, Any], *used: str) -> tuple[dict[str, Any], RunOutcome | None]:
     """What a record and its `info` say beside the messages (exit status, submission, cost), and how the run ended.
 
     A score in `info` is a reviewer's or a game's, so only fields that say success are read there.
@@ -105,11 +105,11 @@ def meta_and_outcome(record: dict[str, Any], *used: str) -> tuple[dict[str, Any]
     rest = without(record, *used, *(["info"] if isinstance(record.get("info"), dict) else []))
     outcome = find_outcome(record)
     if outcome is None and (said := find_outcome({k: v for k, v in info.items() if k not in NUMERIC})) is not None:
-        outcome = Outcome(said.value, f"info.{said.field}")
+        outcome = RunOutcome(said.value, f"info.{said.field}")
     return {**info, **rest}, outcome
 
 
-def instance_id(item: Item, record: dict[str, Any], meta: dict[str, Any]) -> str | None:
+def instance_id(item: SourceItem, record: dict[str, Any], meta: dict[str, Any]) -> str | None:
     """The instance a run worked on: as the record says, else the file's name where it is one of SWE-bench; else None."""
     said = own_id(record, "instance_id", "id") or own_id(meta, "instance_id")
     if said is not None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, make, own_id, stem, without
+from rrm.readers.base import SourceItem, make, own_id, stem, without
 from rrm.readers.chat import chat_message
-from rrm.readers.outcomes import Outcome, as_outcome, get
+from rrm.readers.outcomes import RunOutcome, as_outcome, get
 
 NAME = "tau2"
 MARKS = ("simulations|reward_info|termination_reason", "task_id|tasks", "messages[].role|simulations[].messages")
@@ -43,7 +43,7 @@ def _listed(value: dict[str, Any]) -> bool:
     return isinstance(value.get("tasks"), list)
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One simulation. The policy the agent worked under becomes its system message."""
     record = item.value
     if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
@@ -71,9 +71,9 @@ def parse(item: Item) -> Trajectory:
     )
 
 
-def _outcome(record: dict[str, Any]) -> Outcome | None:
+def _outcome(record: dict[str, Any]) -> RunOutcome | None:
     value = as_outcome(get(record, "reward_info.reward"))
-    return None if value is None else Outcome(value, "reward_info.reward")
+    return None if value is None else RunOutcome(value, "reward_info.reward")
 
 
 def _messages(raw: Any, where: str) -> list[dict[str, Any]]:

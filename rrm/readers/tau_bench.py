@@ -6,7 +6,7 @@ from typing import Any
 
 from rrm.data.questions import question_hash
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, make, stem, without
+from rrm.readers.base import SourceItem, make, stem, without
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
 
@@ -19,7 +19,7 @@ def sniff(value: Any) -> bool:
     return isinstance(value, dict) and "task_id" in value and isinstance(value.get("traj"), list)
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One trial. Trials of one task share the hidden user instruction, which makes the question id."""
     record = item.value
     if not isinstance(record, dict) or not isinstance(record.get("traj"), list):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns, picture
@@ -62,7 +62,7 @@ def _is_part(part: Message) -> bool:
     return "text" in part or kind in KINDS or kind.startswith(("tool-", "source-", "data-"))
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One chat."""
     record = item.value if isinstance(item.value, dict) else {"messages": item.value}
     if not isinstance(record.get("messages"), list):

@@ -10,9 +10,9 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.readers import react, search_tags
-from rrm.readers.base import Item, make, own_id, without
+from rrm.readers.base import SourceItem, make, own_id, without
 from rrm.readers.chat_text import Turn, declared_tools, prompt_turns, reply_turns, turn_messages
-from rrm.readers.outcomes import Outcome, find_outcome
+from rrm.readers.outcomes import RunOutcome, find_outcome
 
 NAME = "verl"
 MARKS = ("input", "output", "score", "step|steps[].step_index")
@@ -30,7 +30,7 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("input"), str) and isinstance(value.get("output"), str)
 
 
-def parse(item: Item) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
     """One rollout."""
     record = item.value
     if not _is_pair(record):
@@ -60,13 +60,13 @@ def parse(item: Item) -> Trajectory:
     )
 
 
-def _outcome(record: dict[str, Any], steps: list[dict[str, Any]] | None) -> Outcome | None:
+def _outcome(record: dict[str, Any], steps: list[dict[str, Any]] | None) -> RunOutcome | None:
     """`acc` is what verl itself counts as success; the score may be a shaped reward, and of steps it is a sum."""
     last = steps[-1] if steps else {}
     for place, holder in (("", record), (f"steps[{len(steps or ()) - 1}].", last)):
         accuracy = holder.get("acc")
         if isinstance(accuracy, bool | int | float) and 0 <= accuracy <= 1:
-            return Outcome(float(accuracy), f"{place}acc")
+            return RunOutcome(float(accuracy), f"{place}acc")
     return find_outcome(record)
 
 

@@ -31,7 +31,7 @@ METRICS = {
 
 
 @dataclass(frozen=True)
-class Judged:
+class ComparedTranscript:
     """What the figures need of one transcript."""
 
     question: str
@@ -42,7 +42,7 @@ class Judged:
     """None where the second judge has no row of it."""
 
 
-def compare_judges(rows: Sequence[Judged], *, seed: int = 0) -> dict[str, Any]:
+def compare_judges(rows: Sequence[ComparedTranscript], *, seed: int = 0) -> dict[str, Any]:
     """The figures as the page shows them.
 
     Returns:
@@ -83,7 +83,7 @@ def compare_judges(rows: Sequence[Judged], *, seed: int = 0) -> dict[str, Any]:
 
 
 def _against_outcomes(
-    scored: Sequence[Judged], a: np.ndarray, b: np.ndarray, seed: int, wanted: Sequence[str]
+    scored: Sequence[ComparedTranscript], a: np.ndarray, b: np.ndarray, seed: int, wanted: Sequence[str]
 ) -> dict[str, Any] | None:
     from rrm.evaluation.evaluate import support
 
@@ -119,7 +119,7 @@ def _against_outcomes(
     return {"rows": len(rows), "questions": n, "lines": lines}
 
 
-def _step_verdicts(rows: Sequence[Judged]) -> dict[str, int]:
+def _step_verdicts(rows: Sequence[ComparedTranscript]) -> dict[str, int]:
     """Steps that both call good or bad, and those of them that both call the same; the first word on a step counts."""
     both = same = 0
     for row in rows:

@@ -13,7 +13,7 @@ from rrm.guard.audit import AuditRow
 from rrm.report.timeline import NEVER, moment
 
 
-class Audit:
+class AuditRows:
     """The rows of a file, by run."""
 
     def __init__(self, rows: Iterable[AuditRow]) -> None:

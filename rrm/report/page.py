@@ -29,7 +29,7 @@ from rrm.data.feedback import Feedback
 from rrm.data.output import file_when_whole
 from rrm.data.questions import question_of
 from rrm.data.trajectory import Trajectory
-from rrm.report.guarded import Audit, watched
+from rrm.report.guarded import AuditRows, watched
 from rrm.report.images import Room
 from rrm.report.rows import detail, index_entry, text_length, to_feedback
 
@@ -80,7 +80,7 @@ def write_report(
     *,
     title: str = "Agent-RRM report",
     second: Second | None = None,
-    audit: Audit | None = None,
+    audit: AuditRows | None = None,
 ) -> None:
     """Write one self-contained HTML page of judged transcripts.
 
@@ -112,7 +112,7 @@ def embed_json(value: Any) -> Markup:
 
 
 def _spool_blocks(
-    pairs: Iterable[tuple[Trajectory, dict[str, Any]]], spool: IO[str], second: Second | None, audit: Audit | None
+    pairs: Iterable[tuple[Trajectory, dict[str, Any]]], spool: IO[str], second: Second | None, audit: AuditRows | None
 ) -> dict[str, Any]:
     """Write the transcripts' blocks to `spool`, a line of base64 each; return the index."""
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
@@ -150,10 +150,10 @@ def _spool_blocks(
     index = {**columns, "questions": questions, "blocks": sizes, "relative": relative}
     if second is None:
         return index
-    from rrm.report.comparison import Judged, compare_judges
+    from rrm.report.comparison import ComparedTranscript, compare_judges
 
     index["second"] = [None if other is None else other.score for *_, other in seen]
-    return {**index, "comparison": compare_judges([Judged(*one) for one in seen])}
+    return {**index, "comparison": compare_judges([ComparedTranscript(*one) for one in seen])}
 
 
 def _pack(lines: list[str]) -> str:

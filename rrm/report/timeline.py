@@ -22,7 +22,7 @@ NEVER = 1e12
 
 
 @dataclass(frozen=True)
-class Span:
+class MessageTiming:
     """What one message took."""
 
     step: int
@@ -39,7 +39,7 @@ class Span:
 class Timeline:
     """Spans in the transcript's order."""
 
-    spans: list[Span]
+    spans: list[MessageTiming]
     seconds: float | None
     """From the first time to the last; the spans' sum where there are no timestamps, None without any time."""
 
@@ -82,7 +82,7 @@ def _iso(text: str) -> float | None:
 
 def timeline(trajectory: Trajectory) -> Timeline:
     """The spans of the messages from the agent's first one on."""
-    spans: list[Span] = []
+    spans: list[MessageTiming] = []
     before: float | None = None
     times: list[float] = []
     step = 0
@@ -95,7 +95,9 @@ def timeline(trajectory: Trajectory) -> Timeline:
             times.append(at)
         if step and took is not None:
             start = None if at is None else at - took - times[0]
-            spans.append(Span(step, _kind(message), message.name if message.role == "tool" else None, took, start))
+            spans.append(
+                MessageTiming(step, _kind(message), message.name if message.role == "tool" else None, took, start)
+            )
         before = before if at is None else at
     if len(times) > 1:
         return Timeline(spans, max(times) - min(times))

@@ -35,7 +35,7 @@ from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage, total_of
 from rrm.scoring.rows import Escalation, Kept, MergedRows, feedback_of, is_sure, rows_in
-from rrm.scoring.run import Judge, ScoreSummary, fingerprint_of, score_file
+from rrm.scoring.run import ScoreSummary, ScoringJudge, fingerprint_of, score_file
 
 CONTROL_SHARE = 0.05
 """Of the rows that the small judge is sure of: those that go to the stronger one nevertheless."""
@@ -79,8 +79,8 @@ class CascadeSummary(ScoreSummary):
 
 
 def score_cascade(
-    small: Judge,
-    stronger: Judge,
+    small: ScoringJudge,
+    stronger: ScoringJudge,
     inputs: Iterable[Trajectory],
     output: Path,
     *,

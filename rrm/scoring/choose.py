@@ -24,7 +24,7 @@ from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE
 from rrm.evaluation.choosing import OF_ANSWERS, OF_SCORES, Attempts, grouped, measure, success_of
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.scoring.row_matching import Rows, digest_of, match_rows
+from rrm.scoring.row_matching import MatchedRows, digest_of, match_rows
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ def read_scores(path: str | Path, rows: Sequence[Trajectory]) -> list[float | No
     twice = [key for key, times in Counter((id, digest) for _, id, digest in rated).items() if times > 1]
     if twice:
         raise RRMError(f"{path}: two rows of {twice[0][0]!r}; `rrm score` writes one of each")
-    found = match_rows(Rows(rated), rows, path)
+    found = match_rows(MatchedRows(rated), rows, path)
     why = Counter("no row" if row is None else row.status for row in found if row is None or row.score is None)
     if why:
         first = next(i for i, row in enumerate(found) if row is None or row.score is None)

@@ -13,7 +13,7 @@ from typing import Any
 
 from rrm.data.feedback import Feedback, Mode
 from rrm.data.trajectory import Trajectory
-from rrm.engines.cost import Purse
+from rrm.engines.cost import CostTracker
 from rrm.errors import SpendingLimit
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.scoring.cascade import sureness
@@ -112,7 +112,7 @@ class EscalatingJudge(AgentRRM):
         return False
 
     @property
-    def purse(self) -> Purse | None:
+    def purse(self) -> CostTracker | None:
         """Of the stronger judge."""
         return self.stronger.purse
 

@@ -13,7 +13,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage
 from rrm.engines.cost import Prices
 from rrm.scoring.coverage import Coverage
-from rrm.scoring.run import Judge
+from rrm.scoring.run import ScoringJudge
 from rrm.scoring.unsupported_media import Unshown
 
 OUTPUT_TOKENS: dict[Mode, int] = {"full": 512, "critique": 256, "score": 16, "steps": 1}
@@ -48,7 +48,7 @@ class Estimate:
 
 
 def estimate(
-    judge: Judge,
+    judge: ScoringJudge,
     inputs: Iterable[Trajectory],
     *,
     mode: Mode = "full",

@@ -19,7 +19,7 @@ UNKNOWN = 255
 """Of what a row does not say."""
 
 
-class Known(NamedTuple):
+class RowHashes(NamedTuple):
     """What is known of one row."""
 
     status: str
@@ -85,10 +85,10 @@ class Ledger:
         at = int(np.searchsorted(self._ranked, key, side="right")) - 1
         return int(self._order[at]) if at >= 0 and self._ranked[at] == key else None
 
-    def known(self, row: int) -> Known:
+    def known(self, row: int) -> RowHashes:
         """What is known of a row."""
         coverage, outside = self._coverage[row], self._outside[row]
-        return Known(
+        return RowHashes(
             self._names[self._statuses[row]],
             f"{self._digests[row]:016x}",
             None if math.isnan(coverage) else coverage,

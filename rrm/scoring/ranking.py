@@ -17,7 +17,7 @@ from typing import Any
 from rrm.data.output import WAY_OUT, Output, open_output
 from rrm.data.questions import question_of
 from rrm.data.trajectory import Trajectory
-from rrm.engines.cost import Purse
+from rrm.engines.cost import CostTracker
 from rrm.errors import RRMError, SpendingLimit
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.rank import Ranking, group_hash, position_bias, rank_groups
@@ -56,7 +56,7 @@ def rank_file(
     made_by = {**judge.describe(), "command": "rank", "heat": size, "both_orders": both_orders, "seed": seed}
     summary: dict[str, Any] = {"output": str(output), "questions": len(groups), "rows": len(rows), "resumed": 0}
     statuses, rankings, failures = Counter[str](), list[Ranking](), list[str]()
-    purse: Purse | None = judge.purse
+    purse: CostTracker | None = judge.purse
     spending = Spending() if purse is None else Spending(purse.priced)
     stopped: str | None = None
 

@@ -17,7 +17,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.readers.unique import key_of
 from rrm.scoring.coverage import LOW, percent
-from rrm.scoring.ledger import Known, Ledger, keys_of, order_of
+from rrm.scoring.ledger import Ledger, RowHashes, keys_of, order_of
 from rrm.scoring.usage_totals import Spending
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ AGAIN: frozenset[str] = frozenset((FAILED, "unparsable", "truncated"))
 """Of rows that may be judged again: another try, or more room for the reply, may bring a score."""
 
 
-class Judged:
+class RowIndex:
     """The rows an output holds, by id, and an append to them.
 
     A row with a status of `AGAIN` that is judged again stays until `tidy`: what was spent on it is known whenever a run ends.
@@ -113,7 +113,7 @@ class Judged:
                     return row.get("reason"), failure
         return None, failure
 
-    def _known(self, trajectory: Trajectory) -> Known | None:
+    def _known(self, trajectory: Trajectory) -> RowHashes | None:
         row = self._ledger.find(trajectory.id)
         return None if row is None else self._ledger.known(row)
 

@@ -25,7 +25,7 @@ Key = tuple[str, str | None]
 """A row's id and digest."""
 
 
-class Rows(Generic[R]):
+class MatchedRows(Generic[R]):
     """Rows by what they are of. It notes which transcripts were asked about, and so which rows are of none of them.
 
     Args:
@@ -106,7 +106,7 @@ class Rows(Generic[R]):
         return list(self._without)
 
 
-def match_rows(rows: Rows[R], trajectories: Sequence[Trajectory], path: str | Path) -> list[R | None]:
+def match_rows(rows: MatchedRows[R], trajectories: Sequence[Trajectory], path: str | Path) -> list[R | None]:
     """The row of each of all transcripts, None where there is none.
 
     Args:
@@ -145,13 +145,13 @@ def digest_of(row: Mapping[str, Any]) -> str | None:
     return digest if isinstance(digest, str) else None
 
 
-def feedback_rows(path: str | Path) -> Rows[Feedback]:
+def feedback_rows(path: str | Path) -> MatchedRows[Feedback]:
     """The rows of a file.
 
     Raises:
         ReadError: a line that is no row of `rrm score`.
     """
-    return Rows(read_lines(path, _judged, "a row of `rrm score`"))
+    return MatchedRows(read_lines(path, _judged, "a row of `rrm score`"))
 
 
 def _judged(line: str) -> tuple[Feedback, str, str | None]:
@@ -167,7 +167,7 @@ class ScoredRows:
         self.path, self.used = path, 0
         self.time_ns = path.stat().st_mtime_ns if path is not None and path.is_file() else time.time_ns()
         """When the rows were there."""
-        self.rows: Rows[Feedback] = Rows() if path is None else feedback_rows(path)
+        self.rows: MatchedRows[Feedback] = MatchedRows() if path is None else feedback_rows(path)
 
     def of(self, trajectory: Trajectory) -> Feedback | None:
         """What was said of this transcript."""

@@ -29,11 +29,11 @@ from rrm.data.progress import Readings, Show, progress_bar
 from rrm.data.questions import question_of
 from rrm.data.time_slices import beside, windows
 from rrm.data.trajectory import Trajectory
-from rrm.engines.cost import Purse
+from rrm.engines.cost import CostTracker
 from rrm.errors import RRMError, ServerGone, SpendingLimit
 from rrm.readers.unique import UniqueIds, key_of
 from rrm.scoring.coverage import Coverage
-from rrm.scoring.row_index import AGAIN, FAILED, Judged, failure_text
+from rrm.scoring.row_index import AGAIN, FAILED, RowIndex, failure_text
 from rrm.scoring.unsupported_media import Unshown
 from rrm.scoring.usage_totals import Spending
 
@@ -42,7 +42,7 @@ GIVE_UP_TRUNCATED = 12
 """Rows after which a run stops whose replies were all cut off before their score: each is paid, and no later one would fare better."""
 
 
-class Judge(Protocol):
+class ScoringJudge(Protocol):
     """What a scoring run needs of a judge (`rrm.judge.agent_rrm.AgentRRM` is one)."""
 
     def judge(
@@ -113,14 +113,19 @@ class ScoreSummary:
 
 
 def fingerprint_of(
-    judge: Judge, *, mode: Mode = "full", samples: int = 1, seed: int = 0, settings: Mapping[str, Any] | None = None
+    judge: ScoringJudge,
+    *,
+    mode: Mode = "full",
+    samples: int = 1,
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Everything that decides the rows of `score_file`."""
     return {**judge.describe(), **(settings or {}), "mode": mode, "samples": samples, "seed": seed}
 
 
 def score_file(
-    judge: Judge,
+    judge: ScoringJudge,
     inputs: Iterable[Trajectory],
     output: str | Path,
     *,
@@ -167,8 +172,8 @@ def score_file(
         again = AGAIN if retry_errors is True else frozenset(retry_errors or ())
         empty = (lambda row: row.get("status") in again) if again else None
         rows = stack.enter_context(open_output(Path(output), fingerprint, overwrite=overwrite, empty=empty))
-        purse: Purse | None = getattr(judge, "purse", None)
-        out = Judged(rows, again, Spending() if purse is None else Spending(purse.priced))
+        purse: CostTracker | None = getattr(judge, "purse", None)
+        out = RowIndex(rows, again, Spending() if purse is None else Spending(purse.priced))
         if purse is not None:
             purse.begin(out.spending.total, str(output))
             stack.callback(lambda: out.spending.keep_unrowed(rows, purse.usage))  # after what a stop cancels
@@ -194,7 +199,7 @@ def score_file(
                     taking.answers.add(status, out.values_of(trajectory))
 
         abstains = fingerprint.get("out_of_domain") == "unsure"
-        taking = _Taking(out, summary, statuses, show, give_up_after, abstains)
+        taking = RowWriter(out, summary, statuses, show, give_up_after, abstains)
         try:
             how: dict[str, Any] = {"mode": mode, "samples": samples, "seed": seed, "on_feedback": taking.take}
             how |= {"on_reading": taking.read} if getattr(judge, "tells_readings", False) else {}
@@ -289,7 +294,7 @@ def unsure_of(verdicts: Mapping[str, int], *, warn: bool = True) -> dict[str, in
     return {"steps": unsure, **{name: verdicts[name] for name in ("judged", "out_of_domain", "in_band")}}
 
 
-class Answers:
+class CriteriaSummary:
     """Sums up the answers to criteria."""
 
     def __init__(self) -> None:
@@ -312,12 +317,12 @@ class Answers:
         return told or None
 
 
-class _Taking:
+class RowWriter:
     """Takes a window's feedback as it comes: matched by id, written, counted, shown; stops where nothing answers any more."""
 
     def __init__(
         self,
-        out: Judged,
+        out: RowIndex,
         summary: ScoreSummary,
         statuses: Counter[str],
         show: Show,
@@ -338,7 +343,7 @@ class _Taking:
         self.left_out, self.sources = Counter[str](), Counter[str]()
         self.scored = False
         """Whether any row has a score, of this run and of resumed ones."""
-        self.answers = Answers()
+        self.answers = CriteriaSummary()
         self.readings: dict[str, Readings] = {}
         """Of the transcripts under way that take several."""
 

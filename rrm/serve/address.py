@@ -20,7 +20,7 @@ from rrm.data.sizes import BLOCK, TooManyBytes, bounded, check_weight, most_byte
 from rrm.engines.replies import retry_after_s
 from rrm.engines.server_options import is_address, shown_address
 from rrm.errors import ConfigError, RRMError, ServerGone
-from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
+from rrm.serve.calls import PATIENCE_S, Backoff, Busy, Calls
 
 KEY = "RRM_API_KEY"
 """Environment variable: what the server asks for, and clients send."""
@@ -59,7 +59,7 @@ class _NoConnection(TimeoutError):
     """No connection came about in time."""
 
 
-class _Known(http.client.HTTPConnection):
+class _TrackedConnection(http.client.HTTPConnection):
     """A connection that `Calls` knows, and that has to come about sooner than its answers."""
 
     def __init__(self, *args: Any, calls: Calls, connect_s: float, **how: Any) -> None:
@@ -78,7 +78,7 @@ class _Known(http.client.HTTPConnection):
         self._calls.opened(self.sock)
 
 
-class _KnownHttps(_Known, http.client.HTTPSConnection):
+class _KnownHttps(_TrackedConnection, http.client.HTTPSConnection):
     """Likewise, under TLS."""
 
 
@@ -90,7 +90,7 @@ class _Noted(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
         self._how: dict[str, Any] = {"calls": calls, "connect_s": connect_s}
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_Known, **self._how), req)  # type: ignore[arg-type]
+        return self.do_open(partial(_TrackedConnection, **self._how), req)  # type: ignore[arg-type]
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(partial(_KnownHttps, **self._how), req)  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return
 
 
-class Address:
+class ServerAddress:
     """One server.
 
     Args:
@@ -274,7 +274,7 @@ class Address:
             TooLarge, Fault, RRMError: it refuses.
         """
         calls = calls or self.calls()
-        pauses = Pauses(calls)
+        pauses = Backoff(calls)
         while calls.over is None:
             try:
                 with self._reply(path, body, calls, timeout_s or self.timeout_s) as reply, calls.accepted():

@@ -18,11 +18,11 @@ from rrm import __version__
 from rrm.data.feedback import Feedback, Mode
 from rrm.errors import ConfigError, ReadError
 from rrm.readers import read_value
-from rrm.readers.base import Unfolding
+from rrm.readers.base import AttachmentBudget
 from rrm.serve.bodies import SMALL, BodyRoute, dumps
-from rrm.serve.limits import AGAIN_S, GONE, Ascii, Gate, Limits, answer
+from rrm.serve.limits import AGAIN_S, GONE, Ascii, BodyLimits, RequestLimits, answer
 from rrm.serve.metrics import Metrics
-from rrm.serve.pool import Ask, Full, GivenUp, Pool, Refused, TooMany
+from rrm.serve.pool import Full, ItemFailed, JudgeRefused, PendingItem, TooMany, WorkerPool
 from rrm.serve.schemas import (
     About,
     Health,
@@ -56,7 +56,7 @@ class Wrong(Exception):
         self.at = at
 
 
-def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
+def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
     """The service over a pool, which is closed with it; started by whoever makes it."""
 
     @asynccontextmanager
@@ -83,7 +83,9 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
     def mode_of(asked: Mode | None) -> Mode:
         return asked or known().settings.get("default_mode") or "full"
 
-    async def accept(what: str, how: Mapping[str, Any], items: Sequence[tuple[str, Sequence[str]]]) -> list[Ask]:
+    async def accept(
+        what: str, how: Mapping[str, Any], items: Sequence[tuple[str, Sequence[str]]]
+    ) -> list[PendingItem]:
         if not pool.load.ready and pool.load.failing is not None:
             raise HTTPException(503, f"no judge is ready: {pool.load.failing}")
         return await pool.submit(what, how, items)
@@ -106,7 +108,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
         small = len(await request.body()) <= SMALL  # it is there; what a header says of a body in chunks is anything
         return items_of(*given) if small else await asyncio.to_thread(items_of, *given)
 
-    async def lines_of(asks: list[Ask], ids: Sequence[str], how: Mapping[str, Any]) -> AsyncIterator[str]:
+    async def lines_of(asks: list[PendingItem], ids: Sequence[str], how: Mapping[str, Any]) -> AsyncIterator[str]:
         places = {ask.done: at for at, ask in enumerate(asks)}
         left, refused = set(places), None
         try:
@@ -114,7 +116,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
                 done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
                 for one in done:
                     said = one.exception() or one.result()
-                    if isinstance(said, Refused):
+                    if isinstance(said, JudgeRefused):
                         refused = {"message": str(said), "status": 503 if said.again else 422}
                         break
                     row = scored(said, ids[places[one]], how)
@@ -124,7 +126,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
             await pool.cancel(asks)
 
     def scored(said: Any, id: str, how: Mapping[str, Any]) -> dict[str, Any]:
-        if isinstance(said, GivenUp):
+        if isinstance(said, ItemFailed):
             described = known().describe
             info = {k: described.get(k) for k in ("model", "model_hash", "prompt_version")}
             info |= {"mode": how["mode"], "seed": how["seed"]}
@@ -141,7 +143,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
         how = {"heat": asked.heat, "both_orders": asked.both_orders, "seed": asked.seed}
         found = await answered(await accept("rank", how, items), request)
         for one in found:
-            if isinstance(one, GivenUp):
+            if isinstance(one, ItemFailed):
                 raise HTTPException(500, str(one))
         for one in found:
             for row in one["feedback"]:
@@ -154,11 +156,11 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
         how = {"mode": mode_of(asked.mode), "samples": asked.samples}
         found = await answered(await accept("measure", how, items), request)
         for one in found:
-            if isinstance(one, GivenUp):
+            if isinstance(one, ItemFailed):
                 raise HTTPException(500, str(one))
         return {"reads": found}
 
-    async def answered(asks: list[Ask], request: Request) -> list[Any]:
+    async def answered(asks: list[PendingItem], request: Request) -> list[Any]:
         """Each item's row, or why it has none; raises what the judge cannot be asked for."""
         whole = asyncio.gather(*(ask.done for ask in asks), return_exceptions=True)
         whole.add_done_callback(
@@ -174,7 +176,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
             gone.cancel()
             await pool.cancel(asks)  # ends `whole`
         for one in found:
-            if isinstance(one, BaseException) and not isinstance(one, GivenUp):
+            if isinstance(one, BaseException) and not isinstance(one, ItemFailed):
                 raise one
         return found
 
@@ -213,8 +215,8 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
     async def wrong(_: Request, error: Wrong) -> JSONResponse:
         return answer(422, str(error), at=error.at)
 
-    @app.exception_handler(Refused)
-    async def refused(_: Request, error: Refused) -> JSONResponse:
+    @app.exception_handler(JudgeRefused)
+    async def refused(_: Request, error: JudgeRefused) -> JSONResponse:
         if error.again:
             return answer(503, str(error), {"Retry-After": str(AGAIN_S)})
         return answer(422, str(error)) if error.at is None else answer(422, str(error), at=error.at)
@@ -228,7 +230,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
         return answer(413, str(error))
 
     paths = frozenset(route.path for route in app.routes if isinstance(route, Route))
-    app.add_middleware(Gate, limits=limits, metrics=metrics, paths=paths)
+    app.add_middleware(RequestLimits, limits=limits, metrics=metrics, paths=paths)
     return app
 
 
@@ -238,23 +240,23 @@ async def left_us(request: Request) -> None:
         pass
 
 
-def items_of(given: Sequence[Any], format: str, limits: Limits) -> list[tuple[str, list[str]]]:
+def items_of(given: Sequence[Any], format: str, limits: BodyLimits) -> list[tuple[str, list[str]]]:
     """Each transcript as a worker reads it, and its id.
 
     Raises:
         Wrong: as `transcripts`; two of one id.
     """
-    unfolding = Unfolding(limits.body_bytes)
+    unfolding = AttachmentBudget(limits.body_bytes)
     return [(said, [id]) for said, id in transcripts(given, format, limits.transcripts, "transcripts", unfolding)]
 
 
-def grouped(asked: RankRequest, limits: Limits) -> list[tuple[str, list[str]]]:
+def grouped(asked: RankRequest, limits: BodyLimits) -> list[tuple[str, list[str]]]:
     """Each group as a worker reads it, and its attempts' ids, unique within it.
 
     Raises:
         Wrong: as `transcripts`.
     """
-    most, unfolding = limits.transcripts, Unfolding(limits.body_bytes)
+    most, unfolding = limits.transcripts, AttachmentBudget(limits.body_bytes)
     if sum(map(len, asked.groups)) > most:
         raise Wrong(f"{sum(map(len, asked.groups))} attempts, and a request may have {most}", "groups")
     found = []
@@ -264,7 +266,9 @@ def grouped(asked: RankRequest, limits: Limits) -> list[tuple[str, list[str]]]:
     return found
 
 
-def transcripts(given: Sequence[Any], format: str, most: int, at: str, unfolding: Unfolding) -> list[tuple[str, str]]:
+def transcripts(
+    given: Sequence[Any], format: str, most: int, at: str, unfolding: AttachmentBudget
+) -> list[tuple[str, str]]:
     """Each element as a run: its JSON, and its id.
 
     Args:

@@ -150,7 +150,7 @@ class Calls:
                 return not there
 
 
-class Pauses:
+class Backoff:
     """Between the tries of one request: doubled each time, with jitter, until the patience of its `Calls` is over, or its own."""
 
     def __init__(self, calls: Calls) -> None:

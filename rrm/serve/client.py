@@ -26,8 +26,8 @@ from rrm.judge.judge_request import OnReading
 from rrm.judge.rank import SIZE, Ranking
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
 from rrm.serve.address import KEY as KEY
-from rrm.serve.address import TIMEOUT_S, Address, Fault, TooLarge
-from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
+from rrm.serve.address import TIMEOUT_S, Fault, ServerAddress, TooLarge
+from rrm.serve.calls import PATIENCE_S, Backoff, Busy, Calls
 from rrm.serve.schemas import About, check_row
 
 CHUNK = 8
@@ -53,7 +53,7 @@ class RemoteJudge(AgentRRM):
     """It takes `stop_when_gone`."""
 
     def __init__(
-        self, address: Address, *, concurrency: int = CONCURRENCY, out_of_domain: OutOfDomain | None = None
+        self, address: ServerAddress, *, concurrency: int = CONCURRENCY, out_of_domain: OutOfDomain | None = None
     ) -> None:
         self.address, self.concurrency, self._asked_of_domain = address, concurrency, out_of_domain
         answer = address.ask("/v1/judge", timeout_s=address.short_s)
@@ -164,7 +164,7 @@ class RemoteJudge(AgentRRM):
             stops: where the server is gone, that is an error.
             last: where the server fails at the request, nothing more is tried.
         """
-        left, pauses, faults = list(chunk), Pauses(calls), 0
+        left, pauses, faults = list(chunk), Backoff(calls), 0
 
         def failed(why: str) -> Iterator[tuple[int, Feedback]]:
             if stops and calls.over is not None:
@@ -429,11 +429,13 @@ def connect(
     return RemoteJudge(address, concurrency=how_many, out_of_domain=out_of_domain)
 
 
-def address_for(url: str, *, timeout_s: float, patience_s: float, until: float | None = None, **others: Any) -> Address:
+def address_for(
+    url: str, *, timeout_s: float, patience_s: float, until: float | None = None, **others: Any
+) -> ServerAddress:
     """The address of a judge that was named with options. Nobody is asked.
 
     Args:
-        timeout_s, patience_s, until: see `Address`.
+        timeout_s, patience_s, until: see `ServerAddress`.
         others: options of judges that are loaded here, which this one does not take; a device is ignored.
 
     Raises:
@@ -447,4 +449,4 @@ def address_for(url: str, *, timeout_s: float, patience_s: float, until: float |
         raise ConfigError(
             f"{', '.join(sorted(given))}: how a judge is loaded, and how a chat model is asked, is said where it is served, to rrm serve, not with {url}"
         )
-    return Address(url, timeout_s=timeout_s, patience_s=patience_s, until=until)
+    return ServerAddress(url, timeout_s=timeout_s, patience_s=patience_s, until=until)

@@ -34,7 +34,7 @@ DRAINED = 8
 
 
 @dataclass(frozen=True)
-class Limits:
+class BodyLimits:
     """Of one request."""
 
     body_bytes: int
@@ -62,14 +62,14 @@ class Ascii(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-class Gate:
+class RequestLimits:
     """ASGI middleware: refuses, counts, times.
 
     Args:
         paths: of endpoints; other paths are counted together.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, paths: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, limits: BodyLimits, metrics: Metrics, paths: frozenset[str]) -> None:
         self.app, self.limits, self.metrics, self.paths = app, limits, metrics, paths
         self.flight = 0
         """Bytes of bodies that came and are not answered."""

@@ -45,7 +45,7 @@ class TooMany(RRMError):
     """More at once than ever may wait."""
 
 
-class Refused(RRMError):
+class JudgeRefused(RRMError):
     """The judge cannot be asked for this; the message says why.
 
     Args:
@@ -58,12 +58,12 @@ class Refused(RRMError):
         self.at, self.again = at, again
 
 
-class GivenUp(RRMError):
+class ItemFailed(RRMError):
     """An item that no worker could judge; the message says why."""
 
 
 @dataclass(eq=False)
-class Ask:
+class PendingItem:
     """One item, and who waits for its row."""
 
     what: str
@@ -78,7 +78,7 @@ class Ask:
     deaths: int = 0
 
 
-class Pool:
+class WorkerPool:
     """Workers over one queue.
 
     Args:
@@ -106,12 +106,12 @@ class Pool:
         self.load = Load()
         metrics.load(self.load)
         self.about: dict[str, Any] | None = None
-        self._requests: OrderedDict[int, deque[Ask]] = OrderedDict()
+        self._requests: OrderedDict[int, deque[PendingItem]] = OrderedDict()
         self._numbers, self._jobs = itertools.count(), itertools.count()
         self._changed = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
         self._processes: set[WorkerProcess] = set()
-        self._held: dict[WorkerProcess, OrderedDict[int, dict[int, Ask]]] = {}
+        self._held: dict[WorkerProcess, OrderedDict[int, dict[int, PendingItem]]] = {}
         """Worker → number of each job that it has → what it has not answered of it."""
         self._closing = False
 
@@ -148,7 +148,7 @@ class Pool:
         async with self._changed:
             await self._changed.wait_for(lambda: not self.load.waiting and not self._awaited())
 
-    def _awaited(self) -> list[Ask]:
+    def _awaited(self) -> list[PendingItem]:
         """What workers have, and somebody waits for."""
         return [
             ask
@@ -160,7 +160,9 @@ class Pool:
 
     # ---- asking ----
 
-    async def submit(self, what: str, how: Mapping[str, Any], items: Sequence[tuple[str, Sequence[str]]]) -> list[Ask]:
+    async def submit(
+        self, what: str, how: Mapping[str, Any], items: Sequence[tuple[str, Sequence[str]]]
+    ) -> list[PendingItem]:
         """Accept items, all or none.
 
         Args:
@@ -176,7 +178,7 @@ class Pool:
             raise TooMany(f"{len(items)} items at once, and at most {self.most_waiting} may wait: send fewer")
         if self.load.waiting + len(items) > self.most_waiting:
             raise Full(f"{self.load.waiting} of at most {self.most_waiting} items wait: ask again later, or for fewer")
-        asks = [Ask(what, said, item, frozenset(ids), loop.create_future()) for item, ids in items]
+        asks = [PendingItem(what, said, item, frozenset(ids), loop.create_future()) for item, ids in items]
         for ask in asks:
             ask.done.add_done_callback(_looked_at)
         async with self._changed:
@@ -186,7 +188,7 @@ class Pool:
             self._hand_ahead()
         return asks
 
-    async def cancel(self, asks: Sequence[Ask]) -> None:
+    async def cancel(self, asks: Sequence[PendingItem]) -> None:
         """Take back items for which nobody waits any more; what is being judged is judged."""
         gone = {ask for ask in asks if not ask.done.done()}
         if not gone:
@@ -242,11 +244,11 @@ class Pool:
     async def _give_up(self, why: str) -> None:
         """All that waits, and what workers have."""
         for ask in self._awaited():
-            ask.done.set_exception(GivenUp(why))
+            ask.done.set_exception(ItemFailed(why))
         async with self._changed:
             for ask in [ask for waiting in self._requests.values() for ask in waiting]:
                 if not ask.done.done():
-                    ask.done.set_exception(GivenUp(why))
+                    ask.done.set_exception(ItemFailed(why))
             self._requests.clear()
             self._count(waiting=-self.load.waiting)
             self._changed.notify_all()
@@ -316,7 +318,7 @@ class Pool:
         except TimeoutError:
             raise TimeoutError(f"nothing was heard of it for {self.job_s:g} s") from None
 
-    def _failed(self, left: Mapping[int, Ask], said: Mapping[str, Any]) -> None:
+    def _failed(self, left: Mapping[int, PendingItem], said: Mapping[str, Any]) -> None:
         """What a job that ended in an error did not answer."""
         why, refused = said["error"], said["refused"]
         if not refused and not all(ask.alone for ask in left.values()):
@@ -325,25 +327,25 @@ class Pool:
         for ask in left.values():
             if not ask.done.done():
                 ask.done.set_exception(
-                    Refused(why, said.get("at"), again=said.get("again", False)) if refused else GivenUp(why)
+                    JudgeRefused(why, said.get("at"), again=said.get("again", False)) if refused else ItemFailed(why)
                 )
 
-    def _died(self, held: Mapping[int, Mapping[int, Ask]], *, hung: bool) -> None:
+    def _died(self, held: Mapping[int, Mapping[int, PendingItem]], *, hung: bool) -> None:
         """What a process that ended did not answer: of its first batch each is suspected, the one handed over ahead it had not begun."""
         first, *ahead = list(held.values()) or [{}]
         again = []
         for ask in first.values():
             ask.deaths += ask.alone
             if ask.alone and hung and not ask.done.done():  # a second wait as long would tell no more
-                ask.done.set_exception(GivenUp(f"the judge's process said nothing for {self.job_s:g} s at this one"))
+                ask.done.set_exception(ItemFailed(f"the judge's process said nothing for {self.job_s:g} s at this one"))
             elif ask.deaths >= TRIES and not ask.done.done():
-                ask.done.set_exception(GivenUp(f"the judge's process ended {TRIES} times at this one"))
+                ask.done.set_exception(ItemFailed(f"the judge's process ended {TRIES} times at this one"))
             else:
                 again.append(ask)
         self._again([ask for left in ahead for ask in left.values()], alone=False)
         self._again(again)
 
-    def _again(self, asks: Iterable[Ask], *, alone: bool = True) -> None:
+    def _again(self, asks: Iterable[PendingItem], *, alone: bool = True) -> None:
         """Let them wait again, before all others; who is to know of it is woken by the caller."""
         for ask in asks:
             if not ask.done.done():
@@ -352,7 +354,7 @@ class Pool:
                 self._requests.move_to_end(next(reversed(self._requests)), last=False)  # it has waited longest
                 self._count(waiting=1)
 
-    async def _next(self, process: WorkerProcess, held: OrderedDict[int, dict[int, Ask]]) -> bool:
+    async def _next(self, process: WorkerProcess, held: OrderedDict[int, dict[int, PendingItem]]) -> bool:
         """Wait for what may be asked, and hand it over; False once the pool is closed.
 
         Raises:
@@ -380,7 +382,7 @@ class Pool:
             if self.workers == 1 and len(held) == 1 and self.load.waiting >= self.batch:
                 self._hand(process, held)
 
-    def _hand(self, process: WorkerProcess, held: OrderedDict[int, dict[int, Ask]]) -> None:
+    def _hand(self, process: WorkerProcess, held: OrderedDict[int, dict[int, PendingItem]]) -> None:
         """A batch of what waits, to a process that may still have one: it then finds the next as it ends the first."""
         batch = self._draw()
         self._count(waiting=-len(batch), judging=len(batch))
@@ -395,10 +397,10 @@ class Pool:
         async with self._changed:
             self._changed.notify_all()
 
-    def _draw(self) -> list[Ask]:
+    def _draw(self) -> list[PendingItem]:
         """Items of the oldest one's kind, one of each request in turn."""
         first = next(iter(self._requests.values()))[0]
-        batch: list[Ask] = []
+        batch: list[PendingItem] = []
         ids: set[str] = set()
         served: dict[int, None] = {}
         while len(batch) < self.batch:

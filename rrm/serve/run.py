@@ -17,9 +17,9 @@ from rrm.cli.judge_options import JudgeOptions
 from rrm.errors import RRMError
 from rrm.serve.app import make_app
 from rrm.serve.connections import most_connections, protocol
-from rrm.serve.limits import Limits
+from rrm.serve.limits import BodyLimits
 from rrm.serve.metrics import Metrics
-from rrm.serve.pool import JOB_S, Pool
+from rrm.serve.pool import JOB_S, WorkerPool
 
 KEEP_ALIVE_S = 75
 """Longer than proxies keep theirs, so that none finds its connection closed as it asks."""
@@ -43,7 +43,7 @@ async def serve(
     judge: JudgeOptions,
     host: str,
     port: int,
-    limits: Limits,
+    limits: BodyLimits,
     *,
     workers: int,
     batch: int,
@@ -64,7 +64,9 @@ async def serve(
     with contextlib.closing(listening):
         metrics = Metrics()
         options = {**asdict(judge), "escalate": escalate}
-        pool = Pool(options, workers=workers, batch=batch, most_waiting=most_waiting, metrics=metrics, job_s=job_s)
+        pool = WorkerPool(
+            options, workers=workers, batch=batch, most_waiting=most_waiting, metrics=metrics, job_s=job_s
+        )
         about = await pool.start()
         gc.collect()
         gc.freeze()  # what was imported stays: to look through it while large bodies are read held the loop for a third of a second

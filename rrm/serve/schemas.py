@@ -14,7 +14,7 @@ MOST_SAMPLES = 64
 MOST_HEAT = 26
 
 
-class Asked(BaseModel):
+class BaseRequest(BaseModel):
     """What all requests have."""
 
     model_config = ConfigDict(extra="forbid")
@@ -33,7 +33,7 @@ class Asked(BaseModel):
         return {key: given[key] for key in (*cls.model_fields, strange) if key in given}
 
 
-class ScoreRequest(Asked):
+class ScoreRequest(BaseRequest):
     """Transcripts to judge, each one run in any format that `rrm score` reads."""
 
     transcripts: list[Any] = Field(min_length=1)
@@ -46,7 +46,7 @@ class ScoreRequest(Asked):
     """Answer with a line of JSON a row as each is judged, in any order: `{"index": …, "row": …}`, at last `{"done": …}`."""
 
 
-class RankRequest(Asked):
+class RankRequest(BaseRequest):
     """Groups of attempts at one question each, to be compared."""
 
     groups: list[list[Any]] = Field(min_length=1, fail_fast=True)
@@ -54,7 +54,7 @@ class RankRequest(Asked):
     both_orders: bool = False
 
 
-class MeasureRequest(Asked):
+class MeasureRequest(BaseRequest):
     """Transcripts whose readings are counted, not made."""
 
     transcripts: list[Any] = Field(min_length=1)

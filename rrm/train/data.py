@@ -21,7 +21,7 @@ from rrm.config import MARK_NOISE, FollowSettings
 from rrm.data.annotation import Annotation
 from rrm.data.feedback import Mode, clear
 from rrm.data.import_paths import imported
-from rrm.data.labels import StepTarget, Target, weight_of
+from rrm.data.labels import JudgementTarget, StepTarget, weight_of
 from rrm.data.questions import question_of
 from rrm.data.trajectory import Message, Trajectory
 from rrm.judge.text_backends import local_plan
@@ -49,7 +49,7 @@ _ANCHORED = re.compile(r"(?=\[step (\d{1,6})\])")
 
 
 @dataclass(frozen=True)
-class Row:
+class TrainingRow:
     """One training row: the loss falls on `completion` only."""
 
     prompt: list[int]
@@ -116,7 +116,7 @@ def about(annotation: Annotation, steps: Collection[int]) -> Annotation:
 
 def balanced(
     trajectories: Sequence[Trajectory],
-    targets: Mapping[str, Target],
+    targets: Mapping[str, JudgementTarget],
     ratio: float | None,
     rng: random.Random,
     steps: Mapping[str, StepTarget] = MappingProxyType({}),
@@ -157,7 +157,9 @@ def with_claim(trajectory: Trajectory, rng: random.Random) -> Trajectory:
     return trajectory.model_copy(update={"messages": messages})
 
 
-def make_row(prompter: Prompter, trajectory: Trajectory, mode: Mode, target: Target, rng: random.Random) -> Row | None:
+def make_row(
+    prompter: Prompter, trajectory: Trajectory, mode: Mode, target: JudgementTarget, rng: random.Random
+) -> TrainingRow | None:
     """The row of the reading that is scored, or None where the text the mode needs is absent (of the steps it shows)."""
     score = on_grid(target.score, rng)
     if prompter.version != CUT_VERSION:  # as it is asked: encoded piece by piece
@@ -170,13 +172,13 @@ def make_row(prompter: Prompter, trajectory: Trajectory, mode: Mode, target: Tar
 def score_rows(
     prompter: Prompter,
     trajectory: Trajectory,
-    target: Target,
+    target: JudgementTarget,
     rng: random.Random,
     mark_noise: float = MARK_NOISE,
     *,
     trained: Sequence[Mode] = ("score",),
     steps: StepTarget | None = None,
-) -> list[Row]:
+) -> list[TrainingRow]:
     """The one row of mode `score` in prompt version 2: the last reading, cut as a judge trained in these modes cuts it and told
     of earlier steps what such a judge finds first (`rrm.judge.windowed.local_plan`): its slots' verdicts, or its critique's.
 
@@ -200,10 +202,10 @@ def window_rows(
     prompter: Prompter,
     trajectory: Trajectory,
     mode: Mode,
-    target: Target,
+    target: JudgementTarget,
     rng: random.Random,
     mark_noise: float = MARK_NOISE,
-) -> list[Row]:
+) -> list[TrainingRow]:
     """The rows of a mode that writes: one for each reading whose steps the annotation speaks of, as a judge reads them.
 
     The digest of a later reading marks steps as in `step_rows`. A transcript that fits its budget, and one that is cut (prompt
@@ -213,7 +215,7 @@ def window_rows(
     if plan is None or not plan.windowed:
         row = make_row(prompter, trajectory, mode, target, rng)
         return [] if row is None else [row]
-    score, marks, rows = on_grid(target.score, rng), dict[int, bool](), list[Row | None]()
+    score, marks, rows = on_grid(target.score, rng), dict[int, bool](), list[TrainingRow | None]()
     known = _text_marks(target)
     for number in range(len(plan)):
         told = {step: bad for step, bad in marks.items() if step not in plan.steps(number)}
@@ -230,7 +232,7 @@ def _slot_marks(steps: StepTarget | None) -> dict[int, bool]:
     return {step: v == "bad" for step, v in enumerate(steps.verdicts if steps else (), start=1) if v is not None}
 
 
-def _text_marks(target: Target) -> dict[int, bool]:
+def _text_marks(target: JudgementTarget) -> dict[int, bool]:
     """Whether a step is bad, of those the annotation speaks of."""
     found = (target.annotation and target.annotation.findings) or []
     return {finding.step: finding.verdict == "bad" for finding in clear(found)}
@@ -252,8 +254,8 @@ def speaks_of(annotation: Annotation | None, steps: Collection[int]) -> bool:
 
 
 def _written(
-    prompter: Prompter, prompt: list[int], steps: Collection[int], mode: Mode, target: Target, score: float
-) -> Row | None:
+    prompter: Prompter, prompt: list[int], steps: Collection[int], mode: Mode, target: JudgementTarget, score: float
+) -> TrainingRow | None:
     """A prompt that shows these steps, and what is to be written of them."""
     annotation = target.annotation
     text = target_text(mode, score, annotation and about(annotation, steps))
@@ -264,17 +266,17 @@ def _written(
         weight = weight_of(annotation, "critique")
         if mode == "full":  # one row of two texts: as the lighter of them
             weight = min(weight, weight_of(annotation, "trace"))
-    return Row(prompt, [*prompter.encode(text), prompter.eos_token_id], mode, weight=weight)
+    return TrainingRow(prompt, [*prompter.encode(text), prompter.eos_token_id], mode, weight=weight)
 
 
 def step_rows(
     prompter: Prompter,
     trajectory: Trajectory,
-    target: Target | None,
+    target: JudgementTarget | None,
     steps: StepTarget | None,
     rng: random.Random,
     mark_noise: float = MARK_NOISE,
-) -> list[Row]:
+) -> list[TrainingRow]:
     """Mode `steps`: one row for each reading in which something is labelled.
 
     The digest of a later reading marks steps as a judge would have: by their labels, of which `mark_noise` are turned over, since
@@ -291,7 +293,7 @@ def step_rows(
     outcome = None if target is None else good if rng.random() < target.score else bad
     plan = prompter.plan(trajectory, "steps")
     marks, known = dict[int, bool](), _slot_marks(steps)
-    rows: list[Row] = []
+    rows: list[TrainingRow] = []
     for number in range(len(plan)):
         # a slot is told nothing of its step's earlier parts (`Plan.reading`): it would have its label from there
         reading = prompter.reading(plan, number, "steps", marks)
@@ -304,7 +306,7 @@ def step_rows(
         if any(label != UNLABELLED for label in labels):
             scored = any(slot.step is None for slot in reading.slots)
             rows.append(
-                Row(
+                TrainingRow(
                     reading.ids,
                     prompter.after_slot[:1] if ends_in_slot else [],
                     "steps",
@@ -319,7 +321,7 @@ def step_rows(
 def epoch_rows(
     prompter: Prompter,
     trajectories: Sequence[Trajectory],
-    targets: Mapping[str, Target],
+    targets: Mapping[str, JudgementTarget],
     mix: Mapping[Mode, float],
     *,
     balance: float | None,
@@ -328,11 +330,11 @@ def epoch_rows(
     mark_noise: float = MARK_NOISE,
     follow: FollowSettings | None = None,
     steps: Mapping[str, StepTarget] = MappingProxyType({}),
-) -> list[Row]:
+) -> list[TrainingRow]:
     """The rows of one epoch. `mix[mode]` is the share of eligible trajectories drawn for that mode; `follow` says which
     full rows come once more, and made by what. Rows without a target are left out, but for those whose steps are labelled
     (`steps`, by trajectory id) in mode `steps`."""
-    rows: list[Row] = []
+    rows: list[TrainingRow] = []
     labelled = [t for t in trajectories if t.id in targets]
     said = {mode for mode in mix if any(target_text(mode, 0.0, targets[t.id].annotation) for t in labelled)}
     trained: list[Mode] = [mode for mode in mix if mode in {"steps", *said}]
@@ -361,13 +363,13 @@ def epoch_rows(
 def _followed(
     prompter: Prompter,
     trajectories: Sequence[Trajectory],
-    targets: Mapping[str, Target],
+    targets: Mapping[str, JudgementTarget],
     follow: FollowSettings,
     rng: random.Random,
-) -> list[Row]:
+) -> list[TrainingRow]:
     follow_row = imported(follow.rows, "sft.follow.rows")
     chosen = rng.sample(list(trajectories), round(follow.share * len(trajectories)))
-    rows: list[Row] = []
+    rows: list[TrainingRow] = []
     for t in chosen:
         annotation = targets[t.id].annotation
         row = follow_row(prompter, t, annotation, rng)
@@ -376,7 +378,9 @@ def _followed(
     return rows
 
 
-def batched(rows: Iterable[Row], batch_size: int, rng: random.Random, short_first: float = 0.0) -> list[Row]:
+def batched(
+    rows: Iterable[TrainingRow], batch_size: int, rng: random.Random, short_first: float = 0.0
+) -> list[TrainingRow]:
     """Order rows so that consecutive `batch_size` rows share a mode and are close in length; batch order is shuffled.
 
     Rows of which only some tokens are learned have batches of their own: among others these would not count.
@@ -386,10 +390,10 @@ def batched(rows: Iterable[Row], batch_size: int, rng: random.Random, short_firs
     Args:
         short_first: how much later the longest batch comes on average than the shortest, in lengths of the list.
     """
-    by_mode: dict[tuple[Mode, bool], list[Row]] = defaultdict(list)
+    by_mode: dict[tuple[Mode, bool], list[TrainingRow]] = defaultdict(list)
     for row in rows:
         by_mode[row.mode, row.learned is None].append(row)
-    batches: list[list[Row]] = []
+    batches: list[list[TrainingRow]] = []
     for group in by_mode.values():
         group.sort(key=lambda r: len(r.prompt) + len(r.completion))
         while len(group) % batch_size:

@@ -33,12 +33,12 @@ from rrm.judge.card import HUB_NAMES, calibrated, card_head
 from rrm.judge.domain import fit_domain
 from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.prompt.rendering import CANONICAL_VERSION, CUT_VERSION
-from rrm.train.prepare import Run
+from rrm.train.prepare import TrainingRun
 
 logger = logging.getLogger(__name__)
 
 
-def export(model: Any, run: Run, judge: Path, modes: Sequence[Mode], facts: dict[str, Any]) -> None:
+def export(model: Any, run: TrainingRun, judge: Path, modes: Sequence[Mode], facts: dict[str, Any]) -> None:
     """Write a judge's directory (without calibration) and, for an adapter, `merged/` into the run's folder.
 
     Args:
@@ -96,7 +96,7 @@ def name_base(path: Path, base: str) -> None:
     path.write_text(json.dumps(tree, indent=1) + "\n")
 
 
-def describe_domain(judge: AgentRRM, folder: Path, run: Run) -> dict[str, Any]:
+def describe_domain(judge: AgentRRM, folder: Path, run: TrainingRun) -> dict[str, Any]:
     """Write `domain.json` into the judge's folder, by which it marks transcripts unlike its own; what was fitted, for the card.
 
     With too few rows the judge stays without one, and the card says why.

@@ -18,7 +18,7 @@ from typing import Any
 from rrm.config import TrainConfig
 from rrm.data.annotation import Annotation, match, read_annotations
 from rrm.data.import_paths import call, is_import_path
-from rrm.data.labels import LabelCounts, StepTarget, Target, merged, step_targets_of, targets_of
+from rrm.data.labels import JudgementTarget, LabelCounts, StepTarget, merged, step_targets_of, targets_of
 from rrm.data.questions import met_before, text_hash
 from rrm.data.splits import PARTS, apply_split, load_split, make_split
 from rrm.data.trajectory import Trajectory
@@ -46,7 +46,7 @@ STAGES = ("drills", "sft", "rl")
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """Everything the stages share."""
 
     config: TrainConfig
@@ -57,7 +57,7 @@ class Run:
     """By trajectory id, several of one transcript merged."""
     raters: dict[str, list[Annotation]]
     """The same as they came: one list by trajectory id."""
-    targets: dict[str, Target]
+    targets: dict[str, JudgementTarget]
     """Of the training part, by trajectory id."""
     step_targets: dict[str, StepTarget]
     """The labelled steps of the training part, by trajectory id."""
@@ -235,7 +235,7 @@ def write_whole(path: Path, text: str) -> None:
     os.replace(partial, path)
 
 
-def prepare(config: TrainConfig) -> Run:
+def prepare(config: TrainConfig) -> TrainingRun:
     """Everything a run starts from; the main process claims the folder.
 
     Raises:
@@ -284,6 +284,6 @@ def prepare(config: TrainConfig) -> Run:
         write_whole(folder / "split.json", json.dumps(split, indent=1) + "\n")
         write_whole(folder / "data.json", json.dumps(digest) + "\n")
         write_whole(folder / KEPT, earlier.model_dump_json() + "\n")
-    return Run(
+    return TrainingRun(
         config, folder, parts, annotations, raters, targets, steps, labels, model, prompter, shared, met, earlier
     )

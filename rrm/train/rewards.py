@@ -39,7 +39,7 @@ _ANCHOR = re.compile(r"\[step (\d+)\]")
 
 
 @dataclass(frozen=True)
-class Reply:
+class ParsedReply:
     """A well-formed reply. `trace` is empty in `critique` mode."""
 
     trace: str
@@ -62,7 +62,7 @@ class Label:
     """Everything the judge could read, see `rrm.data.text.transcript_text`."""
 
 
-def read_reply(text: str, mode: Mode, *, ended: bool = True) -> Reply | None:
+def read_reply(text: str, mode: Mode, *, ended: bool = True) -> ParsedReply | None:
     """A reply (with its opening tag) that has exactly its mode's form, else None.
 
     The form: each block once, in order, none empty, a score on the grid 0.0, 0.1 … 1.0, nothing around them. Looser text
@@ -79,7 +79,7 @@ def read_reply(text: str, mode: Mode, *, ended: bool = True) -> Reply | None:
     trace, critique = found[1].strip(), found[2].strip()
     if not critique or (mode == "full" and not trace):
         return None
-    return Reply(trace, critique, float(found[3]))
+    return ParsedReply(trace, critique, float(found[3]))
 
 
 def agreement(score: float, target: float) -> float:
@@ -115,12 +115,12 @@ def anchoring(critique: str, n_steps: int, findings: Sequence[Finding]) -> float
     return right / (len(labels) + nowhere + repeats)
 
 
-def leakage(reply: Reply, references: Sequence[str], transcript: str) -> float:
+def leakage(reply: ParsedReply, references: Sequence[str], transcript: str) -> float:
     """−1 where the reply names a reference answer although the transcript does not, else 0."""
     return -1.0 if leaks(f"{reply.trace}\n{reply.critique}", references, transcript) else 0.0
 
 
-def rewards(reply: Reply | None, label: Label) -> dict[Part, float]:
+def rewards(reply: ParsedReply | None, label: Label) -> dict[Part, float]:
     """All parts of one reply's reward, unweighted; `MINIMUM` for a malformed one (None)."""
     if reply is None:
         return dict(MINIMUM)

@@ -21,7 +21,7 @@ from typing import Any
 from rrm.config import RLSettings, TrainConfig
 from rrm.data.annotation import Finding
 from rrm.data.feedback import Mode
-from rrm.data.labels import Target
+from rrm.data.labels import JudgementTarget
 from rrm.data.seeds import derive_seed
 from rrm.data.text import references, transcript_text
 from rrm.data.trajectory import Trajectory
@@ -45,7 +45,7 @@ REFERENCE_ADAPTER = "ref"
 # ---- prompts ----
 
 
-def make_row(prompter: Prompter, trajectory: Trajectory, target: Target, mode: Mode) -> dict[str, Any]:
+def make_row(prompter: Prompter, trajectory: Trajectory, target: JudgementTarget, mode: Mode) -> dict[str, Any]:
     """A prompt, as text that names it and as the ids that a judge reads, and, as columns, everything its replies are measured against."""
     text, _ = prompter.text(trajectory, mode)
     read = prompter.prompt(trajectory, mode)
@@ -66,7 +66,7 @@ def make_row(prompter: Prompter, trajectory: Trajectory, target: Target, mode: M
 def schedule(
     prompter: Prompter,
     trajectories: Sequence[Trajectory],
-    targets: Mapping[str, Target],
+    targets: Mapping[str, JudgementTarget],
     settings: RLSettings,
     seed: int,
 ) -> list[dict[str, Any]]:
@@ -309,7 +309,7 @@ def grpo_config(config: TrainConfig, folder: Path, bf16: bool) -> Any:
 def train_rl(
     model: Any,
     trajectories: Sequence[Trajectory],
-    targets: Mapping[str, Target],
+    targets: Mapping[str, JudgementTarget],
     prompter: Prompter,
     config: TrainConfig,
     folder: Path,

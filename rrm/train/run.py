@@ -29,7 +29,7 @@ from rrm.judge.judge_dir import save_settings
 from rrm.train import export as finish
 from rrm.train.checkpoints import damage, full_disk_named, seal
 from rrm.train.data import batched
-from rrm.train.prepare import Run, prepare
+from rrm.train.prepare import TrainingRun, prepare
 from rrm.train.ranks import check_launch, is_main, on_main, wait
 from rrm.train.run_folder import read_record, sole_writer
 from rrm.train.sft import schedule, train_sft
@@ -42,7 +42,7 @@ def is_done(folder: Path) -> bool:
     return (folder / "done.json").is_file()
 
 
-def keep_stage(run: Run, trained: Any, stage: Path, facts: dict[str, Any]) -> Any:
+def keep_stage(run: TrainingRun, trained: Any, stage: Path, facts: dict[str, Any]) -> Any:
     """Save a stage's weights, then record that it finished and what it measured; every process goes on with the model."""
     if is_main(run.config.cpu):
         trained.save_pretrained(str(stage / "model"), safe_serialization=True)
@@ -75,7 +75,7 @@ def load_trained(model: Any, path: Path) -> Any:
         return type(model).from_pretrained(str(path), dtype=model.dtype)
 
 
-def run_drills(run: Run, model: Any) -> Any:
+def run_drills(run: TrainingRun, model: Any) -> Any:
     """Stage 0 of a model from scratch, or its saved result.
 
     Raises:
@@ -93,7 +93,7 @@ def run_drills(run: Run, model: Any) -> Any:
     return keep_stage(run, train_sft(model, rows, run.prompter, settings, stage), stage, {"rows": len(rows)})
 
 
-def run_sft(run: Run, model: Any) -> Any:
+def run_sft(run: TrainingRun, model: Any) -> Any:
     """Stage 1, or its saved result."""
     config, stage = run.config, run.folder / "sft"
     if is_done(stage):
@@ -115,7 +115,7 @@ def run_sft(run: Run, model: Any) -> Any:
     return keep_stage(run, trained, stage, {"rows": len(rows), "tokens": tokens, "modes": modes})
 
 
-def trained_modes(run: Run) -> list[Mode]:
+def trained_modes(run: TrainingRun) -> list[Mode]:
     """The modes whose rows the stages had, in the order of `rrm.data.feedback.Mode`."""
     done = run.folder / "sft" / "done.json"
     found = set(read_record(done).get("modes", ())) if run.config.sft.enabled and done.is_file() else set()
@@ -124,7 +124,7 @@ def trained_modes(run: Run) -> list[Mode]:
     return [mode for mode in get_args(Mode) if mode in found]
 
 
-def run_rl(run: Run, model: Any) -> Any:
+def run_rl(run: TrainingRun, model: Any) -> Any:
     """Stage 2, or its saved result. The main process checks the gate; all go on, or none."""
     from rrm.train.rl import gate, train_rl
 
@@ -136,7 +136,7 @@ def run_rl(run: Run, model: Any) -> Any:
     return keep_stage(run, trained, stage, {"steps": config.rl.max_steps, "format_validity_before": share})
 
 
-def run_finish(run: Run, model: Any) -> dict[str, Any]:
+def run_finish(run: TrainingRun, model: Any) -> dict[str, Any]:
     """Export, stage 3 (calibration) and the evaluation card, in a folder that takes its place when all is there.
 
     Returns:

@@ -17,7 +17,7 @@ from typing import Any
 
 from rrm.config import LossWeights, SFTSettings, TrainConfig
 from rrm.data.feedback import Mode
-from rrm.data.labels import StepTarget, Target
+from rrm.data.labels import JudgementTarget, StepTarget
 from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Trajectory
 from rrm.engines.hf.base_model import lora_config
@@ -25,7 +25,7 @@ from rrm.errors import RRMError
 from rrm.prompt.prompter import Prompter
 from rrm.train.adapter import with_adapter
 from rrm.train.checkpoints import newest_whole, seal
-from rrm.train.data import UNLABELLED, Row, batched, epoch_rows
+from rrm.train.data import UNLABELLED, TrainingRow, batched, epoch_rows
 from rrm.train.weighting import KEY, LABEL_WEIGHTS, weighted_rows
 
 logger = logging.getLogger(__name__)
@@ -43,11 +43,11 @@ NEEDS: dict[Mode, str] = {
 def schedule(
     prompter: Prompter,
     trajectories: Sequence[Trajectory],
-    targets: Mapping[str, Target],
+    targets: Mapping[str, JudgementTarget],
     settings: SFTSettings,
     seed: int,
     steps: Mapping[str, StepTarget] | None = None,
-) -> list[Row]:
+) -> list[TrainingRow]:
     """All epochs' rows in training order; a mode that is asked for and gets none is warned of.
 
     Args:
@@ -60,7 +60,7 @@ def schedule(
     shares = settings.mix
     order: tuple[Mode, ...] = ("score", "critique", "full", "steps")  # the seeded draws follow it
     mix: dict[Mode, float] = {mode: share for mode in order if (share := getattr(shares, mode)) > 0}
-    rows: list[Row] = []
+    rows: list[TrainingRow] = []
     for epoch in range(settings.epochs):
         rng = random.Random(derive_seed(seed, "sft", epoch))
         drawn = epoch_rows(
@@ -86,12 +86,12 @@ def schedule(
     return rows
 
 
-def as_dataset(rows: Sequence[Row], *, loss_weights: LossWeights | None = None) -> Any:
+def as_dataset(rows: Sequence[TrainingRow], *, loss_weights: LossWeights | None = None) -> Any:
     """Rows as a datasets.Dataset with `input_ids`, `labels` (-100 on the prompt where only completions are learned) and the
     weight of each (`rrm.train.weighting`)."""
     from datasets import Dataset
 
-    def labels(row: Row) -> list[int]:
+    def labels(row: TrainingRow) -> list[int]:
         if row.labels is not None:
             return list(row.labels)
         if row.learned is not None:
@@ -103,7 +103,7 @@ def as_dataset(rows: Sequence[Row], *, loss_weights: LossWeights | None = None) 
     weights = loss_weights or LossWeights()
     by_mode = weights.model_dump()
 
-    def example(row: Row) -> dict[str, Any]:
+    def example(row: TrainingRow) -> dict[str, Any]:
         made = {"input_ids": row.prompt + row.completion, "labels": labels(row)}
         if row.labels is None:
             return made | {KEY: row.weight * by_mode[row.mode], LABEL_WEIGHTS: None}
@@ -112,7 +112,7 @@ def as_dataset(rows: Sequence[Row], *, loss_weights: LossWeights | None = None) 
     return Dataset.from_list([example(row) for row in rows])
 
 
-def label_weights(row: Row, outcome: float) -> list[float]:
+def label_weights(row: TrainingRow, outcome: float) -> list[float]:
     """What each label of a row of mode `steps` weighs, in their order: the steps share 1 and the run's slot gets `outcome`, both
     times what their labels weigh, divided by 1 + `outcome` (by the one of them that there is).
 
@@ -221,7 +221,7 @@ def no_input_upcast(model: Any, active: bool) -> Iterator[None]:
         yield
 
 
-def train_sft(model: Any, rows: Sequence[Row], prompter: Prompter, config: TrainConfig, folder: Path) -> Any:
+def train_sft(model: Any, rows: Sequence[TrainingRow], prompter: Prompter, config: TrainConfig, folder: Path) -> Any:
     """Run the stage (continuing from the newest checkpoint in `folder`) and return the trained model.
 
     With LoRA the result is a PeftModel over `model`. A bf16 base trains under bf16 autocast with fp32 adapters. Under

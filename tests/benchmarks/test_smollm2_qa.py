@@ -12,18 +12,18 @@ from benchmarks.studies.smollm2_qa_demos import METHODS, Direct, MultiHop, Naive
 from benchmarks.studies.smollm2_qa_held_out import row
 from reagent.env.task import Task
 from reagent.rollout.episode import Episode, Turn
-from reagent.tasks.reading import Passage, write_passages
+from reagent.tasks.reading import GivenPassage, write_passages
 from rrm.data.trajectory import Trajectory
 
 PASSAGES = [
-    Passage("The Salt Road (1931 film)", "The Salt Road is a silent film of 1931, directed by Orla Venn."),
-    Passage("Orla Venn", "Orla Venn was a director. She was born in Tarsholm and lived by the sea."),
-    Passage("Kiln Hill", "Kiln Hill is a hill of 412 metres, north of Tarsholm."),
-    Passage("Moss Rise", "Moss Rise is a hill of 398 metres."),
-    Passage("Bram Okker", "Bram Okker, a potter, founded the school at Kiln Hill in 1902."),
-    Passage("Harbour Lights", "Harbour Lights is a novel about a lamp keeper."),
+    GivenPassage("The Salt Road (1931 film)", "The Salt Road is a silent film of 1931, directed by Orla Venn."),
+    GivenPassage("Orla Venn", "Orla Venn was a director. She was born in Tarsholm and lived by the sea."),
+    GivenPassage("Kiln Hill", "Kiln Hill is a hill of 412 metres, north of Tarsholm."),
+    GivenPassage("Moss Rise", "Moss Rise is a hill of 398 metres."),
+    GivenPassage("Bram Okker", "Bram Okker, a potter, founded the school at Kiln Hill in 1902."),
+    GivenPassage("Harbour Lights", "Harbour Lights is a novel about a lamp keeper."),
     *(
-        Passage(f"Village {n}", f"Village {n} lies by a lake and has a mill, a well and {n + 3} barns.")
+        GivenPassage(f"Village {n}", f"Village {n} lies by a lake and has a mill, a well and {n + 3} barns.")
         for n in range(20)
     ),
 ]
@@ -87,7 +87,7 @@ def test_a_chain_leads_from_the_question_to_the_answer() -> None:
 
 
 def test_a_longer_title_hides_those_within_it() -> None:
-    titles = data.Titles([Passage("Salt", ""), Passage("The Salt Road", ""), Passage("Road Map", "")])
+    titles = data.Titles([GivenPassage("Salt", ""), GivenPassage("The Salt Road", ""), GivenPassage("Road Map", "")])
     assert titles.named("the salt road map, and salt") == [("the", "salt", "road"), ("road", "map"), ("salt",)]
 
 

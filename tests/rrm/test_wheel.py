@@ -19,7 +19,7 @@ from rrm.data.trajectory import write_jsonl
 from rrm.engines.hf.engine import HFEngine
 from rrm.prompt.prompter import Prompter
 from rrm.train.export import export
-from rrm.train.prepare import Run
+from rrm.train.prepare import TrainingRun
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,7 +63,7 @@ def test_score_from_the_wheel(site: Path, tmp_path: Path) -> None:
     trajectories, annotations = [t for t, _ in pairs], {a.trajectory_id: a for _, a in pairs}
     model, tokenizer = build(trajectories, annotations, seed=0, hidden_size=32, layers=1, heads=2)
     parts = {"train": trajectories, "calibration": [], "test": []}
-    run = Run(
+    run = TrainingRun(
         config=config,
         folder=tmp_path / "run",
         parts=parts,

@@ -15,7 +15,7 @@ Scale = Literal["group", "batch", "none"]
 
 
 @dataclass(frozen=True)
-class Rows:
+class AlgoBatch:
     """A batch as an algorithm reads it. Legend: `reagent.algorithms.masks`."""
 
     token_rewards: Tensor
@@ -40,7 +40,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Options:
+class AlgoConfig:
     """Settings; each algorithm reads its own (docs/algorithms.md)."""
 
     gamma: float = 1.0
@@ -59,7 +59,7 @@ class Options:
     reduce: Reduce = local_only
 
 
-class Credit(NamedTuple):
+class AlgoOutput(NamedTuple):
     """What an algorithm says of a batch."""
 
     advantages: Tensor
@@ -68,4 +68,4 @@ class Credit(NamedTuple):
     """(B, T) value targets, unwhitened A + V, on the tokens GAE ran over, else zero; None for methods without values."""
 
 
-Algorithm = Callable[[Rows, Options], Credit]
+Algorithm = Callable[[AlgoBatch, AlgoConfig], AlgoOutput]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from reagent.algorithms.base import Credit, Options, Rows
+from reagent.algorithms.base import AlgoBatch, AlgoConfig, AlgoOutput
 from reagent.algorithms.masks import compact_index, gather, scatter
 from reagent.algorithms.whitening import whiten
 
 
-def ppo(rows: Rows, options: Options) -> Credit:
+def ppo(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
     """PPO's credit (1707.06347): GAE over the credit mask, value targets from the unwhitened A, then whitening.
 
     Raises:
@@ -26,7 +26,7 @@ def ppo(rows: Rows, options: Options) -> Credit:
         gae_lambda=options.gae_lambda,
         bootstrap=rows.bootstrap,
     )
-    return Credit(whiten(advantages, rows.masks.loss, options.reduce) if options.whiten else advantages, targets)
+    return AlgoOutput(whiten(advantages, rows.masks.loss, options.reduce) if options.whiten else advantages, targets)
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reagent.algorithms.base import Rows
+from reagent.algorithms.base import AlgoBatch
 
 EQUAL = 1e-6
 """Rewards that differ by no more are equal."""
@@ -23,7 +23,7 @@ def differs(one: Any, other: Any, size: Any = 1.0) -> Any:
 
 
 @torch.no_grad()
-def returns_of(rows: Rows, per_turn: bool) -> tuple[Tensor, Tensor]:
+def returns_of(rows: AlgoBatch, per_turn: bool) -> tuple[Tensor, Tensor]:
     """`turn_returns` or `episode_returns` of a batch."""
     if per_turn:
         return turn_returns(rows.token_rewards, rows.action, rows.turn_index)

@@ -7,19 +7,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from reagent.algorithms.base import Credit, Options, Rows, Scale
+from reagent.algorithms.base import AlgoBatch, AlgoConfig, AlgoOutput, Scale
 from reagent.algorithms.groups import comparable, leave_one_out, returns_of
 from reagent.algorithms.masks import spread
 from reagent.algorithms.whitening import Reduce, local_only, moments
 
 
-def grpo_credit(rows: Rows, options: Options) -> Credit:
+def grpo_credit(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
     """GRPO's credit of a batch."""
     returns, present = returns_of(rows, options.per_turn)
     compared = comparable(rows.group, rows.attempt, rows.stage)
     how = {"per_turn": options.per_turn, "scale": options.scale, "reduce": options.reduce}
     relative = grpo(returns, present, rows.group, compared=compared, **how)
-    return Credit(spread(relative, rows.turn_index, rows.masks.loss))
+    return AlgoOutput(spread(relative, rows.turn_index, rows.masks.loss))
 
 
 @torch.no_grad()

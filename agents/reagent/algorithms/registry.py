@@ -11,7 +11,7 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from reagent.algorithms.base import Algorithm, Options, Rows, Scale
+from reagent.algorithms.base import AlgoBatch, AlgoConfig, Algorithm, Scale
 from reagent.algorithms.gae import ppo
 from reagent.algorithms.grpo import grpo_credit
 from reagent.algorithms.masks import credit_masks
@@ -100,7 +100,7 @@ def compute_advantages(
     turn_index = torch.where(known[:, None], turn_index, -1)
     advantage_mask = use_advantage_mask if algorithm in TOKEN_CREDIT else use_action_mask
     masks = credit_masks(action, turn_index, action=use_action_mask, advantage=advantage_mask)
-    rows = Rows(
+    rows = AlgoBatch(
         token_rewards=token_rewards,
         action=action,
         turn_index=turn_index,
@@ -113,7 +113,7 @@ def compute_advantages(
         logprobs=logprobs,
         ref_logprobs=ref_logprobs,
     )
-    options = Options(
+    options = AlgoConfig(
         gamma=gamma,
         gae_lambda=gae_lambda,
         kl_coef=kl_coef,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from reagent.algorithms.base import Credit, Options, Rows
+from reagent.algorithms.base import AlgoBatch, AlgoConfig, AlgoOutput
 from reagent.algorithms.gae import discounted_returns
 from reagent.algorithms.groups import comparable, returns_of
 from reagent.algorithms.grpo import grpo
@@ -14,7 +14,7 @@ from reagent.algorithms.masks import spread
 from reagent.algorithms.whitening import whiten
 
 
-def reinforce_pp(rows: Rows, options: Options) -> Credit:
+def reinforce_pp(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
     """Discounted returns of the penalised rewards over the credit mask, whitened.
 
     Raises:
@@ -26,10 +26,10 @@ def reinforce_pp(rows: Rows, options: Options) -> Credit:
             raise ValueError("reinforce++ with kl_coef > 0 needs logprobs and ref_logprobs (B, T)")
         rewards = kl_penalised_rewards(rewards, rows.logprobs, rows.ref_logprobs, rows.action, options.kl_coef)
     advantages = discounted_returns(rewards, rows.masks.credit, gamma=options.gamma)
-    return Credit(whiten(advantages, rows.masks.loss, options.reduce) if options.whiten else advantages)
+    return AlgoOutput(whiten(advantages, rows.masks.loss, options.reduce) if options.whiten else advantages)
 
 
-def reinforce_pp_baseline(rows: Rows, options: Options) -> Credit:
+def reinforce_pp_baseline(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
     """R minus the group's mean (turn by turn: minus `leave_one_out`'s baseline), whitened over the tokens of all groups.
 
     A group whose returns are all equal stays at 0, and so does a row with nobody to be compared with: whitening moves every token by
@@ -40,13 +40,13 @@ def reinforce_pp_baseline(rows: Rows, options: Options) -> Credit:
     relative = grpo(returns, present, rows.group, compared=compared, per_turn=options.per_turn, scale="none")
     advantages = spread(relative, rows.turn_index, rows.masks.loss)
     if not options.whiten:
-        return Credit(advantages)
+        return AlgoOutput(advantages)
     together = rows.group[:, None] == rows.group[None]
     differs = (together & (relative != 0).any(1)).any(1, keepdim=True)  # (B, 1)
     met = present.any(1, keepdim=True) & (compared & present.any(1)).any(
         1, keepdim=True
     )  # (B, 1) somebody to be compared with
-    return Credit(torch.where(differs & met, whiten(advantages, rows.masks.loss & met, options.reduce), 0))
+    return AlgoOutput(torch.where(differs & met, whiten(advantages, rows.masks.loss & met, options.reduce), 0))
 
 
 @torch.no_grad()

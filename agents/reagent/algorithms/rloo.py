@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from reagent.algorithms.base import Credit, Options, Rows
+from reagent.algorithms.base import AlgoBatch, AlgoConfig, AlgoOutput
 from reagent.algorithms.groups import comparable, leave_one_out, returns_of
 from reagent.algorithms.masks import spread
 
 
-def rloo(rows: Rows, options: Options) -> Credit:
+def rloo(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
     """R − mean of the others, or the same of every turn's reward-to-go; never scaled, zero where there is nobody else.
 
     Second attempts are left out of the baseline of the first attempts they have read: they depend on its actions.
     """
     returns, present = returns_of(rows, options.per_turn)
     relative = leave_one_out(returns, present, comparable(rows.group, rows.attempt, rows.stage))
-    return Credit(spread(relative, rows.turn_index, rows.masks.loss))
+    return AlgoOutput(spread(relative, rows.turn_index, rows.masks.loss))

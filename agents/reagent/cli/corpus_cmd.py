@@ -26,10 +26,10 @@ def command(
     passage_prefix: Annotated[str, typer.Option(help="what the model expects before a passage")] = "",
 ) -> None:
     """Index passages for the tool `search`."""
-    from reagent.tools.corpus import Words, build_corpus
+    from reagent.tools.corpus import Tokenizer, build_corpus
     from reagent.tools.dense import DenseSettings
 
     check_folder(output.absolute().parent)
     settings = DenseSettings(dense, query_prefix, passage_prefix) if dense else None
-    meta = build_corpus(passages, output, words=Words(language), k1=k1, b=b, dense=settings)
+    meta = build_corpus(passages, output, words=Tokenizer(language), k1=k1, b=b, dense=settings)
     finish({"output": str(output), **meta})

@@ -36,7 +36,7 @@ TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Said:
+class GuardDecision:
     """What the guard said after a turn."""
 
     told: dict[str, Any]
@@ -64,18 +64,18 @@ class _Watched:
         self.unseen: deque[Mapping[str, Any]] = deque()
         self._session, self._lock, self._over = session, threading.Lock(), False
 
-    def judge(self) -> Said:
+    def judge(self) -> GuardDecision:
         """Judge the episode with what is new of it."""
         with self._lock:
             session = self._session
             if self._over:
-                return Said(_told(session.standing()))
+                return GuardDecision(_told(session.standing()))
             new = bool(self.unseen)  # else a late thread has judged them
             while self.unseen:
                 session.observe(self.unseen.popleft(), check=False)
             verdict = session.check() if new else session.standing()
             # of the agent speaks what stands of its scores; a judge that failed or has no budget left says nothing of it
-            return Said(_told(verdict), verdict.action == "halt", session.state.counted == "halt")
+            return GuardDecision(_told(verdict), verdict.action == "halt", session.state.counted == "halt")
 
     def close(self) -> None:
         """Let the judge forget the episode, once it is not being judged."""
@@ -157,15 +157,15 @@ class GuardedEnv:
         if self._watched is not None:
             self._watched.unseen.extend(messages)
 
-    def judge(self) -> Said:
+    def judge(self) -> GuardDecision:
         """Judge the episode so far. Waits for other episodes' turns at the judge."""
         watched = self._watched
-        return Said({"action": "continue", "status": "not_judged"}) if watched is None else watched.judge()
+        return GuardDecision({"action": "continue", "status": "not_judged"}) if watched is None else watched.judge()
 
-    def late(self) -> Said:
+    def late(self) -> GuardDecision:
         """Stands in for a verdict that did not come in time. Once it comes it counts with the next turn's."""
         why = f"no verdict within {self.timeout_s:g} s"
-        return Said({"action": "continue", "status": "not_judged", "reason": why, "tokens": 0})
+        return GuardDecision({"action": "continue", "status": "not_judged", "reason": why, "tokens": 0})
 
     def leave(self) -> None:
         """The episode is over: watch it no more. Waits for nothing."""

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 
 
-class Slots:
+class FairLimiter:
     """At most `limit` holders at a time, first come first served.
 
     asyncio.Semaphore belongs to one event loop, and only code in that loop may release it. A tool outlives loops, and the

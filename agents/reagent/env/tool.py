@@ -32,7 +32,7 @@ from typing import Any, Self, overload
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
-from reagent.env.limiter import Slots
+from reagent.env.limiter import FairLimiter
 from reagent.errors import BadArguments, BadResult, ToolBusy, ToolDefinitionError, ToolError, ToolRaised, ToolTimeout
 
 EMPTY = "(no output)"
@@ -56,7 +56,7 @@ class ToolResult:
     """Pages and results that were kept from the agent (`reagent.tools.deny`)."""
 
 
-class Sifted(str):
+class TruncatedText(str):
     """A tool's text that says how many results it leaves out."""
 
     denied: int
@@ -159,7 +159,7 @@ class _Definition:
 
     def _limit(self, timeout_s: float, max_concurrency: int, max_wait_s: float, max_result_chars: int) -> None:
         self.timeout_s, self.max_wait_s, self.max_result_chars = timeout_s, max_wait_s, max_result_chars
-        self.slots = Slots(max_concurrency)
+        self.slots = FairLimiter(max_concurrency)
 
     @functools.cached_property
     def schema(self) -> dict[str, Any]:
@@ -287,7 +287,7 @@ class Tool:
         error, cut = None, 0
         try:
             text = await self._run(self.check(arguments))
-            denied = text.denied if isinstance(text, Sifted) else 0
+            denied = text.denied if isinstance(text, TruncatedText) else 0
             content, cut = shorten(text, self._definition.max_result_chars)
         except ToolError as problem:
             error, denied, content = problem, problem.denied, f"Error: {str(problem)[: problem.shown_chars]}"

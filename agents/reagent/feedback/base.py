@@ -1,4 +1,4 @@
-"""The one interface between a trainer and feedback: `Adapter.round` plays an update's attempts and says what to learn.
+"""The one interface between a trainer and feedback: `FeedbackMode.round` plays an update's attempts and says what to learn.
 
     round = feedback.round(update, feedback.attempts(tasks, start, count, group_size), play)
     metrics = feedback.report(update, every process's round.report)
@@ -17,12 +17,12 @@ from typing import Any, Protocol
 
 from reagent.env.task import Task
 from reagent.feedback.figures import figures
-from reagent.feedback.judging import JudgeFailure, Judging, Report
+from reagent.feedback.judging import JudgeFailure, Judging, JudgingReport
 from reagent.feedback.recalibration import Recalibration
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import weight_at
 from reagent.feedback.stages import check_same
-from reagent.feedback.texts import TextRow, TextWriter
+from reagent.feedback.texts import SFTRow, TextWriter
 from reagent.rollout.attempts import Attempt, PromptHook, plan
 from reagent.rollout.episode import Episode
 from rrm.data.annotation import Finding
@@ -53,12 +53,12 @@ class Round:
     """Every episode, as it was played: first attempts, then second ones."""
     rows: list[Episode]
     """Those to learn from, with the feedback in their rewards."""
-    texts: list[TextRow] = field(default_factory=list)
-    report: Report = field(default_factory=Report)
+    texts: list[SFTRow] = field(default_factory=list)
+    report: JudgingReport = field(default_factory=JudgingReport)
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedEpisode:
     """A first attempt and what the judge said of it."""
 
     episode: Episode
@@ -83,7 +83,7 @@ POLICY_FAILURES: tuple[Status, ...] = ("unparsable", "truncated", "too_long")
 """Failed judgements that a policy can bring about by what it writes; a judge that cannot be reached is none of them."""
 
 
-def graded_row(judged: Judged) -> list[tuple[float, float, float, float]]:
+def graded_row(judged: JudgedEpisode) -> list[tuple[float, float, float, float]]:
     """(raw, own, paid score, success) of a graded attempt; none where one of them is unknown."""
     feedback, success = judged.feedback, judged.episode.success
     if (
@@ -136,7 +136,7 @@ def _question(prompt: Sequence[Message]) -> list[Message]:
     return [m for i, m in enumerate(prompt) if i >= start or m.role in ("system", "developer")]
 
 
-class Adapter(ABC):
+class FeedbackMode(ABC):
     """Base of the modes.
 
     Args:
@@ -198,7 +198,7 @@ class Adapter(ABC):
         """First attempts at the `count` tasks from number `start` on, again from the first where they are used up."""
         return plan([tasks[i % len(tasks)] for i in range(start, start + count)], group_size)
 
-    def report(self, update: int | None, reports: Sequence[Report]) -> dict[str, float]:
+    def report(self, update: int | None, reports: Sequence[JudgingReport]) -> dict[str, float]:
         """The round's figures, from the reports of all processes in order; refits the judge's calibration.
 
         Args:
@@ -207,7 +207,7 @@ class Adapter(ABC):
         Raises:
             JudgeFailure: more judgements failed than `max_failure_rate` allows.
         """
-        whole = Report()
+        whole = JudgingReport()
         for one in reports:
             whole = whole.merge(one)
         self._check(update, whole)
@@ -254,7 +254,7 @@ class Adapter(ABC):
         attempts: Sequence[Attempt],
         mode: Mode,
         update: int,
-        report: Report,
+        report: JudgingReport,
         firsts: Mapping[str, Episode] | None = None,
         **hooks: Any,
     ) -> list[Episode]:
@@ -285,11 +285,11 @@ class Adapter(ABC):
         episodes: Sequence[Episode],
         mode: Mode,
         update: int,
-        report: Report,
+        report: JudgingReport,
         firsts: Sequence[Episode] = (),
         *,
         by: int | None = None,
-    ) -> list[Judged]:
+    ) -> list[JudgedEpisode]:
         """What the judge says of each episode.
 
         Args:
@@ -303,8 +303,8 @@ class Adapter(ABC):
         return [self._judged(e, said.get(i)) for i, e in enumerate(episodes)]
 
     def ranked(
-        self, episodes: Sequence[Episode], update: int, report: Report, *, by: int | None = None
-    ) -> list[Judged]:
+        self, episodes: Sequence[Episode], update: int, report: JudgingReport, *, by: int | None = None
+    ) -> list[JudgedEpisode]:
         """First attempts with relative scores; without one where no other attempt at the task could be judged. `by` as in `judge`."""
         judging = self.judging_at(update if by is None else by)
         groups: dict[str, list[int]] = {}
@@ -318,9 +318,13 @@ class Adapter(ABC):
         }
         return [self._judged(e, said.get(i)) for i, e in enumerate(episodes)]
 
-    def _judged(self, episode: Episode, said: Feedback | None) -> Judged:
+    def _judged(self, episode: Episode, said: Feedback | None) -> JudgedEpisode:
         """With its score as it is paid, and by the judge's own calibration."""
-        return Judged(episode, None) if said is None else Judged(episode, self.recalibrated(said), said.score)
+        return (
+            JudgedEpisode(episode, None)
+            if said is None
+            else JudgedEpisode(episode, self.recalibrated(said), said.score)
+        )
 
     def recalibrated(self, said: Feedback) -> Feedback:
         """A judgement with its score by the map in force; as it is without `feedback.recalibrate`."""
@@ -343,14 +347,14 @@ class Adapter(ABC):
         return self.settings.score_mode
 
     def scores(
-        self, episodes: Sequence[Episode], update: int, report: Report, *, by: int | None = None
+        self, episodes: Sequence[Episode], update: int, report: JudgingReport, *, by: int | None = None
     ) -> list[float | None]:
         """What the reward would take for s of each, by the judge's own calibration, for those who watch: scores of different maps
         (`feedback.recalibrate`) cannot be compared. Nothing is learned of it, and nothing counted. `by` as in `judge`."""
         judged = self.judge(episodes, self.judged_in, update, report, by=by)
-        return [self.paid_score(one, Report()) if one.score is None else one.own_score for one in judged]
+        return [self.paid_score(one, JudgingReport()) if one.score is None else one.own_score for one in judged]
 
-    def note_scores(self, judged: Sequence[Judged], report: Report, stage: str = "score") -> None:
+    def note_scores(self, judged: Sequence[JudgedEpisode], report: JudgingReport, stage: str = "score") -> None:
         """Count scores, apart by success (does the judge rise while success falls?)."""
         for one in judged:
             if one.score is None:
@@ -366,14 +370,14 @@ class Adapter(ABC):
             if self.recalibration is not None and one.episode.success is not None and not one.episode.ungraded:
                 report.graded += graded_row(one)
 
-    def paid_score(self, judged: Judged, report: Report) -> float | None:
+    def paid_score(self, judged: JudgedEpisode, report: JudgingReport) -> float | None:
         """What the reward takes for s: the score, or `failure_reward` where the policy may have kept it from being given."""
         if not judged.policy_may_have_caused or self.settings.failure_reward is None:
             return judged.score
         report.counts["floored"] += 1
         return self.settings.failure_reward
 
-    def paid_findings(self, judged: Judged, report: Report) -> list[Finding] | None:
+    def paid_findings(self, judged: JudgedEpisode, report: JudgingReport) -> list[Finding] | None:
         """What the reward takes for findings: the judge's; where the policy may have kept it from judging, and that has a
         price (`failure_reward`), every turn bad; None where there is no judgement.
 
@@ -395,13 +399,13 @@ class Adapter(ABC):
         spared = {f.step for f in found if f.verdict in ("good", "unsure")}
         return [*found, *(Finding(step=k, verdict="bad") for k in range(1, turns + 1) if k not in spared)]
 
-    def note_rewards(self, rows: Sequence[Episode], report: Report) -> None:
+    def note_rewards(self, rows: Sequence[Episode], report: JudgingReport) -> None:
         """Count rewards with the feedback in them: all that is known of episodes that nobody can grade."""
         known = [row.reward for row in rows if row.reward is not None]
         report.counts["reward_sum"] += sum(known)  # pyright: ignore[reportArgumentType]
         report.counts["reward_n"] += len(known)
 
-    def _check(self, update: int | None, whole: Report) -> None:
+    def _check(self, update: int | None, whole: JudgingReport) -> None:
         judged, failed = whole.counts["judged"], whole.counts["failed"]
         allowed = self.settings.max_failure_rate
         if judged and failed / judged > allowed:

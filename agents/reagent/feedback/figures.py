@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reagent.feedback.judging import Report
+from reagent.feedback.judging import JudgingReport
 
 SUMS = (
     "judged",
@@ -31,7 +31,7 @@ MEANS = (
 )
 
 
-def figures(report: Report) -> dict[str, float]:
+def figures(report: JudgingReport) -> dict[str, float]:
     """A report as metrics, `feedback/…`; nothing where nothing was asked and nothing refined."""
     counts = report.counts
     if not any(counts.values()):

@@ -49,7 +49,7 @@ def _hash(said: Any) -> str:
 
 
 @dataclass
-class Report:
+class JudgingReport:
     """What a round says of its judgements; adds up over rounds and processes (`merge`)."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -61,11 +61,11 @@ class Report:
     seconds: float = 0.0
     """Wall time spent judging, also while episodes were played."""
 
-    def merge(self, other: Report) -> Report:
+    def merge(self, other: JudgingReport) -> JudgingReport:
         """The two together."""
         counts = Counter(self.counts)
         counts.update(other.counts)
-        return Report(
+        return JudgingReport(
             counts,
             self.graded + other.graded,
             self.problem or other.problem,
@@ -73,7 +73,7 @@ class Report:
         )
 
 
-def _count(found: Sequence[Feedback], report: Report) -> None:
+def _count(found: Sequence[Feedback], report: JudgingReport) -> None:
     for feedback in found:
         if feedback.out_of_domain is not None:  # a judge that says where it was measured
             report.counts["outside_n"] += 1
@@ -146,7 +146,7 @@ class Judging:
             purse.begin(total_of([*paid, *lost]), str(self.record))
         self.record.write_text("".join(kept), encoding="ascii")
 
-    def ask(self, trajectories: Sequence[Trajectory], mode: Mode, update: int, report: Report) -> list[Feedback]:
+    def ask(self, trajectories: Sequence[Trajectory], mode: Mode, update: int, report: JudgingReport) -> list[Feedback]:
         """One Feedback a trajectory, in order; counts go to `report`.
 
         A failure counts each time it is met, and is not asked for again unless the judge could not be reached.
@@ -183,7 +183,7 @@ class Judging:
         seen = trajectory.meta.get("reference") if criteria.see_reference else None
         return _hash([key, criteria.hash, seen])
 
-    def rank(self, groups: Sequence[Sequence[Trajectory]], update: int, report: Report) -> list[list[Feedback]]:
+    def rank(self, groups: Sequence[Sequence[Trajectory]], update: int, report: JudgingReport) -> list[list[Feedback]]:
         """Relative scores of attempts, those of a group compared with each other (`rrm.judge.rank`); counts go to `report`."""
         from rrm.judge.rank import rank_groups
 
@@ -217,7 +217,7 @@ class Judging:
         return found
 
     @contextmanager
-    def ahead(self, mode: Mode, update: int, report: Report) -> Iterator[Callable[[Trajectory], None]]:
+    def ahead(self, mode: Mode, update: int, report: JudgingReport) -> Iterator[Callable[[Trajectory], None]]:
         """Judge while others still play: what is given to the function yielded is judged by a thread, as many at once as
         have come together; on leaving all of it is, and `ask` finds it.
 
@@ -249,7 +249,7 @@ class Judging:
         for job in jobs:
             job.result()
 
-    def _look_at(self, found: Sequence[Feedback], report: Report) -> None:
+    def _look_at(self, found: Sequence[Feedback], report: JudgingReport) -> None:
         """Count what failed and what is foreign to the judge, and say once that something is."""
         _count(found, report)
         marks = [int(feedback.out_of_domain) for feedback in found if feedback.out_of_domain is not None]
@@ -257,7 +257,7 @@ class Judging:
             self._said.add("outside")
             outside_of(marks)
 
-    def _ask(self, fresh: Mapping[str, Trajectory], mode: Mode, update: int, report: Report) -> None:
+    def _ask(self, fresh: Mapping[str, Trajectory], mode: Mode, update: int, report: JudgingReport) -> None:
         started = time.perf_counter()
         counters = getattr(self.judge.engine, "counters", None)
         before = counters.prefilled + counters.decoded if counters else 0

@@ -24,20 +24,20 @@ from typing import Any
 
 from accelerate.utils import gather_object
 
-from reagent.feedback.base import Adapter, Judged, Play, Round, judgeable
-from reagent.feedback.judging import Report
+from reagent.feedback.base import FeedbackMode, JudgedEpisode, Play, Round, judgeable
+from reagent.feedback.judging import JudgingReport
 from reagent.feedback.leaks import leaks
 from reagent.feedback.second_attempt_prompt import second_attempt
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import with_score
-from reagent.feedback.texts import TEXT_KINDS, TextKind, TextRow
+from reagent.feedback.texts import TEXT_KINDS, SFTRow, TextKind
 from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
 from rrm.data.feedback import Mode
 from rrm.data.seeds import derive_seed
 
 
-class NoFeedback(Adapter):
+class NoFeedback(FeedbackMode):
     """`none`: first attempts with the environment's rewards."""
 
     @classmethod
@@ -50,7 +50,7 @@ class NoFeedback(Adapter):
         return Round(episodes, episodes)
 
 
-class ScoreFeedback(Adapter):
+class ScoreFeedback(FeedbackMode):
     """`r`: R_env + λ·s."""
 
     @classmethod
@@ -59,7 +59,7 @@ class ScoreFeedback(Adapter):
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, paid for their scores."""
-        report, mode = Report(), self.settings.score_mode
+        report, mode = JudgingReport(), self.settings.score_mode
         if self.settings.score_from == "rank":  # attempts are compared once all are there
             episodes = play(attempts)
             judged = self.ranked(episodes, update, report)
@@ -73,20 +73,20 @@ class ScoreFeedback(Adapter):
         return Round(episodes, rows, report=report)
 
     def scores(
-        self, episodes: Sequence[Episode], update: int, report: Report, *, by: int | None = None
+        self, episodes: Sequence[Episode], update: int, report: JudgingReport, *, by: int | None = None
     ) -> list[float | None]:
-        """As in `Adapter.scores`; relative ones where the reward is."""
+        """As in `FeedbackMode.scores`; relative ones where the reward is."""
         if self.settings.score_from != "rank":
             return super().scores(episodes, update, report, by=by)
-        return [self.paid_score(one, Report()) for one in self.ranked(episodes, update, report, by=by)]
+        return [self.paid_score(one, JudgingReport()) for one in self.ranked(episodes, update, report, by=by)]
 
 
-class SecondAttempts(Adapter):
+class SecondAttempts(FeedbackMode):
     """Base of the modes with a second attempt: a new episode of the same task in an environment set up anew."""
 
     gathers = True
 
-    def texts_of(self, judged: Sequence[Judged], kind: TextKind, report: Report) -> list[str | None]:
+    def texts_of(self, judged: Sequence[JudgedEpisode], kind: TextKind, report: JudgingReport) -> list[str | None]:
         """The judge's critiques, or traces, that may be shown to the policy: written, and without the answer."""
         found: list[str | None] = []
         for one in judged:
@@ -99,7 +99,9 @@ class SecondAttempts(Adapter):
             found.append(text or None)
         return found
 
-    def placebos(self, judged: Sequence[Judged], critiques: Sequence[str | None], update: int) -> list[str | None]:
+    def placebos(
+        self, judged: Sequence[JudgedEpisode], critiques: Sequence[str | None], update: int
+    ) -> list[str | None]:
         """For each attempt the critique of another task's attempt, drawn by seed from those of all processes, which call this
         together; None where there is no other task."""
         mine = zip(judged, critiques, strict=True)
@@ -116,7 +118,7 @@ class SecondAttempts(Adapter):
         return found
 
     def shown(
-        self, judged: Sequence[Judged], critiques: Sequence[str | None], update: int, report: Report
+        self, judged: Sequence[JudgedEpisode], critiques: Sequence[str | None], update: int, report: JudgingReport
     ) -> list[str | None]:
         """What second attempts are shown as the critique, as `refinement` says."""
         if self.settings.refinement == "retry":
@@ -134,7 +136,7 @@ class SecondAttempts(Adapter):
         firsts: Sequence[Episode],
         critiques: Sequence[str | None],
         play: Callable[..., list[Episode]],
-        report: Report,
+        report: JudgingReport,
     ) -> tuple[list[Episode], list[Episode]]:
         """(second attempts, the first attempts they follow); none follows an attempt that the environment broke.
 
@@ -168,7 +170,7 @@ class CritiqueFeedback(SecondAttempts):
     def judged_in(self) -> Mode:
         return self.settings.critique_mode
 
-    def first_judged(self, firsts: Sequence[Episode], update: int, report: Report) -> list[Judged]:
+    def first_judged(self, firsts: Sequence[Episode], update: int, report: JudgingReport) -> list[JudgedEpisode]:
         """First attempts with their critiques."""
         judged = self.judge(firsts, self.settings.critique_mode, update, report)
         self.note_scores(judged, report)
@@ -176,7 +178,7 @@ class CritiqueFeedback(SecondAttempts):
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts and second ones."""
-        report = Report()
+        report = JudgingReport()
         firsts = self.play(play, attempts, self.settings.critique_mode, update, report)
         judged = self.first_judged(firsts, update, report)
         critiques = self.texts_of(judged, "critique", report)
@@ -207,9 +209,9 @@ class RetryFeedback(CritiqueFeedback):
     def asks_judge(cls, settings: FeedbackConfig) -> bool:
         return False
 
-    def first_judged(self, firsts: Sequence[Episode], update: int, report: Report) -> list[Judged]:
+    def first_judged(self, firsts: Sequence[Episode], update: int, report: JudgingReport) -> list[JudgedEpisode]:
         """First attempts, unjudged."""
-        return [Judged(e, None) for e in firsts]
+        return [JudgedEpisode(e, None) for e in firsts]
 
 
 class UnifiedFeedback(SecondAttempts):
@@ -246,11 +248,11 @@ class UnifiedFeedback(SecondAttempts):
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, their judgement, second attempts, theirs."""
-        report, settings = Report(), self.settings
+        report, settings = JudgingReport(), self.settings
         writes = self.written_in
         first_mode = writes if self.asks_texts(settings) else settings.score_mode
         firsts = self.play(play, attempts, first_mode, update, report)
-        written = [Judged(e, None) for e in firsts]
+        written = [JudgedEpisode(e, None) for e in firsts]
         if self.asks_texts(settings):
             written = self.judge(firsts, writes, update, report)
         if not settings.score_weight:
@@ -273,7 +275,7 @@ class UnifiedFeedback(SecondAttempts):
         self,
         play: Play,
         update: int,
-        report: Report,
+        report: JudgingReport,
         attempts: Sequence[Attempt],
         firsts: Mapping[str, Episode],
         **hooks: Any,
@@ -288,8 +290,8 @@ class UnifiedFeedback(SecondAttempts):
         episodes: Sequence[Episode],
         firsts: Sequence[Episode],
         update: int,
-        report: Report,
-        known: list[Judged] | None = None,
+        report: JudgingReport,
+        known: list[JudgedEpisode] | None = None,
     ) -> list[Episode]:
         """R_env + λ·s; as they are where λ's setting is 0, so that no failed judgement can cost a row.
 
@@ -305,11 +307,13 @@ class UnifiedFeedback(SecondAttempts):
         self.note_rewards(rows, report)
         return rows
 
-    def texts(self, firsts: Sequence[Episode], said: dict[TextKind, list[str | None]], report: Report) -> list[TextRow]:
+    def texts(
+        self, firsts: Sequence[Episode], said: dict[TextKind, list[str | None]], report: JudgingReport
+    ) -> list[SFTRow]:
         """The auxiliary rows, first attempt by first attempt; all processes call this together, as `aux.share` is of the whole
         update's attempts."""
         weights: dict[TextKind, float] = {"trace": self.settings.aux.trace, "critique": self.settings.aux.critique}
-        rows: list[TextRow] = []
+        rows: list[SFTRow] = []
         share = self.settings.aux.share
         everyones: list[str] = gather_object([e.key for e in firsts])
         place = {name: number for number, name in enumerate(everyones)}

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reagent.feedback.base import Adapter, Judged, Play, Round, judgeable
-from reagent.feedback.judging import Report
+from reagent.feedback.base import FeedbackMode, JudgedEpisode, Play, Round, judgeable
+from reagent.feedback.judging import JudgingReport
 from reagent.feedback.potential_shaping import carried, lowest_so_far, prefixes
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import unknown, with_differences, with_findings, with_score
@@ -21,7 +21,7 @@ from reagent.rollout.episode import Episode
 from rrm.data.feedback import Mode
 
 
-class ProcessFeedback(Adapter):
+class ProcessFeedback(FeedbackMode):
     """`process`: what the judge says of each turn as the turn's reward; `process.pay` says in which of three ways."""
 
     @classmethod
@@ -44,7 +44,7 @@ class ProcessFeedback(Adapter):
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, paid turn by turn."""
-        report, mode, findings = Report(), self.judged_in, self.settings.process.pay == "findings"
+        report, mode, findings = JudgingReport(), self.judged_in, self.settings.process.pay == "findings"
         episodes = self.play(play, attempts, mode, update, report)
         judged = self.judge(episodes, mode, update, report)
         self.note_scores(judged, report)
@@ -52,7 +52,7 @@ class ProcessFeedback(Adapter):
         self.note_rewards(rows, report)
         return Round(episodes, rows, report=report)
 
-    def by_findings(self, judged: Sequence[Judged], report: Report) -> list[Episode]:
+    def by_findings(self, judged: Sequence[JudgedEpisode], report: JudgingReport) -> list[Episode]:
         """Each turn paid for the finding on it."""
         paid = self.settings.process
         return [
@@ -62,7 +62,9 @@ class ProcessFeedback(Adapter):
             for j in judged
         ]
 
-    def by_differences(self, judged: Sequence[Judged], mode: Mode, update: int, report: Report) -> list[Episode]:
+    def by_differences(
+        self, judged: Sequence[JudgedEpisode], mode: Mode, update: int, report: JudgingReport
+    ) -> list[Episode]:
         """Each turn paid for how the judge's opinion changed with it."""
         weight, spread = self.weight(update), self.settings.process.pay == "spread"
         rows: list[Episode] = []
@@ -76,7 +78,9 @@ class ProcessFeedback(Adapter):
             rows.append(with_score(row, 0.0, 0.0) if spread else row)
         return rows
 
-    def potentials(self, judged: Sequence[Judged], mode: Mode, update: int, report: Report) -> list[list[float]]:
+    def potentials(
+        self, judged: Sequence[JudgedEpisode], mode: Mode, update: int, report: JudgingReport
+    ) -> list[list[float]]:
         """Φ after each turn but the last of each attempt, see `reagent.feedback.potential_shaping`."""
         if mode == "steps":
             said = [one.feedback.findings if one.feedback is not None else [] for one in judged]

@@ -50,7 +50,7 @@ class ProcessConfig(Section):
     turns it earns no more. null pays for all."""
 
 
-class JudgeOptions(Section):
+class FeedbackJudgeOptions(Section):
     """How the judge is run; null leaves it to the judge. As in `AgentRRM.from_pretrained`."""
 
     settings: str | None = None
@@ -146,7 +146,7 @@ class FeedbackConfig(Section):
     judge: str = "lab"
     """What `rrm score --model` takes: `lab`, `default`, a directory, a hub id, `openai:BASE_URL#model`. `lab` reads runs of the
     search lab alone."""
-    judge_options: JudgeOptions = Field(default_factory=JudgeOptions)
+    judge_options: FeedbackJudgeOptions = Field(default_factory=FeedbackJudgeOptions)
     escalate: EscalateConfig | None = None
     criteria: str | list[CriteriaStage] | None = None
     """Questions that a chat judge answers instead of the fixed rubric, a file or a shipped name (`rrm.prompt.criteria`): s is then the

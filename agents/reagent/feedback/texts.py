@@ -31,7 +31,7 @@ REQUESTS: dict[TextKind, str] = {
 
 
 @dataclass(frozen=True)
-class TextRow:
+class SFTRow:
     """One text to learn."""
 
     ids: list[int]
@@ -82,7 +82,7 @@ class TextWriter:
         self.tokenizer, self.longest = tokenizer, longest
         self.template = TurnTemplate(tokenizer, eos_ids=eos_ids, options=options)
 
-    def row(self, episode: Episode, text: str, kind: TextKind, weight: float) -> TextRow | None:
+    def row(self, episode: Episode, text: str, kind: TextKind, weight: float) -> SFTRow | None:
         """The row that teaches `text` after `episode`; None where it would be too long.
 
         The text is the judge's, who read what anybody wrote: nothing in it may be a control token.
@@ -90,15 +90,15 @@ class TextWriter:
         context = episode.prompt_ids + [i for t in episode.turns for i in (*t.output_ids, *t.observation_ids)]
         context += self.template.suffix([{"role": "user", "content": REQUESTS[kind]}], episode.turns[-1].output_ids)
         ids = [*context, *self.template.reply(neutralise_control(text.strip()))]
-        return TextRow(ids, len(context), kind, weight) if len(ids) <= self.longest else None
+        return SFTRow(ids, len(context), kind, weight) if len(ids) <= self.longest else None
 
 
-def token_counts(rows: Sequence[TextRow]) -> Tensor:
+def token_counts(rows: Sequence[SFTRow]) -> Tensor:
     """(2,) float: tokens to learn of each of `TEXT_KINDS`; summed over processes they are the denominators."""
     return torch.tensor([float(sum(r.tokens for r in rows if r.kind == kind)) for kind in TEXT_KINDS])
 
 
-def deal(rows: Sequence[TextRow], part: int, parts: int, before: Mapping[TextKind, int] | None = None) -> list[TextRow]:
+def deal(rows: Sequence[SFTRow], part: int, parts: int, before: Mapping[TextKind, int] | None = None) -> list[SFTRow]:
     """The rows of one of `parts` minibatches, each kind dealt evenly.
 
     Args:
@@ -112,7 +112,7 @@ def deal(rows: Sequence[TextRow], part: int, parts: int, before: Mapping[TextKin
     ]
 
 
-def text_batches(rows: Sequence[TextRow], denominators: Mapping[str, float], budget: int) -> list[TextBatch]:
+def text_batches(rows: Sequence[SFTRow], denominators: Mapping[str, float], budget: int) -> list[TextBatch]:
     """Micro-batches within `budget` tokens, padding included (a longer row stands alone).
 
     Args:

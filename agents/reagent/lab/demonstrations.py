@@ -22,7 +22,7 @@ from reagent.env.env import ToolEnv
 from reagent.env.parsers import MalformedCall, Parser
 from reagent.env.task import Task
 from reagent.feedback.second_attempt_prompt import second_attempt
-from reagent.lab.plans import Move, Plan, fault
+from reagent.lab.plans import Move, ScriptedPlan, fault
 from reagent.lab.settings import Kind
 from reagent.tasks.environments import find_environment
 from rrm.data.annotation import Finding
@@ -49,7 +49,7 @@ class Demonstration:
 
 
 @dataclass(frozen=True)
-class Turn:
+class ScriptedTurn:
     """One scripted turn and its finding."""
 
     text: str
@@ -58,7 +58,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedTurns:
     """Scripted turns, played."""
 
     shown: list[dict[str, Any]]
@@ -143,15 +143,18 @@ def environment_for(build: Any, parser: str, imperfect: bool, length: int, given
 
 
 def script(
-    env: ToolEnv, plan: Plan, kind: Kind, rng: random.Random, imperfect: bool, thoughts: bool, length: int
-) -> list[Turn]:
+    env: ToolEnv, plan: ScriptedPlan, kind: Kind, rng: random.Random, imperfect: bool, thoughts: bool, length: int
+) -> list[ScriptedTurn]:
     """What a careful agent of the kind does up to hop `length`, where it answers with what it has; slips where imperfect."""
     parser = env.parser
     if kind == "direct":
-        return [Turn(parser.render_turn(answer=plan.answer))]
+        return [ScriptedTurn(parser.render_turn(answer=plan.answer))]
     if kind == "naive_rag":
-        return [Turn(parser.render_turn(calls=[plan.retrieval()])), Turn(parser.render_turn(answer=plan.answer))]
-    turns: list[Turn] = []
+        return [
+            ScriptedTurn(parser.render_turn(calls=[plan.retrieval()])),
+            ScriptedTurn(parser.render_turn(answer=plan.answer)),
+        ]
+    turns: list[ScriptedTurn] = []
     value, read = plan.start, ""
     slips = imperfect and (rng.random() < 0.7 or not getattr(env, "error_rate", 0.0))
     slip = rng.randrange(length) if slips else None
@@ -161,10 +164,10 @@ def script(
         if step == slip:
             wrong = plan.wrong(step, value, rng)
             broken = parser.render_turn(reasoning=read, calls=[wrong.call])
-            turns.append(Turn(broken if rng.random() < 0.5 else _break(parser, text, rng), good=False))
-        turns.append(Turn(text))
+            turns.append(ScriptedTurn(broken if rng.random() < 0.5 else _break(parser, text, rng), good=False))
+        turns.append(ScriptedTurn(text))
         value, read = move.value, move.says if thoughts else ""
-    return [*turns, Turn(parser.render_turn(reasoning=read, answer=value))]
+    return [*turns, ScriptedTurn(parser.render_turn(reasoning=read, answer=value))]
 
 
 def _break(parser: Parser, text: str, rng: random.Random) -> str:
@@ -175,9 +178,9 @@ def _break(parser: Parser, text: str, rng: random.Random) -> str:
             return broken
 
 
-async def played(env: ToolEnv, turns: Sequence[Turn]) -> Played:
+async def played(env: ToolEnv, turns: Sequence[ScriptedTurn]) -> PlayedTurns:
     """The turns in the environment, which is set up. One the tool failed on is said again."""
-    found = Played([], [], [])
+    found = PlayedTurns([], [], [])
     for turn in turns:
         for _ in range(_RETRIES):
             result = await env.step(turn.text)
@@ -189,7 +192,7 @@ async def played(env: ToolEnv, turns: Sequence[Turn]) -> Played:
     return found
 
 
-async def _criticised(env: ToolEnv, plan: Plan, task: Task, rng: random.Random) -> list[dict[str, Any]]:
+async def _criticised(env: ToolEnv, plan: ScriptedPlan, task: Task, rng: random.Random) -> list[dict[str, Any]]:
     """The prompt of a second attempt, after a first one that went wrong."""
     prompt = env.reset(task)
     turns = mistaken(env, plan, rng)
@@ -203,12 +206,12 @@ async def _criticised(env: ToolEnv, plan: Plan, task: Task, rng: random.Random) 
     return second_attempt(prompt, attempt, format_findings(findings))
 
 
-def mistaken(env: ToolEnv, plan: Plan, rng: random.Random) -> list[Turn]:
+def mistaken(env: ToolEnv, plan: ScriptedPlan, rng: random.Random) -> list[ScriptedTurn]:
     """A first attempt that goes wrong in one of the ways there are."""
     return failing(env, plan, rng.choice([m for m in MISTAKES if m != "stops_early" or plan.length > 1]), rng)
 
 
-def failing(env: ToolEnv, plan: Plan, mistake: Mistake, rng: random.Random) -> list[Turn]:
+def failing(env: ToolEnv, plan: ScriptedPlan, mistake: Mistake, rng: random.Random) -> list[ScriptedTurn]:
     """A first attempt that ends in a wrong answer, or in none. No finding names a value the agent did not have."""
 
     def said(key: str, **parts: object) -> str:
@@ -216,23 +219,23 @@ def failing(env: ToolEnv, plan: Plan, mistake: Mistake, rng: random.Random) -> l
 
     parser, value = env.parser, plan.start
     at = plan.length - 1 if mistake == "stops_early" else rng.randrange(plan.length)
-    turns: list[Turn] = []
+    turns: list[ScriptedTurn] = []
     for step in range(at):
         move = plan.move(step, value)
-        turns.append(Turn(parser.render_turn(calls=[move.call]), finding=said("search")))
+        turns.append(ScriptedTurn(parser.render_turn(calls=[move.call]), finding=said("search")))
         value = move.value
     needed = plan.move(at, value)
     if mistake == "wrong":
         return turns + _misled(env, plan, at, needed, rng)
     if mistake == "stops_early":
-        return [*turns, Turn(parser.render_turn(answer=value), False, said("stops_early", **needed.parts))]
+        return [*turns, ScriptedTurn(parser.render_turn(answer=value), False, said("stops_early", **needed.parts))]
     if mistake == "malformed":
         broken = _break(parser, parser.render_turn(calls=[needed.call]), rng)
-        turns.append(Turn(broken, False, said("malformed", **needed.parts)))
-    return [*turns, Turn(parser.render_turn(answer="unknown"), False, said("gave_up", **needed.parts))]
+        turns.append(ScriptedTurn(broken, False, said("malformed", **needed.parts)))
+    return [*turns, ScriptedTurn(parser.render_turn(answer="unknown"), False, said("gave_up", **needed.parts))]
 
 
-def _misled(env: ToolEnv, plan: Plan, at: int, needed: Move, rng: random.Random) -> list[Turn]:
+def _misled(env: ToolEnv, plan: ScriptedPlan, at: int, needed: Move, rng: random.Random) -> list[ScriptedTurn]:
     """A wrong call at step `at` in place of the needed one, and going on with what it gave."""
     wrong = needed
     while wrong.value == needed.value:
@@ -246,4 +249,4 @@ def _misled(env: ToolEnv, plan: Plan, at: int, needed: Move, rng: random.Random)
     texts = [env.parser.render_turn(calls=[call]) for call in calls] + [env.parser.render_turn(answer=value)]
     first = rng.choice(plan.wordings[key]).format(**parts)
     follows = [rng.choice(plan.wordings["follows"]).format(k=at + 1) for _ in texts[1:]]
-    return [Turn(text, False, finding) for text, finding in zip(texts, [first, *follows], strict=True)]
+    return [ScriptedTurn(text, False, finding) for text, finding in zip(texts, [first, *follows], strict=True)]

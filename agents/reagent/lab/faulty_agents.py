@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from reagent.lab.labels import label
-from reagent.lab.scripted import ATTEMPTS, HOPS, TERSE_RATE, TOOL_ERROR_RATE, Run, Split, question_of
+from reagent.lab.scripted import ATTEMPTS, HOPS, TERSE_RATE, TOOL_ERROR_RATE, ScriptedRun, Split, question_of
 from reagent.lab.wordings import QUESTION
 from reagent.lab.world import RELATIONS
 from rrm.data.annotation import Annotation
@@ -42,7 +42,7 @@ def _draw(rng: random.Random, odds: Mapping[str, float]) -> str:
     return rng.choices(list(odds), list(odds.values()))[0]
 
 
-def _wander(run: Run) -> None:
+def _wander(run: ScriptedRun) -> None:
     """Play a run."""
     rng = run.rng
     queries: list[str] = []
@@ -84,7 +84,7 @@ def _wander(run: Run) -> None:
             run.read_value(of, asked, run.world.value(of, asked) or "")
 
 
-def _leave_out(run: Run, subject: str) -> bool:
+def _leave_out(run: ScriptedRun, subject: str) -> bool:
     """Skip the next relation of the path and follow the others to the end; False where that is no mistake of its own."""
     rest = run.question.path[len(run.progress.found) + 1 :]
     if not rest or rest[0] == run.progress.relation or run.step + len(rest) >= WANDER_STEPS:
@@ -106,7 +106,7 @@ def _leave_out(run: Run, subject: str) -> bool:
     return True
 
 
-def _query(run: Run, deed: str, queries: Sequence[str]) -> str | None:
+def _query(run: ScriptedRun, deed: str, queries: Sequence[str]) -> str | None:
     """What is searched; None where the world has nothing to be mistaken about."""
     rng, subject, relation = run.rng, run.progress.subject, run.progress.relation
     if deed == "wrong_entity":
@@ -126,7 +126,7 @@ def _query(run: Run, deed: str, queries: Sequence[str]) -> str | None:
     return None if relation is None else f"{relation} of {subject}"
 
 
-def _end(run: Run, found: str, *, checked: bool) -> bool:
+def _end(run: ScriptedRun, found: str, *, checked: bool) -> bool:
     """Answer, or answer what was not found, or check first. Whether the run is over."""
     deed = _draw(run.rng, AT_THE_END)
     if deed == "check" and not checked:
@@ -163,7 +163,7 @@ def make_wanderers(
         world, question, rng = question_of(question_id, hops)
         task = rng.choice(QUESTION[split]).format(phrase=question.phrase)
         for attempt in range(ATTEMPTS):
-            run = Run(world, question, rng, split, False, rng.random() < TERSE_RATE)
+            run = ScriptedRun(world, question, rng, split, False, rng.random() < TERSE_RATE)
             _wander(run)
             trajectory = run.trajectory(task, question_id, attempt)
             annotation = label(trajectory, world, question)

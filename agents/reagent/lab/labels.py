@@ -13,7 +13,7 @@ from reagent.lab.progress import Progress
 from reagent.lab.score import process_score
 from reagent.lab.trace import TraceLine, trace_of
 from reagent.lab.wordings import FINDING
-from reagent.lab.world import Question, World
+from reagent.lab.world import World, WorldQuestion
 from rrm.data.annotation import Annotation, Finding
 from rrm.data.feedback import format_findings
 from rrm.data.seeds import derive_seed
@@ -25,7 +25,7 @@ _ANSWER = re.compile(r"Answer: *+(\S.{0,400}+)$")
 class _Replay:
     """What was found and asked so far."""
 
-    def __init__(self, world: World, question: Question, rng: random.Random) -> None:
+    def __init__(self, world: World, question: WorldQuestion, rng: random.Random) -> None:
         self.world, self.rng, self.progress = world, rng, Progress(question)
         self.asked: dict[str, int] = {}
         """Queries that brought a fact, and the step that first made each."""
@@ -98,7 +98,7 @@ class _Replay:
         return "wrong_entity", {"c": asked or query}
 
 
-def label(trajectory: Trajectory, world: World, question: Question) -> Annotation:
+def label(trajectory: Trajectory, world: World, question: WorldQuestion) -> Annotation:
     """Findings, trace and process score of a run, as `reagent.lab.transcripts` would have labelled it.
 
     Args:

@@ -22,7 +22,7 @@ class Move:
     """What a finding's template has places for: `a` (whom the call is about) and `rel` (what it asks)."""
 
 
-class Plan(Protocol):
+class ScriptedPlan(Protocol):
     """The moves of one task. Values are the text the agent reads and writes."""
 
     start: str

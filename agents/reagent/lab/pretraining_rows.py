@@ -18,7 +18,7 @@ from rrm.data.annotation import Annotation
 from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Trajectory
 from rrm.prompt.prompter import Prompter
-from rrm.train.data import Row
+from rrm.train.data import TrainingRow
 
 SCRIPTED_SHARE = 0.25
 TURNED = 0.3
@@ -26,10 +26,10 @@ TURNED = 0.3
 _TRACE_LINE = re.compile(r"(\[step (\d+)\] .*) (good|bad)")
 
 
-def drill_rows(prompter: Prompter, n: int, seed: int) -> list[Row]:
+def drill_rows(prompter: Prompter, n: int, seed: int) -> list[TrainingRow]:
     """`n` traces, of worlds that no transcript of a seed has; `learned` points at each line's `good` or `bad`."""
     own, scripted = derive_seed("drills", seed), round(SCRIPTED_SHARE * n)
-    rows: list[Row] = []
+    rows: list[TrainingRow] = []
     for _, annotation in [*make_transcripts(scripted, seed=own), *make_wanderers(n - scripted, seed=own)]:
         ids: list[int] = []
         learned: list[int] = []
@@ -39,11 +39,13 @@ def drill_rows(prompter: Prompter, n: int, seed: int) -> list[Row]:
             said = prompter.encode(f" {verdict}")
             learned += range(len(ids), len(ids) + len(said))
             ids += said
-        rows.append(Row([], ids, "full", tuple(learned)))
+        rows.append(TrainingRow([], ids, "full", tuple(learned)))
     return rows
 
 
-def follow_row(prompter: Prompter, trajectory: Trajectory, annotation: Annotation, rng: random.Random) -> Row | None:
+def follow_row(
+    prompter: Prompter, trajectory: Trajectory, annotation: Annotation, rng: random.Random
+) -> TrainingRow | None:
     """A full row with verdicts of its trace turned at random and a critique that says the same; `learned` points at the
     critique's verdicts. None where the trace is not the lab's."""
     lines = [_TRACE_LINE.fullmatch(line) for line in (annotation.trace or "").splitlines()]
@@ -64,4 +66,4 @@ def follow_row(prompter: Prompter, trajectory: Trajectory, annotation: Annotatio
     last = {len(before) + end for end in ends}
     learned = tuple(i for i, (_, stop) in enumerate(encoded["offset_mapping"]) if stop in last)
     prompt, _ = prompter.text(trajectory, "full")
-    return Row(prompter.encode(prompt), encoded["input_ids"], "full", learned)
+    return TrainingRow(prompter.encode(prompt), encoded["input_ids"], "full", learned)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reagent.lab.world import Question
+from reagent.lab.world import WorldQuestion
 
 
 @dataclass
 class Progress:
     """What was found of the path, hop by hop."""
 
-    question: Question
+    question: WorldQuestion
     found: list[str] = field(default_factory=list)
 
     @property

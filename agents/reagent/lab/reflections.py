@@ -21,9 +21,9 @@ from reagent.env.env import ToolEnv
 from reagent.env.task import Task
 from reagent.feedback.second_attempt_prompt import second_attempt
 from reagent.feedback.texts import REQUESTS
-from reagent.lab.demonstrations import Demonstration, Turn, environment_for, mistaken, plain, played, script
+from reagent.lab.demonstrations import Demonstration, ScriptedTurn, environment_for, mistaken, plain, played, script
 from reagent.lab.labels import label
-from reagent.lab.plans import Plan
+from reagent.lab.plans import ScriptedPlan
 from reagent.lab.search_env import SearchEnv, question_of, world_of
 from rrm.data.annotation import Annotation
 from rrm.data.seeds import derive_seed
@@ -71,7 +71,7 @@ async def _reflection(task: Task, kind: ReflectKind, rng: random.Random, hurried
     return Demonstration(task, kind, plain([*prompt, *second.shown]), [False] * len(prompt) + second.train_on)
 
 
-def _first(env: ToolEnv, plan: Plan, rng: random.Random, slips: bool) -> list[Turn]:
+def _first(env: ToolEnv, plan: ScriptedPlan, rng: random.Random, slips: bool) -> list[ScriptedTurn]:
     """The turns of a first attempt."""
     drawn = rng.random()
     if drawn >= CAREFUL + HURRIED:

@@ -20,8 +20,8 @@ from reagent.lab.world import (
     TERSE_BAD_ARGUMENTS,
     TERSE_TOOL_ERROR,
     TOOL_ERROR,
-    Question,
     World,
+    WorldQuestion,
     make_question,
     make_world,
 )
@@ -38,7 +38,7 @@ TOOL_ERROR_RATE = 0.1
 TERSE_RATE = 0.5
 
 
-def question_of(question_id: str, hops: Sequence[int] = HOPS) -> tuple[World, Question, random.Random]:
+def question_of(question_id: str, hops: Sequence[int] = HOPS) -> tuple[World, WorldQuestion, random.Random]:
     """World and question of an id, and the generator that plays the attempts at it. `hops` as in `make_transcripts`."""
     rng = random.Random(derive_seed("lab", question_id, *hops))
     world = make_world(rng.getrandbits(63))
@@ -46,11 +46,11 @@ def question_of(question_id: str, hops: Sequence[int] = HOPS) -> tuple[World, Qu
 
 
 @dataclass
-class Run:
+class ScriptedRun:
     """One attempt while it is played: what was said so far and what is to be said about it."""
 
     world: World
-    question: Question
+    question: WorldQuestion
     rng: random.Random
     split: Split
     recover: bool

@@ -16,7 +16,7 @@ from reagent.env.tool import ToolResult, tool
 from reagent.errors import ToolError
 from reagent.lab.plans import Move, spread
 from reagent.lab.wordings import FINDING
-from reagent.lab.world import NOTHING_FOUND, RELATIONS, Question, World, as_drawn, make_question, make_world
+from reagent.lab.world import NOTHING_FOUND, RELATIONS, World, WorldQuestion, as_drawn, make_question, make_world
 from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import ToolCall
 
@@ -27,7 +27,7 @@ def world_of(seed: int) -> World:
     return make_world(seed)
 
 
-def question_of(world: World, hops: int) -> Question:
+def question_of(world: World, hops: int) -> WorldQuestion:
     """The world's question of that many hops."""
     return make_question(world, hops, random.Random(derive_seed("question", world.seed)))
 
@@ -96,7 +96,7 @@ class SearchPlan:
 
     wordings: Mapping[str, Sequence[str]] = FINDING
 
-    def __init__(self, world: World, question: Question) -> None:
+    def __init__(self, world: World, question: WorldQuestion) -> None:
         self.world, self.question = world, question
         self.start, self.length, self.answer = question.start, len(question.path), question.answer
 

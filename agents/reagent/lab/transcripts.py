@@ -20,10 +20,10 @@ from typing import Literal
 
 from reagent.lab.faulty_agents import make_wanderers
 from reagent.lab.score import process_score
-from reagent.lab.scripted import ATTEMPTS, HOPS, TERSE_RATE, Run, Split, question_of
+from reagent.lab.scripted import ATTEMPTS, HOPS, TERSE_RATE, ScriptedRun, Split, question_of
 from reagent.lab.trace import trace_of
 from reagent.lab.wordings import QUESTION
-from reagent.lab.world import RELATIONS, Question, World
+from reagent.lab.world import RELATIONS, World, WorldQuestion
 from rrm.data.annotation import Annotation
 from rrm.data.feedback import format_findings
 from rrm.data.trajectory import Trajectory
@@ -40,7 +40,7 @@ SILENT_END_RATE = 0.5
 # None: the run is over.
 
 
-def _after_wrong_search(run: Run, hop: int, subject: str, relation: str, searched: str) -> str:
+def _after_wrong_search(run: ScriptedRun, hop: int, subject: str, relation: str, searched: str) -> str:
     """Correct a wrong search at once, or go on with what it gave."""
     relation_needed, wrong_step = run.question.path[hop], run.step
     if run.recover:
@@ -52,7 +52,7 @@ def _after_wrong_search(run: Run, hop: int, subject: str, relation: str, searche
     return run.read_value(subject, relation_needed, value)
 
 
-def wrong_entity(run: Run, hop: int, subject: str) -> str:
+def wrong_entity(run: ScriptedRun, hop: int, subject: str) -> str:
     """Searches the right relation of a wrong entity."""
     relation = run.question.path[hop]
     wrong = run.other(RELATIONS[relation][0], subject, run.question.answer)
@@ -61,7 +61,7 @@ def wrong_entity(run: Run, hop: int, subject: str) -> str:
     return _after_wrong_search(run, hop, subject, relation, wrong)
 
 
-def wrong_relation(run: Run, hop: int, subject: str) -> str:
+def wrong_relation(run: ScriptedRun, hop: int, subject: str) -> str:
     """Searches another relation of the right entity."""
     relation = run.question.path[hop]
     other = run.rng.choice([r for r, kinds in RELATIONS.items() if kinds == RELATIONS[relation] and r != relation])
@@ -70,7 +70,7 @@ def wrong_relation(run: Run, hop: int, subject: str) -> str:
     return _after_wrong_search(run, hop, subject, other, subject)
 
 
-def _repeat(run: Run, hop: int, subject: str, value: str, first: int) -> None:
+def _repeat(run: ScriptedRun, hop: int, subject: str, value: str, first: int) -> None:
     relation = run.question.path[hop]
     last = hop == len(run.question.path) - 1
     advice = "answer now" if last else f"search for {value}'s {run.question.path[hop + 1]}"
@@ -78,7 +78,7 @@ def _repeat(run: Run, hop: int, subject: str, value: str, first: int) -> None:
     run.call(run.say("again", rel=relation, a=subject), f"{relation} of {subject}")
 
 
-def repeated_call(run: Run, hop: int, subject: str) -> str | None:
+def repeated_call(run: ScriptedRun, hop: int, subject: str) -> str | None:
     """Repeats a call whose result is already there: once, or until it stops without an answer."""
     value = run.look_up(hop, subject)
     run.read, first = "", run.step
@@ -94,7 +94,7 @@ def repeated_call(run: Run, hop: int, subject: str) -> str | None:
     return None
 
 
-def malformed(run: Run, hop: int, subject: str) -> str | None:
+def malformed(run: ScriptedRun, hop: int, subject: str) -> str | None:
     """Writes arguments that are not JSON: corrected, or followed by giving up."""
     relation = run.question.path[hop]
     query = f"{relation} of {subject}"
@@ -112,7 +112,7 @@ def malformed(run: Run, hop: int, subject: str) -> str | None:
     return None
 
 
-def _assume(run: Run, hop: int, subject: str, wrong: str, finding: str) -> None:
+def _assume(run: ScriptedRun, hop: int, subject: str, wrong: str, finding: str) -> None:
     """Go on with a wrong value; `finding` is of the step that first does. A recovering run searches once with it."""
     run.next_bad = finding
     run.read_value(subject, run.question.path[hop], wrong)
@@ -122,7 +122,7 @@ def _assume(run: Run, hop: int, subject: str, wrong: str, finding: str) -> None:
         run.read, run.wrong_since = "", None
 
 
-def misread(run: Run, hop: int, subject: str) -> str:
+def misread(run: ScriptedRun, hop: int, subject: str) -> str:
     """Takes the object of another fact from the result; a recovering run reads it again."""
     relation = run.question.path[hop]
     value = run.look_up(hop, subject)
@@ -138,7 +138,7 @@ def misread(run: Run, hop: int, subject: str) -> str:
     return value
 
 
-def ignored_error(run: Run, hop: int, subject: str) -> str:
+def ignored_error(run: ScriptedRun, hop: int, subject: str) -> str:
     """Goes on with a made-up value after the tool failed; a recovering run searches again."""
     relation = run.question.path[hop]
     run.mark(True, run.finding("tool_error"))
@@ -152,7 +152,7 @@ def ignored_error(run: Run, hop: int, subject: str) -> str:
     return run.look_up(hop, subject, said=said, finding=run.finding("recover", k=first + 1))
 
 
-def unsupported(run: Run, hop: int, subject: str) -> None:
+def unsupported(run: ScriptedRun, hop: int, subject: str) -> None:
     """Answers with a guess instead of searching on."""
     relation = run.question.path[hop]
     guess = run.other(RELATIONS[run.question.path[-1]][1], run.question.answer, subject)
@@ -160,21 +160,21 @@ def unsupported(run: Run, hop: int, subject: str) -> None:
     run.finish(run.say("guess"), guess)
 
 
-def gave_up(run: Run, hop: int, subject: str) -> None:
+def gave_up(run: ScriptedRun, hop: int, subject: str) -> None:
     """Gives up although the next search was open."""
     relation = run.question.path[hop]
     run.mark(False, run.finding("gave_up", a=subject, rel=relation))
     run.finish(run.say("give_up"), "unknown")
 
 
-def stops_early(run: Run, hop: int, subject: str) -> None:
+def stops_early(run: ScriptedRun, hop: int, subject: str) -> None:
     """Answers with the value of the hop before the last."""
     relation = run.question.path[hop]
     run.mark(False, run.finding("stops_early", a=subject, rel=relation))
     run.finish(run.say("done"), subject)
 
 
-Fault = Callable[[Run, int, str], str | None]
+Fault = Callable[[ScriptedRun, int, str], str | None]
 TRAIN_FAULTS: tuple[Fault, ...] = (
     wrong_entity,
     repeated_call,
@@ -197,7 +197,7 @@ def _fault_hop(fault: Fault, hops: int, recover: bool, rng: random.Random) -> in
     return rng.randrange(hops)
 
 
-def _play(run: Run, fault: Fault | None, at: int) -> None:
+def _play(run: ScriptedRun, fault: Fault | None, at: int) -> None:
     value: str | None = run.question.start
     for hop in range(len(run.question.path)):
         value = fault(run, hop, value) if fault and hop == at else run.look_up(hop, value)
@@ -223,12 +223,14 @@ def _draw_fault(split: Split, hops: int, rng: random.Random) -> tuple[Fault | No
     return fault, can_recover and rng.random() < RECOVER_RATE
 
 
-def _attempt(world: World, question: Question, split: Split, rng: random.Random) -> tuple[Run, Fault | None]:
+def _attempt(
+    world: World, question: WorldQuestion, split: Split, rng: random.Random
+) -> tuple[ScriptedRun, Fault | None]:
     """Play one attempt; one whose mistake ends in the right answer by accident is drawn again."""
     hops = len(question.path)
     while True:
         fault, recover = _draw_fault(split, hops, rng)
-        run = Run(world, question, rng, split, recover, rng.random() < TERSE_RATE)
+        run = ScriptedRun(world, question, rng, split, recover, rng.random() < TERSE_RATE)
         _play(run, fault, _fault_hop(fault, hops, recover, rng) if fault else 0)
         if (run.answer == question.answer) == (fault is None or recover):
             return run, fault
@@ -257,7 +259,9 @@ def make_transcripts(
     return rows[:n]
 
 
-def _row(run: Run, fault: Fault | None, task: str, question_id: str, attempt: int) -> tuple[Trajectory, Annotation]:
+def _row(
+    run: ScriptedRun, fault: Fault | None, task: str, question_id: str, attempt: int
+) -> tuple[Trajectory, Annotation]:
     name = getattr(fault, "__name__", None)
     trajectory = run.trajectory(task, question_id, attempt)
     trajectory.meta.update(

@@ -78,7 +78,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Question:
+class WorldQuestion:
     """Start entity and the relations to follow, in order; `values[i]` is reached after hop i, the last is the answer."""
 
     start: str
@@ -203,7 +203,7 @@ def make_world(seed: int, *, people: int = 16, towns: int = 6, companies: int = 
     return World(seed, entities, facts)
 
 
-def make_question(world: World, hops: int, rng: random.Random) -> Question:
+def make_question(world: World, hops: int, rng: random.Random) -> WorldQuestion:
     """A question of `hops` hops from a person; no entity occurs twice on its path, so that no hop can be skipped.
 
     Raises:
@@ -222,4 +222,4 @@ def make_question(world: World, hops: int, rng: random.Random) -> Question:
             current = world.value(current, path[-1]) or ""
             values.append(current)
         if len({start, *values}) == hops + 1:
-            return Question(start, tuple(path), tuple(values))
+            return WorldQuestion(start, tuple(path), tuple(values))

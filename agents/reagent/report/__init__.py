@@ -6,8 +6,8 @@ curves.py     inline SVG over episodes
 page.py       the page: strings for every cell, then the template
 """
 
-from reagent.report.examples import Policy, read_policy
+from reagent.report.examples import PolicyAttempts, read_policy
 from reagent.report.page import write_page
-from reagent.report.runs import Run, read_runs
+from reagent.report.runs import RecordedRun, read_runs
 
-__all__ = ["Policy", "Run", "read_policy", "read_runs", "write_page"]
+__all__ = ["PolicyAttempts", "RecordedRun", "read_policy", "read_runs", "write_page"]

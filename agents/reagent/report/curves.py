@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reagent.report.runs import Run, interval, number
+from reagent.report.runs import RecordedRun, interval, number
 from rrm.data.extras import needs
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def look(n: int) -> tuple[str, str | None]:
     return COLOURS[n % len(COLOURS)], DASHES[n // len(COLOURS) % len(DASHES)]
 
 
-def held_out_points(run: Run, key: str = "success") -> list[tuple[float, float, float, float]]:
+def held_out_points(run: RecordedRun, key: str = "success") -> list[tuple[float, float, float, float]]:
     """(episodes, figure, low, high) of each held-out evaluation; bounds that are unknown are the value itself."""
     found = []
     for row in run.evaluations:
@@ -63,7 +63,7 @@ def held_out_points(run: Run, key: str = "success") -> list[tuple[float, float, 
     return found
 
 
-def draw(runs: Sequence[Run]) -> list[Panel]:
+def draw(runs: Sequence[RecordedRun]) -> list[Panel]:
     """Success, reward and the judge's score over episodes; a drawing without any point is left out."""
     mean = f"Faint: each update. Strong: the mean of the last {WINDOW} updates."
     held_out = (
@@ -105,7 +105,7 @@ def running_mean(values: Sequence[float], window: int = WINDOW) -> list[float]:
     return [sum(part := values[max(0, i + 1 - window) : i + 1]) / len(part) for i in range(len(values))]
 
 
-def _panel(runs: Sequence[Run], key: str, title: str) -> str:
+def _panel(runs: Sequence[RecordedRun], key: str, title: str) -> str:
     needs("plots", "a run's curve", "matplotlib")
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -136,12 +136,12 @@ def _panel(runs: Sequence[Run], key: str, title: str) -> str:
     return _for_page(out.getvalue(), key.replace("/", "-"), f"{title} over episodes")
 
 
-def _widest(runs: Sequence[Run]) -> float:
+def _widest(runs: Sequence[RecordedRun]) -> float:
     """Most episodes of any run that is drawn over them: the drawings share their axis."""
     return float(max((run.episodes or 0 for run in runs if run.distillation is None), default=0) or 1)
 
 
-def _lines(axes: Axes, runs: Sequence[Run], key: str) -> None:
+def _lines(axes: Axes, runs: Sequence[RecordedRun], key: str) -> None:
     for n, run in enumerate(runs):
         series = run.series(key)
         if not series:
@@ -153,7 +153,7 @@ def _lines(axes: Axes, runs: Sequence[Run], key: str) -> None:
         axes.plot(x, running_mean(y), color=colour, linewidth=1.8, linestyle=style, marker="." if len(x) == 1 else "")
 
 
-def _points(axes: Axes, runs: Sequence[Run]) -> None:
+def _points(axes: Axes, runs: Sequence[RecordedRun]) -> None:
     for n, run in enumerate(runs):
         points = held_out_points(run)
         if not points:
@@ -164,7 +164,7 @@ def _points(axes: Axes, runs: Sequence[Run]) -> None:
         axes.errorbar(x, y, yerr=bars, fmt="o", markersize=4.5, color=look(n)[0], elinewidth=1.2, capsize=2.5, zorder=4)
 
 
-def _guarded(axes: Axes, runs: Sequence[Run]) -> None:
+def _guarded(axes: Axes, runs: Sequence[RecordedRun]) -> None:
     """Each run's held-out success, what judges say of it, and where guards fired."""
     for n, run in enumerate(runs):
         colour = look(n)[0]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reagent.report.runs import Run, number
+from reagent.report.runs import RecordedRun, number
 from rrm.evaluation.bootstrap import MIN_QUESTIONS, Interval, percentile_interval
 
 RESAMPLES = 5000
@@ -25,7 +25,7 @@ class Arm:
     """Runs of one setting."""
 
     name: str
-    runs: list[Run]
+    runs: list[RecordedRun]
 
     @property
     def seeds(self) -> list[str]:
@@ -34,7 +34,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ArmDifference:
     """An arm's held-out success less the first arm's, over the questions that all their runs were measured on."""
 
     first: Arm
@@ -59,7 +59,7 @@ class Difference:
         return "more than noise: better" if low > 0 else "more than noise: worse"
 
 
-def rates(run: Run) -> dict[str, float]:
+def rates(run: RecordedRun) -> dict[str, float]:
     """Success on each question at the run's last evaluation; empty where eval.jsonl does not say."""
     found = run.evaluations[-1].get("by_task") if run.evaluations else None
     if not isinstance(found, dict):
@@ -67,9 +67,9 @@ def rates(run: Run) -> dict[str, float]:
     return {str(task): rate for task, value in found.items() if (rate := number(value)) is not None}
 
 
-def arms(runs: Sequence[Run]) -> list[Arm]:
+def arms(runs: Sequence[RecordedRun]) -> list[Arm]:
     """Runs of one setting together, in the order of their first."""
-    found: dict[str, list[Run]] = {}
+    found: dict[str, list[RecordedRun]] = {}
     for run in runs:
         found.setdefault(run.setting, []).append(run)
     return [
@@ -77,23 +77,23 @@ def arms(runs: Sequence[Run]) -> list[Arm]:
     ]
 
 
-def differences(runs: Sequence[Run], *, seed: int = 0) -> list[Difference]:
+def differences(runs: Sequence[RecordedRun], *, seed: int = 0) -> list[ArmDifference]:
     """Every further arm against the first; runs whose evaluations name no questions are left out."""
     measured = arms([run for run in runs if rates(run)])
     return [_difference(measured[0], other, seed) for other in measured[1:]]
 
 
-def _difference(first: Arm, other: Arm, seed: int) -> Difference:
+def _difference(first: Arm, other: Arm, seed: int) -> ArmDifference:
     tables = [[rates(run) for run in arm.runs] for arm in (first, other)]
     shared = [task for task in tables[0][0] if all(task in found for table in tables for found in table)]
     if not shared:
-        return Difference(first, other, 0, None, None, Interval(None, None, None))
+        return ArmDifference(first, other, 0, None, None, Interval(None, None, None))
     a, b = (np.array([[found[task] for task in shared] for found in table]) for table in tables)
     value = float(b.mean() - a.mean())
     gap = Interval(value, None, None)
     if len(shared) >= MIN_QUESTIONS:
         gap = percentile_interval(value, _resampled(a, b, first.seeds == other.seeds, seed), difference=True)
-    return Difference(first, other, len(shared), float(a.mean()), float(b.mean()), gap)
+    return ArmDifference(first, other, len(shared), float(a.mean()), float(b.mean()), gap)
 
 
 def _resampled(a: np.ndarray, b: np.ndarray, same_seeds: bool, seed: int) -> np.ndarray:

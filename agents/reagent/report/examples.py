@@ -26,7 +26,7 @@ SUCCESS = 0.5
 
 
 @dataclass(frozen=True)
-class Attempt:
+class JudgedAttempt:
     """One transcript, with the judge's row where there is one."""
 
     trajectory: Trajectory
@@ -42,11 +42,11 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Policy:
+class PolicyAttempts:
     """A policy's attempts, and how its two files fit together."""
 
     name: str
-    attempts: list[Attempt]
+    attempts: list[JudgedAttempt]
     """Every transcript, in file order."""
     unmatched: int
     """The judge's rows that match no transcript by id."""
@@ -54,14 +54,14 @@ class Policy:
     """The judge's rows on a transcript that has another text under the same id; they are left out."""
 
     @property
-    def by_question(self) -> dict[str, Attempt]:
+    def by_question(self) -> dict[str, JudgedAttempt]:
         """The first attempt at each question, in file order."""
         count = Counter(question_of(a.trajectory) for a in self.attempts)
-        found: dict[str, Attempt] = {}
+        found: dict[str, JudgedAttempt] = {}
         for attempt in self.attempts:
             key = question_of(attempt.trajectory)
             if key not in found:
-                found[key] = Attempt(attempt.trajectory, attempt.feedback, count[key] - 1)
+                found[key] = JudgedAttempt(attempt.trajectory, attempt.feedback, count[key] - 1)
         return found
 
 
@@ -70,11 +70,11 @@ class Example:
     """A question, and each policy's first attempt at it in the policies' order."""
 
     question: str
-    attempts: list[Attempt]
+    attempts: list[JudgedAttempt]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ShownAttempts:
     """What is shown, and how many questions there are of each kind (first policy against last)."""
 
     examples: list[Example]
@@ -103,7 +103,7 @@ def parse_policy(text: str) -> tuple[str, Path, Path]:
     return name.strip(), Path(parts[0]), Path(parts[1])
 
 
-def read_policy(name: str, transcripts: str | Path, feedback: str | Path) -> Policy:
+def read_policy(name: str, transcripts: str | Path, feedback: str | Path) -> PolicyAttempts:
     """A policy's transcripts (canonical, as `reagent eval --transcripts` writes) with the judge's rows (`rrm score -o`).
 
     Raises:
@@ -127,17 +127,17 @@ def read_policy(name: str, transcripts: str | Path, feedback: str | Path) -> Pol
         row = rows.pop(trajectory.id, None)
         if row is not None and _is_of_another(row, trajectory):
             row, mistaken = None, mistaken + 1
-        attempts.append(Attempt(trajectory, None if row is None else to_feedback(row)))
+        attempts.append(JudgedAttempt(trajectory, None if row is None else to_feedback(row)))
     if all(a.feedback is None for a in attempts):
         other = f", {mistaken} of them have its ids but were written on other texts" if mistaken else ""
         raise RRMError(
             f"none of the {len(rows) + mistaken} rows in {feedback} matches a transcript in {transcripts}{other}: "
             "was another file judged?"
         )
-    return Policy(name, attempts, len(rows), mistaken)
+    return PolicyAttempts(name, attempts, len(rows), mistaken)
 
 
-def choose(policies: Sequence[Policy], count: int) -> Choice:
+def choose(policies: Sequence[PolicyAttempts], count: int) -> ShownAttempts:
     """Up to `count` questions that every policy attempted: those gained first, then those lost, then the rest.
 
     Inside each kind the questions keep the first policy's file order.
@@ -159,7 +159,7 @@ def choose(policies: Sequence[Policy], count: int) -> Choice:
     ahead = {*gained, *lost}
     order = [*gained, *lost, *(key for key in shared if key not in ahead)]
     both, neither = len(kinds.get((True, True), [])), len(kinds.get((False, False), []))
-    return Choice(
+    return ShownAttempts(
         examples=[
             Example(question(attempts[0][key].trajectory) or key, [found[key] for found in attempts])
             for key in order[:count]

@@ -19,9 +19,9 @@ import jinja2
 from markupsafe import Markup
 
 from reagent.report.curves import draw, look
-from reagent.report.differences import Difference, differences
-from reagent.report.examples import Attempt, Example, Policy, choose
-from reagent.report.runs import Run, interval, links, number, read_text
+from reagent.report.differences import ArmDifference, differences
+from reagent.report.examples import Example, JudgedAttempt, PolicyAttempts, choose
+from reagent.report.runs import RecordedRun, interval, links, number, read_text
 from rrm.data.output import file_when_whole
 from rrm.data.trajectory import Message, Step, ToolCall
 from rrm.errors import ReadError, RRMError
@@ -61,11 +61,11 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 def write_page(
     path: str | Path,
-    runs: Sequence[Run],
+    runs: Sequence[RecordedRun],
     *,
     judge: str | Path | None = None,
     reliability: str | Path | None = None,
-    policies: Sequence[Policy] = (),
+    policies: Sequence[PolicyAttempts] = (),
     title: str = "Agent training report",
     examples: int = 6,
 ) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _write(path: Path, page: str) -> None:
 # ---- runs ----
 
 
-def _runs_table(runs: Sequence[Run], page: Path) -> dict[str, Any]:
+def _runs_table(runs: Sequence[RecordedRun], page: Path) -> dict[str, Any]:
     """Head and rows of the table of runs, and what must be said beside it."""
     last = [run.evaluations[-1] if run.evaluations else {} for run in runs]
     hops = sorted({h for row in last for h in _by_hops(row)}, key=lambda h: (not h.isdigit(), len(h), h))
@@ -168,7 +168,7 @@ def _runs_table(runs: Sequence[Run], page: Path) -> dict[str, Any]:
     }
 
 
-def _difference_row(found: Difference) -> dict[str, Any]:
+def _difference_row(found: ArmDifference) -> dict[str, Any]:
     seeds = (len(found.first.runs), len(found.other.runs))
     return {
         "other": found.other.name,
@@ -183,7 +183,7 @@ def _difference_row(found: Difference) -> dict[str, Any]:
     }
 
 
-def _fired(run: Run, row: dict[str, Any]) -> dict[str, str]:
+def _fired(run: RecordedRun, row: dict[str, Any]) -> dict[str, str]:
     """A guard that fired, as a row of its table; what the file lacks stays empty."""
     update = number(row.get("update"))
     return {
@@ -195,7 +195,7 @@ def _fired(run: Run, row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _critiques(run: Run) -> str:
+def _critiques(run: RecordedRun) -> str:
     """Written, and in brackets dropped."""
     written, dropped = run.total("feedback/critiques"), run.total("feedback/leaked_critiques")
     return f"{_count(written)} ({_count(dropped or 0)})" if written else NONE
@@ -206,7 +206,7 @@ def _by_hops(evaluation: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _evaluated(run: Run, evaluation: dict[str, Any]) -> list[str]:
+def _evaluated(run: RecordedRun, evaluation: dict[str, Any]) -> list[str]:
     """How many questions, how many of them nobody can grade, and after how many episodes where that was not the end."""
     tasks, at = number(evaluation.get("tasks")), number(evaluation.get("episodes"))
     ungraded = number(evaluation.get("ungraded_tasks")) or 0.0
@@ -301,7 +301,7 @@ def _image(path: Path) -> str:
 # ---- transcripts ----
 
 
-def _policy_row(policy: Policy) -> dict[str, Any]:
+def _policy_row(policy: PolicyAttempts) -> dict[str, Any]:
     known = [a for a in policy.attempts if a.success is not None]
     return {
         "name": policy.name,
@@ -315,21 +315,21 @@ def _policy_row(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _score_of(attempt: Attempt) -> float | None:
+def _score_of(attempt: JudgedAttempt) -> float | None:
     return attempt.feedback.score if attempt.feedback is not None else None
 
 
-def _mean_score(attempts: Sequence[Attempt]) -> str:
+def _mean_score(attempts: Sequence[JudgedAttempt]) -> str:
     found = [score for a in attempts if (score := _score_of(a)) is not None]
     return f"{sum(found) / len(found):.3f}" if found else NONE
 
 
-def _example(example: Example, policies: Sequence[Policy]) -> dict[str, Any]:
+def _example(example: Example, policies: Sequence[PolicyAttempts]) -> dict[str, Any]:
     shown = [_attempt(policy.name, attempt) for policy, attempt in zip(policies, example.attempts, strict=True)]
     return {"question": _text(example.question), "attempts": shown}
 
 
-def _attempt(policy: str, attempt: Attempt) -> dict[str, Any]:
+def _attempt(policy: str, attempt: JudgedAttempt) -> dict[str, Any]:
     """One policy's column."""
     trajectory, feedback = attempt.trajectory, attempt.feedback
     findings = feedback.findings if feedback else []
@@ -360,7 +360,7 @@ def _attempt(policy: str, attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _score(attempt: Attempt) -> str:
+def _score(attempt: JudgedAttempt) -> str:
     feedback = attempt.feedback
     if feedback is None:
         return "not judged"
@@ -371,7 +371,7 @@ def _score(attempt: Attempt) -> str:
     return f"judge's score {feedback.score:.2f} ({feedback.raw_score:.2f} before calibration)"
 
 
-def _notes(attempt: Attempt) -> list[str]:
+def _notes(attempt: JudgedAttempt) -> list[str]:
     notes = []
     if attempt.further:
         notes.append(f"The first of {attempt.further + 1} attempts at this question.")

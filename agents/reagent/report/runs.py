@@ -44,7 +44,7 @@ class Distillation:
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """One training: its config's main settings and its logs."""
 
     folder: Path
@@ -115,7 +115,7 @@ class Run:
         return (sum(found) / 60 if found else None), False
 
 
-def links(run: Run, page: Path) -> list[tuple[str, str]]:
+def links(run: RecordedRun, page: Path) -> list[tuple[str, str]]:
     """(name, address relative to the page) of the run's folder and what stands in it.
 
     An address begins with `./` and is percent-encoded, so that no folder's name makes a scheme or leaves the attribute.
@@ -141,7 +141,7 @@ def interval(value: Any) -> tuple[float, float | None, float | None] | None:
     return middle, number(value.get("low")), number(value.get("high"))
 
 
-def read_runs(folders: Sequence[str | Path]) -> list[Run]:
+def read_runs(folders: Sequence[str | Path]) -> list[RecordedRun]:
     """The runs in the order given.
 
     Raises:
@@ -207,7 +207,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [shortest(path) for path in paths]
 
 
-def _read_run(folder: Path, name: str) -> Run:
+def _read_run(folder: Path, name: str) -> RecordedRun:
     if not folder.is_dir():
         hint = "; write --policy before each NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl" if "=" in str(folder) else ""
         raise ConfigError(f"{folder} is not a folder: give a run folder of `reagent train`{hint}")
@@ -229,7 +229,7 @@ def _read_run(folder: Path, name: str) -> Run:
         mode, algorithm = "none", f"distil (by {_section(config, 'distil').get('by', 'judge')})"
         planned = None
     learned = {k: v for k, v in config.items() if k not in OWN} | {"algorithm": algorithm}
-    return Run(
+    return RecordedRun(
         folder=folder,
         name=name,
         mode=mode,

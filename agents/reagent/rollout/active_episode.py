@@ -17,7 +17,7 @@ class TokenDriftError(RRMError):
 
 
 @dataclass
-class Row:
+class ActiveEpisode:
     """An episode at play."""
 
     attempt: Attempt

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from reagent.env.env import EnvFactory, Environment, StepResult, takes_stop_reason
-from reagent.env.guarded import HALTED, GuardedEnv, Said
+from reagent.env.guarded import HALTED, GuardDecision, GuardedEnv
 from reagent.env.task import Task
 from reagent.errors import GradeFailed
-from reagent.rollout.active_episode import Row
+from reagent.rollout.active_episode import ActiveEpisode
 from reagent.rollout.active_episode import TokenDriftError as TokenDriftError
 from reagent.rollout.attempts import Attempt, PromptHook, plan
 from reagent.rollout.envloop import EnvLoop
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Limits:
+class EpisodeLimits:
     """What ends an episode, and what is cut."""
 
     max_turns: int = 8
@@ -83,7 +83,7 @@ def rollout(
         env_factory: makes a fresh environment for each episode.
         tasks: tasks, or the attempts themselves (for second attempts at some of them).
         params: sampling of one turn; the environments' own stop texts are added.
-        max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s: see `Limits`.
+        max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s: see `EpisodeLimits`.
         seed: instead of `params.seed`.
         prompt_messages: see `PromptHook`.
         on_end: called with an episode when its last turn is done, while others are still played.
@@ -100,7 +100,7 @@ def rollout(
     attempts = given or plan([t for t in tasks if isinstance(t, Task)], group_size, stage)
     if len({a.key for a in attempts}) != len(attempts):
         raise ValueError("attempts need distinct (group_id, stage, number)")
-    limits = Limits(max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s)
+    limits = EpisodeLimits(max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s)
     params = replace(params, seed=params.seed if seed is None else seed)
     player = _Player(engine, tokenizer, env_factory, params, limits, template_options or {})
     return player.play(attempts, prompt_messages or (lambda _, messages: messages), on_end)
@@ -133,7 +133,7 @@ class _Player:
         tokenizer: PreTrainedTokenizerBase,
         env_factory: EnvFactory,
         params: SamplingParams,
-        limits: Limits,
+        limits: EpisodeLimits,
         options: dict[str, Any],
     ) -> None:
         self.engine, self.tokenizer, self.env_factory, self.params = engine, tokenizer, env_factory, params
@@ -145,7 +145,7 @@ class _Player:
     def play(
         self, attempts: Sequence[Attempt], prompt_messages: PromptHook, on_end: Callable[[Episode], None] | None
     ) -> list[Episode]:
-        rows = {attempt.key: Row(attempt) for attempt in attempts}
+        rows = {attempt.key: ActiveEpisode(attempt) for attempt in attempts}
         with EnvLoop(self.limits.env_timeout_s) as loop:
             try:
                 self._begin(rows, loop, prompt_messages)
@@ -172,10 +172,10 @@ class _Player:
 
     # ---- before the first turn ----
 
-    def _begin(self, rows: dict[str, Row], loop: EnvLoop, prompt_messages: PromptHook) -> None:
+    def _begin(self, rows: dict[str, ActiveEpisode], loop: EnvLoop, prompt_messages: PromptHook) -> None:
         """Reset all environments. All prompts are there before the first is run: equal ones are then run once."""
 
-        def reset(row: Row) -> _Opening:
+        def reset(row: ActiveEpisode) -> _Opening:
             env = row.env = self.env_factory()
             messages, tools = env.reset(row.attempt.task), [*env.tools]
             stop, is_graded = tuple(getattr(env, "stop", ())), getattr(env, "is_graded", None)
@@ -194,7 +194,7 @@ class _Player:
                     else:
                         self._prompt(rows[key], opening, prompt_messages)
 
-    def _prompt(self, row: Row, opening: _Opening, prompt_messages: PromptHook) -> None:
+    def _prompt(self, row: ActiveEpisode, opening: _Opening, prompt_messages: PromptHook) -> None:
         name = json.dumps(opening.template_tools, sort_keys=True, default=str)
         if name not in self._templates:
             eos = getattr(self.engine, "eos_ids", {self.engine.eos_token_id})
@@ -218,13 +218,13 @@ class _Player:
         if len(row.prompt_ids) >= self.budget:
             row.fail("token_limit", f"the prompt's {len(row.prompt_ids)} tokens leave no room in {self.budget}")
 
-    def _with_stop_texts(self, rows: dict[str, Row]) -> SamplingParams:
+    def _with_stop_texts(self, rows: dict[str, ActiveEpisode]) -> SamplingParams:
         own = [text for row in rows.values() for text in row.stop]
         return replace(self.params, stop=tuple(dict.fromkeys([*self.params.stop, *own])))
 
     # ---- turn by turn ----
 
-    def _go_on(self, row: Row, session: Session) -> None:
+    def _go_on(self, row: ActiveEpisode, session: Session) -> None:
         """Submit the next turn, unless the episode is over."""
         if row.status is not None:
             return
@@ -232,7 +232,7 @@ class _Player:
         session.submit(row.attempt.key, ids, min(self.params.max_new_tokens, self.budget - len(ids)))
         row.held = ids
 
-    def _sampled(self, row: Row, completion: Completion, loop: EnvLoop) -> None:
+    def _sampled(self, row: ActiveEpisode, completion: Completion, loop: EnvLoop) -> None:
         """Take a sampled turn to the environment."""
         assert row.env is not None and row.template is not None
         opened = row.template.opened(row.held)  # the parser is to read the turn's thoughts as thoughts, closed or not
@@ -262,7 +262,7 @@ class _Player:
         turn.output_ids, turn.output_logprobs = ids[:kept], turn.output_logprobs[:kept]
         turn.stop_reason, turn.info = "stop", {"invented_results": 1}
 
-    def _answered(self, row: Row, job: Future[Any], session: Session, loop: EnvLoop) -> None:
+    def _answered(self, row: ActiveEpisode, job: Future[Any], session: Session, loop: EnvLoop) -> None:
         """Take in what the environment answered, ask the guard if there is one, and go on if the episode does."""
         if row.at_guard:
             row.at_guard = False
@@ -275,7 +275,7 @@ class _Player:
                 return
         self._go_on(row, session)
 
-    def _stepped(self, row: Row, job: Future[Any]) -> None:
+    def _stepped(self, row: ActiveEpisode, job: Future[Any]) -> None:
         """Take in what the environment answered."""
         error = None if job.cancelled() else job.exception()
         if isinstance(error, GradeFailed):
@@ -311,12 +311,12 @@ class _Player:
             return
         self._observe(row, turn, result.observations)
 
-    def _judged(self, row: Row, job: Future[Any]) -> None:
+    def _judged(self, row: ActiveEpisode, job: Future[Any]) -> None:
         """Take in what the guard said of an episode that would go on."""
         assert isinstance(row.env, GuardedEnv)
         late = not job.cancelled() and isinstance(job.exception(), TimeoutError)
         said = row.env.late() if late else self._result(row, job, "guard")
-        if not isinstance(said, Said):
+        if not isinstance(said, GuardDecision):
             return
         turn = row.turns[-1]
         turn.info["guard"] = jsonable(said.told)
@@ -329,7 +329,7 @@ class _Player:
         else:
             row.fail("halted", said.why)
 
-    def _observe(self, row: Row, turn: Turn, observations: list[dict[str, Any]]) -> None:
+    def _observe(self, row: ActiveEpisode, turn: Turn, observations: list[dict[str, Any]]) -> None:
         ids, shown, cut = self._fitted(row, observations)
         if isinstance(row.env, GuardedEnv):
             row.env.observe([row.messages[-1], *shown])  # what the agent reads, the judge reads
@@ -340,7 +340,9 @@ class _Player:
         else:
             turn.observation_ids = ids
 
-    def _fitted(self, row: Row, observations: list[dict[str, Any]]) -> tuple[list[int], list[dict[str, Any]], int]:
+    def _fitted(
+        self, row: ActiveEpisode, observations: list[dict[str, Any]]
+    ) -> tuple[list[int], list[dict[str, Any]], int]:
         """What the template puts behind a turn, no ids where there is no room for it; see `fit`."""
         assert row.template is not None
         room = self.budget - len(row.held) - 1  # one token at least must be left to say
@@ -348,7 +350,7 @@ class _Player:
         ids, shown, cut = fit(row.template, observations, said, self.limits.max_observation_tokens, room)
         return [] if len(ids) > room else ids, shown, cut
 
-    def _result(self, row: Row, job: Future[Any], what: str) -> Any:
+    def _result(self, row: ActiveEpisode, job: Future[Any], what: str) -> Any:
         """A job's result; what it raised ends the episode."""
         error = RuntimeError("cancelled") if job.cancelled() else job.exception()
         if error is None:
@@ -360,7 +362,7 @@ class _Player:
 
     # ---- after the last turn ----
 
-    def _episode(self, row: Row) -> Episode:
+    def _episode(self, row: ActiveEpisode) -> Episode:
         attempt, task = row.attempt, row.attempt.task
         assert row.status is not None
         row.tokens()

@@ -48,7 +48,7 @@ class ChatTemplateError(RRMError):
 
 
 @dataclass(frozen=True)
-class _Way:
+class AppendStyle:
     """How a template appends messages of a role to an assistant's turn."""
 
     end: tuple[int, ...]
@@ -93,10 +93,10 @@ class TurnTemplate:
         self._stops = _any_of(map(str, tokenizer.convert_ids_to_tokens(sorted(self.eos_ids))))
         source = self._source()
         self._refused: dict[str, str] = {}
-        self._ways: dict[str, _Way] = {}
+        self._ways: dict[str, AppendStyle] = {}
         for role in _OBSERVATIONS:
             found = self._way(role)
-            if isinstance(found, _Way):
+            if isinstance(found, AppendStyle):
                 self._ways[role] = found
             else:
                 self._refused[role] = found
@@ -172,15 +172,15 @@ class TurnTemplate:
 
     # ---- how ----
 
-    def _way(self, role: str) -> _Way | str:
+    def _way(self, role: str) -> AppendStyle | str:
         """How messages of a role are appended, or why they cannot be."""
         found = self._check(role, False)
-        if isinstance(found, _Way) or role != "tool" or "user" not in self._ways:
+        if isinstance(found, AppendStyle) or role != "tool" or "user" not in self._ways:
             return found
         again = self._check(role, True)
-        return again if isinstance(again, _Way) or again == found else f"{found}; after a tool call: {again}"
+        return again if isinstance(again, AppendStyle) or again == found else f"{found}; after a tool call: {again}"
 
-    def _check(self, role: str, after_a_call: bool) -> _Way | str:
+    def _check(self, role: str, after_a_call: bool) -> AppendStyle | str:
         import jinja2
 
         observations = _OBSERVATIONS[role]
@@ -203,7 +203,7 @@ class TurnTemplate:
             return end
         if self._encode(extended) != self._encode(extended.removesuffix(behind)) + self._encode(behind):
             return "the tokenizer joins a turn's last token with what follows; its end of turn must be a special token"
-        return _Way(end, after_a_call)
+        return AppendStyle(end, after_a_call)
 
     def _end(self, plain: str, behind: str) -> tuple[int, ...] | str:
         """The end of an earlier turn, or what is wrong with it.

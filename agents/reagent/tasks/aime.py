@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from reagent.env.task import Task
-from reagent.tasks.base import Limits
+from reagent.tasks.base import TaskLimits
 from reagent.tasks.math500 import Boxed
-from reagent.tasks.reading import Row
+from reagent.tasks.reading import SourceRow
 
 _ANSWER = re.compile(r"\$?(\d{1,3})\s*(?:°|\^\s*(?:\\circ|\{\s*\\circ\s*\}))?\$?")
 """Degrees stand behind one of 2025 in a copy on the hub (`336^\\circ`)."""
@@ -26,10 +26,10 @@ class Aime24(Boxed):
     source: ClassVar[str] = "HuggingFaceH4/aime_2024"
     licence: ClassVar[str] = "problems © MAA"
     hub: ClassVar[Mapping[str, str]] = {"heldout": "hf:HuggingFaceH4/aime_2024:train"}
-    limits: ClassVar[Limits] = Limits(turns=12, new_tokens=8192, episode_tokens=32768)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=12, new_tokens=8192, episode_tokens=32768)
 
     @classmethod
-    def task_of(cls, row: Row) -> Task | None:
+    def task_of(cls, row: SourceRow) -> Task | None:
         """A problem and its number."""
         row = row.lowered()
         answer = row.text("answer").strip()

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from reagent.env.task import Task
 from reagent.tasks import wikitext
-from reagent.tasks.base import Benchmark, Limits
-from reagent.tasks.reading import Row
+from reagent.tasks.base import Benchmark, TaskLimits
+from reagent.tasks.reading import SourceRow
 from reagent.tasks.tooling import PUBLISHERS
 
 
@@ -26,12 +26,12 @@ class Bamboogle(Benchmark):
     hub: ClassVar[Mapping[str, str]] = {"heldout": "hf:chiayewken/bamboogle:test"}
     wants: ClassVar[tuple[str, ...]] = ("search",)
     deny: ClassVar[tuple[str, ...]] = (*PUBLISHERS, "ofir.io")
-    limits: ClassVar[Limits] = Limits(turns=6, new_tokens=256, episode_tokens=4096)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=6, new_tokens=256, episode_tokens=4096)
     work: ClassVar[str] = wikitext.WORK
     form: ClassVar[str] = wikitext.FORM
 
     @classmethod
-    def task_of(cls, row: Row) -> Task | None:
+    def task_of(cls, row: SourceRow) -> Task | None:
         """A question; without an id of its own."""
         row = row.lowered()
         return cls.make(row.text("question"), row.text("answer"), hops=2)

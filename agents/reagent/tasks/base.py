@@ -16,7 +16,7 @@ from reagent.env.env import ToolEnv
 from reagent.env.graders import Grader
 from reagent.env.task import Task, as_task
 from reagent.env.tool import Tool
-from reagent.tasks.reading import Passage, Row, distinct, read_rows
+from reagent.tasks.reading import GivenPassage, SourceRow, distinct, read_rows
 from reagent.tasks.retrieval import Retrieval
 from reagent.tasks.tooling import PUBLISHERS, WEB_TOOLS, build_tools
 from rrm.data.questions import question_hash
@@ -30,7 +30,7 @@ OWN = "benchmark"
 
 
 @dataclass(frozen=True)
-class Limits:
+class TaskLimits:
     """What an episode is given by default; `environment.options.max_turns` and `rollout` say otherwise."""
 
     turns: int
@@ -79,7 +79,7 @@ class Benchmark(ToolEnv):
     """What it is told of the answer's form, whatever the way to it."""
     own_parser: ClassVar[str | None] = None
     """The format of calls and answers where the option `parser` names none; None: the environment's (`reagent.env.env`)."""
-    limits: ClassVar[Limits] = Limits(8, 512, 4096)
+    limits: ClassVar[TaskLimits] = TaskLimits(8, 512, 4096)
     read_options: ClassVar[tuple[str, ...]] = ()
     """Options of `environment.train` and `.eval` that this benchmark's `read` takes besides."""
     reads_files: ClassVar[bool] = True
@@ -165,7 +165,7 @@ class Benchmark(ToolEnv):
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     @classmethod
-    def task_of(cls, row: Row) -> Task | None:
+    def task_of(cls, row: SourceRow) -> Task | None:
         """A row of the published format as a task; None for one that the benchmark's own metric leaves out.
 
         Raises:
@@ -174,7 +174,7 @@ class Benchmark(ToolEnv):
         raise NotImplementedError
 
     @classmethod
-    def passages(cls, row: Row) -> list[Passage]:
+    def passages(cls, row: SourceRow) -> list[GivenPassage]:
         """The texts that a row's question comes with, where the format has them."""
         del row
         return []
@@ -194,7 +194,7 @@ class Benchmark(ToolEnv):
         return cls.read_with(path, cls.task_of)
 
     @classmethod
-    def read_with(cls, path: str | Path, task_of: Callable[[Row], Task | None]) -> list[Task]:
+    def read_with(cls, path: str | Path, task_of: Callable[[SourceRow], Task | None]) -> list[Task]:
         """As `read`, with a function in the place of its own."""
         found: dict[str, Task] = {}
         for row in read_rows(path):
@@ -217,7 +217,7 @@ class Benchmark(ToolEnv):
         return list(found.values())
 
     @classmethod
-    def read_passages(cls, path: str | Path) -> Iterator[Passage]:
+    def read_passages(cls, path: str | Path) -> Iterator[GivenPassage]:
         """The distinct passages of a published file, from which a corpus is made."""
         return distinct(passage for row in read_rows(path) for passage in cls.passages(row))
 

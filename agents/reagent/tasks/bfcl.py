@@ -22,9 +22,9 @@ from reagent.env.parsers.base import tool_list
 from reagent.env.task import Task
 from reagent.env.tool import ToolResult, shorten
 from reagent.errors import BadArguments, ToolError, ToolRaised, UnknownTool
-from reagent.tasks.base import Benchmark, Limits
+from reagent.tasks.base import Benchmark, TaskLimits
 from reagent.tasks.bfcl_apis import FAILED, Programs, data_folder, missing, schemas, too_large
-from reagent.tasks.reading import Row, read_rows
+from reagent.tasks.reading import SourceRow, read_rows
 from rrm.data.trajectory import ToolCall
 from rrm.engines.base import StopReason
 from rrm.errors import ConfigError
@@ -44,7 +44,7 @@ class Bfcl(Benchmark):
     metric: ClassVar[str] = "state after each turn, results read"
     source: ClassVar[str] = "the package bfcl-eval: pip install --no-deps bfcl-eval"
     licence: ClassVar[str] = "Apache-2.0"
-    limits: ClassVar[Limits] = Limits(turns=60, new_tokens=512, episode_tokens=32768)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=60, new_tokens=512, episode_tokens=32768)
     metrics: ClassVar[Mapping[str, Grader]] = {}
     read_options: ClassVar[tuple[str, ...]] = ("category",)
     own_tools: ClassVar[bool] = True
@@ -208,22 +208,22 @@ class Bfcl(Benchmark):
         """
         folder = Path(path)
         if not folder.is_dir():
-            return cls.read_with(path, _Reader(folder.parent))
+            return cls.read_with(path, _FolderReader(folder.parent))
         wanted = [category] if isinstance(category, str) else list(category)
         if unknown := [each for each in wanted if each not in CATEGORIES]:
             raise ConfigError(f"bfcl has no category {unknown[0]!r}; there are {', '.join(CATEGORIES)}")
         files = [folder / f"BFCL_v4_multi_turn_{each}.json" for each in wanted]
-        return [task for file in files for task in cls.read_with(file, _Reader(folder))]
+        return [task for file in files for task in cls.read_with(file, _FolderReader(folder))]
 
 
-class _Reader:
+class _FolderReader:
     """Rows of one folder to tasks, each with its ground truth, which stands in a file of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._truths: dict[str, dict[str, list[list[str]]]] = {}
 
-    def __call__(self, row: Row) -> Task:
+    def __call__(self, row: SourceRow) -> Task:
         id = row.text("id")
         category = id.removeprefix("multi_turn_").rpartition("_")[0]
         if category not in CATEGORIES:

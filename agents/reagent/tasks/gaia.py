@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from reagent.env.graders import Grader, exact_match, f1
 from reagent.env.task import Task
-from reagent.tasks.base import Benchmark, Limits
-from reagent.tasks.reading import Row
+from reagent.tasks.base import Benchmark, TaskLimits
+from reagent.tasks.reading import SourceRow
 from rrm.errors import ConfigError
 
 FOLDER_OPTIONS = {"read_file": "root", "python": "files"}
@@ -87,7 +87,7 @@ class Gaia(Benchmark):
     licence: ClassVar[str] = "gated; not to be published again"
     hub: ClassVar[Mapping[str, str]] = {"heldout": "hf:gaia-benchmark/GAIA#2023_all:validation"}
     wants: ClassVar[tuple[str, ...]] = ("search", "browse", "python", "read_file")
-    limits: ClassVar[Limits] = Limits(turns=30, new_tokens=2048, episode_tokens=65536)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=30, new_tokens=2048, episode_tokens=65536)
     metrics: ClassVar[Mapping[str, Grader]] = {"gaia": gaia_match, "exact_match": exact_match, "f1": f1}
     work: ClassVar[str] = (
         "Find the answer with the tools: search the web, open pages, read the question's files, compute. Check what you found before "
@@ -137,7 +137,7 @@ class Gaia(Benchmark):
             raise ValueError(f"task {task.id!r}: its file {lost[0]!r} is not in {self._files}")
 
     @classmethod
-    def task_of(cls, row: Row) -> Task | None:
+    def task_of(cls, row: SourceRow) -> Task | None:
         """A question; `files` in its meta are names within the folder of files. Texts are told apart by id, not by wording."""
         file = row.get("file_name")
         if isinstance(file, str) and not _is_name(file):
@@ -162,7 +162,7 @@ class GaiaText(Gaia):
     wants: ClassVar[tuple[str, ...]] = ("search", "browse", "python")
 
     @classmethod
-    def task_of(cls, row: Row) -> Task | None:
+    def task_of(cls, row: SourceRow) -> Task | None:
         """A question; None of one with a file."""
         made = super().task_of(row)
         return None if made is None or "files" in made.meta else made
@@ -182,7 +182,7 @@ def _refuse_answers(name: str, folder: Path) -> None:
             )
 
 
-def _level(row: Row) -> int:
+def _level(row: SourceRow) -> int:
     level = row.get("Level")
     if str(level) not in ("1", "2", "3"):
         raise row.error(f"'Level' must be 1, 2 or 3, not {level!r}")

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from reagent.env.graders import Grader, numeric
 from reagent.env.task import Task
-from reagent.tasks.base import Benchmark, Limits
-from reagent.tasks.reading import Row
+from reagent.tasks.base import Benchmark, TaskLimits
+from reagent.tasks.reading import SourceRow
 
 _FINAL = re.compile(r"####[ \t]*+(\S[^\n]{0,400}+)\s*+\Z")
 _MARKED = re.compile(r"#### (-?[\d.,]+)", re.ASCII)
@@ -44,14 +44,14 @@ class GSM8K(Benchmark):
     licence: ClassVar[str] = "MIT"
     hub: ClassVar[Mapping[str, str]] = {"train": "hf:openai/gsm8k#main:train", "heldout": "hf:openai/gsm8k#main:test"}
     wants: ClassVar[tuple[str, ...]] = ("calculator",)
-    limits: ClassVar[Limits] = Limits(turns=10, new_tokens=256, episode_tokens=2048)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=10, new_tokens=256, episode_tokens=2048)
     metrics: ClassVar[Mapping[str, Grader]] = {"accuracy": final_number}
     work: ClassVar[str] = "Solve the problem. Let the tool do every calculation, one after the other."
     form: ClassVar[str] = "Give the number alone as the answer."
     grader = staticmethod(final_number)
 
     @classmethod
-    def task_of(cls, row: Row) -> Task | None:
+    def task_of(cls, row: SourceRow) -> Task | None:
         """A problem and the number behind its solution's `####`."""
         solution = row.text("answer")
         final = _FINAL.search(solution)

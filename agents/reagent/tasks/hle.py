@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from reagent.env.task import Task
-from reagent.tasks.base import Limits
+from reagent.tasks.base import TaskLimits
 from reagent.tasks.judged import JudgedBenchmark
-from reagent.tasks.reading import Row
+from reagent.tasks.reading import SourceRow
 from reagent.tasks.tooling import PUBLISHERS
 
 
@@ -26,14 +26,14 @@ class Hle(JudgedBenchmark):
     hub: ClassVar[Mapping[str, str]] = {"heldout": "hf:cais/hle:test"}
     wants: ClassVar[tuple[str, ...]] = ("search", "browse", "python")
     deny: ClassVar[tuple[str, ...]] = (*PUBLISHERS, "lastexam.ai", "agi.safe.ai")
-    limits: ClassVar[Limits] = Limits(turns=20, new_tokens=4096, episode_tokens=65536)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=20, new_tokens=4096, episode_tokens=65536)
     work: ClassVar[str] = "Answer the exam question. Look up what you are not sure of and compute what can be computed."
     form: ClassVar[str] = (
         "Answer with the result alone: of a multiple choice, its letter; otherwise a value, a formula or a few words."
     )
 
     @classmethod
-    def task_of(cls, row: Row) -> Task | None:
+    def task_of(cls, row: SourceRow) -> Task | None:
         """A question; None of one with an image."""
         if row.get("image") not in (None, ""):
             return None

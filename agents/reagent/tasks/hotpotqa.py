@@ -13,8 +13,8 @@ from typing import ClassVar
 from reagent.env.graders import Grader, exact_match, f1_closed
 from reagent.env.task import Task
 from reagent.tasks import wikitext
-from reagent.tasks.base import Benchmark, Limits
-from reagent.tasks.reading import Passage, Row
+from reagent.tasks.base import Benchmark, TaskLimits
+from reagent.tasks.reading import GivenPassage, SourceRow
 
 
 class HotpotQA(Benchmark):
@@ -30,13 +30,13 @@ class HotpotQA(Benchmark):
         "heldout": "hf:hotpotqa/hotpot_qa#distractor:validation",
     }
     wants: ClassVar[tuple[str, ...]] = ("search",)
-    limits: ClassVar[Limits] = Limits(turns=6, new_tokens=256, episode_tokens=4096)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=6, new_tokens=256, episode_tokens=4096)
     metrics: ClassVar[Mapping[str, Grader]] = {"exact_match": exact_match, "f1": f1_closed}
     work: ClassVar[str] = wikitext.WORK
     form: ClassVar[str] = wikitext.FORM
 
     @classmethod
-    def task_of(cls, row: Row) -> Task | None:
+    def task_of(cls, row: SourceRow) -> Task | None:
         """A question; without an answer in the fullwiki test set."""
         answer = row.text("answer") if row.get("answer") is not None else None
         return cls.make(
@@ -49,6 +49,6 @@ class HotpotQA(Benchmark):
         )
 
     @classmethod
-    def passages(cls, row: Row) -> list[Passage]:
+    def passages(cls, row: SourceRow) -> list[GivenPassage]:
         """Its ten paragraphs."""
         return wikitext.context(row)

@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from reagent.env.graders import Grader, exact_match
 from reagent.env.task import Task
-from reagent.tasks.base import Benchmark, Limits
+from reagent.tasks.base import Benchmark, TaskLimits
 from reagent.tasks.boxed import boxed_equal
-from reagent.tasks.reading import Row
+from reagent.tasks.reading import SourceRow
 
 WORK = "Solve the problem step by step. Compute with the tools where that is surer than by hand."
 FORM = r"End with the final answer, simplified, in \boxed{} and nothing after it."
@@ -38,10 +38,10 @@ class Math500(Boxed):
     source: ClassVar[str] = "test.jsonl of HuggingFaceH4/MATH-500"
     licence: ClassVar[str] = "MIT"
     hub: ClassVar[Mapping[str, str]] = {"heldout": "hf:HuggingFaceH4/MATH-500:test"}
-    limits: ClassVar[Limits] = Limits(turns=8, new_tokens=2048, episode_tokens=8192)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=8, new_tokens=2048, episode_tokens=8192)
 
     @classmethod
-    def task_of(cls, row: Row) -> Task | None:
+    def task_of(cls, row: SourceRow) -> Task | None:
         """A problem and its final answer."""
         return cls.make(
             row.text("problem"), row.text("answer"), id=row.get("unique_id"), subject=row.get("subject"), level=row.get("level")

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from reagent.env.task import Task
 from reagent.tasks import wikitext
-from reagent.tasks.base import Benchmark, Limits
-from reagent.tasks.reading import Passage, Row
+from reagent.tasks.base import Benchmark, TaskLimits
+from reagent.tasks.reading import GivenPassage, SourceRow
 
 _HOPS = re.compile(r"([234])hop")
 
@@ -31,12 +31,12 @@ class MuSiQue(Benchmark):
         "heldout": "hf:dgslibisey/MuSiQue:validation",
     }
     wants: ClassVar[tuple[str, ...]] = ("search",)
-    limits: ClassVar[Limits] = Limits(turns=8, new_tokens=256, episode_tokens=4096)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=8, new_tokens=256, episode_tokens=4096)
     work: ClassVar[str] = wikitext.WORK
     form: ClassVar[str] = wikitext.FORM
 
     @classmethod
-    def task_of(cls, row: Row) -> Task | None:
+    def task_of(cls, row: SourceRow) -> Task | None:
         """A question that can be answered; None of another."""
         if row.get("answerable") is False:
             return None
@@ -53,12 +53,12 @@ class MuSiQue(Benchmark):
         )
 
     @classmethod
-    def passages(cls, row: Row) -> list[Passage]:
+    def passages(cls, row: SourceRow) -> list[GivenPassage]:
         """Its twenty paragraphs."""
-        return [Passage(str(p["title"]), str(p["paragraph_text"])) for p in _paragraphs(row)]
+        return [GivenPassage(str(p["title"]), str(p["paragraph_text"])) for p in _paragraphs(row)]
 
 
-def _paragraphs(row: Row) -> list[dict[str, Any]]:
+def _paragraphs(row: SourceRow) -> list[dict[str, Any]]:
     found = row.get("paragraphs") or []
     if not isinstance(found, list) or not all(
         isinstance(p, dict) and {"title", "paragraph_text"} <= p.keys() for p in found

@@ -25,7 +25,7 @@ _CELL_CHARS = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Row:
+class SourceRow:
     """One record of a published file, and where it stood."""
 
     data: Mapping[str, Any]
@@ -67,16 +67,16 @@ class Row:
             raise self.error(f"{name!r} must be a list of texts")
         return list(found)
 
-    def lowered(self) -> Row:
+    def lowered(self) -> SourceRow:
         """The row with its field names in lower case, and those of the objects in it."""
-        return Row(_lowered(self.data), self.path, self.line)
+        return SourceRow(_lowered(self.data), self.path, self.line)
 
 
 def _lowered(data: Mapping[str, Any]) -> dict[str, Any]:
     return {key.lower(): _lowered(value) if isinstance(value, Mapping) else value for key, value in data.items()}
 
 
-def read_rows(path: str | Path) -> Iterator[Row]:
+def read_rows(path: str | Path) -> Iterator[SourceRow]:
     """The records of a published file, of each line or of the one list it holds.
 
     Raises:
@@ -96,10 +96,10 @@ def read_rows(path: str | Path) -> Iterator[Row]:
             line = number if found is value.data else value.line
             if not isinstance(data, dict):
                 raise ReadError(where, line, f"a record must be an object, this is a {type(data).__name__}")
-            yield Row(data, where, line)
+            yield SourceRow(data, where, line)
 
 
-def _csv(path: str) -> Iterator[Row]:
+def _csv(path: str) -> Iterator[SourceRow]:
     """Rows of a CSV file with a header; every value is text, empty ones None."""
     limit = csv.field_size_limit(_CELL_CHARS)
     try:
@@ -111,7 +111,7 @@ def _csv(path: str) -> Iterator[Row]:
         for number, data in enumerate(reader, 1):
             if None in data or None in data.values():
                 raise ReadError(path, number, f"row {number} has other columns than the header: {reader.fieldnames}")
-            yield Row({key: value or None for key, value in data.items()}, path, number)
+            yield SourceRow({key: value or None for key, value in data.items()}, path, number)
     except OSError as error:
         raise ReadError(path, None, f"cannot be read: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -123,25 +123,25 @@ def _csv(path: str) -> Iterator[Row]:
 
 
 @dataclass(frozen=True)
-class Passage:
+class GivenPassage:
     """A text that a question comes with: a paragraph of an encyclopedia."""
 
     title: str
     text: str
 
 
-def write_passages(path: str | Path, passages: Iterable[Passage]) -> int:
+def write_passages(path: str | Path, passages: Iterable[GivenPassage]) -> int:
     """Passages as JSONL, `{"id", "title", "text"}`, numbered from 0; returns how many."""
     rows = ({"id": str(number), "title": p.title, "text": p.text} for number, p in enumerate(passages))
     return write_lines(path, (json.dumps(row) for row in rows))
 
 
-def distinct(passages: Iterable[Passage]) -> Iterator[Passage]:
+def distinct(passages: Iterable[GivenPassage]) -> Iterator[GivenPassage]:
     """Each passage once, in order of appearance."""
     return iter(dict.fromkeys(passages))
 
 
-def titled(row: Row, pairs: Any, name: str) -> list[tuple[str, Any]]:
+def titled(row: SourceRow, pairs: Any, name: str) -> list[tuple[str, Any]]:
     """(title, what stands beside it) of a field in HotpotQA's form, `[[title, value], …]`, or in that of its parquet copies,
     `{title: […], <other>: […]}`.
 

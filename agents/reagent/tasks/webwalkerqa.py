@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from reagent.env.task import Task
-from reagent.tasks.base import Limits
+from reagent.tasks.base import TaskLimits
 from reagent.tasks.judged import JudgedBenchmark
-from reagent.tasks.reading import Row
+from reagent.tasks.reading import SourceRow
 from reagent.tasks.tooling import PUBLISHERS
 
 
@@ -28,7 +28,7 @@ class WebWalkerQA(JudgedBenchmark):
     }
     wants: ClassVar[tuple[str, ...]] = ("browse", "search")
     deny: ClassVar[tuple[str, ...]] = (*PUBLISHERS, "alibaba-nlp.github.io")
-    limits: ClassVar[Limits] = Limits(turns=20, new_tokens=1024, episode_tokens=32768)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=20, new_tokens=1024, episode_tokens=32768)
     work: ClassVar[str] = (
         "Answer the question from the website that it names. Begin at its first page and follow the links that lead towards the answer; "
         "search where no link does."
@@ -40,7 +40,7 @@ class WebWalkerQA(JudgedBenchmark):
         return f"{task.question}\n\nThe website: {task.meta['root_url']}"
 
     @classmethod
-    def task_of(cls, row: Row) -> Task | None:
+    def task_of(cls, row: SourceRow) -> Task | None:
         """A question; its meta has where to begin, and the pages of the answer."""
         row = row.lowered()
         info = row.get("info") or {}

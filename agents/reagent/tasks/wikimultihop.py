@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from reagent.env.graders import Grader, exact_match, f1_closed
 from reagent.env.task import Task
 from reagent.tasks import wikitext
-from reagent.tasks.base import Benchmark, Limits
-from reagent.tasks.reading import Passage, Row, read_rows
+from reagent.tasks.base import Benchmark, TaskLimits
+from reagent.tasks.reading import GivenPassage, SourceRow, read_rows
 
 _WRITTEN = ("context", "supporting_facts", "evidences")
 
@@ -30,7 +30,7 @@ class WikiMultihop(Benchmark):
     source: ClassVar[str] = "{train,dev}.json of data_ids_april7.zip, github.com/Alab-NII/2wikimultihop"
     licence: ClassVar[str] = "Apache-2.0"
     wants: ClassVar[tuple[str, ...]] = ("search",)
-    limits: ClassVar[Limits] = Limits(turns=8, new_tokens=256, episode_tokens=4096)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=8, new_tokens=256, episode_tokens=4096)
     metrics: ClassVar[Mapping[str, Grader]] = {"exact_match": exact_match, "f1": f1_closed}
     read_options: ClassVar[tuple[str, ...]] = ("aliases",)
     work: ClassVar[str] = wikitext.WORK
@@ -47,7 +47,7 @@ class WikiMultihop(Benchmark):
         return cls.read_with(path, lambda row: cls.task_of(row, known))
 
     @classmethod
-    def task_of(cls, row: Row, aliases: Mapping[str, list[str]] | None = None) -> Task | None:
+    def task_of(cls, row: SourceRow, aliases: Mapping[str, list[str]] | None = None) -> Task | None:
         """A question; without an answer in the test set."""
         row = _opened(row)
         answer = row.text("answer") if row.get("answer") is not None else None
@@ -64,12 +64,12 @@ class WikiMultihop(Benchmark):
         )
 
     @classmethod
-    def passages(cls, row: Row) -> list[Passage]:
+    def passages(cls, row: SourceRow) -> list[GivenPassage]:
         """Its ten paragraphs."""
         return wikitext.context(_opened(row))
 
 
-def _opened(row: Row) -> Row:
+def _opened(row: SourceRow) -> SourceRow:
     """The row with what is JSON in a text read."""
     data: dict[str, Any] = dict(row.data)
     for name in _WRITTEN:
@@ -78,7 +78,7 @@ def _opened(row: Row) -> Row:
                 data[name] = json.loads(data[name])
             except (ValueError, RecursionError) as error:
                 raise row.error(f"{name!r} is a text that is not JSON: {error}") from error
-    return Row(data, row.path, row.line)
+    return SourceRow(data, row.path, row.line)
 
 
 def read_aliases(path: str | Path) -> dict[str, list[str]]:

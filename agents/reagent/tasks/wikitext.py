@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reagent.tasks.reading import Passage, Row, titled
+from reagent.tasks.reading import GivenPassage, SourceRow, titled
 
 WORK = (
     "Answer the question from what you look up. Search for one fact at a time, and build the next search on what the last one "
@@ -14,13 +14,13 @@ FORM = (
 )
 
 
-def supporting(row: Row) -> list[str] | None:
+def supporting(row: SourceRow) -> list[str] | None:
     """Titles of the paragraphs that the answer rests on, each once; None in a file without them."""
     facts = row.get("supporting_facts")
     return None if facts is None else list(dict.fromkeys(title for title, _ in titled(row, facts, "supporting_facts")))
 
 
-def context(row: Row) -> list[Passage]:
+def context(row: SourceRow) -> list[GivenPassage]:
     """The row's paragraphs, sentences joined; none in a file without them."""
     pairs = row.get("context")
     if pairs is None:
@@ -29,5 +29,5 @@ def context(row: Row) -> list[Passage]:
     for title, sentences in titled(row, pairs, "context"):
         if not isinstance(sentences, list) or not all(isinstance(s, str) for s in sentences):
             raise row.error(f"the paragraph {title!r} must be a list of sentences")
-        found.append(Passage(title, " ".join(" ".join(sentences).split())))
+        found.append(GivenPassage(title, " ".join(" ".join(sentences).split())))
     return found

@@ -13,9 +13,9 @@ from itertools import cycle
 from typing import ClassVar
 
 from reagent.env.task import Task
-from reagent.tasks.base import Limits
+from reagent.tasks.base import TaskLimits
 from reagent.tasks.judged import JudgedBenchmark
-from reagent.tasks.reading import Row
+from reagent.tasks.reading import SourceRow
 from reagent.tasks.tooling import PUBLISHERS
 
 
@@ -29,7 +29,7 @@ class XBench(JudgedBenchmark):
     hub: ClassVar[Mapping[str, str]] = {"heldout": "hf:xbench/DeepSearch:train"}
     wants: ClassVar[tuple[str, ...]] = ("search", "browse", "python")
     deny: ClassVar[tuple[str, ...]] = (*PUBLISHERS, "xbench.org")
-    limits: ClassVar[Limits] = Limits(turns=30, new_tokens=2048, episode_tokens=65536)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=30, new_tokens=2048, episode_tokens=65536)
     work: ClassVar[str] = (
         "Find the answer with the tools: search in the language of the question and in others, open pages, check what you found against "
         "a second source."
@@ -37,12 +37,12 @@ class XBench(JudgedBenchmark):
     form: ClassVar[str] = "Answer in the question's language, with the result alone."
 
     @classmethod
-    def task_of(cls, row: Row) -> Task | None:
+    def task_of(cls, row: SourceRow) -> Task | None:
         """A question, decoded."""
         return cls.make(_plain(row, "prompt"), _plain(row, "answer"), id=f"xbench-{row.text('id')}")
 
 
-def _plain(row: Row, name: str) -> str:
+def _plain(row: SourceRow, name: str) -> str:
     """A field, decoded with the row's canary.
 
     Raises:

@@ -46,7 +46,7 @@ class NotFound(ToolError):
 
 
 @dataclass(frozen=True)
-class Target:
+class ConnectionTarget:
     """Where to connect for one request."""
 
     url: SplitResult
@@ -136,7 +136,7 @@ def _quoted(text: str) -> str:
 
 def target(
     text: str, allow: Collection[str] = (), ports: Collection[int] = (80, 443), deny: DenyList | None = None
-) -> Target:
+) -> ConnectionTarget:
     """Where a URL leads, judged. Asks the name server once.
 
     Args:
@@ -162,7 +162,7 @@ def target(
         kind = why_not(address)
         if kind and not allowed:
             raise AddressRefused(f"{host} leads to a {kind} address, which is not fetched")
-    return Target(url, host, port, tuple(str(address) for address in found))
+    return ConnectionTarget(url, host, port, tuple(str(address) for address in found))
 
 
 def _literal(host: str) -> Address | None:

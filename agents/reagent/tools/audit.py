@@ -17,7 +17,7 @@ Arguments = Literal["full", "digest"]
 log = logging.getLogger(__name__)
 
 
-class Audit:
+class ToolAudit:
     """Appends to a file; safe from several threads and, a line being one write, from several processes.
 
     Args:

@@ -47,7 +47,7 @@ _ENDS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Words:
+class Tokenizer:
     """How a text becomes words; an index and its queries must agree."""
 
     language: str = "english"
@@ -151,7 +151,7 @@ def build_corpus(
     passages: str | Path,
     folder: str | Path,
     *,
-    words: Words | None = None,
+    words: Tokenizer | None = None,
     k1: float = 1.5,
     b: float = 0.75,
     dense: DenseSettings | None = None,
@@ -170,7 +170,7 @@ def build_corpus(
         ConfigError: the folder is there already.
     """
     needs("tools", "a corpus", "bm25s", "Stemmer")
-    folder, words = Path(folder), words or Words()
+    folder, words = Path(folder), words or Tokenizer()
     if folder.exists():
         raise ConfigError(f"{folder} exists already; name a new folder, or remove it")
     # a name of its own: another build of the same corpus may be under way
@@ -250,7 +250,7 @@ def _write_passages(passages: Iterable[Passage], folder: Path, source: str) -> t
     return len(seen), digest.hexdigest()
 
 
-def _write_bm25(folder: Path, words: Words, k1: float, b: float, source: str) -> int:
+def _write_bm25(folder: Path, words: Tokenizer, k1: float, b: float, source: str) -> int:
     bm25s, split = _bm25s(), words.splitter()
     index = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy", auto_compile=False)
     passages = Passages(folder)
@@ -296,7 +296,7 @@ class Corpus:
         self.split = words.splitter()
         self._split_query = words.splitter(query=True)
 
-    def _words(self) -> Words:
+    def _words(self) -> Tokenizer:
         """How the index was made, so that queries are cut alike.
 
         Raises:
@@ -308,7 +308,7 @@ class Corpus:
             raise ConfigError(
                 f"{self.folder}: its words were made in a way not known here ({self.meta['words']}); build the corpus anew"
             )
-        words = Words(said["language"])
+        words = Tokenizer(said["language"])
         if cut is None and _CJK_RUN.search("\n".join(self.bm25.vocab_dict)):
             log.warning(
                 "%s was built when a run of Chinese, Japanese or Korean was one word, and is searched so: build it anew to find parts of it",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from urllib.parse import urljoin
 
 from reagent.errors import ToolError
-from reagent.tools.addresses import AddressRefused, Target, target
+from reagent.tools.addresses import AddressRefused, ConnectionTarget, target
 from reagent.tools.deny import DenyList
 from rrm import __version__
 
@@ -96,7 +96,7 @@ def fetch(
     raise TooManyRedirects(f"more than {max_redirects} redirects; the last one led to {url[:200]}")
 
 
-def _get(place: Target, deadline: float, max_bytes: int) -> Page | str:
+def _get(place: ConnectionTarget, deadline: float, max_bytes: int) -> Page | str:
     """The page, or where it says it is."""
     wire = _connect(place, deadline)
     with wire:
@@ -120,7 +120,7 @@ def _get(place: Target, deadline: float, max_bytes: int) -> Page | str:
         return Page(place.url.geturl(), kind, response.headers.get_content_charset(), body, cut)
 
 
-def _connect(place: Target, deadline: float) -> socket.socket:
+def _connect(place: ConnectionTarget, deadline: float) -> socket.socket:
     """A connection to one of the judged addresses, encrypted for https."""
     problem: OSError | None = None
     for address in place.addresses:
@@ -190,7 +190,7 @@ def _window(coding: str, data: bytes) -> int:
     return -zlib.MAX_WBITS if bare else zlib.MAX_WBITS
 
 
-class _Reader(io.RawIOBase):
+class _DeadlineReader(io.RawIOBase):
     """Reads a socket until the deadline: a server that sends a byte now and then gains nothing by it."""
 
     def __init__(self, wire: socket.socket, deadline: float) -> None:
@@ -212,7 +212,7 @@ class _Wire:
 
     def makefile(self, mode: str) -> io.BufferedReader:
         """What answers are read from."""
-        return io.BufferedReader(_Reader(self.wire, self.deadline))
+        return io.BufferedReader(_DeadlineReader(self.wire, self.deadline))
 
     def sendall(self, data: bytes) -> None:
         """Send a request."""

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from reagent.env.tool import Tool, ToolResult
 from reagent.errors import BadArguments, ToolError
-from reagent.tools.audit import Arguments, Audit
+from reagent.tools.audit import Arguments, ToolAudit
 from reagent.tools.deny import DenyList, HostDenied
 from reagent.tools.mcp_server import McpError, McpServer, ServerSpec
 from reagent.tools.schemas import SchemaChecker, Unfollowable
@@ -47,7 +47,7 @@ class McpTool(Tool):
     """A tool of an MCP server, each call of which is written down."""
 
     server = ""
-    audit: Audit | None = None
+    audit: ToolAudit | None = None
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """As `Tool.call`; a refused, failed, timed-out or cancelled call is written down like any other."""
@@ -97,7 +97,7 @@ def mcp_tools(
         raise ConfigError(f"tools.mcp: audit: there is no folder {Path(audit).parent}")
     if audit_arguments not in ("full", "digest"):
         raise ConfigError(f"tools.mcp: audit_arguments is full or digest, not {audit_arguments!r}")
-    trail = Audit(audit, audit_arguments) if audit is not None else None
+    trail = ToolAudit(audit, audit_arguments) if audit is not None else None
     denied = DenyList(deny, "tools.mcp: deny")
     limits = {"timeout_s": timeout_s, "max_result_chars": max_result_chars, "max_concurrency": max_concurrency}
     connected: list[McpServer] = []
@@ -129,7 +129,7 @@ def _spec(name: str, given: Mapping[str, Any]) -> ServerSpec:
 def make_tool(
     server: McpServer,
     description: ToolDescription,
-    audit: Audit | None,
+    audit: ToolAudit | None,
     checker: SchemaChecker,
     denied: DenyList | None = None,
     **limits: Any,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reagent.env.tool import Tool, shorten, tool
 from reagent.errors import BadArguments, ToolError
-from reagent.tools.sandbox.run import CODE_CHARS, GRACE_S, Ending, Limits, Outcome, check, run
+from reagent.tools.sandbox.run import CODE_CHARS, GRACE_S, Ending, SandboxLimits, SandboxResult, check, run
 from rrm.errors import ConfigError
 
 _ENDED = "; what it wrote:\n"
@@ -71,7 +71,7 @@ _ERRORS: dict[Ending, type[ToolError]] = {
 }
 
 
-def describe(outcome: Outcome, limits: Limits) -> str:
+def describe(outcome: SandboxResult, limits: SandboxLimits) -> str:
     """What an agent reads of a program that did not end well: how it ended, and the end of what it wrote (there an exception's
     last line stands)."""
     how = _SAID.get(outcome.ending, "it ended with exit code {exit_code}").format(
@@ -105,7 +105,7 @@ def _check_files(files: str) -> None:
     Raises:
         ConfigError: something in it cannot be read.
     """
-    outcome = run(_UNREADABLE, Limits(wall_s=30.0, cpu_s=30), files)
+    outcome = run(_UNREADABLE, SandboxLimits(wall_s=30.0, cpu_s=30), files)
     where = "tools.python: files:"
     if outcome.ending is not Ending.ok:
         raise ConfigError(
@@ -123,27 +123,27 @@ def python_tools(
     files: str | None = None,
     max_concurrency: int = 4,
     max_result_chars: int = 8000,
-    wall_s: float = Limits.wall_s,
-    cpu_s: int = Limits.cpu_s,
-    memory_mb: int = Limits.memory_mb,
-    scratch_mb: int = Limits.scratch_mb,
-    output_bytes: int = Limits.output_bytes,
-    processes: int = Limits.processes,
-    open_files: int = Limits.open_files,
+    wall_s: float = SandboxLimits.wall_s,
+    cpu_s: int = SandboxLimits.cpu_s,
+    memory_mb: int = SandboxLimits.memory_mb,
+    scratch_mb: int = SandboxLimits.scratch_mb,
+    output_bytes: int = SandboxLimits.output_bytes,
+    processes: int = SandboxLimits.processes,
+    open_files: int = SandboxLimits.open_files,
 ) -> list[Tool]:
     """The tool `python`. Every call is a process and a scratch folder of its own: nothing is kept between calls.
 
     Args:
         files: a folder that programs may read, as /files.
         max_concurrency: programs that run at once.
-        wall_s: and the others: `reagent.tools.sandbox.run.Limits`.
+        wall_s: and the others: `reagent.tools.sandbox.run.SandboxLimits`.
 
     Raises:
         SandboxUnavailable: this machine cannot isolate programs.
         ConfigError: a limit that is none, no such folder, or something in it that programs may not read.
     """
     try:
-        limits = Limits(wall_s, cpu_s, memory_mb, scratch_mb, output_bytes, processes, open_files)
+        limits = SandboxLimits(wall_s, cpu_s, memory_mb, scratch_mb, output_bytes, processes, open_files)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"tools.python: {error}") from error
     if files is not None and not Path(files).is_dir():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reagent.env.tool import Tool, tool
 from reagent.errors import ToolError
-from reagent.tools.documents.run import Unreadable, read_document
+from reagent.tools.documents.run import UnreadableDocument, read_document
 from rrm.errors import ConfigError
 
 _LISTED = 50
@@ -54,7 +54,7 @@ def load(root: Path, path: str, max_bytes: int) -> bytes:
         raise FileRefused(f"{path[:100]!r} is {what}; {_listing(root)}")
     with open(descriptor, "rb") as file:
         if status.st_size > max_bytes:
-            raise Unreadable(f"{path[:100]!r} has {status.st_size} bytes; at most {max_bytes} are read")
+            raise UnreadableDocument(f"{path[:100]!r} has {status.st_size} bytes; at most {max_bytes} are read")
         return file.read(max_bytes)
 
 

@@ -16,7 +16,7 @@ from http.client import HTTPException, HTTPMessage
 from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
-from reagent.env.tool import Sifted, Tool, shorten, tool
+from reagent.env.tool import Tool, TruncatedText, shorten, tool
 from reagent.errors import ToolError
 from reagent.tools.deny import DenyList
 from reagent.tools.keys import header_name, header_value, key_from
@@ -44,7 +44,7 @@ class SearchUnreadable(ToolError):
     kind = "search_unreadable"
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
+class _RefuseRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect would carry the key to another address."""
 
     def redirect_request(
@@ -95,7 +95,7 @@ class Service:
         return urllib.request.Request(url, data, {"Accept": "application/json", **kind, **self.headers})
 
     def _answer(self, request: urllib.request.Request) -> Any:
-        opener = urllib.request.build_opener(_NoRedirect)
+        opener = urllib.request.build_opener(_RefuseRedirect)
         problem = ""
         for attempt in range(self.tries):
             if attempt:
@@ -218,7 +218,7 @@ def search_api_tools(
                 continue
             shown.append(f"[{len(shown) + 1}] {_said(item, title)}\n{_said(item, link)}\n{_said(item, text)}")
         note = [f"[{left_out} results of hosts that are not shown in this task were left out]"] if left_out else []
-        return Sifted("\n\n".join([shorten("\n\n".join(shown), max_chars)[0], *note]).strip(), left_out)
+        return TruncatedText("\n\n".join([shorten("\n\n".join(shown), max_chars)[0], *note]).strip(), left_out)
 
     return [search]
 

@@ -160,7 +160,7 @@ ALARMS = (
 
 
 @dataclass
-class _Spell:
+class ConsecutiveCount:
     """Updates running in which an alarm's condition held."""
 
     name: str
@@ -173,8 +173,8 @@ class Alarms:
     """The alarms of a run."""
 
     config: AgentConfig
-    _now: dict[str, _Spell] = field(default_factory=dict)
-    _raised: list[_Spell] = field(default_factory=list)
+    _now: dict[str, ConsecutiveCount] = field(default_factory=dict)
+    _raised: list[ConsecutiveCount] = field(default_factory=list)
     _unknown: list[float] = field(default_factory=list)
     """By update, the share of episodes of unknown reward."""
 
@@ -191,7 +191,7 @@ class Alarms:
             if not alarm.holds(metrics, self.config):
                 self._now.pop(alarm.name, None)
                 continue
-            spell = self._now.setdefault(alarm.name, _Spell(alarm.name, update, update))
+            spell = self._now.setdefault(alarm.name, ConsecutiveCount(alarm.name, update, update))
             spell.last = update
             if spell.last - spell.first + 1 == self.patience:
                 self._raised.append(spell)
@@ -209,7 +209,7 @@ class Alarms:
         """Every alarm that was raised, with the updates it held in: for the end of the run."""
         return [self._text(spell) for spell in self._raised]
 
-    def _text(self, spell: _Spell) -> str:
+    def _text(self, spell: ConsecutiveCount) -> str:
         alarm = next(a for a in ALARMS if a.name == spell.name)
         when = f"updates {spell.first} to {spell.last}" if spell.last > spell.first else f"update {spell.first}"
         return f"{when}: {alarm.text(self.config)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reagent.feedback.base import Adapter
+from reagent.feedback.base import FeedbackMode
 from reagent.feedback.judging import Judging
 from reagent.feedback.modes import (
     CritiqueFeedback,
@@ -33,7 +33,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.rank import check_ranks
 from rrm.scoring.escalating import escalating
 
-MODES: dict[ModeName, type[Adapter]] = {
+MODES: dict[ModeName, type[FeedbackMode]] = {
     "none": NoFeedback,
     "c": CritiqueFeedback,
     "r": ScoreFeedback,
@@ -46,7 +46,7 @@ MODES: dict[ModeName, type[Adapter]] = {
 
 
 @dataclass(frozen=True)
-class Asker:
+class AskedFor:
     """Who asks a judge where that is not `feedback.mode`, for messages."""
 
     setting: str
@@ -65,9 +65,9 @@ def make_feedback(
     rank: int = 0,
     positions: int | None = None,
     eos_ids: Collection[int] | None = None,
-    asker: Asker | None = None,
+    asker: AskedFor | None = None,
     trains: bool = False,
-) -> Adapter:
+) -> FeedbackMode:
     """The adapter of `feedback.mode`. A judge is loaded only where the mode asks one, and once, however many stages its criteria have.
 
     Args:
@@ -115,7 +115,7 @@ def check_judge(
     settings: FeedbackConfig,
     environment: EnvironmentConfig,
     option: str = "feedback.judge",
-    asker: Asker | None = None,
+    asker: AskedFor | None = None,
 ) -> None:
     """Whether the judge can read the environment's episodes, as far as its name says.
 
@@ -143,7 +143,7 @@ def check_judge(
 
 
 def check_unseen(
-    judge: AgentRRM, settings: FeedbackConfig, where: str | None = None, asker: Asker | None = None
+    judge: AgentRRM, settings: FeedbackConfig, where: str | None = None, asker: AskedFor | None = None
 ) -> None:
     """Whether the policy may read, or learn, what the judge writes.
 

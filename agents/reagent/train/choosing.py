@@ -25,16 +25,16 @@ from reagent.env.env import ToolEnv
 from reagent.env.gradability import Grading
 from reagent.env.graders import Grader
 from reagent.env.task import Task
-from reagent.feedback.base import Judged, as_judged, judgeable
-from reagent.feedback.judging import Report, content_key
+from reagent.feedback.base import JudgedEpisode, as_judged, judgeable
+from reagent.feedback.judging import JudgingReport, content_key
 from reagent.feedback.modes import CritiqueFeedback
 from reagent.rollout.attempts import plan
 from reagent.rollout.episode import Episode
 from reagent.tasks.environments import held_out_tasks
-from reagent.train.build_feedback import Asker, make_feedback
+from reagent.train.build_feedback import AskedFor, make_feedback
 from reagent.train.config import AgentConfig
 from reagent.train.engine import close
-from reagent.train.evaluate import Player, has_grade, load_player, mean_interval, question_of_task, summarise
+from reagent.train.evaluate import EpisodeRunner, has_grade, load_player, mean_interval, question_of_task, summarise
 from rrm.errors import ConfigError
 from rrm.evaluation.baselines import transcript_length
 from rrm.evaluation.bootstrap import JUDGE, by_questions, paired_bootstrap, too_few
@@ -85,16 +85,16 @@ def check_choosing(config: AgentConfig, strategies: Sequence[str], retries: int)
         logger.warning("eval.temperature=0: all attempts at a task are the same, unless its tools are not")
 
 
-def asker_of(strategies: Sequence[str], retries: int) -> Asker:
+def asker_of(strategies: Sequence[str], retries: int) -> AskedFor:
     """What of `reagent eval`'s options asks the judge."""
     asked = f"--choose {','.join(name for name in strategies if name in OF_SCORES)}"
     others = ", ".join(name for name in STRATEGIES if name not in OF_SCORES)
     without = " and --retries" if retries else ""
-    return Asker(asked, f"leave {' and '.join(sorted(OF_SCORES))} out of --choose{without} ({others} need no judge)")
+    return AskedFor(asked, f"leave {' and '.join(sorted(OF_SCORES))} out of --choose{without} ({others} need no judge)")
 
 
 def make_chooser(
-    config: AgentConfig, player: Player, judge: AgentRRM | None = None, *, asker: Asker, **options: Any
+    config: AgentConfig, player: EpisodeRunner, judge: AgentRRM | None = None, *, asker: AskedFor, **options: Any
 ) -> CritiqueFeedback:
     """What scores attempts, criticises them and has them tried again: `feedback`'s judge and texts, whatever its mode.
 
@@ -194,19 +194,19 @@ def success_by_n(groups: Sequence[Attempts], strategies: Sequence[str], samples:
 
 
 @dataclass(frozen=True)
-class Played:
+class FirstAttempts:
     """First attempts, what the judge made of them, and what that cost."""
 
     episodes: list[Episode]
     scores: list[float | None]
     """The judge's, None where it has none or was not asked."""
     groups: list[Attempts]
-    written: list[Judged]
+    written: list[JudgedEpisode]
     """Judgements with the critiques of those to be tried again, which are the first of each task."""
-    critique_report: Report
-    score_report: Report
+    critique_report: JudgingReport
+    score_report: JudgingReport
     """Of those to be tried again, in the scores' mode; nothing where that is the critiques' and they are known."""
-    rest_report: Report
+    rest_report: JudgingReport
     """Of the other first attempts."""
 
     @property
@@ -226,10 +226,10 @@ class Retried:
     """Of the second attempts."""
     chosen: set[str]
     """Keys of the episodes that the judge chooses among first and second attempts."""
-    report: Report
+    report: JudgingReport
 
 
-def _tokens(report: Report) -> int:
+def _tokens(report: JudgingReport) -> int:
     return int(report.counts["judge_tokens"])
 
 
@@ -242,7 +242,7 @@ class Choosing:
     """
 
     config: AgentConfig
-    player: Player
+    player: EpisodeRunner
     strategies: Sequence[str]
     chooser: CritiqueFeedback | None
     is_graded: Callable[[Task], bool]
@@ -278,12 +278,12 @@ class Choosing:
             e.trajectory = marked(e.trajectory, chosen.get(i, ()), score)
         return figures, episodes
 
-    def play(self, tasks: Sequence[Task], retries: int) -> Played:
+    def play(self, tasks: Sequence[Task], retries: int) -> FirstAttempts:
         """First attempts, criticised where they are to be tried again, and scored."""
         episodes = self.player(plan(tasks, self.config.eval.samples))
-        critique, score, rest = Report(), Report(), Report()
+        critique, score, rest = JudgingReport(), JudgingReport(), JudgingReport()
         scores: list[float | None] = [None] * len(episodes)
-        written: list[Judged] = []
+        written: list[JudgedEpisode] = []
         if self.chooser is not None:
             again = [i for i, e in enumerate(episodes) if e.attempt < retries]
             others = [i for i, e in enumerate(episodes) if e.attempt >= retries]
@@ -294,10 +294,10 @@ class Choosing:
                 for i, one in zip(places, self._scored([episodes[i] for i in places], report), strict=True):
                     scores[i] = one
         groups = attempts_of(episodes, scores if self.chooser else None, self.is_graded)
-        return Played(episodes, scores, groups, written, critique, score, rest)
+        return FirstAttempts(episodes, scores, groups, written, critique, score, rest)
 
     def _scored(
-        self, episodes: Sequence[Episode], report: Report, firsts: Sequence[Episode] = ()
+        self, episodes: Sequence[Episode], report: JudgingReport, firsts: Sequence[Episode] = ()
     ) -> list[float | None]:
         """The judge's score of each; `firsts` are those that second attempts follow."""
         if self.chooser is None or not episodes:
@@ -313,7 +313,9 @@ class Choosing:
             return [name for name in self.strategies if name != "oracle"]
         return [*self.strategies]
 
-    def _figures(self, played: Played, names: Sequence[str], chosen: Mapping[int, Sequence[str]]) -> dict[str, Any]:
+    def _figures(
+        self, played: FirstAttempts, names: Sequence[str], chosen: Mapping[int, Sequence[str]]
+    ) -> dict[str, Any]:
         """What each strategy chose, what that is worth, and what it cost."""
         samples = self.config.eval.samples
         by_n = success_by_n(played.groups, names, samples, self.config.seed)
@@ -335,10 +337,10 @@ class Choosing:
 
     # ---- second attempts at equal tokens ----
 
-    def retry(self, played: Played, chooser: CritiqueFeedback) -> Retried:
+    def retry(self, played: FirstAttempts, chooser: CritiqueFeedback) -> Retried:
         """A second attempt after each of the judgements `played.written`, the judge's choice among them and the first ones,
         and what as many tokens give when all of them are spent on first attempts."""
-        report, firsts = Report(), [one.episode for one in played.written]
+        report, firsts = JudgingReport(), [one.episode for one in played.written]
         critiques = chooser.texts_of(played.written, "critique", report)
         shown = chooser.shown(played.written, critiques, 0, report)
         seconds, before = chooser.refine(firsts, shown, lambda again, _, **hooks: self.player(again, **hooks), report)

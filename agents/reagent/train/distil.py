@@ -38,18 +38,18 @@ from reagent.algorithms.registry import Advantages
 from reagent.env.gradability import Grading
 from reagent.env.task import Task
 from reagent.feedback.base import judgeable
-from reagent.feedback.judging import Report
+from reagent.feedback.judging import JudgingReport
 from reagent.feedback.modes import CritiqueFeedback
 from reagent.rollout.attempts import plan
 from reagent.rollout.batch import make_batch
 from reagent.rollout.episode import Episode, read_episodes, write_episodes
 from reagent.tasks.environments import make_environment
-from reagent.train.build_feedback import Asker
+from reagent.train.build_feedback import AskedFor
 from reagent.train.checkpoint import checkpoints, load_checkpoint, restore_logs, save_checkpoint
 from reagent.train.choosing import attempts_of, make_chooser, policy_tokens
 from reagent.train.config import AgentConfig
 from reagent.train.engine import close, make_engine, sync
-from reagent.train.evaluate import Player, evaluate
+from reagent.train.evaluate import EpisodeRunner, evaluate
 from reagent.train.export import export
 from reagent.train.guard_settings import GuardsConfig
 from reagent.train.launch import make_accelerator
@@ -82,7 +82,7 @@ PART = 32
 """Tasks that are played together; a run that is stopped loses at most one part."""
 
 
-class Imitator(Learner):
+class SFTLearner(Learner):
     """A learner whose loss is the mean negative log-likelihood of the sampled tokens, at temperature 1."""
 
     def imitate_episodes(self, episodes: Sequence[Episode], where: str) -> dict[str, float]:
@@ -178,7 +178,7 @@ class Distilling:
         self,
         config: AgentConfig,
         policy: Policy,
-        player: Player,
+        player: EpisodeRunner,
         chooser: CritiqueFeedback | None,
         accelerator: Accelerator,
         stopping: Stopping,
@@ -256,7 +256,7 @@ class Distilling:
             JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
             RRMError: there is nothing to choose by, or nothing worth learning from.
         """
-        settings, report = self.config.distil, Report()
+        settings, report = self.config.distil, JudgingReport()
         scores = self._scores(episodes, report)
         groups = attempts_of(episodes, scores if self.chooser else None, grading.is_graded)
         if settings.by == "oracle":
@@ -276,7 +276,7 @@ class Distilling:
         tokens = int(report.counts["judge_tokens"])
         return Chosen([episodes[i] for i in kept], [scores[i] for i in kept], len(groups), tokens)
 
-    def _scores(self, episodes: Sequence[Episode], report: Report) -> list[float | None]:
+    def _scores(self, episodes: Sequence[Episode], report: JudgingReport) -> list[float | None]:
         """The judge's, part by part: a run that is stopped loses one part's."""
         if self.chooser is None:
             return [None] * len(episodes)
@@ -304,7 +304,7 @@ class Distilling:
 
     # ---- learn ----
 
-    def imitator(self, episodes: int) -> Imitator:
+    def imitator(self, episodes: int) -> SFTLearner:
         """A learner whose schedule is as long as the passes over so many episodes take."""
         config, settings = self.config, self.config.distil
         rate = config.optim.learning_rate if settings.learning_rate is None else settings.learning_rate
@@ -313,9 +313,9 @@ class Distilling:
             "optim": config.optim.model_copy(update={"learning_rate": rate}),
             "loss": config.loss.model_copy(update={"aggregation": "token-mean", "kl_coef": 0.0}), "guards": GuardsConfig(),  # none of them looks here: no reference is held for them
         }  # fmt: skip
-        return Imitator(config.model_copy(update=changes), self.policy, self.folder, self.accelerator)
+        return SFTLearner(config.model_copy(update=changes), self.policy, self.folder, self.accelerator)
 
-    def learn(self, imitator: Imitator, episodes: Sequence[Episode]) -> None:
+    def learn(self, imitator: SFTLearner, episodes: Sequence[Episode]) -> None:
         """All optimiser steps still to be made, with checkpoints where they are due and where the run is stopped."""
         batch, steps = self.config.distil.batch_episodes, imitator.config.max_updates
         log, whole = self.folder / "metrics.jsonl", True
@@ -343,7 +343,7 @@ class Distilling:
             )
             raise
 
-    def save(self, imitator: Imitator) -> None:
+    def save(self, imitator: SFTLearner) -> None:
         """A checkpoint of the state after the steps done."""
         folder, state = self.folder / "checkpoints", {"algorithm": "distil", "seed": self.config.seed}
         save_checkpoint(folder, imitator.update_index, self.policy, imitator.optimizer, state)
@@ -416,7 +416,7 @@ def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]
             )  # fmt: skip
         policy, tokenizer = load_policy(config.policy, with_values=False)
         policy.to(accelerator.device)
-        player = Player(
+        player = EpisodeRunner(
             make_engine(config, policy, tokenizer, folder=folder),
             tokenizer,
             env_factory,
@@ -426,7 +426,7 @@ def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]
             here=str(accelerator.device),
         )
         try:
-            asker = Asker(f"distil.by={settings.by}", "choose by what needs no judge (distil.by=majority)")
+            asker = AskedFor(f"distil.by={settings.by}", "choose by what needs no judge (distil.by=majority)")
             asks = settings.by in OF_SCORES
             chooser = make_chooser(config, player, judge, asker=asker, folder=folder) if asks else None
             claim_folder(config, folder)

@@ -71,7 +71,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Difference:
+class MeanDifference:
     """Means before less means now, and their standard errors."""
 
     value: Figures
@@ -91,11 +91,11 @@ class Compared:
     truth: tuple[Figures, Figures]
     """Before, and now; of what both have."""
     score: tuple[Figures, Figures]
-    fallen: Difference
+    fallen: MeanDifference
     """Of the truth."""
-    paid_less: Difference
+    paid_less: MeanDifference
     """Of the score."""
-    missing: Difference
+    missing: MeanDifference
     """Of what the score was to fall by, and did not: `expected`, as a difference, less `paid_less`."""
     slope: Figures
     """What the score moves by as the truth moves by 1, in the stretch before, within [0, 1]; 0 where it never moved; NaN where it is
@@ -128,7 +128,7 @@ def critical(freedom: Figures | float, level: float) -> Figures:
     return -stdtrit(freedom, level)
 
 
-class Falls:
+class DropDetector:
     """A series, and whether its end lies below an earlier stretch with a score that has not followed.
 
     Args:
@@ -248,11 +248,11 @@ class Paired:
         def mean(values: np.ndarray) -> Figures:
             return np.where(enough, (values * both).sum(1) / np.maximum(tasks, 1), math.nan)
 
-        def difference(values: np.ndarray) -> Difference:
+        def difference(values: np.ndarray) -> MeanDifference:
             value = mean(values)
             squares = (((values - value[:, None]) ** 2) * both).sum(1)
             error = np.sqrt(squares / np.maximum(tasks - 1, 1) / np.maximum(tasks, 1))
-            return Difference(value, error, np.where(enough, tasks - 1.0, math.nan))
+            return MeanDifference(value, error, np.where(enough, tasks - 1.0, math.nan))
 
         def each(sums_of: np.ndarray, number: np.ndarray) -> np.ndarray:
             return np.where(both, sums_of / np.maximum(number, 1), 0.0)
@@ -268,16 +268,16 @@ class Paired:
 
 
 def by_means(
-    truths: tuple[Figures, Figures], fell: Difference, means: Sequence[tuple[float, ...]], first: int, last: int
+    truths: tuple[Figures, Figures], fell: MeanDifference, means: Sequence[tuple[float, ...]], first: int, last: int
 ) -> Compared:
     """Truths by task with scores of which means alone are known: how they differ with the truth nobody knows."""
     every = np.array([(len(found), sum(found)) for found in means], dtype=np.float64)
     (n, s), (later, s_now) = (part.T for part in windows(sums(every), first, last))
     before, now = s / n, np.broadcast_to(s_now / later, s.shape)
     noise, freedom = wobble(np.concatenate([np.array(found) for found in means]))
-    less = Difference(before - now, noise * np.sqrt(1 / n + 1 / later), np.full(len(n), freedom))
+    less = MeanDifference(before - now, noise * np.sqrt(1 / n + 1 / later), np.full(len(n), freedom))
     error = LEAST_SLOPE * fell.error
-    missing = Difference(
+    missing = MeanDifference(
         LEAST_SLOPE * fell.value - less.value,
         np.hypot(error, less.error),
         joint(error, fell.freedom, less.error, less.freedom),
@@ -324,7 +324,7 @@ class Unpaired:
         number, t, s, tt, ts, _ = before
         rise = slope(number, t, s, tt, ts)
 
-        def difference(a: Figures | float, b: float) -> Difference:
+        def difference(a: Figures | float, b: float) -> MeanDifference:
             """Of a · truth + b · score."""
             means, shares, freedoms = [], [], []
             for n, t, s, tt, ts, ss in (before, now):
@@ -333,7 +333,7 @@ class Unpaired:
                 shares.append(np.maximum(squares, 0.0) / (n - 1) / n)
                 freedoms.append(n - 1)
             freedom = joint(np.sqrt(shares[0]), freedoms[0], np.sqrt(shares[1]), freedoms[1])
-            return Difference(means[0] - means[1], np.sqrt(shares[0] + shares[1]), freedom)
+            return MeanDifference(means[0] - means[1], np.sqrt(shares[0] + shares[1]), freedom)
 
         truths, scores = ((before[k] / before[0], now[k] / now[0]) for k in (1, 2))
         return Compared(

@@ -19,13 +19,13 @@ from accelerate.utils import gather_object
 
 from reagent.algorithms.groups import comparable, episode_returns, leave_one_out, turn_returns
 from reagent.env.task import Task
-from reagent.feedback.base import Adapter, Play, Round
+from reagent.feedback.base import FeedbackMode, Play, Round
 from reagent.rollout.batch import make_batch
 from reagent.rollout.episode import Episode
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SamplingStats:
     """What an update's sampling took, on all processes."""
 
     tasks: int
@@ -45,7 +45,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Dynamic:
+class DynamicSampler:
     """Fills updates.
 
     Args:
@@ -54,14 +54,14 @@ class Dynamic:
         per_turn: whether groups are compared turn by turn (`loss.credit: turn`), so that turns that earned otherwise are a difference.
     """
 
-    feedback: Adapter
+    feedback: FeedbackMode
     count: int
     size: int
     further: int
     per_turn: bool
     accelerator: Accelerator
 
-    def round(self, update: int, tasks: Sequence[Task], start: int, play: Play) -> tuple[Round, Drawn]:
+    def round(self, update: int, tasks: Sequence[Task], start: int, play: Play) -> tuple[Round, SamplingStats]:
         """An update's round, of tasks from number `start` on. All processes call this together.
 
         Rows are those of groups that differ, at most as many as an update has; where none does, of the first draw's, so that a step is
@@ -87,7 +87,7 @@ class Dynamic:
         # the first in the order of the plan, which is the same on any number of processes
         chosen = set(everyones[: self.count]) or set(list(order)[: self.count])
         whole.rows = [row for row in whole.rows if row.group_id in chosen] or [unpaid(whole.rows[0])]
-        return whole, Drawn(drawn * self.count, sum(gather_object([groups])), len(everyones))
+        return whole, SamplingStats(drawn * self.count, sum(gather_object([groups])), len(everyones))
 
 
 def unpaid(row: Episode) -> Episode:

@@ -15,7 +15,7 @@ from reagent.env.env import EnvFactory, ToolEnv
 from reagent.env.gradability import Grading
 from reagent.env.graders import Grader
 from reagent.env.task import Task
-from reagent.feedback.base import Adapter
+from reagent.feedback.base import FeedbackMode
 from reagent.rollout.attempts import Attempt, plan
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import rollout
@@ -141,7 +141,7 @@ def shared(
 
 
 @dataclass(frozen=True)
-class Player:
+class EpisodeRunner:
     """Plays attempts with a policy as it stands, as the config's `rollout` and `eval` say, in its `mixed_precision`."""
 
     engine: TokenEngine
@@ -179,7 +179,7 @@ class Player:
             )
 
 
-def load_player(config: AgentConfig) -> Player:
+def load_player(config: AgentConfig) -> EpisodeRunner:
     """The config's own policy, frozen, in its environment.
 
     Raises:
@@ -197,7 +197,7 @@ def load_player(config: AgentConfig) -> Player:
     policy, tokenizer = load_policy(config.policy, with_values=False, trained=False)
     device = "cpu" if config.cpu or not torch.cuda.is_available() else "cuda"
     engine = make_engine(config, policy, tokenizer, device=device)
-    return Player(engine, tokenizer, env_factory, config, here=device)
+    return EpisodeRunner(engine, tokenizer, env_factory, config, here=device)
 
 
 def evaluate(
@@ -206,7 +206,7 @@ def evaluate(
     env_factory: EnvFactory,
     tasks: Sequence[Task],
     config: AgentConfig,
-    feedback: Adapter | None = None,
+    feedback: FeedbackMode | None = None,
     accelerator: Accelerator | None = None,
 ) -> tuple[dict[str, Any], list[Episode]]:
     """Roll out `eval.samples` episodes of each task as the config's `rollout` and `eval` say, and summarise them.
@@ -225,7 +225,7 @@ def evaluate(
     Raises:
         JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
     """
-    play = Player(engine, tokenizer, env_factory, config)
+    play = EpisodeRunner(engine, tokenizer, env_factory, config)
     attempts, samples = plan(tasks, config.eval.samples), config.eval.samples
     with Grading(env_factory) as grading:
         figures = partial(

@@ -20,7 +20,7 @@ from reagent.train.config import AgentConfig
 from reagent.train.launch import is_sharded
 from reagent.train.optimizer import make_optimizer
 from reagent.train.policy import Policy, PolicyOutput
-from reagent.train.prefixes import Sharing
+from reagent.train.prefixes import PrefixSharing
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.train.fsdp import clip_grad_norm, equal_rounds, process_mesh, shard
 
@@ -40,7 +40,7 @@ class Forwards:
         self.config, self.policy, self.folder, self.accelerator = config, policy, folder, accelerator
         self.sharded = is_sharded(config, accelerator)
         policy.sharing = (
-            Sharing.of(policy.model, config.optim.microbatch_tokens) if config.optim.share_prefixes else None
+            PrefixSharing.of(policy.model, config.optim.microbatch_tokens) if config.optim.share_prefixes else None
         )
         self.frozen: Policy | None = None
         """The reference of a policy that is trained whole; an adapter is switched off instead."""

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from reagent.config_types import Count, Positive, Share
-from reagent.feedback.settings import JudgeOptions
+from reagent.feedback.settings import FeedbackJudgeOptions
 from rrm.config import Section
 from rrm.data.feedback import Mode as JudgeMode
 
@@ -65,7 +65,7 @@ class AuditorGuard(GuardConfig):
 
     judge: str | None = None
     """As `feedback.judge`; another model, or another kind of judge, than the one that pays. null: none."""
-    judge_options: JudgeOptions = Field(default_factory=JudgeOptions)
+    judge_options: FeedbackJudgeOptions = Field(default_factory=FeedbackJudgeOptions)
     judge_mode: JudgeMode = "score"
     share: Share = 0.25
     """Of an update's tasks, drawn by seed, whose first attempts it reads; of an evaluation's it reads all."""

@@ -83,7 +83,7 @@ class Best:
 
 
 @dataclass
-class _Spell:
+class HeldSince:
     """A check, and since when it holds."""
 
     check: Check
@@ -110,7 +110,7 @@ class _Spell:
         return Event(self.check.guard, action, update, f"guards.{self.check.guard}: {self.text}")
 
 
-def _spells(config: AgentConfig, watched: bool) -> list[_Spell]:
+def _spells(config: AgentConfig, watched: bool) -> list[HeldSince]:
     guards = config.guards
     found: list[tuple[Check, GuardConfig]] = [(KLGrows(guards.kl), guards.kl)]
     if watched:
@@ -124,7 +124,7 @@ def _spells(config: AgentConfig, watched: bool) -> list[_Spell]:
         for of in ("evaluations", "updates"):
             found += [(AuditorFalls(guards.auditor, of), guards.auditor)]
             found += [(AuditorDisagrees(guards.auditor, of), guards.auditor)]
-    return [_Spell(check, settings) for check, settings in found if settings.action != "none"]
+    return [HeldSince(check, settings) for check, settings in found if settings.action != "none"]
 
 
 def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
@@ -341,7 +341,7 @@ class Guards:
         mean = middle(row.get("score"))
         return ((mean,), "held-out") if mean is not None else (paid or None, "training")
 
-    def _take(self, update: int, seen: Sequence[tuple[_Spell, Seen]]) -> list[Event]:
+    def _take(self, update: int, seen: Sequence[tuple[HeldSince, Seen]]) -> list[Event]:
         self._update = update
         fired = [spell.event(update) for spell, what in seen if spell.take(what)]
         self.events += fired

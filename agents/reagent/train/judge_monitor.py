@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from accelerate.utils import gather_object
 
-from reagent.feedback.base import Adapter, as_judged, judgeable
-from reagent.feedback.judging import Judging, Report, content_key
+from reagent.feedback.base import FeedbackMode, as_judged, judgeable
+from reagent.feedback.judging import Judging, JudgingReport, content_key
 from reagent.rollout.episode import Episode
 from reagent.train.build_feedback import check_judge, load_judge
 from reagent.train.config import AgentConfig
@@ -66,7 +66,7 @@ def without_copies(episodes: Sequence[Episode], rows: Sequence[Scored | None]) -
 
 
 @dataclass
-class Audit:
+class AuditSample:
     """One process's share of an update's first attempts, as both judges see them."""
 
     scored: list[Scored]
@@ -82,7 +82,7 @@ def _known(episode: Episode, first: float | None, second: float | None) -> Score
     return None if first is None or second is None else (episode.group_id, first, second)
 
 
-class Watch:
+class JudgeMonitor:
     """Asks judges for the guards.
 
     Args:
@@ -95,7 +95,7 @@ class Watch:
     def __init__(
         self,
         config: AgentConfig,
-        feedback: Adapter,
+        feedback: FeedbackMode,
         *,
         auditor: Judging | None = None,
         rank: int = 0,
@@ -130,7 +130,7 @@ class Watch:
         """
         if not self.evaluates:
             return {}
-        report, mine = Report(), self.share_of(episodes)
+        report, mine = JudgingReport(), self.share_of(episodes)
         own = [episodes[i] for i in mine]
         first = self.feedback.scores(own, update, report)
         second = self._audited(own, update, report)
@@ -157,10 +157,10 @@ class Watch:
         number = {group: n for n, group in enumerate(dict.fromkeys(e.group_id for e in episodes))}
         return [i for i, e in enumerate(episodes) if number[e.group_id] % self.processes == self.rank]
 
-    def audit(self, played: Sequence[Episode], update: int) -> Audit:
+    def audit(self, played: Sequence[Episode], update: int) -> AuditSample:
         """Both judges on all first attempts at the guards' share of an update's tasks; all processes call this together."""
         if self.auditor is None:
-            return Audit([])
+            return AuditSample([])
         firsts = [e for e in played if e.stage == "initial"]
         share = self.config.guards.auditor.share
         groups = list(dict.fromkeys(gather_object([e.group_id for e in firsts])))
@@ -168,15 +168,15 @@ class Watch:
         groups.sort(key=lambda g: derive_seed(self.config.seed, "audit", update, g))
         chosen = set(groups[: int((update + 1) * len(groups) * share) - int(update * len(groups) * share)])
         mine = [e for e in firsts if e.group_id in chosen]
-        report, asked_again = Report(), Report()
+        report, asked_again = JudgingReport(), JudgingReport()
         second = self._audited(mine, update, report)
         first = self.feedback.scores(mine, update, asked_again)
         both = [_known(e, a, b) for e, a, b in zip(mine, first, second, strict=True)]
         tokens = report.counts["judge_tokens"] + asked_again.counts["judge_tokens"]
         scored = [row for row in both if row is not None]
-        return Audit(scored, without_copies(mine, both), len(mine), tokens, report.problem)
+        return AuditSample(scored, without_copies(mine, both), len(mine), tokens, report.problem)
 
-    def figures(self, audits: Sequence[Audit]) -> dict[str, float]:
+    def figures(self, audits: Sequence[AuditSample]) -> dict[str, float]:
         """An update's `auditor/…` metrics, of all processes' audits in order."""
         if self.auditor is None:
             return {}
@@ -194,7 +194,7 @@ class Watch:
             "auditor/judge_tokens": float(sum(audit.tokens for audit in audits)),
         }
 
-    def _audited(self, episodes: Sequence[Episode], update: int, report: Report) -> list[float | None]:
+    def _audited(self, episodes: Sequence[Episode], update: int, report: JudgingReport) -> list[float | None]:
         """The second judge's scores, None where there is none."""
         found: list[float | None] = [None] * len(episodes)
         if self.auditor is None:
@@ -238,14 +238,14 @@ def _means(episodes: Sequence[Episode], scores: Sequence[float | None], name: st
 
 def make_watch(
     config: AgentConfig,
-    feedback: Adapter,
+    feedback: FeedbackMode,
     *,
     device: str,
     folder: Path,
     auditor: AgentRRM | None = None,
     rank: int = 0,
     processes: int = 1,
-) -> Watch:
+) -> JudgeMonitor:
     """The watch of a config. The second judge is loaded only where something that a judge says is learned from.
 
     Args:
@@ -257,7 +257,7 @@ def make_watch(
         RRMError: the second judge cannot be loaded, or cannot read the environment.
     """
     guard = config.guards.auditor
-    watch = Watch(config, feedback, rank=rank, processes=processes)
+    watch = JudgeMonitor(config, feedback, rank=rank, processes=processes)
     if guard.action != "none" and watch.learns and (auditor or guard.judge):
         if auditor is None and guard.judge is not None:
             second = {"judge": guard.judge, "judge_options": guard.judge_options, "criteria": None, "escalate": None}

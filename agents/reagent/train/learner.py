@@ -24,7 +24,7 @@ from accelerate.utils import gather_object
 from reagent.algorithms.losses import importance_weights
 from reagent.algorithms.objective import LossMetrics, agent_loss, explained_variance, loss_denominator, merge_metrics
 from reagent.algorithms.registry import Advantages, compute_advantages
-from reagent.feedback.texts import TEXT_KINDS, TextKind, TextRow, deal, text_batches, token_counts
+from reagent.feedback.texts import TEXT_KINDS, SFTRow, TextKind, deal, text_batches, token_counts
 from reagent.rollout.batch import Batch, gaps_by_server, logprob_gap, make_batch, minibatches, row_names
 from reagent.rollout.episode import Episode
 from reagent.train.checkpoint import checkpoints
@@ -70,7 +70,7 @@ class Learner(Forwards):
 
     # ---- an update's steps ----
 
-    def learn(self, episodes: Sequence[Episode], texts: Sequence[TextRow] = ()) -> dict[str, float]:
+    def learn(self, episodes: Sequence[Episode], texts: Sequence[SFTRow] = ()) -> dict[str, float]:
         """Advantages and optimiser steps on given episodes, and on texts (of this process); returns the update's metrics."""
         batch = make_batch(episodes)
         prepared = self.prepare(batch)
@@ -129,7 +129,7 @@ class Learner(Forwards):
         return {"logprob_gap_mean": gap, **stale}
 
     def _steps(
-        self, prepared: Prepared, names: Sequence[str], texts: Sequence[TextRow]
+        self, prepared: Prepared, names: Sequence[str], texts: Sequence[SFTRow]
     ) -> tuple[list[LossMetrics], list[float], dict[TextKind, int]]:
         """Every pass and minibatch: this process's metrics, the gradient norms, and in how many of them on any process each kind of
         text stands."""
@@ -210,7 +210,7 @@ class Learner(Forwards):
     # ---- one step ----
 
     def step(
-        self, prepared: Prepared, index: Sequence[int], where: str, texts: Sequence[TextRow] = ()
+        self, prepared: Prepared, index: Sequence[int], where: str, texts: Sequence[SFTRow] = ()
     ) -> tuple[list[LossMetrics], float]:
         """One optimiser step on rows `index` and on texts; (metrics of its micro-batches, gradient norm before clipping).
 
@@ -311,7 +311,7 @@ class Learner(Forwards):
             )
         return loss, metrics
 
-    def imitate(self, texts: Sequence[TextRow]) -> list[LossMetrics]:
+    def imitate(self, texts: Sequence[SFTRow]) -> list[LossMetrics]:
         """Gradients of the texts' loss, added to what is there; processes are synchronised by what follows."""
         counts = self._sum(token_counts(texts)).tolist()
         device, found = self.accelerator.device, []

@@ -20,7 +20,7 @@ from reagent.train.drop_detector import (
     FEWEST,
     LEVEL,
     NEARLY,
-    Falls,
+    DropDetector,
     Look,
     Point,
     Score,
@@ -111,7 +111,7 @@ class SuccessFalls(Check):
     guard = "success"
 
     def __init__(self, settings: SuccessGuard) -> None:
-        self._falls: dict[Source, Falls] = defaultdict(lambda: Falls(settings.drop, paired=True))
+        self._falls: dict[Source, DropDetector] = defaultdict(lambda: DropDetector(settings.drop, paired=True))
 
     def evaluation(self, found: Evaluation) -> Seen:
         if found.success is None or found.score is None:
@@ -251,7 +251,9 @@ class AuditorFalls(Check):
 
     def __init__(self, settings: AuditorGuard, of: Literal["evaluations", "updates"]) -> None:
         self._of = of
-        self._falls: dict[Source, Falls] = defaultdict(lambda: Falls(settings.fall, paired=of == "evaluations"))
+        self._falls: dict[Source, DropDetector] = defaultdict(
+            lambda: DropDetector(settings.fall, paired=of == "evaluations")
+        )
         self._said: dict[str, float] = {}
         self._paid: dict[str, float] = {}
 

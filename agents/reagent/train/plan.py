@@ -98,7 +98,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Work:
+class UpdateWork:
     """What one update is made of, over all processes."""
 
     episodes: int
@@ -145,19 +145,19 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """A training before it is begun."""
 
     parameters: int
     trained: int
     memory: Memory
-    work: Work
+    work: UpdateWork
     speed: Speed | None
     seconds: dict[str, float] | None
     """Of one update: `rollout`, `update`; None without a measured run."""
 
 
-def plan(config: AgentConfig, *, processes: int = 1, device: str = "cpu", like: Path | None = None) -> Plan:
+def plan(config: AgentConfig, *, processes: int = 1, device: str = "cpu", like: Path | None = None) -> TrainingPlan:
     """Of a config.
 
     Args:
@@ -173,7 +173,7 @@ def plan(config: AgentConfig, *, processes: int = 1, device: str = "cpu", like: 
     work = work_of(config, shape, measured, processes)
     memory = memory_of(config, shape, processes, device, work.padded.widest)
     seconds = None if measured is None else seconds_of(config, shape, work, measured, processes)
-    return Plan(shape.parameters, shape.trained, memory, work, measured, seconds)
+    return TrainingPlan(shape.parameters, shape.trained, memory, work, measured, seconds)
 
 
 def memory_of(config: AgentConfig, shape: Shape, processes: int, device: str, widest: float) -> Memory:
@@ -235,7 +235,7 @@ def _sent(config: AgentConfig, shape: Shape, sharded: bool) -> int:
     return held * sharded + (held // 2 if whole and config.mixed_precision == "bf16" else 0)
 
 
-def work_of(config: AgentConfig, shape: Shape, measured: Speed | None, processes: int = 1) -> Work:
+def work_of(config: AgentConfig, shape: Shape, measured: Speed | None, processes: int = 1) -> UpdateWork:
     """One update, in the middle of what its limits allow or as long as a measured run's episodes were."""
     rollout, stages = config.rollout, stages_of(config)
     episodes = rollout.tasks_per_update * rollout.group_size * stages
@@ -245,7 +245,7 @@ def work_of(config: AgentConfig, shape: Shape, measured: Speed | None, processes
     forwards = forwards_of(config)
     rows = max(episodes // processes, 1)
     held = padded(config, rows, tokens, None if measured is None else measured.spread)
-    return Work(
+    return UpdateWork(
         episodes=episodes,
         stages=stages,
         sampled=episodes * sampled,
@@ -291,7 +291,7 @@ def forward_flops(config: AgentConfig, shape: Shape, tokens: float, sampled: flo
     return 2 * (body * tokens + head * sampled) + 2 * shape.layers * shape.heads_by_size * tokens**2
 
 
-def seconds_of(config: AgentConfig, shape: Shape, work: Work, speed: Speed, processes: int) -> dict[str, float]:
+def seconds_of(config: AgentConfig, shape: Shape, work: UpdateWork, speed: Speed, processes: int) -> dict[str, float]:
     """Of an update, as `speed` has it; processes share its rows evenly."""
     each = work.episodes / processes
     own = each * forward_flops(config, shape, work.tokens / work.episodes, work.sampled / work.episodes) / speed.update
@@ -346,7 +346,7 @@ def speed_of(folder: Path, device: str) -> Speed:
 GIB = 2**30
 
 
-def told(found: Plan) -> list[tuple[str, str]]:
+def told(found: TrainingPlan) -> list[tuple[str, str]]:
     """Rows of (what, how much) for people."""
     memory, work = found.memory, found.work
     parts = {

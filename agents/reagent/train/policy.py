@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from reagent.algorithms.logprobs import token_logprobs
-from reagent.train.prefixes import Sharing
+from reagent.train.prefixes import PrefixSharing
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.engines.hf.head import in_float32
 from rrm.errors import RRMError
@@ -53,7 +53,7 @@ class Policy(nn.Module):
         super().__init__()
         self.model = model
         self.entropy_gradient = entropy_gradient
-        self.sharing: Sharing | None = None
+        self.sharing: PrefixSharing | None = None
         """How rows that begin alike are read as one; None: each is read whole."""
         hidden: int = model.config.get_text_config().hidden_size
         self.value_head = nn.Linear(hidden, 1, dtype=torch.float32) if with_values else None

@@ -33,7 +33,7 @@ UNLIKE = {True: 1e-3, False: 0.05}
 
 
 @dataclass(frozen=True)
-class Pack:
+class PackedRows:
     """Rows that are read as one."""
 
     rows: tuple[int, ...]
@@ -43,7 +43,7 @@ class Pack:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PackedTensors:
     """Packs as tensors: N packs of L tokens, for B rows of T."""
 
     input_ids: Tensor
@@ -73,7 +73,7 @@ def ends(mask: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Sharing:
+class PrefixSharing:
     """How rows of a model are packed.
 
     Args:
@@ -85,7 +85,7 @@ class Sharing:
     budget: int
 
     @classmethod
-    def of(cls, model: Any, budget: int) -> Sharing:
+    def of(cls, model: Any, budget: int) -> PrefixSharing:
         """Of a causal language model, plain or wrapped by PEFT.
 
         Raises:
@@ -124,7 +124,7 @@ class Sharing:
             ids[row, PROBED // 2 :] = tokens.roll(row + 1)[PROBED // 2 :]
         mask = torch.ones_like(ids, dtype=torch.bool)
         whole = decoder(input_ids=ids, use_cache=False).last_hidden_state.float()
-        wide = Sharing(float("inf"), ROWS * PROBED)
+        wide = PrefixSharing(float("inf"), ROWS * PROBED)
         try:
             error = float((wide.hidden(decoder, ids, mask).float() - whole).norm() / whole.norm())
         except (RuntimeError, ValueError, TypeError, AssertionError) as problem:
@@ -137,23 +137,23 @@ class Sharing:
                 f"of {error:.2g}): its positions or masks are its own. Set it to false"
             )
 
-    def packs(self, ids: Tensor, ends: Tensor, order: Sequence[int]) -> list[Pack]:
+    def packs(self, ids: Tensor, ends: Tensor, order: Sequence[int]) -> list[PackedRows]:
         """Rows in packs, each of neighbours in `order`.
 
         Args:
             ids: (B, T). ends: (B,), of each row.
         """
-        found: list[Pack] = []
+        found: list[PackedRows] = []
         for row in order:
             end = int(ends[row])
             joined = self._join(found[-1], row, end, ids, ends) if found else None
             if joined is None:
-                found.append(Pack((row,), end, end))
+                found.append(PackedRows((row,), end, end))
             else:
                 found[-1] = joined
         return found
 
-    def _join(self, pack: Pack, row: int, end: int, ids: Tensor, ends: Tensor) -> Pack | None:
+    def _join(self, pack: PackedRows, row: int, end: int, ids: Tensor, ends: Tensor) -> PackedRows | None:
         """The pack with one more row; None where that does not pay."""
         least = min(pack.prefix, end)
         unlike = (ids[pack.rows[0], :least] != ids[row, :least]).nonzero()
@@ -165,7 +165,7 @@ class Sharing:
             return None
         own = end**2 / 2  # a row that is read whole is masked as it comes, for half of its square
         added = tokens**2 - pack.tokens**2 - own
-        return Pack(rows, prefix, tokens) if (apart - tokens) * self.pairs > added else None
+        return PackedRows(rows, prefix, tokens) if (apart - tokens) * self.pairs > added else None
 
     def deal(self, ids: Tensor, mask: Tensor, group: Tensor, index: Sequence[int]) -> list[list[int]]:
         """Rows `index` in lists whose packs × longest stay within the budget (a longer row stands alone): those of a group together, the
@@ -228,7 +228,7 @@ def _even(tokens: int) -> int:
     return -(-tokens // 8) * 8
 
 
-def lay_out(packs: Sequence[Pack], ids: Tensor, ends: Tensor) -> Layout:
+def lay_out(packs: Sequence[PackedRows], ids: Tensor, ends: Tensor) -> PackedTensors:
     """Packs of rows (B, T) as tensors."""
     shape = len(packs), _even(max(pack.tokens for pack in packs))
     tokens, positions = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
@@ -249,4 +249,4 @@ def lay_out(packs: Sequence[Pack], ids: Tensor, ends: Tensor) -> Layout:
             at[row, pack.prefix : end] = n * shape[1] + torch.arange(begin, stop)
             begin = stop
     sees = (part[:, :, None] == part[:, None, :]) | ((part[:, None, :] == 0) & (part[:, :, None] > 0))
-    return Layout(tokens, positions, sees.tril(), at)
+    return PackedTensors(tokens, positions, sees.tril(), at)

@@ -26,11 +26,11 @@ DROP_S = 30.0
 """How long a round that is given up may take to notice."""
 
 
-class GivenUp(Exception):
+class RoundCancelled(Exception):
     """A round that is not wanted any more."""
 
 
-class Ahead:
+class RolloutPrefetcher:
     """At most one round at play in a thread of its own, a daemon: one that hangs does not keep the process."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Ahead:
 
         Args:
             play: plays it, and says how many seconds that took; it calls what it is given between episodes, which raises
-                `GivenUp` where the round is not wanted any more.
+                `RoundCancelled` where the round is not wanted any more.
 
         Raises:
             ValueError: another one has not been taken.
@@ -61,7 +61,7 @@ class Ahead:
 
         def check() -> None:
             if not wanted.is_set():
-                raise GivenUp
+                raise RoundCancelled
 
         def work() -> None:
             try:
@@ -100,5 +100,5 @@ class Ahead:
             logger.warning("the episodes of update %d are still at play, and not waited for", self._update)
             return
         problem = future.exception()
-        if problem is not None and not isinstance(problem, GivenUp):
+        if problem is not None and not isinstance(problem, RoundCancelled):
             logger.warning("the episodes of update %d, given up: %s", self._update, problem)

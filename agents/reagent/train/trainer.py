@@ -32,7 +32,7 @@ from reagent.rollout.rollout import rollout
 from reagent.train.build_feedback import make_feedback
 from reagent.train.checkpoint import OTHERS_S, load_checkpoint, save_checkpoint, save_sharded, wait_for
 from reagent.train.config import AgentConfig
-from reagent.train.dynamic_sampling import Drawn, Dynamic
+from reagent.train.dynamic_sampling import DynamicSampler, SamplingStats
 from reagent.train.engine import sync
 from reagent.train.guards import check_placed
 from reagent.train.judge_monitor import make_watch
@@ -40,7 +40,7 @@ from reagent.train.launch import check_lag
 from reagent.train.learner import Learner
 from reagent.train.metrics import episode_metrics, learned_metrics
 from reagent.train.policy import Policy, precision
-from reagent.train.rollout_prefetcher import Ahead
+from reagent.train.rollout_prefetcher import RolloutPrefetcher
 from rrm.data.seeds import derive_seed
 from rrm.engines.base import TokenEngine
 from rrm.engines.hf.host_memory import freed_memory
@@ -107,9 +107,9 @@ class AgentTrainer(Learner):
             check_placed(config, self.feedback.marks_outside)
         check_lag(config, accelerator.num_processes)
         rollouts = config.rollout
-        self.dynamic: Dynamic | None = None
+        self.dynamic: DynamicSampler | None = None
         if rollouts.dynamic_sampling:
-            self.dynamic = Dynamic(
+            self.dynamic = DynamicSampler(
                 self.feedback,
                 rollouts.tasks_per_update,
                 rollouts.group_size,
@@ -117,8 +117,8 @@ class AgentTrainer(Learner):
                 config.loss.credit == "turn",
                 accelerator,
             )
-        self._drawn: Drawn | None = None
-        self.ahead = Ahead()
+        self._drawn: SamplingStats | None = None
+        self.ahead = RolloutPrefetcher()
         self.episodes_seen = 0
         self.kept_update = 0
         """The updates done at the checkpoint that was written, or gone on from, last."""

@@ -35,7 +35,7 @@ GROWTH = 1.5
 
 
 @dataclass
-class Row:
+class ActiveRow:
     """One row at work. `ids[:cached]` have their keys and values in the row's slot, or in `kept` while it waits."""
 
     index: int
@@ -71,11 +71,11 @@ class Host(Protocol):
     counters: EngineCounters
     version: int
 
-    def work(self, rows: Sequence[Sequence[int]], keys: Sequence[str] | None, extra: int) -> list[Row]:
+    def work(self, rows: Sequence[Sequence[int]], keys: Sequence[str] | None, extra: int) -> list[ActiveRow]:
         """Checked rows, each with what is kept under its key."""
         ...
 
-    def share(self, rows: list[Row], known: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
+    def share(self, rows: list[ActiveRow], known: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
         """Run the rows' common prefix once and hand it to them."""
         ...
 
@@ -83,7 +83,7 @@ class Host(Protocol):
         """Hidden states (B, L, H) of `tokens[i]`, which follow `starts[i]` cached tokens of slot low + i."""
         ...
 
-    def last_states(self, cache: SlotCache, low: int, rows: list[Row]) -> torch.Tensor:
+    def last_states(self, cache: SlotCache, low: int, rows: list[ActiveRow]) -> torch.Tensor:
         """Hidden states (B, H) after each row's last token, prefilled into slots from `low` on."""
         ...
 
@@ -105,8 +105,8 @@ class Decoder:
 
     def __init__(self, engine: Host, params: SamplingParams) -> None:
         self.engine, self.params = engine, params
-        self.waiting: deque[Row] = deque()
-        self.active: list[Row] = []
+        self.waiting: deque[ActiveRow] = deque()
+        self.active: list[ActiveRow] = []
         self._cache: SlotCache | None = None
         self._prefix: tuple[list[int], KV] | None = None
 
@@ -131,7 +131,7 @@ class Decoder:
             raise EngineError(f"{key}: this key's row has not finished yet")
         self.add(self.engine.work([ids], [key], limit)[0])
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ActiveRow) -> None:
         """Queue a row that the engine has checked."""
         name = row.key if row.key is not None else derive_seed(*row.ids)
         # As many numbers as any row may need: number t of a row is the same whatever its own limit.
@@ -145,7 +145,7 @@ class Decoder:
         rows that finished with it."""
         return [(row.key or "", row.completion(self.engine.version)) for row in self.advance()]
 
-    def advance(self) -> list[Row]:
+    def advance(self) -> list[ActiveRow]:
         """`step`, as rows."""
         fresh = self._admit()
         low = len(self.active) if fresh else 0
@@ -156,7 +156,7 @@ class Decoder:
         else:
             return []
         self._sample(self.active[low:], self.engine.logits(states))
-        finished: list[Row] = []
+        finished: list[ActiveRow] = []
         for slot in range(len(self.active) - 1, low - 1, -1):  # from the back: a row that moves was looked at already
             if self.active[slot].stop_reason is not None:
                 finished.append(self._leave(slot))
@@ -164,7 +164,7 @@ class Decoder:
 
     # ---- joining ----
 
-    def _admit(self) -> list[Row]:
+    def _admit(self) -> list[ActiveRow]:
         """The rows that join now: in order of arrival, as many as fit, if they are enough to be worth a forward."""
         fits, running = 0, len(self.active)
         most = max((row.most for row in self.active), default=0)
@@ -179,10 +179,10 @@ class Decoder:
             self._prefix = self.engine.share([*self.waiting], self._prefix)
         return [self.waiting.popleft() for _ in range(fits)]
 
-    def _join(self, fresh: list[Row]) -> torch.Tensor:
+    def _join(self, fresh: list[ActiveRow]) -> torch.Tensor:
         """Bring rows into slots behind the running ones. Returns the states (B, H) after the last token of each."""
         freed_memory.give_back()
-        groups: dict[tuple[int, ...], list[Row]] = {}
+        groups: dict[tuple[int, ...], list[ActiveRow]] = {}
         for row in fresh:
             groups.setdefault(tuple(row.ids), []).append(row)
             if row.key is not None:
@@ -206,7 +206,7 @@ class Decoder:
             self._hand_on(cache, slot, same[0])
         return states[order]
 
-    def _hand_on(self, cache: SlotCache, slot: int, leader: Row) -> None:
+    def _hand_on(self, cache: SlotCache, slot: int, leader: ActiveRow) -> None:
         """Give rows with the same ids that found no room this time what was computed."""
         alike = [row for row in self.waiting if row.cached < row.reusable and row.ids == leader.ids]
         if alike:
@@ -214,7 +214,7 @@ class Decoder:
             for row in alike:
                 row.kept, row.cached = kv, row.reusable
 
-    def _room(self, fresh: list[Row], leaders: list[Row]) -> SlotCache:
+    def _room(self, fresh: list[ActiveRow], leaders: list[ActiveRow]) -> SlotCache:
         """A cache with slots for the running and the fresh rows, each as long as it may become."""
         slots = len(self.active) + len(fresh)
         # A prefill is as wide as its longest row, also for one that starts late and ends early.
@@ -245,7 +245,7 @@ class Decoder:
             row.cached += 1
         return states
 
-    def _sample(self, rows: list[Row], logits: torch.Tensor) -> None:
+    def _sample(self, rows: list[ActiveRow], logits: torch.Tensor) -> None:
         """Append each row's next token, and set why it ends if it does."""
         params, eos = self.params, self.engine.eos_ids
         uniforms = torch.tensor([row.uniforms[len(row.new)] for row in rows], dtype=torch.float64)
@@ -258,7 +258,7 @@ class Decoder:
             full = len(row.new) >= row.limit
             row.stop_reason = "eos" if row.new[-1] in eos else "stop" if stop else "length" if full else None
 
-    def _stopped(self, rows: list[Row]) -> list[bool]:
+    def _stopped(self, rows: list[ActiveRow]) -> list[bool]:
         """Whether a stop text occurs in the new tokens' decoded tail (its last token may carry more: BPE merges)."""
         stop = self.params.stop
         if not stop:
@@ -270,7 +270,7 @@ class Decoder:
         )
         return [any(end in text for end in stop) for text in texts]
 
-    def _leave(self, slot: int) -> Row:
+    def _leave(self, slot: int) -> ActiveRow:
         """Take a finished row out, keep its cache under its key, and let the last active row take the slot."""
         assert self._cache is not None
         row = self.active[slot]

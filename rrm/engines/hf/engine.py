@@ -26,7 +26,7 @@ import torch
 
 from rrm.engines.base import Completion, EngineCounters, SamplingParams, Span, check_choices
 from rrm.engines.hf.batching import common_prefix, micro_batches
-from rrm.engines.hf.decoder import MIN_SHARED_PREFIX, Decoder, Row
+from rrm.engines.hf.decoder import MIN_SHARED_PREFIX, ActiveRow, Decoder
 from rrm.engines.hf.head import Head, as_stored
 from rrm.engines.hf.host_memory import freed_memory
 from rrm.engines.hf.slots import KV, SlotCache, kv_bytes
@@ -272,7 +272,7 @@ class HFEngine:
         keys: Sequence[str] | None,
         extra: int,
         reusable: Sequence[int] | None = None,
-    ) -> list[Row]:
+    ) -> list[ActiveRow]:
         """Check the rows and match each with what is kept under its key.
 
         Args:
@@ -282,7 +282,7 @@ class HFEngine:
             raise EngineError(
                 f"{len(rows)} rows need as many distinct keys, got {len(keys)} ({len(set(keys))} distinct)"
             )
-        work: list[Row] = []
+        work: list[ActiveRow] = []
         for i, given in enumerate(rows):
             ids = [int(token) for token in given]
             if not ids:
@@ -294,7 +294,7 @@ class HFEngine:
                 )
             key = keys[i] if keys is not None else None
             most = len(ids) - 1 if reusable is None else reusable[i]
-            row = Row(i, ids, most, key, limit=extra, most=len(ids) + extra)
+            row = ActiveRow(i, ids, most, key, limit=extra, most=len(ids) + extra)
             entry = self._kept.get(row.key) if row.key is not None else None
             if entry is not None and row.key is not None:
                 self._kept.move_to_end(row.key)
@@ -303,7 +303,7 @@ class HFEngine:
             work.append(row)
         return work
 
-    def share(self, rows: list[Row], known: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
+    def share(self, rows: list[ActiveRow], known: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
         """Run the longest common prefix of the rows that hold nothing once, and hand it to each of them.
 
         Args:
@@ -331,7 +331,7 @@ class HFEngine:
         self.counters.prefilled += tokens
         self.counters.prefill_forwards += 1
 
-    def _groups(self, work: list[Row], extra: int) -> Iterator[tuple[SlotCache, list[Row]]]:
+    def _groups(self, work: list[ActiveRow], extra: int) -> Iterator[tuple[SlotCache, list[ActiveRow]]]:
         """Rows in groups whose keys and values fit `max_batch_tokens`, longest first, each with a fresh cache."""
         if not work:
             return
@@ -382,8 +382,8 @@ class HFEngine:
         return self._additive((keys < starts) | (inside & sees[:, node].transpose(0, 1)))
 
     def _prefill(
-        self, cache: SlotCache, low: int, rows: list[Row]
-    ) -> Iterator[tuple[list[Row], torch.Tensor, list[int]]]:
+        self, cache: SlotCache, low: int, rows: list[ActiveRow]
+    ) -> Iterator[tuple[list[ActiveRow], torch.Tensor, list[int]]]:
         """Bring slots low, low + 1, … up to their rows; yields (rows, hidden (B, L, H), first position of each)."""
         filled = 0
         while filled < len(rows):  # neighbours that hold the same keys and values are filled by one copy
@@ -406,7 +406,7 @@ class HFEngine:
                 row.cached, row.kept = len(row.ids), None
             yield chunk, hidden, starts
 
-    def last_states(self, cache: SlotCache, low: int, rows: list[Row]) -> torch.Tensor:
+    def last_states(self, cache: SlotCache, low: int, rows: list[ActiveRow]) -> torch.Tensor:
         """Hidden states (B, H) after each row's last token."""
         states: list[torch.Tensor] = []
         for chunk, hidden, starts in self._prefill(cache, low, rows):
@@ -414,7 +414,7 @@ class HFEngine:
             states.append(hidden[torch.arange(len(chunk)), last])
         return torch.cat(states)
 
-    def _states(self, cache: SlotCache, trie: Trie, group: list[Row]) -> torch.Tensor:
+    def _states(self, cache: SlotCache, trie: Trie, group: list[ActiveRow]) -> torch.Tensor:
         """Hidden states (B, 1 + N, H) at the trie's root and inner nodes."""
         root = self.last_states(cache, 0, group)[:, None]
         if not trie.tokens:

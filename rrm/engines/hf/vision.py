@@ -15,7 +15,7 @@ from rrm.data.seeds import derive_seed
 from rrm.engines.base import Reply, SamplingParams
 from rrm.engines.hf.damage import named_damage
 from rrm.errors import EngineError, RRMError, TooLong
-from rrm.prompt.template import Disarm
+from rrm.prompt.template import SpecialTokenEscaper
 
 OnReply = Callable[[int, Reply | EngineError], None]
 
@@ -39,7 +39,7 @@ class VisionEngine:
         self.model, self.processor, self.device = model, processor, device
         tokenizer = processor.tokenizer
         image_token = getattr(processor, "image_token", None)
-        self._disarm = Disarm(tokenizer, also=[str(image_token)] if image_token else [])
+        self._disarm = SpecialTokenEscaper(tokenizer, also=[str(image_token)] if image_token else [])
         ends = model.generation_config.eos_token_id
         self._ends = sorted({tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None})
         pads = (model.generation_config.pad_token_id, tokenizer.pad_token_id, *self._ends)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from reagent.env.limiter import Slots
+from reagent.env.limiter import FairLimiter
 from reagent.env.tool import EMPTY, Tool, ToolResult, shorten, tool
 from reagent.errors import BadArguments, ToolDefinitionError, ToolError
 
@@ -328,7 +328,7 @@ def test_the_limit_holds_over_event_loops_and_first_come_is_first_served() -> No
 
 
 def test_slots_survive_a_cancelled_waiter_and_a_closed_loop() -> None:
-    slots = Slots(1)
+    slots = FairLimiter(1)
 
     async def waiter_leaves() -> None:
         assert await slots.acquire(1)
@@ -345,7 +345,7 @@ def test_slots_survive_a_cancelled_waiter_and_a_closed_loop() -> None:
 
     assert asyncio.run(again())
     with pytest.raises(ValueError, match="at least 1"):
-        Slots(0)
+        FairLimiter(0)
 
 
 def test_cancelling_the_step_cancels_the_call() -> None:

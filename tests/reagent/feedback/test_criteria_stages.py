@@ -14,7 +14,7 @@ from criteria_stages import HARD, answering, asked_by_update, files, staged
 from feedback_lab import calls_of, configured, make_episode, read, trainer_of
 from trainer_setup import settings
 
-from reagent.feedback.judging import Judging, Report
+from reagent.feedback.judging import Judging, JudgingReport
 from reagent.feedback.modes import ScoreFeedback
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.stages import by_stage, read_criteria
@@ -132,7 +132,7 @@ def test_calibration_begins_anew_with_other_criteria(tmp_path) -> None:
     graded = [(k / 12, k / 12, k / 12, float((k > 6) != (k % 5 == 0))) for k in range(1, 13)]
     held = []
     for update in range(4):
-        found = feedback.report(update, [Report(graded=graded)])
+        found = feedback.report(update, [JudgingReport(graded=graded)])
         kept = feedback.recalibration
         held.append((len(kept.rows), kept.map is not None, found["recalibration/rows"]))
     assert held == [(12, True, 12.0), (0, False, 24.0), (12, True, 12.0), (24, True, 24.0)]

@@ -8,7 +8,7 @@ import pytest
 from feedback_lab import TURNS, configured, make_episode, reply, scripted, trainer_of
 from test_feedback import judged_text
 
-from reagent.feedback.base import Judged, Round
+from reagent.feedback.base import JudgedEpisode, Round
 from reagent.feedback.settings import FeedbackConfig, ProcessConfig
 from reagent.feedback.shaping import with_findings
 from rrm.data.annotation import Finding
@@ -118,7 +118,7 @@ def test_without_findings_every_turn_counts_as_bad(base, tmp_path) -> None:
     round_ = trainer_of(config, scripted(lambda text: "no")).round(0)
     for row, played in zip(round_.rows, round_.played, strict=True):
         assert [t.reward for t in row.turns] == pytest.approx([t.reward - 0.1 for t in played.turns])
-    assert not Judged(round_.played[0], None).policy_may_have_caused
+    assert not JudgedEpisode(round_.played[0], None).policy_may_have_caused
 
 
 # ---- which judge ----

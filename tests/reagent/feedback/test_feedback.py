@@ -11,8 +11,8 @@ import torch
 from feedback_lab import MODES, TURNS, PaidEnv, configured, make_episode, read, reply, score_of, scripted, trainer_of
 
 from reagent.env.task import Task
-from reagent.feedback.base import Judged
-from reagent.feedback.judging import JudgeFailure, Report
+from reagent.feedback.base import JudgedEpisode
+from reagent.feedback.judging import JudgeFailure, JudgingReport
 from reagent.feedback.leaks import leaks
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import with_findings, with_score
@@ -88,7 +88,7 @@ def test_process_pays_nothing_for_what_the_judge_is_unsure_of(base, tmp_path) ->
     info = JudgeInfo(model="m", prompt_version="2", mode="steps")
     adapter = trainer_of(configured(base, tmp_path, "process"), scripted()).feedback
     poor = Feedback(id="a", status="scored", score=0.1, raw_score=0.1, findings=found[:2], judge=info)
-    paid = adapter.paid_findings(Judged(make_episode([0.0] * 3), poor, 0.1), Report())
+    paid = adapter.paid_findings(JudgedEpisode(make_episode([0.0] * 3), poor, 0.1), JudgingReport())
     assert paid is not None and [(f.step, f.verdict) for f in paid] == [(1, "unsure"), (2, "unsure"), (3, "bad")]
 
 

@@ -15,7 +15,7 @@ import torch
 from feedback_lab import TURNS, configured, read, reply, scripted, trainer_of
 
 from reagent.feedback.judging import JudgeFailure, content_key
-from reagent.feedback.texts import TextRow, text_batches
+from reagent.feedback.texts import SFTRow, text_batches
 from reagent.rollout.episode import Episode
 from reagent.train.build_feedback import make_feedback
 from reagent.train.evaluate import evaluate_config
@@ -55,8 +55,8 @@ def test_a_share_of_the_texts_is_spread_over_the_groups(base, tmp_path) -> None:
 
 def test_the_texts_loss_is_the_weighted_mean_nll_and_so_is_its_gradient(base, tmp_path) -> None:
     trainer = trainer_of(configured(base, tmp_path, "none", algorithm="grpo"))
-    rows = [TextRow([5, 6, 7, 8], 2, "trace", 0.5), TextRow([5, 9, 6, 6, 7], 1, "critique", 0.25),
-            TextRow([8, 5, 6], 1, "trace", 0.5)]  # fmt: skip
+    rows = [SFTRow([5, 6, 7, 8], 2, "trace", 0.5), SFTRow([5, 9, 6, 6, 7], 1, "critique", 0.25),
+            SFTRow([8, 5, 6], 1, "trace", 0.5)]  # fmt: skip
     kept: dict[int, dict[str, torch.Tensor]] = {}
     for budget in (1000, 5):  # in one micro-batch, and each row on its own
         trainer.config.optim.microbatch_tokens = budget
@@ -95,7 +95,7 @@ def test_the_logged_nll_is_of_the_steps_that_have_texts(base, tmp_path, parts: i
     with torch.no_grad():
         told = trainer.policy.model(torch.tensor([ids])).logits[0].log_softmax(-1)
     wanted = -sum(float(told[t - 1, ids[t]]) for t in (2, 3)) / 2
-    metrics = trainer.learn(rows, [TextRow(ids, 2, "critique", 0.1)])
+    metrics = trainer.learn(rows, [SFTRow(ids, 2, "critique", 0.1)])
     assert metrics["critique_nll"] == pytest.approx(wanted, rel=1e-3) and "trace_nll" not in metrics
 
 

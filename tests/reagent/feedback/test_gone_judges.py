@@ -12,10 +12,10 @@ sys.path.append(str(Path(__file__).parents[2] / "rrm" / "serve"))  # cut_server
 
 from cut_server import cutting, refused, whole
 
-from reagent.feedback.judging import Judging, Report
+from reagent.feedback.judging import Judging, JudgingReport
 from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import untrained
-from rrm.serve.address import Address
+from rrm.serve.address import ServerAddress
 from rrm.serve.client import RemoteJudge
 
 
@@ -28,9 +28,9 @@ def runs(*texts: str) -> list[Trajectory]:
 
 
 def test_judgements_are_kept_where_the_server_goes_right_after_them(tmp_path: Path) -> None:
-    report, record = Report(), tmp_path / "judgements.jsonl"
+    report, record = JudgingReport(), tmp_path / "judgements.jsonl"
     with cutting([whole, refused(500)]) as server:  # nothing but rows is had of it
-        judging = Judging(RemoteJudge(Address(server.url, patience_s=0.3)), seed=0, record=record)
+        judging = Judging(RemoteJudge(ServerAddress(server.url, patience_s=0.3)), seed=0, record=record)
         rows = judging.ask(runs("one", "two"), "score", 0, report)
     assert [row.score for row in rows] == [0.5, 0.5] and len(record.read_text().splitlines()) == 2
     assert [path for path, _ in server.asked] == ["/v1/score"]
@@ -39,9 +39,9 @@ def test_judgements_are_kept_where_the_server_goes_right_after_them(tmp_path: Pa
 
 @pytest.mark.parametrize("ranks", [False, True])
 def test_a_server_that_is_gone_costs_judgements_and_not_the_run(tmp_path: Path, ranks: bool) -> None:
-    report, record = Report(), tmp_path / "judgements.jsonl"
+    report, record = JudgingReport(), tmp_path / "judgements.jsonl"
     with cutting([]) as server:
-        judge = RemoteJudge(Address(server.url, patience_s=0.3))
+        judge = RemoteJudge(ServerAddress(server.url, patience_s=0.3))
     judging = Judging(judge, seed=0, record=record)
     if ranks:
         judge.settings = untrained(None)  # a chat model's

@@ -20,7 +20,7 @@ from test_feedback import judged_text
 import rrm
 from reagent.cli import main
 from reagent.feedback.base import as_judged
-from reagent.feedback.judging import Report
+from reagent.feedback.judging import JudgingReport
 from reagent.rollout.episode import Episode
 from reagent.tasks.environments import held_out_tasks
 from reagent.train.best_policy import keep_best, kept_best
@@ -237,7 +237,7 @@ def test_guards_see_scores_as_they_are_before_recalibration(base, tmp_path) -> N
     before = trainer.watch.evaluation(episodes, -1)
     assert trainer.feedback.recalibration is not None
     trainer.feedback.recalibration.map = Platt(rows=64, a=1.0, b=3.0)
-    lifted = trainer.feedback.judge(episodes, "score", 0, Report())
+    lifted = trainer.feedback.judge(episodes, "score", 0, JudgingReport())
     assert mean([j.score for j in lifted if j.score is not None]) > before["score"]["value"] + 0.1
     assert trainer.watch.evaluation(episodes, 0)["score_by_task"] == before["score_by_task"]
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from reagent.feedback.figures import figures
-from reagent.feedback.judging import Judging, Report
+from reagent.feedback.judging import Judging, JudgingReport
 from rrm.data.feedback import Feedback, JudgeInfo
 from rrm.data.trajectory import Message, Trajectory
 
@@ -51,7 +51,7 @@ def test_they_are_counted_each_time_and_said_once(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         rounds = (("unknown", None), ("near unknown", 0), ("far near far unknown", 2), ("far near", 1))
         for said, outside in ((words.split(), outside) for words, outside in rounds):
-            report = Report()
+            report = JudgingReport()
             judging.ask(attempts(*said), "score", 0, report)
             assert figures(report).get("feedback/outside") == outside
             told = sum(word != "unknown" for word in said)
@@ -62,7 +62,7 @@ def test_they_are_counted_each_time_and_said_once(caplog: pytest.LogCaptureFixtu
 
 
 def test_counts_of_processes_add_up() -> None:
-    one, other = Report(), Report()
+    one, other = JudgingReport(), JudgingReport()
     for report, said in ((one, ("far", "near")), (other, ("far", "far"))):
         Judging(cast(Any, Far()), seed=0).ask(attempts(*said), "score", 0, report)
     found = figures(one.merge(other))
@@ -73,6 +73,6 @@ def test_stages_of_one_judge_say_it_once(caplog: pytest.LogCaptureFixture) -> No
     judging = Judging(cast(Any, Far()), seed=0, later=[(1, cast(Any, Far()))])
     with caplog.at_level(logging.WARNING):
         for update in (0, 1):
-            judging.at(update).ask(attempts("far"), "score", update, Report())
+            judging.at(update).ask(attempts("far"), "score", update, JudgingReport())
             judging.known.clear()
     assert len(caplog.records) == 1

@@ -18,11 +18,11 @@ from reagent.feedback.judging import Judging
 from reagent.feedback.modes import CritiqueFeedback, ScoreFeedback
 from reagent.feedback.settings import FeedbackConfig
 from reagent.rollout.episode import Episode
-from reagent.train.build_feedback import Asker, check_unseen, load_judge
+from reagent.train.build_feedback import AskedFor, check_unseen, load_judge
 from reagent.train.config import load_agent_config
-from reagent.train.judge_monitor import Watch
+from reagent.train.judge_monitor import JudgeMonitor
 from rrm.data.trajectory import Message, Trajectory
-from rrm.engines.cost import Prices, Purse
+from rrm.engines.cost import CostTracker, Prices
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
@@ -96,9 +96,9 @@ def test_relative_scores_are_of_mode_r_alone(wrong: dict[str, Any]) -> None:
 def test_processes_judge_whole_groups_of_an_evaluation() -> None:
     episodes = [episode(group, k, k) for group in "ghi" for k in range(3)]
     feedback, config = ranked(judge_of([])), load_agent_config("lab", ["feedback.mode=r", "feedback.score_from=rank"])
-    shares = [Watch(config, feedback, rank=rank, processes=2).share_of(episodes) for rank in (0, 1)]
+    shares = [JudgeMonitor(config, feedback, rank=rank, processes=2).share_of(episodes) for rank in (0, 1)]
     assert shares == [[0, 1, 2, 6, 7, 8], [3, 4, 5]]
-    assert Watch(config, feedback).share_of(episodes) == list(range(9))
+    assert JudgeMonitor(config, feedback).share_of(episodes) == list(range(9))
 
 
 def answered(said: str) -> str:
@@ -139,7 +139,7 @@ def test_texts_of_a_judge_that_saw_the_reference_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"distil\.by=judge chooses without it: set see_reference: false, or take another"
     ):
-        check_unseen(judge_of([], SEEING), FeedbackConfig(mode="c"), asker=Asker("distil.by=judge", "take another"))
+        check_unseen(judge_of([], SEEING), FeedbackConfig(mode="c"), asker=AskedFor("distil.by=judge", "take another"))
     assert CritiqueFeedback.asks_texts(FeedbackConfig(mode="c"))
 
 
@@ -165,7 +165,7 @@ def test_what_was_paid_for_rows_that_are_made_again_stays_paid(tmp_path: Path) -
     record.write_text("".join(map(judged_in, range(4))))
     spent = []
     for update in (2, 2, 0):
-        judge = SimpleNamespace(purse=Purse(Prices.parse("1,1"), 100.0))
+        judge = SimpleNamespace(purse=CostTracker(Prices.parse("1,1"), 100.0))
         Judging(judge, seed=0, record=record).resume(update)  # pyright: ignore[reportArgumentType]
         spent.append(judge.purse.spent)
         with record.open("a") as file:

@@ -14,7 +14,7 @@ from report_runs import EVIL, Command, Page, files, judged, make_run, transcript
 from benchmarks.speed.devtools import Chromium, find_chromium
 from reagent.report import read_policy, read_runs, write_page
 from reagent.report.curves import COLOURS, draw, look, running_mean
-from reagent.report.examples import Attempt, Policy, choose
+from reagent.report.examples import JudgedAttempt, PolicyAttempts, choose
 from rrm.data.trajectory import Message, ToolCall, Trajectory, write_jsonl
 from rrm.errors import ReadError
 
@@ -260,9 +260,9 @@ def test_results_stand_in_the_order_of_their_calls(tmp_path: Path, run: Path) ->
     answers = [Message(role="tool", tool_call_id=f"c{n}", content=f"thing {n}") for n in (2, 0)]
     asked = Message(role="assistant", content="I look.", tool_calls=calls)
     messages = [Message(role="user", content="What is there?"), asked, *answers]
-    attempt = Attempt(Trajectory(id="p", task="What is there?", messages=messages, outcome=1.0), None)
+    attempt = JudgedAttempt(Trajectory(id="p", task="What is there?", messages=messages, outcome=1.0), None)
     page = tmp_path / "report.html"
-    write_page(page, read_runs([run]), policies=[Policy("one", [attempt], 0, 0)])
+    write_page(page, read_runs([run]), policies=[PolicyAttempts("one", [attempt], 0, 0)])
     (step,) = Page(page).source.split('<li class="step">')[1:]
     told = [f"result of call {n}: look" for n in (1, 2, 3)]
     shown = [step.index(text) for text in (told[0], "thing 0", told[1], "(no result)", told[2], "thing 2")]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from reagent.tasks.reading import Passage, Row, read_rows, titled, write_passages
+from reagent.tasks.reading import GivenPassage, SourceRow, read_rows, titled, write_passages
 from rrm.errors import ReadError
 
 ROWS: list[dict[str, Any]] = [
@@ -83,7 +83,7 @@ def test_what_is_no_rows_says_where(tmp_path: Path, name: str, content: bytes | 
 
 
 def test_fields_of_a_row() -> None:
-    row = Row(
+    row = SourceRow(
         {"Question": "why?", "Info": {"Hop": "two"}, "n": 7, "none": None, "list": ["a", 1], "flag": True}, "f", 3
     )
     assert row.text("question", "Question") == "why?" and row.text("n") == "7"
@@ -100,7 +100,7 @@ def test_fields_of_a_row() -> None:
 
 
 def test_pairs_in_both_forms() -> None:
-    row = Row({}, "f", 1)
+    row = SourceRow({}, "f", 1)
     wanted = [("A", ["a."]), ("B", ["b."])]
     assert titled(row, [["A", ["a."]], ["B", ["b."]]], "context") == wanted
     assert titled(row, {"title": ["A", "B"], "sentences": [["a."], ["b."]]}, "context") == wanted
@@ -111,7 +111,7 @@ def test_pairs_in_both_forms() -> None:
 
 def test_passages_are_written_for_an_index(tmp_path: Path) -> None:
     path = tmp_path / "passages.jsonl"
-    assert write_passages(path, [Passage("Büki", "An engineer."), Passage("Oltava", "A river.")]) == 2
+    assert write_passages(path, [GivenPassage("Büki", "An engineer."), GivenPassage("Oltava", "A river.")]) == 2
     assert [json.loads(line) for line in path.read_text().splitlines()] == [
         {"id": "0", "title": "Büki", "text": "An engineer."},
         {"id": "1", "title": "Oltava", "text": "A river."},

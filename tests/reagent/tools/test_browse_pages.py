@@ -72,12 +72,12 @@ def test_one_deadline_holds_for_all_of_it(server: Any, path: str) -> None:
 
 def test_a_page_that_keeps_a_parser_busy_is_stopped(server: Any) -> None:
     """200,000 unclosed comments, which some versions of html.parser read in quadratic time: read, or stopped in time."""
-    from reagent.tools.documents.run import Unreadable, read_document
+    from reagent.tools.documents.run import UnreadableDocument, read_document
 
     began = time.monotonic()
     try:
         read_document(b"<!--" * 200_000, "html", timeout_s=1)
-    except Unreadable as error:
+    except UnreadableDocument as error:
         assert error.kind == "reading_timeout"
     assert time.monotonic() - began < 5
 

@@ -22,7 +22,7 @@ from reagent.env.env import ToolEnv
 from reagent.env.task import Task
 from reagent.env.tool import Tool, ToolResult
 from reagent.tools import build
-from reagent.tools.audit import Audit
+from reagent.tools.audit import ToolAudit
 from reagent.tools.mcp_server import McpDown, McpServer, ServerSpec
 from reagent.tools.mcp_tools import as_text, make_tool
 from reagent.tools.schemas import SchemaChecker, Unfollowable
@@ -131,7 +131,7 @@ def test_a_call_that_is_cancelled_is_in_the_trail(tools: dict[str, Tool], trail:
 
 
 def test_an_audit_without_arguments(tmp_path: Path) -> None:
-    audit = Audit(tmp_path / "a.jsonl", "digest")
+    audit = ToolAudit(tmp_path / "a.jsonl", "digest")
     audit.write("s", "t", {"key": "s3cret"}, ToolResult("x", None, 0.0, 0.1))
     text = (tmp_path / "a.jsonl").read_text()
     assert "s3cret" not in text and json.loads(text)["arguments"] is None
@@ -139,7 +139,7 @@ def test_an_audit_without_arguments(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")
 def test_a_full_disk_costs_the_trail_and_no_episode(caplog: pytest.LogCaptureFixture) -> None:
-    audit = Audit("/dev/full")
+    audit = ToolAudit("/dev/full")
     for _ in range(3):
         audit.write("s", "t", {}, ToolResult("x", None, 0.0, 0.1))
     assert audit.lost == 3 and [r.levelname for r in caplog.records] == ["ERROR"]

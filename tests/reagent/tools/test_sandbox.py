@@ -27,7 +27,7 @@ from reagent.tools import build
 from reagent.tools.sandbox import run as run_module
 from reagent.tools.sandbox import seccomp
 from reagent.tools.sandbox.jail import within
-from reagent.tools.sandbox.run import CODE_CHARS, Ending, Limits, Outcome, SandboxUnavailable, check, run
+from reagent.tools.sandbox.run import CODE_CHARS, Ending, SandboxLimits, SandboxResult, SandboxUnavailable, check, run
 from rrm.errors import ConfigError
 
 
@@ -135,7 +135,7 @@ def test_every_attack_ends_typed_and_bounded(
         "SERVER": f"http://127.0.0.1:{server.server_port}/",
     }
     code = "".join(f"{name} = {value!r}\n" for name, value in names.items()) + attack.code
-    limits = Limits(**{"wall_s": 6.0, "memory_mb": 256, "scratch_mb": 8} | attack.limits)  # pyright: ignore[reportArgumentType]
+    limits = SandboxLimits(**{"wall_s": 6.0, "memory_mb": 256, "scratch_mb": 8} | attack.limits)  # pyright: ignore[reportArgumentType]
     began = time.monotonic()
     outcome = run(code, limits)
     assert time.monotonic() - began < limits.wall_s + 3
@@ -178,8 +178,10 @@ def test_the_sandbox_dies_with_its_caller() -> None:
     def children() -> list[psutil.Process]:
         return [p for p in sandbox_processes() if _says(p, "/program.py")]
 
-    outcomes: list[Outcome] = []
-    thread = threading.Thread(target=lambda: outcomes.append(run("import time\ntime.sleep(60)", Limits(wall_s=60))))
+    outcomes: list[SandboxResult] = []
+    thread = threading.Thread(
+        target=lambda: outcomes.append(run("import time\ntime.sleep(60)", SandboxLimits(wall_s=60)))
+    )
     thread.start()
     _until(lambda: bool(children()))
     program = children()[0]

@@ -22,7 +22,7 @@ import pytest
 
 from reagent.env.tool import ToolResult
 from reagent.tools import build
-from reagent.tools.corpus import Words, best, build_corpus, open_corpus
+from reagent.tools.corpus import Tokenizer, best, build_corpus, open_corpus
 from reagent.tools.dense import DenseSettings, MeanPooling, unit
 from reagent.tools.passages import Passage, Passages, read_passages
 from reagent.tools.search import find, listed
@@ -58,11 +58,11 @@ def titles(corpus: Path, query: str, k: int = 3) -> list[str]:
 
 def test_words_are_stemmed_folded_and_stopped() -> None:
     have_tools()
-    split = Words().splitter()
+    split = Tokenizer().splitter()
     assert split("The Rivers, the RIVER's mills—Ｃ a 9") == ["river", "river", "s", "mill", "c", "9"]
-    assert Words("").splitter()("The Rivers") == ["the", "rivers"]
+    assert Tokenizer("").splitter()("The Rivers") == ["the", "rivers"]
     with pytest.raises(ConfigError, match="no st"):
-        Words("klingon").splitter()
+        Tokenizer("klingon").splitter()
 
 
 def test_ranking_finds_what_shares_words(corpus: Path) -> None:

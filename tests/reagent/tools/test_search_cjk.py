@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reagent.tools.corpus import Words, build_corpus, open_corpus
+from reagent.tools.corpus import Tokenizer, build_corpus, open_corpus
 from reagent.tools.search import find
 from rrm.errors import ConfigError
 
@@ -41,10 +41,10 @@ def write(path: Path, passages: list[dict[str, str]]) -> Path:
 
 def test_runs_without_spaces_are_cut_into_characters_and_pairs() -> None:
     have_tools()
-    assert Words().splitter()("连茨桥 the Lenz桥2号") == ["连", "茨", "桥", "连茨", "茨桥", "lenz", "桥", "2", "号"]
-    assert Words().splitter(query=True)("连茨桥 the Lenz桥2号") == ["连茨", "茨桥", "lenz", "桥", "2", "号"]
-    assert Words(bigrams=False).splitter()("连茨桥 the Lenz桥") == ["连茨桥", "lenz桥"]
-    assert Words().splitter(query=True)("ﾄｰｳﾞｪ川") == ["トー", "ーヴ", "ヴェ", "ェ川"]  # half width
+    assert Tokenizer().splitter()("连茨桥 the Lenz桥2号") == ["连", "茨", "桥", "连茨", "茨桥", "lenz", "桥", "2", "号"]
+    assert Tokenizer().splitter(query=True)("连茨桥 the Lenz桥2号") == ["连茨", "茨桥", "lenz", "桥", "2", "号"]
+    assert Tokenizer(bigrams=False).splitter()("连茨桥 the Lenz桥") == ["连茨桥", "lenz桥"]
+    assert Tokenizer().splitter(query=True)("ﾄｰｳﾞｪ川") == ["トー", "ーヴ", "ヴェ", "ェ川"]  # half width
 
 
 def test_a_question_without_spaces_finds_its_passage(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_question_without_spaces_finds_its_passage(tmp_path: Path) -> None:
 def test_an_index_of_other_scripts_is_as_it_was_and_takes_such_questions(tmp_path: Path) -> None:
     have_tools()
     passages = write(tmp_path / "p.jsonl", LATIN)
-    build_corpus(passages, tmp_path / "before", words=Words(bigrams=False))
+    build_corpus(passages, tmp_path / "before", words=Tokenizer(bigrams=False))
     meta = build_corpus(passages, tmp_path / "index")
     assert meta["words"] == {"language": "english"} and "bm25/vocab.index.json" in meta["parts"]
     before, now = ((tmp_path / name / "corpus.json").read_bytes() for name in ("before", "index"))
@@ -81,7 +81,7 @@ def test_an_index_made_before_is_searched_as_it_was_made_and_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     have_tools()
-    build_corpus(write(tmp_path / "p.jsonl", CJK), tmp_path / "before", words=Words(bigrams=False))
+    build_corpus(write(tmp_path / "p.jsonl", CJK), tmp_path / "before", words=Tokenizer(bigrams=False))
     assert titles(tmp_path / "before", "马罗县有两座磨坊") == ["马罗县"] and titles(tmp_path / "before", "磨坊") == []
     assert "before was built when a run of Chinese, Japanese or Korean was one word" in caplog.text
     meta = json.loads((tmp_path / "before/corpus.json").read_text())

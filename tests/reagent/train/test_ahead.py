@@ -19,7 +19,7 @@ from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.engine import HFCopyEngine
 from reagent.train.policy import load_policy
-from reagent.train.rollout_prefetcher import Ahead, GivenUp
+from reagent.train.rollout_prefetcher import RolloutPrefetcher, RoundCancelled
 from reagent.train.run import train
 from reagent.train.trainer import AgentTrainer
 from rrm.engines.base import SamplingParams
@@ -117,7 +117,7 @@ def test_a_copy_keeps_its_weights_until_it_is_sent_others(base) -> None:
 
 
 def test_what_playing_raised_is_raised_where_the_round_is_taken() -> None:
-    ahead = Ahead()
+    ahead = RolloutPrefetcher()
 
     def fails(check: Any) -> tuple[Round, float]:
         raise ConfigError("no such tool")
@@ -129,7 +129,7 @@ def test_what_playing_raised_is_raised_where_the_round_is_taken() -> None:
 
 
 def test_one_round_at_a_time_and_of_the_update_that_asks() -> None:
-    ahead, go = Ahead(), threading.Event()
+    ahead, go = RolloutPrefetcher(), threading.Event()
 
     def plays(check: Any) -> tuple[Round, float]:
         go.wait(10)
@@ -146,14 +146,14 @@ def test_one_round_at_a_time_and_of_the_update_that_asks() -> None:
 
 
 def test_a_round_that_is_given_up_ends_between_episodes() -> None:
-    ahead, seen, at_play = Ahead(), [], threading.Event()
+    ahead, seen, at_play = RolloutPrefetcher(), [], threading.Event()
 
     def plays(check: Any) -> tuple[Round, float]:
         at_play.set()
         try:
             while True:
                 check()
-        except GivenUp:
+        except RoundCancelled:
             seen.append("given up")
             raise
 
@@ -167,9 +167,9 @@ def test_a_round_that_is_given_up_ends_between_episodes() -> None:
 def test_a_run_that_fails_leaves_no_round_at_play(base, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And its checkpoint first: one whose turn hung was waited for for 30 seconds, after which launchers kill."""
     learn, learned = AgentTrainer.learn, []
-    drop, kept = Ahead.drop, []
+    drop, kept = RolloutPrefetcher.drop, []
 
-    def drops(self: Ahead) -> None:
+    def drops(self: RolloutPrefetcher) -> None:
         kept.extend(path.name for path in checkpoints(tmp_path / "checkpoints"))
         drop(self)
 
@@ -181,7 +181,7 @@ def test_a_run_that_fails_leaves_no_round_at_play(base, tmp_path, monkeypatch: p
         return learn(self, *args)
 
     monkeypatch.setattr(AgentTrainer, "learn", fails)
-    monkeypatch.setattr(Ahead, "drop", drops)
+    monkeypatch.setattr(RolloutPrefetcher, "drop", drops)
     with pytest.raises(MemoryError):
         train(lagging(base, tmp_path), judge=scripted())
     assert kept == ["checkpoint-000002"] and not learned[0].busy

@@ -19,7 +19,7 @@ from reagent.rollout.episode import read_episodes
 from reagent.train import distil as module
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
-from reagent.train.distil import Distilling, Imitator, distil, rows_of_step, steps_of
+from reagent.train.distil import Distilling, SFTLearner, distil, rows_of_step, steps_of
 from reagent.train.launch import make_accelerator
 from reagent.train.learner import Learner
 from reagent.train.policy import load_policy
@@ -60,10 +60,10 @@ def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, d
         module.PART = before
 
 
-def imitator_of(base: Path, folder: Path, **changes: Any) -> Imitator:
+def imitator_of(base: Path, folder: Path, **changes: Any) -> SFTLearner:
     settings = config(base, folder, **changes)
     policy, _ = load_policy(settings.policy, with_values=False)
-    return Imitator(settings, policy, folder, make_accelerator(settings, folder))
+    return SFTLearner(settings, policy, folder, make_accelerator(settings, folder))
 
 
 # ---- the loss ----
@@ -99,7 +99,7 @@ def test_the_loss_is_the_mean_over_sampled_tokens_alone(base, tmp_path, whole) -
         step = imitator.stepper.step
 
         def watched(
-            *args: Any, of: Imitator = imitator, into: dict[str, torch.Tensor] = kept, then: Any = step
+            *args: Any, of: SFTLearner = imitator, into: dict[str, torch.Tensor] = kept, then: Any = step
         ) -> None:
             into |= {name: p.grad.clone() for name, p in of.policy.model.named_parameters()}
             then(*args)
@@ -171,16 +171,16 @@ def test_what_a_judge_read_before_a_stop_is_counted(base, tmp_path, whole) -> No
 
 
 def test_a_stop_while_learning_loses_nothing(base, tmp_path, monkeypatch, whole) -> None:
-    learn = Imitator.imitate_episodes
+    learn = SFTLearner.imitate_episodes
 
-    def signalled(self: Imitator, *args: Any) -> Any:
+    def signalled(self: SFTLearner, *args: Any) -> Any:
         found = learn(self, *args)
         if self.update_index == 2:
             os.kill(os.getpid(), signal.SIGINT)
         return found
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Imitator, "imitate_episodes", signalled)
+        patch.setattr(SFTLearner, "imitate_episodes", signalled)
         distil(config(base, tmp_path), judge=scripted())
     assert [p.name for p in checkpoints(tmp_path / "checkpoints")] == ["checkpoint-000002"]
     judge = scripted()

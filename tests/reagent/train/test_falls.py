@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from by_task import TASKS, by_task, succeed
 
-from reagent.train.drop_detector import LEVEL, Compared, Falls, Paired, Point, Unpaired, critical
+from reagent.train.drop_detector import LEVEL, Compared, DropDetector, Paired, Point, Unpaired, critical
 
 
 def point(truth: Sequence[float], score: Sequence[float] | None = None, when: str = "") -> Point:
@@ -88,7 +88,7 @@ def test_the_noise_of_means_alone_is_that_of_neighbours() -> None:
 def test_an_honest_judge_whose_mean_alone_is_known_is_not_blamed() -> None:
     """Success falls by 0.1, its means by 0.03 with noise of 0.01; one that rises by 0.1 is."""
     for scores, blamed in ((0.47, False), (0.6, True)):
-        rng, falls = np.random.default_rng(0), Falls(0.05, paired=True)
+        rng, falls = np.random.default_rng(0), DropDetector(0.05, paired=True)
         seen = []
         for n in range(13):
             rates = 0.12 + 0.76 * (np.arange(200) % 10 > 3) - 0.1 * (n >= 5)
@@ -112,9 +112,9 @@ def test_a_task_counts_at_the_points_at_which_it_is_known() -> None:
 
 
 def test_a_look_with_too_few_tasks_concludes_nothing() -> None:
-    falls = Falls(0.05, paired=True)
+    falls = DropDetector(0.05, paired=True)
     assert falls.take(point([0.5] * 9)).comparisons == falls.take(point([0.1] * 9)).comparisons == 0
-    falls = Falls(0.05, paired=True)
+    falls = DropDetector(0.05, paired=True)
     looks = [falls.take(Point("", by_task([v] * TASKS), None)) for v in (0.5, 0.4, 0.4)]  # no score: any fall counts
     assert [look.comparisons for look in looks] == [0, 1, 3] and looks[1].fall is not None
 
@@ -132,7 +132,7 @@ def test_an_unpaired_fall_by_hand() -> None:
 
 
 def test_a_short_best_is_seen_and_a_long_end_is_averaged() -> None:
-    falls = Falls(0.05, paired=True)
+    falls = DropDetector(0.05, paired=True)
     found = [falls.take(point([v] * TASKS, when=str(n))).fall for n, v in enumerate([0.3, 0.5, 0.46, 0.44, 0.46])]
     assert [f is not None for f in found] == [False, False, False, True, True]
     assert found[3] is not None and found[3].when == ("1", "3") and found[3].size == pytest.approx(0.06)
@@ -144,7 +144,7 @@ def test_the_level_is_shared_among_pairs_of_lengths_and_then_places() -> None:
     beyond = {lost: lost / math.sqrt(100 / 99 * lost * (100 - lost) / 100) for lost in (7, 8)}  # Student's t
     assert LEVEL == 0.01 and critical(99, LEVEL) < beyond[7] < critical(99, LEVEL / 4) < beyond[8]
     for lost, seen in ((7, False), (8, True)):
-        falls = Falls(0.05, paired=True)
+        falls = DropDetector(0.05, paired=True)
         for n in (50, 50):
             assert falls.take(point(succeed(n))).fall is None
         assert (falls.take(point(succeed(50 - lost))).fall is not None) == seen
@@ -152,7 +152,7 @@ def test_the_level_is_shared_among_pairs_of_lengths_and_then_places() -> None:
 
 def test_of_two_falls_the_score_that_did_not_follow_one_is_told() -> None:
     """The larger one, from the first point, the score has followed."""
-    falls = Falls(0.05, paired=True)
+    falls = DropDetector(0.05, paired=True)
     found = [falls.take(point(succeed(n), [s] * 100)).fall for n, s in ((80, 0.9), (70, 0.5), (50, 0.6))]
     assert found[0] is None and found[1] is None
     assert (
@@ -164,7 +164,7 @@ def test_of_two_falls_the_score_that_did_not_follow_one_is_told() -> None:
 
 def test_a_policy_that_rises_and_then_falls_is_seen_at_the_second_lower_evaluation() -> None:
     """Noise-free, 200 tasks: up to 0.8 by tenths and down again."""
-    falls, seen = Falls(0.05, paired=True), list[float]()
+    falls, seen = DropDetector(0.05, paired=True), list[float]()
     for solved in (20, 40, 60, 80, 100, 120, 140, 160, 140, 120):
         if falls.take(point(succeed(solved, 200), [0.9] * 200)).fall:
             seen.append(solved / 200)

@@ -27,7 +27,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from reagent.train import prefixes
 from reagent.train.policy import Policy, switch_off_dropout
-from reagent.train.prefixes import Layout, Pack, Sharing, ends, lay_out
+from reagent.train.prefixes import PackedRows, PackedTensors, PrefixSharing, ends, lay_out
 from reagent.train.run import train
 from rrm.errors import ConfigError
 
@@ -88,9 +88,9 @@ def test_log_probabilities_values_and_gradients_are_those_of_rows_read_whole(fam
     assert policy.value_head is not None
     torch.nn.init.normal_(policy.value_head.double().weight)
     ids, mask, _ = groups_of(1, (4, 1, 3))
-    assert len(Sharing.of(model, 1000).packs(ids, ends(mask), range(len(ids)))) < len(ids)
+    assert len(PrefixSharing.of(model, 1000).packs(ids, ends(mask), range(len(ids)))) < len(ids)
     found = []
-    for sharing in (None, Sharing.of(model, 1000)):
+    for sharing in (None, PrefixSharing.of(model, 1000)):
         policy.sharing = sharing
         policy.zero_grad()
         out = policy(ids, mask, 0.7)
@@ -120,7 +120,7 @@ def test_hidden_states_are_those_of_rows_read_whole(seed: int) -> None:
     ids, mask, _ = groups_of(seed, [rng.randrange(1, 6) for _ in range(rng.randrange(1, 5))])
     with torch.no_grad():
         whole = model.get_decoder()(input_ids=ids).last_hidden_state
-        shared = Sharing.of(model, rng.choice((20, 60, 1000))).hidden(model.get_decoder(), ids, mask)
+        shared = PrefixSharing.of(model, rng.choice((20, 60, 1000))).hidden(model.get_decoder(), ids, mask)
     for row, end in enumerate(ends(mask).tolist()):
         torch.testing.assert_close(shared[row, :end], whole[row, :end], rtol=0, atol=1e-12)
 
@@ -132,7 +132,7 @@ def test_garbage_behind_a_rows_last_token_changes_nothing() -> None:
     for row, end in enumerate(last.tolist()):
         other[row, end:] = 49
     policy = Policy(model, with_values=False)
-    policy.sharing = Sharing.of(model, 1000)
+    policy.sharing = PrefixSharing.of(model, 1000)
     with torch.no_grad():
         assert torch.equal(policy(ids, mask).logprobs, policy(other, mask).logprobs)
 
@@ -141,8 +141,8 @@ def test_rows_that_are_alike_to_the_last_token() -> None:
     model = model_of(FAMILIES["llama"]).eval()
     ids, _ = rows_of([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2, 3])
     mask = ids > 2
-    sharing = Sharing.of(model, 1000)
-    assert sharing.packs(ids, ends(mask), range(3)) == [Pack((0, 1, 2), 3, 7)]
+    sharing = PrefixSharing.of(model, 1000)
+    assert sharing.packs(ids, ends(mask), range(3)) == [PackedRows((0, 1, 2), 3, 7)]
     with torch.no_grad():
         shared, whole = sharing.hidden(model.get_decoder(), ids, mask), model.get_decoder()(input_ids=ids)[0]
     torch.testing.assert_close(shared[:2], whole[:2])
@@ -154,8 +154,11 @@ def test_rows_that_are_alike_to_the_last_token() -> None:
 
 def test_a_pack_by_hand() -> None:
     ids, lengths = rows_of([7, 8, 1, 2], [7, 8, 3], [9])
-    packs = Sharing(pairs=1e9, budget=100).packs(ids, lengths, [0, 1, 2])
-    assert packs == [Pack((0, 1), 2, 5), Pack((2,), 1, 1)]  # nothing is saved by a row that begins otherwise
+    packs = PrefixSharing(pairs=1e9, budget=100).packs(ids, lengths, [0, 1, 2])
+    assert packs == [
+        PackedRows((0, 1), 2, 5),
+        PackedRows((2,), 1, 1),
+    ]  # nothing is saved by a row that begins otherwise
     made = lay_out(packs, ids, lengths)
     assert made.input_ids.tolist() == [[7, 8, 1, 2, 3, 0, 0, 0], [9] + [0] * 7]  # up to a multiple of 8
     assert made.position_ids.tolist() == [[0, 1, 2, 3, 2, 0, 0, 0], [0] * 8]
@@ -169,28 +172,33 @@ def test_a_pack_by_hand() -> None:
 def test_a_row_joins_while_it_saves_more_than_attention_costs_within_the_budget() -> None:
     ids, lengths = rows_of([1, 2, 3, 4], [1, 2, 5, 6], [1, 2, 7, 8], [1, 9])
     order = range(4)
-    assert [p.rows for p in Sharing(1e9, 100).packs(ids, lengths, order)] == [
+    assert [p.rows for p in PrefixSharing(1e9, 100).packs(ids, lengths, order)] == [
         (0, 1, 2),
         (3,),
     ]  # a prefix of 1 saves less
-    assert [p.rows for p in Sharing(1e9, 8).packs(ids, lengths, order)] == [(0, 1, 2), (3,)]  # of 8 tokens
-    assert [p.rows for p in Sharing(1e9, 7).packs(ids, lengths, order)] == [(0,), (1,), (2,), (3,)]  # laid out as 8
+    assert [p.rows for p in PrefixSharing(1e9, 8).packs(ids, lengths, order)] == [(0, 1, 2), (3,)]  # of 8 tokens
+    assert [p.rows for p in PrefixSharing(1e9, 7).packs(ids, lengths, order)] == [
+        (0,),
+        (1,),
+        (2,),
+        (3,),
+    ]  # laid out as 8
     # of 4 and 4 tokens, 2 of them alike: 6 together, 36 − 16 − 8 = 12 pairs more, for 2 tokens less
-    assert [p.rows for p in Sharing(6.1, 100).packs(ids, lengths, [0, 1])] == [(0, 1)]
-    assert [p.rows for p in Sharing(6.0, 100).packs(ids, lengths, [0, 1])] == [(0,), (1,)]
-    assert Sharing(1e9, 100).packs(ids, lengths, []) == []
+    assert [p.rows for p in PrefixSharing(6.1, 100).packs(ids, lengths, [0, 1])] == [(0, 1)]
+    assert [p.rows for p in PrefixSharing(6.0, 100).packs(ids, lengths, [0, 1])] == [(0,), (1,)]
+    assert PrefixSharing(1e9, 100).packs(ids, lengths, []) == []
 
 
 def test_what_a_token_costs() -> None:
     """Two layers of 4 × 8 heads: q 32·32, k and v 32·16 each, o 32·32, three of 32·48, two norms; and the last norm."""
     layer = 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48 + 2 * 32
-    assert Sharing.of(model_of(FAMILIES["llama"]), 9) == Sharing((2 * layer + 32) / (2 * 2 * 32), 9)
+    assert PrefixSharing.of(model_of(FAMILIES["llama"]), 9) == PrefixSharing((2 * layer + 32) / (2 * 2 * 32), 9)
 
 
 def test_of_experts_a_token_is_multiplied_by_those_it_is_sent_to() -> None:
     model = model_of(MixtralConfig(**SIZES, num_local_experts=8, num_experts_per_tok=2), "eager").float()
     layer = 2 * 32 * 32 + 2 * 32 * 16 + 2 * 3 * 32 * 48 + 8 * 32 + 2 * 32  # two experts of eight, the router, two norms
-    assert Sharing.of(model, 9).pairs == pytest.approx((2 * layer + 32) / (2 * 2 * 32))
+    assert PrefixSharing.of(model, 9).pairs == pytest.approx((2 * layer + 32) / (2 * 2 * 32))
 
 
 class Counted(torch.nn.Module):
@@ -211,7 +219,7 @@ def test_what_stands_behind_a_rows_last_token_is_not_read() -> None:
     ids, _ = rows_of(*([n] * 10 for n in range(1, 6)), [9] * 60)
     mask = torch.zeros(ids.shape, dtype=torch.bool)
     mask[:, 5:10] = True
-    sharing, decoder = Sharing.of(model, 40), Counted(model.get_decoder())
+    sharing, decoder = PrefixSharing.of(model, 40), Counted(model.get_decoder())
     dealt = sharing.deal(ids, mask, torch.arange(6), range(6))
     for rows in dealt:
         found = sharing.hidden(decoder, ids[rows], mask[rows])
@@ -222,7 +230,7 @@ def test_what_stands_behind_a_rows_last_token_is_not_read() -> None:
 def test_the_mask_is_kept_once_and_not_by_each_layer() -> None:
     model = model_of(LlamaConfig(**{**SIZES, "num_hidden_layers": 4}))
     policy = Policy(model, with_values=False)
-    policy.sharing = Sharing.of(model, 1000)
+    policy.sharing = PrefixSharing.of(model, 1000)
     ids, mask, _ = groups_of(2, (6,))
     (pack,) = policy.sharing.packs(ids, ends(mask), range(6))
     kept = dict[int, tuple[int, ...]]()
@@ -243,7 +251,7 @@ def test_rows_are_dealt_within_the_budget_and_packed_as_they_were_counted(seed: 
     rng = random.Random(seed)
     ids, mask, group = groups_of(seed, [rng.randrange(1, 7) for _ in range(5)])
     index = sorted(rng.sample(range(len(ids)), rng.randrange(1, len(ids) + 1)))
-    sharing = Sharing(pairs=rng.choice((20.0, 1e9)), budget=rng.choice((8, 40, 90)))
+    sharing = PrefixSharing(pairs=rng.choice((20.0, 1e9)), budget=rng.choice((8, 40, 90)))
     dealt = sharing.deal(ids, mask, group, index)
     assert sorted(row for rows in dealt for row in rows) == index
     decoder = Counted(lambda input_ids, **_: BaseModelOutput(torch.zeros(*input_ids.shape, 1)))
@@ -277,7 +285,7 @@ def test_a_training_learns_the_same(
     torch.set_num_threads(1)
     runs, packed = [], list[int]()
 
-    def counted(packs: Sequence[Pack], ids: Tensor, ends: Tensor) -> Layout:
+    def counted(packs: Sequence[PackedRows], ids: Tensor, ends: Tensor) -> PackedTensors:
         packed.append(int(ends.sum()) - sum(pack.tokens for pack in packs))
         return lay_out(packs, ids, ends)
 
@@ -312,14 +320,14 @@ def test_a_training_learns_the_same(
 )
 def test_a_model_that_sees_otherwise_is_refused(config: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: .*{said}.*set it to false"):
-        Sharing.of(model_of(config, "eager"), 100)
+        PrefixSharing.of(model_of(config, "eager"), 100)
 
 
 def test_attention_without_masks_is_refused() -> None:
     model = model_of(FAMILIES["llama"])
     model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(ConfigError, match=r"flash_attention_2 takes no mask .*policy\.attn_implementation"):
-        Sharing.of(model, 100)
+        PrefixSharing.of(model, 100)
 
 
 @pytest.mark.parametrize(
@@ -331,10 +339,10 @@ def test_attention_without_masks_is_refused() -> None:
 )
 def test_a_model_with_positions_of_its_own_is_found_by_asking_it(config: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: {said}"):
-        Sharing.of(model_of(config, "eager"), 100)
+        PrefixSharing.of(model_of(config, "eager"), 100)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rounding_is_no_reason_to_refuse(dtype: torch.dtype) -> None:
     for config in FAMILIES.values():
-        assert Sharing.of(model_of(config).to(dtype), 100)
+        assert PrefixSharing.of(model_of(config).to(dtype), 100)

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.speed.devtools import Chromium, DevToolsError
 from rrm.annotate.label import CATEGORIES, Ask
 from rrm.annotate.label_journal import open_journal
-from rrm.annotate.label_pool import Pool
+from rrm.annotate.label_pool import TranscriptPool
 from rrm.annotate.label_server import Labelling, LabelServer, label_server
 from rrm.data.trajectory import Message, ToolCall, Trajectory
 
@@ -43,7 +43,7 @@ def served(
 ) -> Iterator[LabelServer]:
     """The page of these runs; its label file is closed at the end."""
     with ExitStack() as stack:
-        journal, pool = stack.enter_context(open_journal(labels, rater)), stack.enter_context(Pool(runs))
+        journal, pool = stack.enter_context(open_journal(labels, rater)), stack.enter_context(TranscriptPool(runs))
         server = stack.enter_context(label_server(Labelling(pool, journal, ask, CATEGORIES), port))
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

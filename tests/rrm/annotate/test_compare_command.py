@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.speed.devtools import Chromium
-from rrm.annotate.comparison_analysis import Answers, analyse, read_answers, sum_of_answers
+from rrm.annotate.comparison_analysis import RaterAnswers, analyse, read_answers, sum_of_answers
 from rrm.annotate.comparison_sheet import Key, make_sheet
 from rrm.cli import compare_cmd
 from rrm.data.annotation import Finding
@@ -173,7 +173,7 @@ def answered(key: Key, rater: str, choose: Callable[[str, random.Random], str], 
 
 def returned(path: Path, sheet: str, rater: str, answers: dict[str, Any]) -> Path:
     """A file as the sheet saves it."""
-    made = Answers(sheet=sheet, rater=rater, answers=answers)
+    made = RaterAnswers(sheet=sheet, rater=rater, answers=answers)
     made.checksum = sum_of_answers(made)
     path.write_text(made.model_dump_json())
     return path
@@ -195,7 +195,7 @@ def test_answers_are_read_with_the_key(sheet: Key, invoke: Invoke, capsys: pytes
     assert of_ann["left"]["low"] < 0.5 < of_ann["left"]["high"]
     assert found["agreement"]["units"] == 40 and found["agreement"]["alpha"]["value"] < 0.4
     assert {name: of["answers"] for name, of in found["by_category"].items()} == {"even": 40, "odd": 40}
-    few = analyse(sheet, [Answers(sheet=sheet.sheet, rater="c", answers={"1": "left"})])
+    few = analyse(sheet, [RaterAnswers(sheet=sheet.sheet, rater="c", answers={"1": "left"})])
     assert (few["answered"], few["win_rate_a"]["low"], few["agreement"]["units"]) == (1, None, 0)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from labelled_runs import begun, run, served
 
-from rrm.annotate.label_address import Address, address_file, keep_address, kept_address
+from rrm.annotate.label_address import PageAddress, address_file, keep_address, kept_address
 from rrm.cli import label_cmd
 from rrm.data.annotation import read_annotations
 from rrm.data.trajectory import write_jsonl
@@ -54,7 +54,7 @@ def test_an_address_is_kept_for_its_owner_alone(tmp_path: Path, caplog: pytest.L
     with served([run(1)], labels) as first:
         file = address_file(labels)
         kept = kept_address(labels)
-        assert kept == Address(first.server_port, first.token) and kept and kept.url == first.address
+        assert kept == PageAddress(first.server_port, first.token) and kept and kept.url == first.address
         assert os.name == "nt" or file.stat().st_mode & 0o777 == 0o600
     with served([run(1)], labels) as again:
         assert again.address == first.address
@@ -73,7 +73,7 @@ def test_an_address_is_kept_for_its_owner_alone(tmp_path: Path, caplog: pytest.L
             out.write(broken)
         assert kept_address(labels) is None
     with pytest.raises(RRMError, match="cannot write"):
-        keep_address(tmp_path / "gone" / "labels.jsonl", Address(80, "x" * 32))
+        keep_address(tmp_path / "gone" / "labels.jsonl", PageAddress(80, "x" * 32))
 
 
 def test_a_second_start_says_where_the_page_is(tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from labelled_runs import at, complaints, opened, run, saved, served
 from benchmarks.speed.devtools import Chromium
 from rrm.annotate.label import Change
 from rrm.annotate.label_journal import open_journal
-from rrm.annotate.label_store import Seen
+from rrm.annotate.label_store import PageState
 from rrm.data.annotation import read_annotations
 
 TROUBLE, HINT, TEXT, SAVED = (
@@ -46,7 +46,9 @@ def test_every_comment_that_was_refused_is_offered_again_and_enter_goes_on(brows
     commented(browser, "Second.")
     browser.wait(f"{TROUBLE}.includes('2 actions not saved yet')")
     with open_journal(labels, "ann") as journal:  # what another tab said meanwhile
-        journal.change("other-tab-1", t.digest, t.id, 3, Change(field="outcome", value="bad"), Seen("another-tab", 0))
+        journal.change(
+            "other-tab-1", t.digest, t.id, 3, Change(field="outcome", value="bad"), PageState("another-tab", 0)
+        )
     with served([t, run(2)], labels) as server:
         for text in ("First.", "Second."):
             browser.wait(f"document.getElementById('comment').open && {TEXT} === '{text}'")
@@ -59,7 +61,9 @@ def test_every_comment_that_was_refused_is_offered_again_and_enter_goes_on(brows
         assert [one.comment for one in server.labelling.journal.said(t.digest).steps.values()] == ["First.", "Second."]
         with server.labelling._lock:
             journal = server.labelling.journal
-            journal.change("other-tab-2", t.digest, t.id, 3, Change(field="comment", value="No."), Seen("other-tab", 9))
+            journal.change(
+                "other-tab-2", t.digest, t.id, 3, Change(field="comment", value="No."), PageState("other-tab", 9)
+            )
         browser.press("1")
         browser.wait(f"{TROUBLE}.includes('Not taken')")
         saved(browser)
@@ -76,7 +80,7 @@ def test_undo_in_a_tab_shows_first_what_another_tab_said(browser: Chromium, tmp_
         saved(browser)
         with server.labelling._lock:
             bad, journal = Change(field="outcome", value="bad"), server.labelling.journal
-            journal.change("other-tab-1", other.digest, other.id, 3, bad, Seen("another-tab", 0))
+            journal.change("other-tab-1", other.digest, other.id, 3, bad, PageState("another-tab", 0))
         browser.press("z")
         at(browser, 2)
         browser.wait(f"{TROUBLE}.includes('Not undone') && document.querySelector('#outcome .bad[aria-pressed=true]')")

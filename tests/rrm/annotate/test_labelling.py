@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from labelled_runs import ask, run, served
 
-from rrm.annotate.label import Change, Said, StepSaid, annotation_of, changed, objection
+from rrm.annotate.label import Change, Label, StepSaid, annotation_of, changed, objection
 from rrm.annotate.label_journal import Journal, open_journal
-from rrm.annotate.label_pool import Pool
+from rrm.annotate.label_pool import TranscriptPool
 from rrm.annotate.label_server import MOST_BODY, LabelServer
 from rrm.annotate.rater_agreement import unsure_of
 from rrm.cli import eval_cmd, label_cmd
@@ -25,14 +25,14 @@ from rrm.errors import RRMError
 Invoke = Callable[..., tuple[int, dict[str, Any]]]
 
 
-def said(*changes: tuple[str, int | None, str | None], steps: int = 3) -> Said:
-    found = Said()
+def said(*changes: tuple[str, int | None, str | None], steps: int = 3) -> Label:
+    found = Label()
     for field, step, value in changes:
         found = changed(found, Change.model_validate({"field": field, "step": step, "value": value}), steps)
     return found
 
 
-def label(found: Said) -> Annotation | None:
+def label(found: Label) -> Annotation | None:
     return annotation_of(found, "run/1", "d" * 16, "ann")
 
 
@@ -52,9 +52,9 @@ def test_what_was_said_becomes_an_annotation() -> None:
 
 
 def test_nothing_is_learned_from_who_is_unsure_or_takes_it_back() -> None:
-    assert label(said(("outcome", None, "unsure"))) is None and label(Said()) is None
+    assert label(said(("outcome", None, "unsure"))) is None and label(Label()) is None
     assert (
-        said(("verdict", 1, "bad"), ("verdict", 1, None), ("outcome", None, "good"), ("outcome", None, None)) == Said()
+        said(("verdict", 1, "bad"), ("verdict", 1, None), ("outcome", None, "good"), ("outcome", None, None)) == Label()
     )
     rest = said(("verdict", 2, "bad"), ("rest", None, "good"))
     assert [one.verdict for one in rest.steps.values()] == ["good", "bad", "good"]
@@ -73,8 +73,8 @@ def test_a_comment_alone_is_no_verdict_and_nothing_is_wrong_with_a_good_step() -
     wrong = Change(field="category", step=1, value="wrong tool")
     good = said(("verdict", 1, "good"))
     assert "step 1 is good" in (objection(good, wrong) or "") and changed(good, wrong, 3) == good
-    first = changed(Said(), wrong, 3).steps[1]
-    assert (first.verdict, first.category, objection(Said(), wrong)) == ("bad", "wrong tool", None)
+    first = changed(Label(), wrong, 3).steps[1]
+    assert (first.verdict, first.category, objection(Label(), wrong)) == ("bad", "wrong tool", None)
     for verdict, category in (("unclear", "wrong tool"), ("good", None), (None, None)):
         steps = said(("category", 1, "wrong tool"), ("verdict", 1, verdict)).steps
         assert steps.get(1, StepSaid()).category == category
@@ -100,7 +100,7 @@ def test_a_journal_keeps_every_action_and_undoes_them_also_later(tmp_path: Path)
         assert read_annotations(path)[0].score == 1.0
     with open_journal(path, "ann") as journal:
         assert journal.undo("action-4") == t.digest and journal.undo("action-5") is None
-        assert read_annotations(path) == [] and journal.said(t.digest) == Said()
+        assert read_annotations(path) == [] and journal.said(t.digest) == Label()
 
 
 def test_actions_that_change_nothing_are_not_taken_later_either(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_actions_that_change_nothing_are_not_taken_later_either(tmp_path: Path) 
     with open_journal(path, "ann") as journal:  # started again under the same --port
         assert sent(journal) is None and journal.said(of[0]).outcome == "bad"
         assert journal.undo("action-5") == of[0] and journal.said(of[0]).outcome == "good"
-        assert journal.undo("action-6") == of[0] and journal.said(of[0]) == Said()  # saying it again was no step
+        assert journal.undo("action-6") == of[0] and journal.said(of[0]) == Label()  # saying it again was no step
 
 
 def test_a_file_is_one_raters_and_an_edit_is_not_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -155,7 +155,7 @@ def test_a_file_is_one_raters_and_an_edit_is_not_lost(tmp_path: Path, caplog: py
 def test_transcripts_stay_on_disk_and_what_nobody_may_see_stays_out_of_view() -> None:
     runs = [run(n) for n in range(20)]
     runs[3].meta["reference"] = "the answer is secret"
-    with Pool([*runs, run(3)], shuffle=1) as pool:
+    with TranscriptPool([*runs, run(3)], shuffle=1) as pool:
         assert len(pool) == 20 and pool.repeated == 1
         assert {item.digest for item in pool.items} == {t.digest for t in runs}
         assert [item.id for item in pool.items] != [t.id for t in runs]
@@ -224,7 +224,7 @@ def test_an_action_that_means_nothing_changes_nothing(server: LabelServer, chang
         change = {"action": "action-1", "digest": run(1).digest, "change": change}
     status, _, said = ask(server, "POST", f"/{server.token}/act", change)
     assert status in (400, 410) and why in json.loads(said)["error"], said
-    assert json.loads(ask(server, "GET", f"/{server.token}/item/1")[2])["said"] == Said().model_dump()
+    assert json.loads(ask(server, "GET", f"/{server.token}/item/1")[2])["said"] == Label().model_dump()
     assert not server.labelling.journal.path.read_text()
 
 

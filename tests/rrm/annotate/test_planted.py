@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from succeeded_runs import CHANGES, question, support
 
-from rrm.annotate.planted import COUNTERPARTS, OPERATORS, Donors, Planted, Run, counterpart, plant
+from rrm.annotate.planted import COUNTERPARTS, OPERATORS, Donors, Planted, SuccessfulRun, counterpart, plant
 from rrm.annotate.planted_calls import _ERRORS
 from rrm.annotate.proven import proven_mistakes
 from rrm.data.mistakes import MISTAKE_KINDS, MistakeKind
@@ -21,26 +21,26 @@ from rrm.prompt.failures import is_transient
 from rrm.prompt.forms import in_form
 
 
-def runs_of(form: str = "own") -> list[Run]:
+def runs_of(form: str = "own") -> list[SuccessfulRun]:
     """Runs of both kinds with their donors."""
     found = []
     for make, changes in ((support, CHANGES), (question, frozenset[str]())):
         made = [make(i) if form == "own" else make(i, form) for i in range(12)]
         donors = Donors.of((t.id, t) for t in made)
-        found += [Run(t, t.id, donors, changes) for t in made]
+        found += [SuccessfulRun(t, t.id, donors, changes) for t in made]
     return found
 
 
 RUNS = runs_of()
 
 
-def drawn(kind: MistakeKind, make: Any, runs: list[Run], seeds: int) -> list[tuple[Run, Planted]]:
+def drawn(kind: MistakeKind, make: Any, runs: list[SuccessfulRun], seeds: int) -> list[tuple[SuccessfulRun, Planted]]:
     made = [(run, make(run, kind, random.Random(f"{run.question}/{seed}"))) for run in runs for seed in range(seeds)]
     return [(run, found) for run, found in made if found is not None]
 
 
 @cache
-def plants(kind: MistakeKind, make: Any = plant, seeds: int = 6) -> list[tuple[Run, Planted]]:
+def plants(kind: MistakeKind, make: Any = plant, seeds: int = 6) -> list[tuple[SuccessfulRun, Planted]]:
     return drawn(kind, make, RUNS, seeds)
 
 
@@ -85,7 +85,7 @@ def test_exactly_one_step_is_the_mistake_and_no_copy_is_its_run(kind: MistakeKin
 
 @pytest.mark.parametrize("kind", MISTAKE_KINDS)
 def test_a_seed_draws_the_same_plant_in_every_form_of_a_run(kind: MistakeKind) -> None:
-    def texts(runs: list[Run]) -> list[tuple]:
+    def texts(runs: list[SuccessfulRun]) -> list[tuple]:
         return [
             (run.question, p.step, p.critique, p.known, p.twin, [(s.action_text, s.return_text) for s in steps_of(p)], head_texts(p.trajectory))
             for run, p in drawn(kind, plant, runs, 3)
@@ -177,7 +177,7 @@ def test_a_broken_instruction_is_broken_by_that_step_first() -> None:
     assert len(seen) == 6, seen
 
 
-def added(run: Run, found: Planted) -> str:
+def added(run: SuccessfulRun, found: Planted) -> str:
     """The instruction that a copy has and the run has not."""
     before, after = (head_texts(t).get("Instructions", "").split("\n") for t in (run.trajectory, found.trajectory))
     (text,) = [line for line in after if line not in before]
@@ -208,7 +208,7 @@ def breaks(text: str, steps: list[CanonicalStep]) -> tuple[str, int | None]:
     return "value", next((k for k, c in calls if (m[1] or m[2]) in c.text), None)
 
 
-def check_instruction(run: Run, planted: Planted) -> str:
+def check_instruction(run: SuccessfulRun, planted: Planted) -> str:
     kind, first = breaks(added(run, planted), steps_of(planted))
     assert first == planted.step, planted.critique
     return kind
@@ -264,7 +264,7 @@ def test_a_claim_that_follows_a_left_out_call_speaks_of_it() -> None:
         ]
         made.append(run.model_copy(update={"messages": [*run.messages, *map(Message.model_validate, extra)]}))
     donors = Donors.of((t.id, t) for t in made)
-    found = drawn("unsupported_claim", plant, [Run(t, t.id, donors, CHANGES) for t in made], 20)
+    found = drawn("unsupported_claim", plant, [SuccessfulRun(t, t.id, donors, CHANGES) for t in made], 20)
     left_out = [p for _, p in found if "never called" in p.critique]
     assert left_out
     for planted in left_out:
@@ -367,19 +367,19 @@ def test_a_supported_claim_speaks_of_a_call_that_was_made() -> None:
 
 @pytest.mark.parametrize("kind", MISTAKE_KINDS)
 def test_mistakes_are_planted_where_it_is_allowed(kind: MistakeKind) -> None:
-    only = [Run(r.trajectory, r.question, r.donors, r.changes_state, allowed=[2, 3]) for r in RUNS]
+    only = [SuccessfulRun(r.trajectory, r.question, r.donors, r.changes_state, allowed=[2, 3]) for r in RUNS]
     for run, planted in drawn(kind, plant, only, 4):
         assert planted.step in (2, 3) or (kind == "repeat" and planted.step == len(run.steps) + 1)
 
 
 def test_kinds_that_need_a_change_of_state_find_no_place_without_one() -> None:
-    still = [Run(r.trajectory, r.question, r.donors) for r in RUNS]
+    still = [SuccessfulRun(r.trajectory, r.question, r.donors) for r in RUNS]
     assert not any(drawn(kind, plant, still, 4) for kind in ("needless_side_effect", "unsupported_claim"))
 
 
 def test_a_donated_call_comes_from_another_question() -> None:
     donors = Donors.of([("same", support(0)), ("same", support(1))])
-    run = Run(support(0), "same", donors, CHANGES)
+    run = SuccessfulRun(support(0), "same", donors, CHANGES)
     assert all(
         plant(run, kind, random.Random(s)) is None
         for kind in ("irrelevant_call", "needless_side_effect")

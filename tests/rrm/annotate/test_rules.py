@@ -322,13 +322,13 @@ def test_twice_the_steps_are_at_most_twice_the_work(monkeypatch: pytest.MonkeyPa
 
     for name in ("actions_of", "observation_text", "normalise", "content_words"):
         monkeypatch.setattr(rules, name, counted(name, getattr(rules, name)))
-    real_search = rules.Words.contains
+    real_search = rules.PhraseText.contains
 
-    def searching(words: rules.Words, phrase: str) -> bool:
+    def searching(words: rules.PhraseText, phrase: str) -> bool:
         done["contains"] += 1  # not once: each answer was looked for in each result, and here none has its word
         return real_search(words, phrase)
 
-    monkeypatch.setattr(rules.Words, "contains", searching)
+    monkeypatch.setattr(rules.PhraseText, "contains", searching)
 
     def work(rounds: int) -> Counter[str]:
         done.clear()
@@ -352,7 +352,7 @@ def test_an_answer_is_found_where_a_search_of_every_result_finds_it() -> None:
         phrase = normalise(" ".join(rng.choices(parts, k=rng.randint(1, 2))))
         earlier, answers, found = rules._Earlier(), rules._Answers(), list[int]()
         answers.add(phrase)
-        for read in map(rules._Read, trajectory.steps):
+        for read in map(rules._StepFacts, trajectory.steps):
             found += [read.step.index] if read.seen.contains(phrase) else []
             assert answers.any_in(read.seen) == read.seen.contains(phrase)
             earlier.add(read)

@@ -21,7 +21,7 @@ from rrm.data.trajectory import Message, Source, Trajectory, write_jsonl
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Platt
 from rrm.judge.card import interval_text
-from rrm.judge.domain import Domain, fit_domain
+from rrm.judge.domain import OutOfDomainDetector, fit_domain
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 
 
@@ -376,7 +376,7 @@ def test_a_password_in_the_address_is_in_no_file_and_in_no_hash(tmp_path: Path, 
     assert f"the model of openai:{server.url}?api-version=2#m, asked the" in (tmp_path / "mine/README.md").read_text()
 
 
-def _calibrated(folder: Path, server: Server, data: Sequence[Trajectory]) -> tuple[Domain, dict[str, Any]]:
+def _calibrated(folder: Path, server: Server, data: Sequence[Trajectory]) -> tuple[OutOfDomainDetector, dict[str, Any]]:
     """The domain and the record of a judge that was measured on runs with calls alone, once it is calibrated on these rows."""
     known = [
         row(n, None, "x", n).model_copy(
@@ -392,7 +392,9 @@ def _calibrated(folder: Path, server: Server, data: Sequence[Trajectory]) -> tup
     save_settings(folder / "trained", JudgeSettings(opening=False, modes=["full"]))
     fit_domain(known[:30], known[30:]).save(folder / "trained")
     assert calibrate(folder, server, data, "--settings", folder / "trained").exit_code == 0
-    return Domain.load(folder / "mine"), json.loads((folder / "mine" / "calibration.json").read_text())["domain"]
+    return OutOfDomainDetector.load(folder / "mine"), json.loads((folder / "mine" / "calibration.json").read_text())[
+        "domain"
+    ]
 
 
 def test_the_domain_widens_to_the_rows_that_the_judge_is_calibrated_on(tmp_path: Path) -> None:

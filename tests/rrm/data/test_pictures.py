@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rrm.data.pictures import ImageBudget, Picture, Seen, decoded, in_words, picture_of, placeholder, seen, told_of
+from rrm.data.pictures import (
+    ImageBudget,
+    Picture,
+    VisibleImages,
+    decoded,
+    in_words,
+    picture_of,
+    placeholder,
+    seen,
+    told_of,
+)
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ConfigError
 from rrm.prompt.characters import CharacterTokenizer
@@ -56,7 +66,7 @@ def run(*parts: dict[str, Any], said: str = "I look.") -> Trajectory:
 
 def shown(trajectory: Trajectory) -> Any:
     text = Planner(CharacterTokenizer(), 20_000).plan(trajectory, slots=False).reading(0).text
-    return trajectory.parts(text) if isinstance(trajectory, Seen) else text
+    return trajectory.parts(text) if isinstance(trajectory, VisibleImages) else text
 
 
 @pytest.mark.parametrize(
@@ -185,7 +195,7 @@ def test_nobody_can_forge_a_picture_into_the_prompt() -> None:
 def test_a_picture_whose_place_is_cut_is_not_called_shown() -> None:
     trajectory = seen(run({"type": "text", "text": "x" * 900}, part(bytes_of())), ImageBudget())
     plan = Planner(CharacterTokenizer(), 700).plan(trajectory, slots=False).limit(1)
-    assert isinstance(trajectory, Seen)
+    assert isinstance(trajectory, VisibleImages)
     trajectory.parts(plan.reading(0).text)
     told = trajectory.told()
     assert told["shown"] + sum(told["left_out"].values()) == told["of"] == 1

@@ -11,7 +11,7 @@ from openai_server import Answer, completion, serve
 
 from rrm.data.usage import Usage, read_usage, total_of
 from rrm.engines.base import SamplingParams
-from rrm.engines.cost import Prices, Purse, Work
+from rrm.engines.cost import CostTracker, Prices, WorkSize
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, SpendingLimit
@@ -84,7 +84,7 @@ def test_prices() -> None:
 
 
 def test_a_purse_closes_before_what_is_under_way_goes_beyond_its_limit() -> None:
-    purse = Purse(Prices(1.0, 0.0), max_cost=10.0)
+    purse = CostTracker(Prices(1.0, 0.0), max_cost=10.0)
     assert not purse.closed(500) and not purse.waits(0) and purse.waits(1)  # nobody knows yet what one costs
     purse.end(0.0)  # a failure: it does not say, either
     assert not purse.waits(1) and purse.waits(2)
@@ -99,12 +99,12 @@ def test_a_purse_closes_before_what_is_under_way_goes_beyond_its_limit() -> None
     assert purse.spent == 1.0 and purse.usage == Usage() and not purse.closed() and purse.waits(1)
     purse.begin(Usage(cost=10.0))
     assert purse.closed() and "higher --max-cost" in purse.why_closed()
-    assert not Purse(Prices(1.0, 1.0)).waits(10**6)
-    assert not Purse(Prices(1.0, 1.0)).closed(10**6)
+    assert not CostTracker(Prices(1.0, 1.0)).waits(10**6)
+    assert not CostTracker(Prices(1.0, 1.0)).closed(10**6)
 
 
 def test_a_limit_is_of_all_outputs_of_a_purse_each_counted_once() -> None:
-    purse = Purse(Prices(1.0, 0.0), max_cost=10.0)
+    purse = CostTracker(Prices(1.0, 0.0), max_cost=10.0)
     purse.begin(Usage(cost=1.0), "rows")  # of an earlier run
     purse.pay(Usage(requests=1, prompt_tokens=3_000_000))
     purse.begin(None, "rows2")
@@ -118,15 +118,15 @@ def test_a_limit_is_of_all_outputs_of_a_purse_each_counted_once() -> None:
 
 def test_what_is_under_way_is_priced_by_its_size() -> None:
     """Ten characters cost 0.1 to read, each reply 0.2."""
-    purse = Purse(Prices(1.0, 1.0), max_cost=10.0)
+    purse = CostTracker(Prices(1.0, 1.0), max_cost=10.0)
     purse.begin(None)
     for _ in range(2):
-        purse.end(0.3, Work(sent=10), read=0.1)
-    assert purse.foreseen(Work(sent=1000, replies=2)) == pytest.approx(10.4)
-    assert purse.closed(Work(sent=940)) and not purse.closed(Work(sent=900))
-    small, large = Work(sent=10), Work(sent=960)
+        purse.end(0.3, WorkSize(sent=10), read=0.1)
+    assert purse.foreseen(WorkSize(sent=1000, replies=2)) == pytest.approx(10.4)
+    assert purse.closed(WorkSize(sent=940)) and not purse.closed(WorkSize(sent=900))
+    small, large = WorkSize(sent=10), WorkSize(sent=960)
     assert purse.closed(small, large) and not purse.closed(small, small)
-    assert not purse.closed(Work(sent=900), small), "an ordinary one more is begun, as with all of one size"
+    assert not purse.closed(WorkSize(sent=900), small), "an ordinary one more is begun, as with all of one size"
 
 
 def test_long_requests_among_short_ones_do_not_break_the_limit() -> None:
@@ -147,10 +147,10 @@ def test_long_requests_among_short_ones_do_not_break_the_limit() -> None:
 
 def test_a_limit_needs_prices_and_a_server_that_counts() -> None:
     with pytest.raises(ConfigError, match="--price"):
-        Purse(None, 1.0)
+        CostTracker(None, 1.0)
     with pytest.raises(ConfigError, match="number from 0"):
-        Purse(Prices(1, 1), float("nan"))
-    purse = Purse(Prices(1, 1), 5.0)
+        CostTracker(Prices(1, 1), float("nan"))
+    purse = CostTracker(Prices(1, 1), 5.0)
     purse.pay(Usage(requests=1, unreported=1), whole=False)  # a time-out
     assert not purse.closed()
     purse.pay(Usage(requests=1, unreported=1))
@@ -188,7 +188,7 @@ def test_a_row_judged_again_hands_on_what_it_used_and_is_counted_once() -> None:
 
 
 def test_rows_without_money_get_it_and_others_keep_theirs() -> None:
-    purse = Purse(Prices(1.0, 1.0))
+    purse = CostTracker(Prices(1.0, 1.0))
     spending = Spending(purse.priced)
     spending.met({"id": "a", "usage": used(1_000_000).model_dump()}, False)
     spending.met({"id": "b", "usage": used(1_000_000, 7.0).model_dump()}, False)

@@ -21,7 +21,7 @@ from rrm.engines.hf.base_model import base_path, lora_config
 from rrm.engines.shipped_judges import judge_folder
 from rrm.errors import RRMError
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
-from rrm.judge.loading import Options, find_folder
+from rrm.judge.loading import LoadOptions, find_folder
 from rrm.train.adapter import adapter_folder, checked_adapter, with_adapter
 from rrm.train.export import export, model_card
 from rrm.train.parent_judges import Earlier, earlier_of
@@ -116,12 +116,12 @@ def test_it_is_said_where_an_adapter_names_its_base(tmp_path: Path) -> None:
 
 def test_a_name_means_one_judge_wherever_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where ./default was there, `--model default` took it and `sft.lora.init=default` the shipped judge."""
-    assert find_folder("default", Options())[0] == adapter_folder("default") == judge_folder("default")
+    assert find_folder("default", LoadOptions())[0] == adapter_folder("default") == judge_folder("default")
     monkeypatch.chdir(tmp_path)
     assert judge_folder("default") != Path("default") and judge_folder("nobody/has-it") is None
     saved(tmp_path / "default" / "judge")
     save_settings(tmp_path / "default" / "judge", JudgeSettings())  # a run's folder
-    assert find_folder("default", Options())[0] == adapter_folder("default") == Path("default/judge")
+    assert find_folder("default", LoadOptions())[0] == adapter_folder("default") == Path("default/judge")
     with pytest.raises(RRMError, match="'default' is an adapter: name its base"):
         base_path("default")
 

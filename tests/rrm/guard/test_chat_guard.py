@@ -12,7 +12,7 @@ from openai_server import Answer, completion, serve
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import ConfigError
-from rrm.evaluation.calibrate import Labelled, calibrate_judge
+from rrm.evaluation.calibrate import CalibrationRows, calibrate_judge
 from rrm.guard.guard import Guard
 from rrm.guard.policy import GuardPolicy
 from rrm.guard.replay import replay, summed
@@ -50,7 +50,7 @@ def test_healthy_runs_are_never_halted_for_a_number_that_nobody_calibrated(caplo
 def test_a_judge_that_was_calibrated_on_prefixes_halts_those_that_fail(tmp_path: Path) -> None:
     good = [i % 2 == 0 for i in range(40)]
     rows = [run(i, 4, good=ok) for i, ok in enumerate(good)]
-    labelled = Labelled(rows, [float(ok) for ok in good], ["outcome:outcome"] * len(rows))
+    labelled = CalibrationRows(rows, [float(ok) for ok in good], ["outcome:outcome"] * len(rows))
     with serve(harsh) as server:
         plain = AgentRRM.from_pretrained(f"openai:{server.url}#m")
         record = calibrate_judge(plain, labelled, tmp_path / "guard", mode="score", prefixes=True, resamples=100)

@@ -19,7 +19,7 @@ from rrm.data.jsonl import append_line
 from rrm.errors import ConfigError, EngineError, ReadError, RRMError
 from rrm.guard import Guard, GuardPolicy, GuardSession, read_audit
 from rrm.guard.audit import BEGINS, MOST
-from rrm.guard.policy import Watch
+from rrm.guard.policy import GuardSignals
 
 
 def told(session: GuardSession, messages: list[dict[str, Any]]) -> list[str]:
@@ -162,7 +162,7 @@ def test_policies_that_make_no_sense_are_refused() -> None:
 
 @given(st.lists(st.floats(0, 1), max_size=30), st.integers(1, 4), st.floats(0, 0.5))
 def test_a_run_halts_exactly_where_enough_steps_fell_since_it_recovered(s: list[float], n: int, bound: float) -> None:
-    policy, watch, low = GuardPolicy(halt_below=bound, patience=n), Watch(), 0
+    policy, watch, low = GuardPolicy(halt_below=bound, patience=n), GuardSignals(), 0
     for signal in s:
         watch = watch.after(signal, policy)
         low = 0 if signal >= policy.recovers and signal >= bound else low + (signal < bound)

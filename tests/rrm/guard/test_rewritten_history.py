@@ -10,7 +10,7 @@ from guarded import Reads, step
 
 from rrm.data.trajectory import Message, Trajectory
 from rrm.guard import Guard, GuardPolicy, read_audit
-from rrm.guard.state import Standing, digest_before
+from rrm.guard.state import GuardState, digest_before
 
 POLICY = GuardPolicy(halt_below=0.1, patience=2)
 
@@ -68,7 +68,7 @@ def test_a_step_that_is_seen_again_counts_once_and_only_where_it_is_the_latest()
     more = half.model_copy(update={"messages": [*half.messages, Message(role="user", content="really 0.05?")]})
     assert session.look(more).action == "continue"  # more is known of the step
     assert session.look(shown(1, 3, 0.05)).action == "halt"
-    standing = Standing(POLICY)
+    standing = GuardState(POLICY)
     said = []
     for number in (2, 1, 2):
         standing.take(number, 0.05)

@@ -19,7 +19,7 @@ from rrm.errors import ConfigError, EngineError
 from rrm.integrations import loading
 from rrm.integrations.loading import LazyAsker, asker
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.cached_judge import Asker, by_content, first_finding, lock_of
+from rrm.judge.cached_judge import JudgeQueue, by_content, first_finding, lock_of
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.criteria import parse_criteria
 
@@ -32,7 +32,7 @@ def test_who_asks_while_it_judges_is_judged_in_the_next_batch() -> None:
         assert go.wait(10)
 
     judge = ChatJudge(on_window=wait)
-    asking = Asker(judge, mode="full")
+    asking = JudgeQueue(judge, mode="full")
     rows = transcripts(6)
     first = asking.submit(rows[0])
     assert begun.wait(10)
@@ -56,26 +56,26 @@ def test_two_that_ask_one_judge_take_turns() -> None:
         inside.pop()
 
     judge = ChatJudge(on_window=note)
-    askers = [Asker(judge), Asker(judge)]
+    askers = [JudgeQueue(judge), JudgeQueue(judge)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda i: askers[i % 2].ask(transcripts(2)), range(8)))
     assert len(judge.windows) == 8 and max(most) == 1
 
 
 def test_coroutines_share_batches_and_hear_what_judging_raised() -> None:
-    async def all_of(asking: Asker) -> list[str]:
+    async def all_of(asking: JudgeQueue) -> list[str]:
         said = await asyncio.gather(*(asking.ask_async([t]) for t in transcripts(20)))
         return [row.id for (row,) in said]
 
     judge = ChatJudge()
-    assert asyncio.run(all_of(Asker(judge))) == [f"t{i}" for i in range(20)]
+    assert asyncio.run(all_of(JudgeQueue(judge))) == [f"t{i}" for i in range(20)]
     assert sum(map(len, judge.windows)) == 20
 
     def refuse(window: Sequence[Trajectory]) -> None:
         raise EngineError("no money")
 
     with pytest.raises(EngineError, match="no money"):
-        asyncio.run(all_of(Asker(ChatJudge(on_window=refuse))))
+        asyncio.run(all_of(JudgeQueue(ChatJudge(on_window=refuse))))
 
 
 def test_the_first_finding_is_the_first_bad_one() -> None:
@@ -127,17 +127,17 @@ def test_rows_alike_but_for_their_reference_are_two_to_a_judge_that_reads_it() -
     (row,) = transcripts(1)
     rows = [by_content(row.model_copy(update={"meta": {"reference": r}})) for r in ("REF42", "REF7", "REF42")]
     judge = reference_judge(see=True)
-    assert [f.score for f in Asker(judge, mode="full").ask(rows)] == [1.0, 0.0, 1.0]
+    assert [f.score for f in JudgeQueue(judge, mode="full").ask(rows)] == [1.0, 0.0, 1.0]
     assert isinstance(judge.engine, ScriptedChatEngine) and len(judge.engine.calls) == 2
     blind = reference_judge(see=False)
-    assert [f.score for f in Asker(blind, mode="full").ask(rows)] == [0.0, 0.0, 0.0]
+    assert [f.score for f in JudgeQueue(blind, mode="full").ask(rows)] == [0.0, 0.0, 0.0]
     assert isinstance(blind.engine, ScriptedChatEngine) and len(blind.engine.calls) == 1
 
 
 def test_two_transcripts_of_one_name_are_judged_one_after_the_other() -> None:
     rows = [t.model_copy(update={"id": name}) for t, name in zip(transcripts(4), "abab", strict=True)]
     judge = ChatJudge()
-    assert [f.id for f in Asker(judge).ask([*rows, rows[0]])] == ["a", "b", "a", "b", "a"]
+    assert [f.id for f in JudgeQueue(judge).ask([*rows, rows[0]])] == ["a", "b", "a", "b", "a"]
     assert judge.windows == [["a", "b"], ["a", "b"]]
 
 
@@ -150,7 +150,7 @@ def test_who_brought_what_the_judge_raises_of_hears_of_it_alone() -> None:
         if any(t.id == "t3" for t in window):
             raise EngineError("t3 is refused")
 
-    asking = Asker(ChatJudge(on_window=refuse_t3), mode="full")
+    asking = JudgeQueue(ChatJudge(on_window=refuse_t3), mode="full")
     rows = transcripts(5)
     first = asking.submit(rows[0])
     assert begun.wait(10)
@@ -172,7 +172,7 @@ class Plain:
 
 
 def test_an_asker_goes_to_another_process_without_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    asking = Asker(Plain(), mode="full", samples=2, seed=7)
+    asking = JudgeQueue(Plain(), mode="full", samples=2, seed=7)
     said = asking.ask(transcripts(2))
     other = pickle.loads(pickle.dumps(asking))  # noqa: S301
     assert (other.mode, other.samples, other.seed) == ("full", 2, 7)

@@ -16,7 +16,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 
-from rrm.integrations.langchain_tracer import AgentRRMTracer, Judged
+from rrm.integrations.langchain_tracer import AgentRRMTracer, JudgedTrace
 from rrm.judge.agent_rrm import AgentRRM
 
 
@@ -47,7 +47,7 @@ def answers(last: str = "Answer: London") -> list[AIMessage]:
 
 
 def test_a_run_is_judged_at_its_end(judge: AgentRRM) -> None:
-    heard: list[Judged] = []
+    heard: list[JudgedTrace] = []
     tracer = AgentRRMTracer(judge, mode="full", on_judged=heard.append)
     assert agent(answers()).invoke("Where was Ada born?", {"callbacks": [tracer]}) == "Answer: London"
     (row,) = tracer.wait()

@@ -25,7 +25,7 @@ from rrm.integrations.inspect_sample import explanation, references
 from rrm.judge.abstention import VerdictRule
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.cached_judge import first_finding
-from rrm.judge.domain import Domain, fit_domain
+from rrm.judge.domain import OutOfDomainDetector, fit_domain
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings, settings_hash
 from rrm.judge.step_aggregation import is_bad_of_parts
 from rrm.prompt.prompter import Prompter
@@ -50,7 +50,7 @@ def far(name: str, *words: str) -> Trajectory:
 
 
 @pytest.fixture(scope="module")
-def domain() -> Domain:
+def domain() -> OutOfDomainDetector:
     rows = [run(f"d{n}", *["stone"] * (1 + n % 5)) for n in range(60)]
     return fit_domain(rows[:40], rows[40:])
 
@@ -60,7 +60,7 @@ def tokenizer() -> Any:
     return build_lab_tokenizer(["Task step agent result is good bad. The run is earlier steps"] * 3, 400)
 
 
-def judge_of(tokenizer: Any, domain: Domain | None = None, **how: Any) -> AgentRRM:
+def judge_of(tokenizer: Any, domain: OutOfDomainDetector | None = None, **how: Any) -> AgentRRM:
     """Its p_good of a step is that of the word in it, 0.9 of any other; the run's score is 0.7."""
     prompter = Prompter(tokenizer, 600)
 
@@ -83,7 +83,7 @@ def test_a_verdict_by_hand() -> None:
     assert VerdictRule(threshold=0.2)(0.3) == "good"
 
 
-def test_outside_it_says_nothing_of_steps_unless_it_is_told_to(tokenizer: Any, domain: Domain) -> None:
+def test_outside_it_says_nothing_of_steps_unless_it_is_told_to(tokenizer: Any, domain: OutOfDomainDetector) -> None:
     judge, rows = judge_of(tokenizer, domain), [run("near", "ruin", "stone"), far("far", "ruin", "stone")]
     for mode in ("steps", "full", "critique"):
         judge.out_of_domain = "unsure"
@@ -101,7 +101,7 @@ def test_outside_it_says_nothing_of_steps_unless_it_is_told_to(tokenizer: Any, d
         assert (kept[1].score, kept[1].out_of_domain) == (there.score, True)
 
 
-def test_an_explanation_says_why_there_is_no_verdict(tokenizer: Any, domain: Domain) -> None:
+def test_an_explanation_says_why_there_is_no_verdict(tokenizer: Any, domain: OutOfDomainDetector) -> None:
     judge = judge_of(tokenizer, domain)
     run_far, run_near = (
         t.model_copy(update={"messages": [Message.model_validate({**m.model_dump(), "id": "m"}) for m in t.messages]})
@@ -148,7 +148,7 @@ def test_rows_of_before_are_read_under_the_old_name() -> None:
 
 
 def test_the_summary_counts_unsure_steps_and_says_why_also_of_resumed_rows(
-    tokenizer: Any, domain: Domain, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tokenizer: Any, domain: OutOfDomainDetector, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     judge, output = judge_of(tokenizer, domain, unsure_band=(0.4, 0.6)), tmp_path / "rows.jsonl"
     rows = [run("near", "ruin", "doubt"), far("far", "ruin", "doubt", "stone"), run("sure", "stone")]
@@ -170,7 +170,7 @@ def test_the_summary_counts_unsure_steps_and_says_why_also_of_resumed_rows(
     assert score_file(judge_of(tokenizer), rows, tmp_path / "plain.jsonl", mode="steps").unsure is None
 
 
-def test_a_request_to_a_served_judge_says_what_becomes_of_verdicts(tokenizer: Any, domain: Domain) -> None:
+def test_a_request_to_a_served_judge_says_what_becomes_of_verdicts(tokenizer: Any, domain: OutOfDomainDetector) -> None:
     told: list[dict[str, Any]] = []
     judge = judge_of(tokenizer, domain)
     assert about(judge)["knows_domain"] and about(judge)["describe"]["out_of_domain"] == "unsure"
@@ -194,7 +194,9 @@ def watched(judge: AgentRRM, rows: list[Trajectory], audit: Path, **policy: Any)
     return found
 
 
-def test_no_guard_acts_on_what_the_judge_is_unsure_of(tokenizer: Any, domain: Domain, tmp_path: Path) -> None:
+def test_no_guard_acts_on_what_the_judge_is_unsure_of(
+    tokenizer: Any, domain: OutOfDomainDetector, tmp_path: Path
+) -> None:
     judge = judge_of(tokenizer, domain, unsure_band=(0.05, 0.15))
     rows = [run("n", "stone", "stone"), far("f", "stone", "stone")]
     by_score = {"halt_below": 0.9, "patience": 1, "on_failure": "ask"}  # every score is 0.7

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rrm.judge.comparison_batches import Meetings, draw_heats
+from rrm.judge.comparison_batches import ComparisonGraph, draw_heats
 
 
 def test_a_group_that_fits_is_one_heat_in_an_order_of_its_seed() -> None:
@@ -30,7 +30,7 @@ def test_heats_hold_everybody_and_overlap(n: int, size: int, seed: int) -> None:
         assert times == {3}
     else:
         assert times == {2} if size % 2 == 0 and n % (size // 2) == 0 else times == {2, 3}
-    meetings: Meetings[int] = Meetings()
+    meetings: ComparisonGraph[int] = ComparisonGraph()
     for heat in heats:
         meetings.add(heat, list(range(len(heat))))
     assert len(meetings.together(range(n))) == 1
@@ -39,27 +39,27 @@ def test_heats_hold_everybody_and_overlap(n: int, size: int, seed: int) -> None:
 
 
 def test_one_heat_gives_the_share_of_the_others_that_are_behind() -> None:
-    meetings: Meetings[str] = Meetings()
+    meetings: ComparisonGraph[str] = ComparisonGraph()
     meetings.add("cab", [3, 1, 2])
     assert meetings.scores("abc") == [1.0, 0.5, 0.0]
     assert (meetings.earlier, meetings.decided) == (1.0, 3)
-    tied: Meetings[str] = Meetings()
+    tied: ComparisonGraph[str] = ComparisonGraph()
     tied.add("abcd", [1, 1, 3, 3])
     assert tied.scores("abcd") == pytest.approx([2.5 / 3, 2.5 / 3, 0.5 / 3, 0.5 / 3]) and tied.decided == 4
-    same: Meetings[str] = Meetings()
+    same: ComparisonGraph[str] = ComparisonGraph()
     same.add("abc", [1, 1, 1])
     assert same.scores("abc") == [0.5, 0.5, 0.5] and same.decided == 0
 
 
 def test_both_orders_that_disagree_make_a_tie() -> None:
-    meetings: Meetings[str] = Meetings()
+    meetings: ComparisonGraph[str] = ComparisonGraph()
     meetings.add("ab", [1, 2])
     meetings.add("ba", [1, 2])
     assert meetings.scores("ab") == [0.5, 0.5] and (meetings.earlier, meetings.decided) == (2.0, 2)
 
 
 def test_attempts_that_never_met_are_ordered_by_whom_they_beat() -> None:
-    meetings: Meetings[str] = Meetings()
+    meetings: ComparisonGraph[str] = ComparisonGraph()
     meetings.add("ab", [1, 2])
     meetings.add("bc", [1, 2])
     a, b, c = meetings.scores("abc")
@@ -67,7 +67,7 @@ def test_attempts_that_never_met_are_ordered_by_whom_they_beat() -> None:
 
 
 def test_heats_that_contradict_each_other_are_weighed() -> None:
-    meetings: Meetings[str] = Meetings()
+    meetings: ComparisonGraph[str] = ComparisonGraph()
     for pair in ("ab", "bc", "cd", "da", "ab"):
         meetings.add(pair, [1, 2])
     a, b, c, d = meetings.scores("abcd")
@@ -75,7 +75,7 @@ def test_heats_that_contradict_each_other_are_weighed() -> None:
 
 
 def test_what_no_meeting_connects_is_kept_apart() -> None:
-    meetings: Meetings[str] = Meetings()
+    meetings: ComparisonGraph[str] = ComparisonGraph()
     meetings.add("ab", [1, 2])
     meetings.add("cde", [1, 2, 3])
     assert meetings.together("abcdef") == [["c", "d", "e"], ["a", "b"], ["f"]]
@@ -84,7 +84,7 @@ def test_what_no_meeting_connects_is_kept_apart() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 12), st.integers(2, 5), st.integers(0, 99))
 def test_scores_lie_in_the_unit_interval_and_average_to_a_half(n: int, size: int, seed: int) -> None:
-    meetings: Meetings[int] = Meetings()
+    meetings: ComparisonGraph[int] = ComparisonGraph()
     for heat in draw_heats(list(range(n)), size, seed):
         meetings.add(heat, [1 + sorted(heat).index(a) for a in heat])
     scores = meetings.scores(range(n))

@@ -20,7 +20,7 @@ from rrm.data.trajectory import Message, ToolCall, Trajectory
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.domain import FILE, MOST_BYTES, Domain, Group, features, fit_domain, widened
+from rrm.judge.domain import FILE, MOST_BYTES, Group, OutOfDomainDetector, features, fit_domain, widened
 from rrm.judge.judge_dir import JudgeSettings, content_hash, save_settings
 from rrm.judge.transcript_form import words_of
 from rrm.prompt.forms import in_form
@@ -56,14 +56,14 @@ def code(n: int) -> Trajectory:
 
 
 @pytest.fixture(scope="module")
-def domain() -> Domain:
+def domain() -> OutOfDomainDetector:
     return fit_domain([react(n) for n in range(80)], [react(n) for n in range(100, 200)])
 
 
 def test_distance_by_hand() -> None:
     near = Group(name="g", rows=1, scale=0.5, centroid={"a": 0.6, "b": 0.8})
     far = Group(name="h", rows=1, scale=4.0, centroid={"b": 0.1})
-    model = Domain(
+    model = OutOfDomainDetector(
         threshold=2.0, share=0.05, rows=2, calibration_rows=1, unknown=12.0, idf={"a": 3.0, "b": 4.0}, groups=[near]
     )
     assert model.distance_of(Counter(a=1, b=1)) == pytest.approx(0.0, abs=1e-12)
@@ -86,7 +86,7 @@ def test_features_are_of_form_and_not_of_subject() -> None:
     assert {"call:python", "argument:python.code", "a:tag:<plan>", "turns:^su"} <= set(features(code(0)))
 
 
-def test_the_share_on_data_of_its_own_and_another_format(domain: Domain) -> None:
+def test_the_share_on_data_of_its_own_and_another_format(domain: OutOfDomainDetector) -> None:
     held_out = [domain.distance(react(n)) > 1 for n in range(300, 500)]
     assert sum(held_out) / len(held_out) <= 0.12
     assert sum(domain.distance(react(n)) > 1 for n in range(100, 200)) == 5  # the share asked for
@@ -105,9 +105,9 @@ def test_without_sources_all_is_one_group_and_too_few_rows_are_refused() -> None
         fit_domain(rows[:3], rows[30:])
 
 
-def test_it_is_kept_and_loaded_exactly_and_cut_to_its_size(domain: Domain, tmp_path: Path) -> None:
+def test_it_is_kept_and_loaded_exactly_and_cut_to_its_size(domain: OutOfDomainDetector, tmp_path: Path) -> None:
     assert domain.save(tmp_path).stat().st_size < MOST_BYTES
-    assert Domain.load(tmp_path) == domain
+    assert OutOfDomainDetector.load(tmp_path) == domain
     small = fit_domain([react(n) for n in range(80)], [react(n) for n in range(100, 200)], most_bytes=3500)
     assert 0 < len(small.idf) < len(domain.idf) and len(small.to_json()) <= 3500
     tree = json.loads(domain.to_json())
@@ -121,10 +121,10 @@ def test_it_is_kept_and_loaded_exactly_and_cut_to_its_size(domain: Domain, tmp_p
     ):
         (tmp_path / FILE).write_text(json.dumps(bad))
         with pytest.raises(RRMError, match="not a description"):
-            Domain.load(tmp_path)
+            OutOfDomainDetector.load(tmp_path)
 
 
-def test_hostile_text_is_only_text_and_takes_little_time(domain: Domain, tmp_path: Path) -> None:
+def test_hostile_text_is_only_text_and_takes_little_time(domain: OutOfDomainDetector, tmp_path: Path) -> None:
     texts = ["\ud800\udfff \x00", "x" * 1_000_000, "<" * 1_000_000, "\n" * 1_000_000, "a:line:thought 0", "١٢٣ ²"]
     started = time.perf_counter()
     rows = [
@@ -138,7 +138,7 @@ def test_hostile_text_is_only_text_and_takes_little_time(domain: Domain, tmp_pat
     assert time.perf_counter() - started < 5
     fitted = fit_domain([rows[0]] * 30 + [rows[6]] * 30, [rows[0]] * 20)
     fitted.save(tmp_path)
-    assert Domain.load(tmp_path) == fitted
+    assert OutOfDomainDetector.load(tmp_path) == fitted
 
 
 def judge_in(folder: Path) -> AgentRRM:
@@ -146,7 +146,7 @@ def judge_in(folder: Path) -> AgentRRM:
     return AgentRRM(engine, settings=JudgeSettings(name="mine", opening=False), folder=folder)
 
 
-def test_a_judge_marks_its_rows_in_every_mode_and_its_hash_stays(domain: Domain, tmp_path: Path) -> None:
+def test_a_judge_marks_its_rows_in_every_mode_and_its_hash_stays(domain: OutOfDomainDetector, tmp_path: Path) -> None:
     save_settings(tmp_path, JudgeSettings(name="mine"))
     before = content_hash(tmp_path)
     silent = Trajectory(id="s", task="t", messages=[Message(role="user", content="?")])
@@ -168,7 +168,9 @@ def test_a_judge_marks_its_rows_in_every_mode_and_its_hash_stays(domain: Domain,
     ]
 
 
-def test_of_two_transcripts_with_one_id_neither_is_marked_as_the_other(domain: Domain, tmp_path: Path) -> None:
+def test_of_two_transcripts_with_one_id_neither_is_marked_as_the_other(
+    domain: OutOfDomainDetector, tmp_path: Path
+) -> None:
     """What `on_feedback` heard of the first had the mark of the second."""
     domain.save(tmp_path)
     rows = [react(300), code(1).model_copy(update={"id": react(300).id})]
@@ -177,7 +179,7 @@ def test_of_two_transcripts_with_one_id_neither_is_marked_as_the_other(domain: D
     assert heard == [None, None] and [f.out_of_domain for f in found] == [False, True]
 
 
-def test_a_row_is_outside_by_the_distance_it_says(domain: Domain) -> None:
+def test_a_row_is_outside_by_the_distance_it_says(domain: OutOfDomainDetector) -> None:
     """One at 1.00004 was outside, and said 1.0."""
     t = code(1)
     near = domain.model_copy(update={"threshold": domain.threshold * domain.distance(t) / 1.00004})
@@ -192,17 +194,17 @@ def test_a_small_source_joins_the_transcripts_without_one() -> None:
     assert {group.name: group.rows for group in found.groups} == {"": 5, "react": 40}
 
 
-def test_a_served_judge_reads_it_and_saving_copies_it(domain: Domain, tmp_path: Path) -> None:
+def test_a_served_judge_reads_it_and_saving_copies_it(domain: OutOfDomainDetector, tmp_path: Path) -> None:
     save_settings(tmp_path / "one", JudgeSettings(name="mine", prompt_version="1"))
     domain.save(tmp_path / "one")
     served = AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m", settings=tmp_path / "one")
     assert served.domain == domain
     served.save_pretrained(tmp_path / "two")
-    assert Domain.load(tmp_path / "two") == domain
+    assert OutOfDomainDetector.load(tmp_path / "two") == domain
 
 
 def test_the_summary_counts_them_also_of_an_earlier_run(
-    domain: Domain, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    domain: OutOfDomainDetector, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     domain.save(tmp_path)
     rows, output = [react(300), code(1), code(2)], tmp_path / "out.jsonl"
@@ -225,7 +227,7 @@ def test_training_describes_its_rows_or_says_why_not(tmp_path: Path) -> None:
     judge = judge_in(tmp_path)
     card = describe_domain(judge, tmp_path, run)
     assert card["groups"] == {"code": 40, "react": 60} and card["calibration_rows"] == 60
-    assert Domain.load(tmp_path) == judge.domain
+    assert OutOfDomainDetector.load(tmp_path) == judge.domain
     parts["calibration"] = parts["calibration"][:5]
     assert "5 calibration transcripts" in describe_domain(judge, tmp_path, run)["skipped"]
 
@@ -279,7 +281,7 @@ def test_version_two_knows_a_run_by_its_steps_whatever_its_tools_and_its_form() 
 def test_version_two_is_stored_and_read_as_such(tmp_path: Path) -> None:
     domain = fit_domain([_support(f"A{i}") for i in range(30)], [_support(f"B{i}") for i in range(30)], version=2)
     domain.save(tmp_path)
-    assert Domain.load(tmp_path) == domain and domain.version == 2
+    assert OutOfDomainDetector.load(tmp_path) == domain and domain.version == 2
     assert not any("order" in feature for feature in domain.idf)
 
 
@@ -316,7 +318,7 @@ def test_it_widens_to_a_user_s_transcripts_and_takes_nothing_back(version: int, 
     domain = fit_domain([_support(f"A{i}") for i in range(30)], [_support(f"B{i}") for i in range(30)], version=version)
     wide = widened(domain, [_german(f"D{i}") for i in range(25)], "mine")
     wide.save(tmp_path)
-    assert Domain.load(tmp_path) == wide and [group.name for group in wide.groups] == ["", "mine"]
+    assert OutOfDomainDetector.load(tmp_path) == wide and [group.name for group in wide.groups] == ["", "mine"]
     assert domain.told(_german("E1"))[0] and not wide.told(_german("E1"))[0]
     assert not wide.told(_support("C1"))[0]
     said = "Quand sera livrée votre commande ? Un instant, je cherche tout de suite dans nos dossiers, puis nous répondrons. "

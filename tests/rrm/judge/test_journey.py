@@ -298,6 +298,6 @@ def test_a_mistyped_folder_is_not_asked_of_the_hub(tmp_path: Path, monkeypatch: 
     with pytest.raises(RRMError, match="'runs' is here and has no 'judgee'"):
         AgentRRM.from_pretrained("runs/judgee")
     assert asked_for == []
-    loading.find_folder("runs/judgee", loading.Options(revision="main"))
-    loading.find_folder("org/judge", loading.Options())
+    loading.find_folder("runs/judgee", loading.LoadOptions(revision="main"))
+    loading.find_folder("org/judge", loading.LoadOptions())
     assert asked_for == ["runs/judgee", "org/judge"]

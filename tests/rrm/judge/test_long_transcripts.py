@@ -16,7 +16,7 @@ from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.prompt.characters import CharacterTokenizer
-from rrm.prompt.windows import Plan, Planner, Reading
+from rrm.prompt.windows import Planner, Window, WindowPlan
 
 _STEP = re.compile(r"^\[step (\d+)\]$", re.MULTILINE)
 
@@ -52,7 +52,7 @@ def test_a_long_transcript_is_judged_in_linear_time(mode: Mode) -> None:
     assert_linear(work, 2_500)
 
 
-def by_hand(plan: Plan, number: int) -> set[int]:
+def by_hand(plan: WindowPlan, number: int) -> set[int]:
     """Steps of which a slot is new in a reading: those of blocks that no earlier reading shows."""
     shown = [plan._windows[i] for i in plan._kept]
     before = {id(b) for window in shown[:number] for b in window}
@@ -63,19 +63,19 @@ def by_hand(plan: Plan, number: int) -> set[int]:
 def test_what_is_new_in_a_reading_is_what_no_earlier_one_shows(most: int | None) -> None:
     """Also of the ending that is read again, and where windows are left out."""
     planner = Planner(CharacterTokenizer(), 3_000)
-    plan = Plan(planner, transcript(400, seed=3), True)
+    plan = WindowPlan(planner, transcript(400, seed=3), True)
     assert sum(plan.new_tokens(n) for n in range(len(plan))) == plan.shown_tokens == plan.transcript_tokens
     if most is not None:
         plan.limit(most, {100})
         assert len(plan) == most and plan.shown_tokens < plan.transcript_tokens
-    readings: list[Reading] = [plan.reading(n) for n in range(len(plan))]
+    readings: list[Window] = [plan.reading(n) for n in range(len(plan))]
     assert [{slot.step for slot in r.slots} for r in readings] == [by_hand(plan, n) for n in range(len(plan))]
     assert sum(plan.new_tokens(n) for n in range(len(plan))) == plan.shown_tokens
 
 
 def test_only_bad_steps_are_told_and_those_in_the_window_are_not() -> None:
     planner = Planner(CharacterTokenizer(), 3_000)
-    plan = Plan(planner, transcript(400, seed=3), True)
+    plan = WindowPlan(planner, transcript(400, seed=3), True)
     number = len(plan) // 2
     last = plan.steps(number)[0] - 1
 

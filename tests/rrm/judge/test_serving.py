@@ -19,7 +19,7 @@ from rrm.engines.openai import OpenAIEngine
 from rrm.errors import ConfigError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, save_settings
-from rrm.judge.loading import Options, load_reader
+from rrm.judge.loading import LoadOptions, load_reader
 from rrm.judge.serving import RUBRIC, SHARE, UNKNOWN, room
 from rrm.prompt import rules
 from rrm.prompt.characters import CharacterTokenizer
@@ -136,7 +136,7 @@ def test_a_window_counted_in_characters_is_no_exact_one(tmp_path: Path, monkeypa
     judge = AgentRRM.from_pretrained(str(tmp_path), context=4096)
     assert judge.reader is None
     assert judge.settings.transcript_tokens == int((4096 - 512 - RUBRIC) * SHARE)
-    assert load_reader(str(tmp_path), Options(context=4096)) == (judge.settings, None)
+    assert load_reader(str(tmp_path), LoadOptions(context=4096)) == (judge.settings, None)
 
 
 def test_a_bound_on_windows_keeps_the_ends_and_what_the_rules_flag() -> None:

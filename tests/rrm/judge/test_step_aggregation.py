@@ -7,7 +7,7 @@ import pytest
 from rrm.data.annotation import Finding, Verdict
 from rrm.evaluation.step_scores import step_probabilities
 from rrm.judge.step_aggregation import findings_of_parts, is_bad_of_parts, p_good_of_parts
-from rrm.judge.steps import Said
+from rrm.judge.steps import SlotReadings
 from rrm.prompt.prompter import Prompt
 from rrm.prompt.windows import Slot
 
@@ -28,7 +28,7 @@ def test_p_good_of_a_step_is_its_lowest_parts_whoever_asks() -> None:
     assert p_good_of_parts(parts) == 0.25
     findings = [Finding(step=2, verdict="good", p_good=p) for p in parts]
     assert step_probabilities([*findings, Finding(step=9, verdict="bad", p_good=0.1)], 3) == [None, 0.25, None]
-    read = Said()
+    read = SlotReadings()
     for at, p in enumerate(parts):
         read.take(Prompt([0] * 9, 0, (Slot(at, 2),)), [p])
     assert read.p_good == {2: pytest.approx(0.25)}

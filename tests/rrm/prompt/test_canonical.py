@@ -11,7 +11,7 @@ from linear_time import assert_linear
 
 from reagent.lab.model import build_lab_tokenizer
 from rrm.data.trajectory import Message, Step, ToolCall, Trajectory
-from rrm.prompt.canonical import Call, canonical_message, canonical_step, head_texts, readable
+from rrm.prompt.canonical import CanonicalCall, canonical_message, canonical_step, head_texts, readable
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.windows import Planner
@@ -191,7 +191,7 @@ def test_arguments_that_are_no_json_stay_as_they_were_written(arguments: str) ->
     (call,) = canonical_message(
         Message(role="assistant", content=f"<function_call>[send({arguments})]</function_call>")
     )[1]
-    assert call == Call("send", f"send({arguments})")
+    assert call == CanonicalCall("send", f"send({arguments})")
 
 
 # ---- hostile text ----

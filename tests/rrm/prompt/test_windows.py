@@ -17,7 +17,7 @@ from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.neutralise import neutralise_digest
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import agent_text
-from rrm.prompt.windows import Plan, Planner
+from rrm.prompt.windows import Planner, WindowPlan
 
 CHARS = CharacterTokenizer()
 WORDS = ["error", "value", "path", "result", "node", "query", "index", "table", "row", "user", "time", "done"]
@@ -45,7 +45,7 @@ def text_of(ids: list[int]) -> str:
     return text
 
 
-def readings(plan: Plan, findings: dict[int, bool] | None = None) -> list[str]:
+def readings(plan: WindowPlan, findings: dict[int, bool] | None = None) -> list[str]:
     return [plan.reading(i, findings).text for i in range(len(plan))]
 
 

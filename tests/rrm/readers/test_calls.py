@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrm.readers import calls, read
-from rrm.readers.base import Item
+from rrm.readers.base import SourceItem
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -224,7 +224,9 @@ def test_every_conversation_comes_out_whole_whatever_the_order(talks: list[list[
             said += [f"a: {turn}", f"u: {turn}"]
         longest.add(tuple(m[3:] for m in said[:-1]))
     random.Random(seed).shuffle(records)
-    found = [i for i in calls.gather(Item(r, "x", n) for n, r in enumerate(records, 1)) if isinstance(i, Item)]
+    found = [
+        i for i in calls.gather(SourceItem(r, "x", n) for n, r in enumerate(records, 1)) if isinstance(i, SourceItem)
+    ]
     assert sum(len(i.context["run"].calls) for i in found) == len(records)
     assert {tuple(m["content"] for m in i.context["run"].messages) for i in found} == longest
 

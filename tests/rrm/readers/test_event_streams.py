@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rrm.errors import ReadError
 from rrm.readers import calls
-from rrm.readers.base import Item
+from rrm.readers.base import SourceItem
 
 
 def sse(*events: Any, names: bool = False, gap: str = "\n\n") -> str:
@@ -392,4 +392,4 @@ KEYS = ["choices", "type", "delta", "index", "content_block", "message", "usage"
 def test_any_event_is_joined_or_refused(event: Any) -> None:
     for body in (sse({"choices": [], "type": "message_start"}, event, "[DONE]"), [{"type": "message_start"}, event]):
         with contextlib.suppress(ValueError):
-            calls.parse(Item(streamed(body), "x", 1))
+            calls.parse(SourceItem(streamed(body), "x", 1))

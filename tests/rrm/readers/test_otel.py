@@ -11,7 +11,7 @@ import pytest
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read, sniff
-from rrm.readers.spans import Call, ToolRun, assemble
+from rrm.readers.spans import ModelSpan, ToolRun, assemble
 
 SAMPLES = Path(__file__).parent / "samples"
 FILES = ("otel_otlp.json", "otel_otlp.jsonl", "otel_console.json")
@@ -203,8 +203,8 @@ def _said(role: str, text: str, **more: Any) -> dict[str, Any]:
 
 def test_a_retry_without_an_answer_is_continued_and_a_second_answer_stands_beside() -> None:
     ask, first, second = _said("user", "q"), _said("assistant", "a"), _said("assistant", "b")
-    assert assemble([Call([ask], [], 0), Call([ask], [first], 1)], []).messages == [ask, first]
-    found = assemble([Call([ask], [first], 0), Call([ask], [second], 1)], [])
+    assert assemble([ModelSpan([ask], [], 0), ModelSpan([ask], [first], 1)], []).messages == [ask, first]
+    found = assemble([ModelSpan([ask], [first], 0), ModelSpan([ask], [second], 1)], [])
     assert found.messages == [ask, second] and found.others == [[ask, first]]
 
 
@@ -216,7 +216,7 @@ def test_tool_runs_meet_their_calls_by_id_then_by_name_and_arguments() -> None:
         ToolRun("f", "c1", None, "one", start=2),
         ToolRun("g", result="?"),
     ]
-    found = assemble([Call([_said("user", "q")], [asked])], runs)
+    found = assemble([ModelSpan([_said("user", "q")], [asked])], runs)
     assert [(m["content"], m["tool_call_id"]) for m in found.messages[2:]] == [("one", "c1"), ("two", "c2")]
     assert found.meta() == {"other_tool_runs": [{"name": "g", "arguments": None, "result": "?"}]}
 
@@ -227,7 +227,9 @@ def test_results_without_ids_meet_their_calls_by_name() -> None:
     results = [_said("tool", "sent", name="mail"), _said("tool", "declined", name="pay"), _said("tool", "kept")]
     runs = [ToolRun("pay", None, {"x": 1}, "declined", True, 1), ToolRun("mail", None, {"x": 1}, "sent", False, 2, 0.5)]
     ask = _said("user", "q")
-    found = assemble([Call([ask], [asked], 0), Call([ask, asked, *results], [_said("assistant", "done")], 3)], runs)
+    found = assemble(
+        [ModelSpan([ask], [asked], 0), ModelSpan([ask, asked, *results], [_said("assistant", "done")], 3)], runs
+    )
     said = [(m["name"], m["content"], m.get("is_error"), m.get("duration_s")) for m in found.messages[2:5]]
     assert said == [("mail", "sent", None, 0.5), ("pay", "declined", True, None), ("log", "kept", None, None)]
 

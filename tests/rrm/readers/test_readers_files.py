@@ -18,7 +18,7 @@ from rrm import readers
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read
-from rrm.readers.base import Item, make
+from rrm.readers.base import SourceItem, make
 from rrm.readers.jsontext import parse_json
 from rrm.readers.unique import FLUSH, UniqueIds
 
@@ -185,11 +185,11 @@ def test_a_run_spread_over_the_files_of_a_folder(tmp_path: Path, monkeypatch: py
     """One run a folder, its sub-folder's run apart, whatever else lies between."""
     reader = types.ModuleType("events")
 
-    def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+    def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
         found = list(items)
-        yield Item([item.value for item in found], found[0].path)
+        yield SourceItem([item.value for item in found], found[0].path)
 
-    def parse(item: Item) -> Trajectory:
+    def parse(item: SourceItem) -> Trajectory:
         said = [{"role": "user" if e["kind"] == "ask" else "assistant", "content": str(e["event"])} for e in item.value]
         return make(item, "events", said, meta={}, id=str(PurePath(item.path).parent.relative_to(tmp_path)))
 

@@ -12,7 +12,7 @@ from linear_time import assert_linear
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import read, responses
-from rrm.readers.base import Item
+from rrm.readers.base import SourceItem
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -354,8 +354,8 @@ def test_a_conversation_without_an_order_is_an_error(tmp_path: Path, time: Any, 
 def test_a_long_chain_is_read_in_linear_time() -> None:
     def work(count: int) -> None:
         chain = [stored(f"r{i}", f"r{i - 1}" if i else None, "q", spoken("a")) for i in range(count)]
-        (run,) = responses.gather(Item(record, "x", i) for i, record in enumerate(reversed(chain), 1))
-        assert isinstance(run, Item) and len(run.context["before"]) == count - 1
+        (run,) = responses.gather(SourceItem(record, "x", i) for i, record in enumerate(reversed(chain), 1))
+        assert isinstance(run, SourceItem) and len(run.context["before"]) == count - 1
 
     assert_linear(work, 4000)
 

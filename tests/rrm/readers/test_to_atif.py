@@ -17,7 +17,7 @@ from rrm.data.feedback import Feedback, Finding, JudgeInfo
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import atif, read
-from rrm.readers.base import Item
+from rrm.readers.base import SourceItem
 from rrm.readers.exports import to_atif
 from rrm.readers.left import come_out_empty
 
@@ -202,10 +202,10 @@ def test_every_run_comes_back_as_it_was_with_figures_and_without(messages: list[
     run = made(*messages, task="q", tools=[{"type": "function", "function": {"name": "f"}}])
     said = judged(run, Finding(step=1, verdict="bad"), Finding(step=2, verdict="good")) if scored else None
     document = json.loads(json.dumps(to_atif(run, said)))
-    back = atif.parse(Item(document, "f", 1))
+    back = atif.parse(SourceItem(document, "f", 1))
     assert sent(back) == sent(run)
     assert back.digest == run.digest
-    again = atif.parse(Item(json.loads(json.dumps(to_atif(back, said))), "f", 1))
+    again = atif.parse(SourceItem(json.loads(json.dumps(to_atif(back, said))), "f", 1))
     assert again.digest == run.digest
 
 

@@ -15,7 +15,7 @@ from rrm.cli import report_cmd
 from rrm.data.feedback import Feedback
 from rrm.data.trajectory import write_jsonl
 from rrm.errors import ConfigError, RRMError
-from rrm.report.comparison import Judged, compare_judges
+from rrm.report.comparison import ComparedTranscript, compare_judges
 
 
 def said(score: float | None, *verdicts: str, model: str = "a") -> Feedback:
@@ -27,12 +27,12 @@ def said(score: float | None, *verdicts: str, model: str = "a") -> Feedback:
 
 def test_figures_are_those_of_the_rows_that_both_scored() -> None:
     rows = [
-        Judged("q1", 2, 1.0, said(0.9, "good", "bad"), said(0.6, "good", "good", model="b")),
-        Judged("q1", 2, 0.0, said(0.2, "bad"), said(0.7, "unclear")),
-        Judged("q2", 2, 1.0, said(0.4), said(0.8, "good")),
-        Judged("q2", 3, None, said(None), said(0.5)),
-        Judged("q3", 1, 1.0, said(0.5), None),
-        Judged("q3", 1, 0.0, said(None), said(None)),
+        ComparedTranscript("q1", 2, 1.0, said(0.9, "good", "bad"), said(0.6, "good", "good", model="b")),
+        ComparedTranscript("q1", 2, 0.0, said(0.2, "bad"), said(0.7, "unclear")),
+        ComparedTranscript("q2", 2, 1.0, said(0.4), said(0.8, "good")),
+        ComparedTranscript("q2", 3, None, said(None), said(0.5)),
+        ComparedTranscript("q3", 1, 1.0, said(0.5), None),
+        ComparedTranscript("q3", 1, 0.0, said(None), said(None)),
     ]
     found = compare_judges(rows)
     assert found["names"] == ["a, full mode", "b, full mode"]
@@ -56,10 +56,10 @@ def test_a_real_difference_has_an_interval_off_zero_and_noise_has_not() -> None:
         y = float(rng.random() < 0.5)
         a, noise = rng.random(), rng.gauss(0, 0.1)
         good = min(1.0, max(0.0, 0.3 + 0.4 * y + noise))
-        better.append(Judged(f"q{n // 3}", 2, y, said(a), said(good)))
-        same.append(Judged(f"q{n // 3}", 2, y, said(a), said(rng.random())))
+        better.append(ComparedTranscript(f"q{n // 3}", 2, y, said(a), said(good)))
+        same.append(ComparedTranscript(f"q{n // 3}", 2, y, said(a), said(rng.random())))
 
-    def auroc(rows: list[Judged]) -> dict[str, Any]:
+    def auroc(rows: list[ComparedTranscript]) -> dict[str, Any]:
         lines = compare_judges(rows)["outcomes"]["lines"]
         return next(line["difference"] for line in lines if line["name"] == "AUROC")
 
@@ -75,12 +75,14 @@ def test_relative_scores_are_compared_within_questions_alone() -> None:
         return Feedback.model_validate(said(score).model_dump() | {"rank": place})
 
     rows = [
-        Judged("easy", 2, 1.0, said(0.9), placed(1.0)),
-        Judged("easy", 2, 0.0, said(0.8), placed(0.0)),
-        Judged("hard", 2, 1.0, said(0.1), placed(1.0)),
-        Judged("hard", 2, 0.0, said(0.2), placed(0.0)),
+        ComparedTranscript("easy", 2, 1.0, said(0.9), placed(1.0)),
+        ComparedTranscript("easy", 2, 0.0, said(0.8), placed(0.0)),
+        ComparedTranscript("hard", 2, 1.0, said(0.1), placed(1.0)),
+        ComparedTranscript("hard", 2, 0.0, said(0.2), placed(0.0)),
     ]
-    for at, given in enumerate((rows, [Judged(r.question, r.steps, r.outcome, r.second, r.first) for r in rows])):  # pyright: ignore[reportArgumentType]
+    for at, given in enumerate(
+        (rows, [ComparedTranscript(r.question, r.steps, r.outcome, r.second, r.first) for r in rows])
+    ):  # pyright: ignore[reportArgumentType]
         found = compare_judges(given)
         assert found["relative"] == [at == 1, at == 0] and found["both"] == 4
         assert not {"difference", "same_side", "spearman"} & found.keys()
@@ -92,9 +94,9 @@ def test_relative_scores_are_compared_within_questions_alone() -> None:
 
 def test_nothing_in_common_is_said_and_no_number() -> None:
     assert compare_judges([])["both"] == 0
-    found = compare_judges([Judged("q", 1, 1.0, said(0.5), None)])
+    found = compare_judges([ComparedTranscript("q", 1, 1.0, said(0.5), None)])
     assert (found["both"], found["only_first"]) == (0, 1) and "difference" not in found
-    constant = compare_judges([Judged("q", 1, None, said(0.5), said(0.5))] * 3)
+    constant = compare_judges([ComparedTranscript("q", 1, None, said(0.5), said(0.5))] * 3)
     assert constant["spearman"] is None and constant["outcomes"] is None
 
 

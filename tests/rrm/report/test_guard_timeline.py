@@ -16,7 +16,7 @@ from rrm.data.trajectory import write_jsonl
 from rrm.errors import ReadError
 from rrm.guard.audit import AuditCall, AuditRow, append
 from rrm.report import write_report
-from rrm.report.guarded import Audit, watched
+from rrm.report.guarded import AuditRows, watched
 
 BEGAN = "2026-01-01T00:00:00+00:00"
 
@@ -47,7 +47,7 @@ def test_spans_stand_where_the_session_had_them() -> None:
 
 def test_the_latest_session_of_a_run_is_shown() -> None:
     later = "2026-02-01T00:00:00+00:00"
-    audit = Audit([row("run/0", 1, 1), row("run/0", 1, 2, began=later), row("run/0", 2, 3), row("gone", 1, 1)])
+    audit = AuditRows([row("run/0", 1, 1), row("run/0", 1, 2, began=later), row("run/0", 2, 3), row("gone", 1, 1)])
     assert [r.began for r in audit.of(pair(0)[0])] == [later] and audit.of(pair(1)[0]) == []
     assert (len(audit), audit.unmatched) == (2, 1)
     let_go = watched([row("a", 3, 1, verdict="ask"), row("a", 0, 2, resumed=True), row("a", 4, 3)])
@@ -128,7 +128,7 @@ def test_a_page_without_an_audit_has_no_guard(tmp_path: Path) -> None:
 def test_the_guard_s_timeline_in_a_browser(browser: Chromium, tmp_path: Path) -> None:
     why = "score 0.05; 2 steps below 0.1 since the run last stood at 0.2 or more"
     calls = [AuditCall(name=text, arguments=text.encode("utf-8", "replace").decode(), seconds=1.0) for text in HOSTILE]
-    audit = Audit(
+    audit = AuditRows(
         [
             row("run/0", 1, 3.0, p_good=0.25),
             row("run/0", 2, 9.0, verdict="halt", score=0.05, reason=why + HOSTILE[0], calls=calls),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from openai_server import Answer, Server, completion, serve
 
-from reagent.feedback.judging import Judging, Report
+from reagent.feedback.judging import Judging, JudgingReport
 from reagent.feedback.settings import FeedbackConfig
 from reagent.lab.model import build_lab_tokenizer
 from reagent.train.build_feedback import load_judge as feedback_judge
@@ -185,11 +185,11 @@ def test_feedback_escalates_and_a_run_that_is_gone_on_with_knows_what_was_paid(t
             {"mode": "r", "judge": f"openai:{server.url}#small", "escalate": stronger}
         )
         first = Judging(feedback_judge(settings, "cpu"), seed=0, record=tmp_path / "judgements.jsonl")
-        (row,) = first.ask([run("a", "stone")], "score", 0, Report())
+        (row,) = first.ask([run("a", "stone")], "score", 0, JudgingReport())
         assert row.score == 0.2
         again = Judging(feedback_judge(settings, "cpu"), seed=0, record=tmp_path / "judgements.jsonl")
         again.resume(1)
-        (other,) = again.ask([run("b", "stone")], "score", 1, Report())
+        (other,) = again.ask([run("b", "stone")], "score", 1, JudgingReport())
         assert [body["model"] for body in server.requests].count("big") == 1
     assert other.status == "unparsable" and other.judge.model.endswith("#small")
     for wrong in ({"recalibrate": {}}, {"criteria": "support"}):

@@ -16,7 +16,7 @@ from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import RRMError
 from rrm.readers import read
 from rrm.scoring.row_index import to_row
-from rrm.scoring.row_matching import Rows, match_rows
+from rrm.scoring.row_matching import MatchedRows, match_rows
 
 LEAK = "Your answer is wrong."
 
@@ -42,21 +42,21 @@ def fruit(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def test_a_row_is_of_its_content_and_of_an_id_only_where_it_says_no_content() -> None:
     one, other = run("x", "q", None, say="one"), run("x", "q", None, say="other")
-    rows = Rows([("one", "x#2", one.digest), ("other", "x", other.digest), ("by hand", "y", None)])
+    rows = MatchedRows([("one", "x#2", one.digest), ("other", "x", other.digest), ("by hand", "y", None)])
     assert (rows.of(one), rows.of(other), rows.of(run("y", "q", None, say="any"))) == ("one", "other", "by hand")
     assert rows.of(run("x", "q", None, say="changed")) is None and rows.without == ["x"] and rows.strays == []
-    assert Rows([("first", "x", one.digest), ("again", "x", one.digest)]).of(one) == "again"
+    assert MatchedRows([("first", "x", one.digest), ("again", "x", one.digest)]).of(one) == "again"
 
 
 def test_equal_contents_have_their_own_rows_and_each_row_is_taken_once() -> None:
     twins = [run(id, "q", None, say="same") for id in ("a", "b", "c")]
     for order in permutations(twins):
-        rows = Rows([(t.id, t.id, t.digest) for t in twins])
+        rows = MatchedRows([(t.id, t.id, t.digest) for t in twins])
         assert [rows.of(t) for t in order] == [t.id for t in order]
         assert [rows.take(t) for t in order] == [t.id for t in order]
         assert rows.take(twins[0]) is None and not list(rows.left())
     renamed = [t.model_copy(update={"id": f"{t.id}#2"}) for t in twins]
-    rows = Rows([(t.id, t.id, t.digest) for t in twins])
+    rows = MatchedRows([(t.id, t.id, t.digest) for t in twins])
     assert sorted(rows.take(t) or "" for t in renamed[:2]) == ["a", "b"]
     assert [key for key, _ in rows.left()] == [("c", twins[2].digest)] and rows.strays == []
 
@@ -64,7 +64,7 @@ def test_equal_contents_have_their_own_rows_and_each_row_is_taken_once() -> None
 def test_a_changed_transcript_is_no_match_and_said() -> None:
     before, after = run("x", "q", None, say="before"), run("x", "q", None, say="after")
     with pytest.raises(RRMError, match=r"s\.jsonl holds a judgement of 'x', but that transcript has changed since"):
-        match_rows(Rows([(1, "x", before.digest)]), [after], "s.jsonl")
+        match_rows(MatchedRows([(1, "x", before.digest)]), [after], "s.jsonl")
 
 
 def test_an_evaluation_is_the_same_in_whichever_order_files_are_read(

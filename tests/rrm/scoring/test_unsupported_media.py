@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from rrm.cli import annotate_cmd, check_cmd, eval_cmd, score_cmd
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.evaluation.calibrate import Asking
+from rrm.evaluation.calibrate import CachedJudge
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.characters import CharacterTokenizer
@@ -111,7 +111,7 @@ def test_a_command_of_several_passes_says_so_once(
     _, summary = invoke(eval_cmd.command, source, *given, "-o", tmp_path / "given.json")
     assert "not_text" not in summary and not warned(caplog)  # nothing was judged
 
-    ask = Asking(judge, tmp_path / "mine", {})
+    ask = CachedJudge(judge, tmp_path / "mine", {})
     assert len(ask(rows, "critique")) == 3 and len(ask(rows[:1], "critique")) == 1 and len(warned(caplog)) == 1
 
 

@@ -21,9 +21,9 @@ import uvicorn
 
 from rrm.serve.app import make_app
 from rrm.serve.connections import HEAD_S, protocol
-from rrm.serve.limits import Limits
+from rrm.serve.limits import BodyLimits
 from rrm.serve.metrics import Metrics
-from rrm.serve.pool import Pool
+from rrm.serve.pool import WorkerPool
 from rrm.serve.run import KEEP_ALIVE_S, listen_on
 
 WORKER = Path(__file__).with_name("scripted_worker.py")
@@ -34,7 +34,7 @@ PATIENCE_S = 200
 @dataclass
 class Served:
     url: str
-    pool: Pool
+    pool: WorkerPool
     server: uvicorn.Server
     thread: threading.Thread
 
@@ -83,14 +83,14 @@ def serving(
     **limits: Any,
 ) -> Iterator[Served]:
     """The service, ready."""
-    bounds = Limits(**{"body_bytes": 2**20, "body_s": 10.0, "transcripts": 64, **limits})
+    bounds = BodyLimits(**{"body_bytes": 2**20, "body_s": 10.0, "transcripts": 64, **limits})
     ready, made = threading.Event(), list[Any]()
     listening = listen_on("127.0.0.1", 0, bounds.body_s)
     listening.listen()
 
     async def life() -> None:
         metrics = Metrics()
-        pool = Pool(
+        pool = WorkerPool(
             {},
             workers=workers,
             batch=batch,

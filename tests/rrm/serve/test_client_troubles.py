@@ -17,8 +17,8 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.serve import calls as calls_module
-from rrm.serve.address import Address
-from rrm.serve.calls import Busy, Calls, Pauses
+from rrm.serve.address import ServerAddress
+from rrm.serve.calls import Backoff, Busy, Calls
 from rrm.serve.client import RemoteJudge
 
 
@@ -29,7 +29,7 @@ def runs(*ids: str) -> list[Trajectory]:
 def judged(answers: list[Any], rows: list[Trajectory], patience_s: float = 5.0) -> tuple[list[Feedback], list[Any]]:
     """Rows, and what was asked for."""
     with cutting(answers) as server:
-        judge = RemoteJudge(Address(server.url, patience_s=patience_s))
+        judge = RemoteJudge(ServerAddress(server.url, patience_s=patience_s))
         found = judge.judge(rows, mode="score")
     return found, [[one["id"] for one in body["transcripts"]] for _, body in server.asked]
 
@@ -89,13 +89,13 @@ def test_a_ranking_of_other_attempts_is_refused() -> None:
         connection.sendall(OPEN_END + json.dumps({"rankings": [{"feedback": rows}]}).encode())
 
     with cutting([other]) as server, pytest.raises(RRMError, match="a row of 'c' in the place of 'b'"):
-        RemoteJudge(Address(server.url)).rank_groups([runs("a", "b")])
+        RemoteJudge(ServerAddress(server.url)).rank_groups([runs("a", "b")])
 
 
 @pytest.mark.parametrize("said", [[], 3, "up", {}, {"status": "ok"}, {"model": "x", "settings": {}}])
 def test_json_of_another_service_is_no_version_of_this_one(said: Any) -> None:
     with cutting([], judge=said) as server, pytest.raises(RRMError) as error:
-        RemoteJudge(Address(server.url))
+        RemoteJudge(ServerAddress(server.url))
     assert str(error.value) == (
         f"{server.url} does not answer as rrm serve does: its /v1/judge describes no judge; "
         "a chat server is openai:BASE_URL#model"
@@ -112,7 +112,7 @@ def test_json_of_another_service_is_no_version_of_this_one(said: Any) -> None:
 )
 def test_a_judge_that_is_described_otherwise_is_of_another_version(about: dict[str, Any], why: str) -> None:
     with cutting([], **about) as server, pytest.raises(RRMError, match=f"is of another version of rrm serve: {why}"):
-        RemoteJudge(Address(server.url))
+        RemoteJudge(ServerAddress(server.url))
 
 
 def test_patience_is_counted_from_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_patience_is_counted_from_the_failure(monkeypatch: pytest.MonkeyPatch) -
 
     found, _ = judged([slow, whole], runs("a", "b"), patience_s=5.0)
     assert [row.status for row in found] == ["scored"] * 2
-    pauses = Pauses(Calls(5.0))
+    pauses = Backoff(Calls(5.0))
     assert pauses.wait(Busy("x"))
     now[0] += 6.0
     assert not pauses.wait(Busy("x"))
@@ -142,7 +142,7 @@ def test_a_server_that_asks_for_longer_than_the_patience_is_asked_once_more() ->
     found, asked = judged([full, whole], runs("a"), patience_s=0.2)
     assert [row.status for row in found] == ["scored"] and asked == [["a"]] * 2
     with cutting([full]) as server:
-        (failed,) = RemoteJudge(Address(server.url, patience_s=0.2)).judge(runs("a"), mode="score")
+        (failed,) = RemoteJudge(ServerAddress(server.url, patience_s=0.2)).judge(runs("a"), mode="score")
     assert failed.status == "judge_error" and [path for path, _ in server.asked].count("/v1/score") == 2
 
 
@@ -176,7 +176,7 @@ def test_a_transcript_that_cannot_be_sent_fails_alone() -> None:
 
 def test_groups_of_a_server_that_is_gone_are_failed_judgements() -> None:
     with cutting([refused(503)]) as server:
-        judge = RemoteJudge(Address(server.url, patience_s=0.3))
+        judge = RemoteJudge(ServerAddress(server.url, patience_s=0.3))
         heard: list[int] = []
         found = judge.rank_groups([runs("a", "b"), runs("c")], on_ranking=lambda at, _: heard.append(at))
     assert [[one.id for one in ranking.feedback] for ranking in found] == [["a", "b"], ["c"]]
@@ -197,11 +197,11 @@ def test_rows_of_another_judge_are_refused() -> None:
 def test_a_key_is_sent_without_its_line_break_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RRM_API_KEY", " s3cret\n")
     with cutting([whole]) as server:
-        RemoteJudge(Address(server.url))
+        RemoteJudge(ServerAddress(server.url))
     assert b"Authorization: Bearer s3cret\r\n" in server.headers[0]
     for bad in ("s3\ncret", "s3cret\N{SNOWMAN}"):
         with pytest.raises(ConfigError, match="RRM_API_KEY") as error:
-            Address("http://127.0.0.1:9", key=bad)
+            ServerAddress("http://127.0.0.1:9", key=bad)
         assert "s3" not in str(error.value)
 
 
@@ -214,9 +214,9 @@ def test_a_server_that_sends_its_clients_on_does_not_get_the_key_there() -> None
                 % there.url.encode()
             )
 
-        judge = RemoteJudge(Address(here.url))
+        judge = RemoteJudge(ServerAddress(here.url))
         with cutting([moved]) as moving:
-            judge.address = Address(moving.url, key="s3cret")
+            judge.address = ServerAddress(moving.url, key="s3cret")
             with pytest.raises(ConfigError, match="sends its clients on to http://127") as error:
                 judge.measure(runs("a"), "score")
         assert not there.headers and "t0ken" not in str(error.value)
@@ -237,7 +237,7 @@ def test_what_lies_outside_the_judges_domain_is_said_with_each_request(asked: An
 
 def test_measures_stand_in_the_order_of_the_transcripts_and_a_large_request_is_halved() -> None:
     with serving(body_bytes=6000) as found:
-        judge = RemoteJudge(Address(found.url))
+        judge = RemoteJudge(ServerAddress(found.url))
         texts = ["x", "xx " * 400, "xxx " * 50, "x " * 100, "x " * 200]
         rows = [Trajectory.model_validate(run(id, text)) for id, text in zip("aabbc", texts, strict=True)]
         one_by_one = [judge.measure([row], "full")[0] for row in rows]
@@ -247,7 +247,7 @@ def test_measures_stand_in_the_order_of_the_transcripts_and_a_large_request_is_h
 
 def test_tokens_are_estimated_without_asking() -> None:
     with cutting([]) as server:
-        judge = RemoteJudge(Address(server.url))
+        judge = RemoteJudge(ServerAddress(server.url))
     (tokens,) = judge.count_tokens([Trajectory.model_validate(run("a", "word " * 400))], "score")
     assert 500 <= tokens <= 520 and len(server.asked) == 0
 
@@ -270,7 +270,7 @@ def test_threads_do_not_wait_for_a_slow_row(monkeypatch: pytest.MonkeyPatch) -> 
 
     with cutting([stuck]) as server:
         with pytest.raises(KeyboardInterrupt):
-            RemoteJudge(Address(server.url)).judge(runs("a", "b"), mode="score", on_feedback=stop)
+            RemoteJudge(ServerAddress(server.url)).judge(runs("a", "b"), mode="score", on_feedback=stop)
         for thread in left():
             thread.join(10)
         assert not left() and not over.is_set()
@@ -279,7 +279,7 @@ def test_threads_do_not_wait_for_a_slow_row(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_pause_ends_when_the_calls_do() -> None:
     calls = Calls(1000.0)
-    pauses = Pauses(calls)
+    pauses = Backoff(calls)
     threading.Timer(0.05, calls.stop).start()
     begun = time.monotonic()
     assert not pauses.wait(Busy("x", 500.0)) and time.monotonic() - begun < 50

@@ -11,18 +11,18 @@ import uvicorn
 from rrm.cli import doctor
 from rrm.cli.doctor_cmd import server_line
 from rrm.serve.app import make_app
-from rrm.serve.limits import Limits
+from rrm.serve.limits import BodyLimits
 from rrm.serve.metrics import Metrics
-from rrm.serve.pool import Pool
+from rrm.serve.pool import WorkerPool
 from rrm.serve.run import listen_on
 
 
 @pytest.fixture
-def unready() -> Iterator[tuple[str, Pool, list[tuple[str, bool]]]]:
+def unready() -> Iterator[tuple[str, WorkerPool, list[tuple[str, bool]]]]:
     """The service over a pool whose workers have not started: its address, the pool, and what was asked of it (path, whether with a key)."""
     metrics, asked = Metrics(), list[tuple[str, bool]]()
-    pool = Pool({}, workers=1, batch=1, most_waiting=1, metrics=metrics)
-    app = make_app(pool, Limits(body_bytes=2**20, body_s=10.0, transcripts=64), metrics)
+    pool = WorkerPool({}, workers=1, batch=1, most_waiting=1, metrics=metrics)
+    app = make_app(pool, BodyLimits(body_bytes=2**20, body_s=10.0, transcripts=64), metrics)
 
     async def noted(scope, receive, send) -> None:
         if scope["type"] == "http":

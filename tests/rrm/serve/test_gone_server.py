@@ -20,8 +20,8 @@ from rrm.scoring.run import score_file
 from rrm.serve import address as address_module
 from rrm.serve import calls as calls_module
 from rrm.serve import client as client_module
-from rrm.serve.address import TIMEOUT_S, Address
-from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
+from rrm.serve.address import TIMEOUT_S, ServerAddress
+from rrm.serve.calls import PATIENCE_S, Backoff, Busy, Calls
 from rrm.serve.client import RemoteJudge
 
 
@@ -42,7 +42,7 @@ def test_a_run_stops_after_one_patience_and_the_same_command_goes_on(
 ) -> None:
     output, how = tmp_path / "out.jsonl", {"mode": "score", "total": 40}
     with cutting([whole, dead]) as server:
-        judge = RemoteJudge(Address(server.url, patience_s=0.4), concurrency=1)
+        judge = RemoteJudge(ServerAddress(server.url, patience_s=0.4), concurrency=1)
         with pytest.raises(ServerGone) as gone:
             score_file(judge, runs(40), output, **how)
     said = str(gone.value)
@@ -56,13 +56,13 @@ def test_a_run_stops_after_one_patience_and_the_same_command_goes_on(
     assert asked == {f"t{at}" for at in range(16)}, "the others were not waited for one by one"
     assert [one["status"] for one in rows_in(output)] == ["scored"] * 8
     with cutting([whole]) as server:
-        summary = score_file(RemoteJudge(Address(server.url)), runs(40), output, **how)
+        summary = score_file(RemoteJudge(ServerAddress(server.url)), runs(40), output, **how)
     assert (summary.resumed, summary.judged, summary.statuses) == (8, 32, {"scored": 40})
 
 
 def test_rows_that_failed_before_are_told_apart(tmp_path: Path) -> None:
     with cutting([refused(500), refused(500), refused(500), *[whole] * 7, dead]) as server:
-        judge = RemoteJudge(Address(server.url, patience_s=0.3), concurrency=1)
+        judge = RemoteJudge(ServerAddress(server.url, patience_s=0.3), concurrency=1)
         with pytest.raises(ServerGone) as gone:  # eight together fail twice, then by themselves the first
             score_file(judge, runs(16), tmp_path / "out.jsonl", mode="score")
     assert "8 rows are kept" in str(gone.value)
@@ -87,7 +87,7 @@ def test_of_a_command_the_last_line_says_how_to_go_on(
 
 def test_others_get_failed_judgements_after_one_patience() -> None:
     with cutting([dead]) as server:
-        found = RemoteJudge(Address(server.url, patience_s=0.3), concurrency=1).judge(runs(24), mode="score")
+        found = RemoteJudge(ServerAddress(server.url, patience_s=0.3), concurrency=1).judge(runs(24), mode="score")
     asked = {one["id"] for path, body in server.asked if path == "/v1/score" for one in body["transcripts"]}
     assert [one.status for one in found] == ["judge_error"] * 24 and asked == {f"t{at}" for at in range(8)}
 
@@ -102,7 +102,7 @@ def test_what_alone_breaks_off_fails_alone(tmp_path: Path) -> None:
             whole(connection, body)
 
     with cutting([picky]) as server:
-        judge = RemoteJudge(Address(server.url, patience_s=0.4), concurrency=2)
+        judge = RemoteJudge(ServerAddress(server.url, patience_s=0.4), concurrency=2)
         summary = score_file(judge, runs(16), tmp_path / "out.jsonl", mode="score")
     assert summary.statuses == {"judge_error": 8, "scored": 8}
 
@@ -117,7 +117,7 @@ def test_of_a_server_that_is_full_for_longer_each_row_is_asked_for(tmp_path: Pat
             refused(429)(connection, body)
 
     with cutting([full]) as server:
-        judge = RemoteJudge(Address(server.url, patience_s=0.2), concurrency=2)
+        judge = RemoteJudge(ServerAddress(server.url, patience_s=0.2), concurrency=2)
         summary = score_file(judge, runs(32), tmp_path / "out.jsonl", mode="score")
     asked = {one["id"] for path, body in server.asked if path == "/v1/score" for one in body["transcripts"]}
     assert asked == {f"t{at}" for at in range(32)} and summary.statuses == {"judge_error": 32}
@@ -168,7 +168,7 @@ def test_a_request_that_is_taken_during_the_look_decides(monkeypatch: pytest.Mon
 
 def test_a_server_that_is_only_busy_is_not_gone_and_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     calls = Calls(0.0, is_there=lambda: True)
-    assert not Pauses(calls).wait(Busy("full", silent=False))
+    assert not Backoff(calls).wait(Busy("full", silent=False))
     assert calls.over is None and not caplog.messages
 
 
@@ -177,7 +177,7 @@ def test_it_is_said_that_a_server_answers_again(caplog: pytest.LogCaptureFixture
         connection.sendall(OPEN_END + row(0, "t0"))
 
     with cutting([cut, whole]) as server:
-        found = RemoteJudge(Address(server.url, patience_s=20.0)).judge(runs(2), mode="score")
+        found = RemoteJudge(ServerAddress(server.url, patience_s=20.0)).judge(runs(2), mode="score")
     assert [one.status for one in found] == ["scored"] * 2
     assert [m.partition(";")[0] for m in caplog.messages] == [
         f"{server.url}: the answer was cut off",
@@ -215,7 +215,7 @@ def test_a_row_has_its_time_on_a_connection_that_had_to_come_soon() -> None:
 
     seen: list[float | None] = []
     with cutting([whole]) as server:
-        address = Address(server.url, patience_s=5.0)
+        address = ServerAddress(server.url, patience_s=5.0)
         assert len(list(address.lines("/v1/score", {"transcripts": [{"id": "a"}]}, Notes()))) == 2
     assert seen == [TIMEOUT_S] and address.short_s == 5.0
 
@@ -233,13 +233,13 @@ def test_a_row_has_its_time_on_a_connection_that_had_to_come_soon() -> None:
 def test_a_wrong_key_and_none_are_told_apart(key: str | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RRM_API_KEY", raising=False)
     with cutting([refused(401)]) as server, pytest.raises(ConfigError, match=said) as error:
-        Address(server.url, key=key).ask("/v1/rank")
+        ServerAddress(server.url, key=key).ask("/v1/rank")
     assert "s3cret" not in str(error.value) and "401" in str(error.value)
 
 
 def test_nobody_there_is_said_at_once(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ServerGone, match=r"nobody answers at http://127\.0\.0\.1:9 .*start rrm serve there"):
-        RemoteJudge(Address("http://127.0.0.1:9", patience_s=0.1))
+        RemoteJudge(ServerAddress("http://127.0.0.1:9", patience_s=0.1))
     assert caplog.messages[0].startswith("nobody answers at http://127.0.0.1:9")
 
 

@@ -18,7 +18,7 @@ from rrm.data.feedback import Feedback
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.serve.client import Address, RemoteJudge, dealt
+from rrm.serve.client import RemoteJudge, ServerAddress, dealt
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_any_format_of_a_line_is_read(served: Served) -> None:
 
 def test_a_stream_has_a_line_a_row_and_an_end(served: Served) -> None:
     body = {"transcripts": [run("slow", "WAIT 0.3 score 0.1"), run("quick", "score 0.2")], "stream": True}
-    lines = list(Address(served.url).lines("/v1/score", body))
+    lines = list(ServerAddress(served.url).lines("/v1/score", body))
     assert lines[-1] == {"done": 2} and {line["index"]: line["row"]["score"] for line in lines[:-1]} == {0: 0.1, 1: 0.2}
 
 
@@ -122,9 +122,9 @@ def test_a_key_is_asked_of_all_but_the_watchman(monkeypatch: pytest.MonkeyPatch)
         assert found.ask("/v1/score", asked, Authorization="Bearer s3cret")[0] == 200
         assert found.ask("/healthz")[0] == 200
         with pytest.raises(ConfigError, match="RRM_API_KEY"):
-            RemoteJudge(Address(found.url))
+            RemoteJudge(ServerAddress(found.url))
         monkeypatch.setenv("RRM_API_KEY", "s3cret")
-        assert RemoteJudge(Address(found.url)).judge(trajectories(3))[2].score == 0.2
+        assert RemoteJudge(ServerAddress(found.url)).judge(trajectories(3))[2].score == 0.2
 
 
 def test_a_body_that_drips_is_given_up() -> None:
@@ -143,7 +143,7 @@ def test_more_than_may_wait_is_told_to_come_again(tmp_path: Path) -> None:
         assert status == 429 and "ask again later" in said["error"]["message"]
         flag.touch()
         assert first.result()[0] == 200
-        rows = RemoteJudge(Address(found.url)).judge(trajectories(20))  # a client that sends fewer, and waits
+        rows = RemoteJudge(ServerAddress(found.url)).judge(trajectories(20))  # a client that sends fewer, and waits
         assert [row.score for row in rows] == [n % 10 / 10 for n in range(20)]
 
 
@@ -278,8 +278,8 @@ def test_the_judge_at_an_address_judges_as_the_judge_itself(served: Served) -> N
 
 
 def test_rows_of_a_server_that_is_gone_are_no_numbers(served: Served) -> None:
-    judge = RemoteJudge(Address(served.url))
-    judge.address = Address("http://127.0.0.1:9", patience_s=0.3)
+    judge = RemoteJudge(ServerAddress(served.url))
+    judge.address = ServerAddress("http://127.0.0.1:9", patience_s=0.3)
     (row,) = judge.judge(trajectories(1))
     assert row.status == "judge_error" and row.score is None and "127.0.0.1:9" in str(row.reason)
     with pytest.raises(RRMError, match=r"asked for 0\.3 s"):
@@ -290,7 +290,7 @@ def test_a_request_that_is_too_large_is_halved() -> None:
     with serving(body_bytes=9000) as found:
         rows = trajectories(8, "score 0.{} " + "x" * 1500)
         big = Trajectory.model_validate(run("big", "y" * 20000))
-        scores = [row.score for row in RemoteJudge(Address(found.url)).judge([*rows, big])]
+        scores = [row.score for row in RemoteJudge(ServerAddress(found.url)).judge([*rows, big])]
     assert scores == [n / 10 for n in range(8)] + [None]
 
 
@@ -305,7 +305,7 @@ def test_a_request_that_is_too_large_is_halved() -> None:
 )
 def test_what_is_no_address(url: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as error:
-        Address(url)
+        ServerAddress(url)
     assert "pw" not in str(error.value) or url not in str(error.value)
 
 
@@ -329,7 +329,7 @@ def test_threads_do_not_outlive_a_stopped_caller(served: Served) -> None:
         return [thread.name for thread in threading.enumerate() if thread.name.startswith("rrm-client")]
 
     with pytest.raises(KeyboardInterrupt):
-        RemoteJudge(Address(served.url)).judge(trajectories(40), on_feedback=stop)
+        RemoteJudge(ServerAddress(served.url)).judge(trajectories(40), on_feedback=stop)
     for _ in range(400):
         if not left():
             break

@@ -18,10 +18,10 @@ from serving import WORKER, Served, run, serving, until
 
 from rrm.data.trajectory import Trajectory
 from rrm.serve import pool as pools
-from rrm.serve.address import Address
+from rrm.serve.address import ServerAddress
 from rrm.serve.client import RemoteJudge
 from rrm.serve.metrics import Metrics
-from rrm.serve.pool import Pool
+from rrm.serve.pool import WorkerPool
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_a_pool_is_closed_although_its_worker_hangs() -> None:
     async def life() -> float:
         worker = [sys.executable, str(Path(__file__).with_name("scripted_worker.py"))]
         sizes = {"workers": 1, "batch": 1, "most_waiting": 9}
-        pool = Pool({}, **sizes, metrics=Metrics(), job_s=600.0, command=worker)
+        pool = WorkerPool({}, **sizes, metrics=Metrics(), job_s=600.0, command=worker)
         await pool.start()
         how = {"mode": "full", "samples": 1, "seed": 0}
         asks = await pool.submit("score", how, [(json.dumps(run("x", "HANG")), ["x"])])
@@ -104,15 +104,15 @@ def test_a_pool_is_closed_although_its_worker_hangs() -> None:
     assert asyncio.run(life()) < 60
 
 
-async def two_workers() -> Pool:
-    pool = Pool({}, workers=2, batch=1, most_waiting=9, metrics=Metrics(), command=[sys.executable, str(WORKER)])
+async def two_workers() -> WorkerPool:
+    pool = WorkerPool({}, workers=2, batch=1, most_waiting=9, metrics=Metrics(), command=[sys.executable, str(WORKER)])
     await pool.start()
     while pool.load.ready < 2:
         await asyncio.sleep(0.01)
     return pool
 
 
-async def submitted(pool: Pool, **said: str) -> list[asyncio.Future[dict[str, Any]]]:
+async def submitted(pool: WorkerPool, **said: str) -> list[asyncio.Future[dict[str, Any]]]:
     how = {"mode": "full", "samples": 1, "seed": 0}
     asks = await pool.submit("score", how, [(json.dumps(run(id, text)), [id]) for id, text in said.items()])
     return [ask.done for ask in asks]
@@ -176,10 +176,10 @@ def test_spent_money_is_a_503_and_at_no_field(served: Served) -> None:
     asked = {"transcripts": [run("a", "SPENT")]}
     status, said = served.ask("/v1/score", asked)
     assert status == 503 and said["error"] == {"message": "--max-cost was reached"}
-    assert list(Address(served.url).lines("/v1/score", {**asked, "stream": True})) == [
+    assert list(ServerAddress(served.url).lines("/v1/score", {**asked, "stream": True})) == [
         {"error": {"message": "--max-cost was reached", "status": 503}}
     ]
-    (row,) = RemoteJudge(Address(served.url, patience_s=0.1)).judge(
+    (row,) = RemoteJudge(ServerAddress(served.url, patience_s=0.1)).judge(
         [Trajectory.model_validate(asked["transcripts"][0])]
     )
     assert row.status == "judge_error" and "--max-cost" in str(row.reason)
@@ -244,7 +244,7 @@ def test_half_a_surrogate_pair_and_nan_are_no_faults(served: Served) -> None:
     asked = [run("a\ud800", "score 0.5 \ud800"), run("b", "score 0.25") | {"meta": {"x": float("nan")}}]
     status, said = served.ask("/v1/score", {"transcripts": asked})
     assert status == 200 and [row["score"] for row in said["rows"]] == [0.5, 0.25]
-    rows = RemoteJudge(Address(served.url)).judge([Trajectory.model_validate(one) for one in asked])
+    rows = RemoteJudge(ServerAddress(served.url)).judge([Trajectory.model_validate(one) for one in asked])
     assert [(row.id, row.score) for row in rows] == [("a\ud800", 0.5), ("b", 0.25)]
     assert served.ask("/v1/score", {"transcripts": asked[:1] * 2})[0] == 422
     assert metric(served, "rrm_worker_restarts_total") == before

@@ -12,7 +12,7 @@ from serving import PATIENCE_S, Served, run, serving
 
 from rrm.data.sizes import VARIABLE, weight
 from rrm.errors import RRMError
-from rrm.serve.address import Address
+from rrm.serve.address import ServerAddress
 from rrm.serve.bodies import SMALL, VALUES
 from rrm.serve.connections import KEPT, MOST, most_connections
 
@@ -108,6 +108,6 @@ def test_an_answer_of_a_server_is_bounded(served: Served, monkeypatch: pytest.Mo
     """An answer at `/v1/judge` took 3.1 GB."""
     monkeypatch.setenv(VARIABLE, "100")
     with pytest.raises(RRMError, match="the answer has more than 100 bytes"):
-        Address(served.url, patience_s=1).ask("/v1/judge")
+        ServerAddress(served.url, patience_s=1).ask("/v1/judge")
     with pytest.raises(RRMError, match="a line of the answer has more than 100 bytes"):
-        list(Address(served.url, patience_s=1).lines("/v1/score", {**BODY, "stream": True}))
+        list(ServerAddress(served.url, patience_s=1).lines("/v1/score", {**BODY, "stream": True}))

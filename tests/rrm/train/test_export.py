@@ -21,7 +21,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.prompt.prompter import Prompter
 from rrm.train import run as stages
-from rrm.train.data import Row
+from rrm.train.data import TrainingRow
 from rrm.train.export import measure
 from rrm.train.run import train
 
@@ -29,10 +29,10 @@ WHOLE = "<think>t</think><critique>[step 1] good: ok</critique><score>0.5</score
 ROWS = [t for t, _ in make_transcripts(20, seed=3)]
 
 
-def drills(prompter: Prompter, rows: int, seed: int) -> list[Row]:
+def drills(prompter: Prompter, rows: int, seed: int) -> list[TrainingRow]:
     """Rows that move the weights far from those of the base."""
     reply = [*prompter.encode("0.9</score>"), prompter.eos_token_id]
-    return [Row(prompter.encode("a b c"), reply, "score") for _ in range(rows)]
+    return [TrainingRow(prompter.encode("a b c"), reply, "score") for _ in range(rows)]
 
 
 def build(trajectories: Sequence[Trajectory], annotations: Any, *, seed: int) -> tuple[Any, Any]:

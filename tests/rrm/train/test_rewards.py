@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrm.data.annotation import Finding
-from rrm.train.rewards import MINIMUM, PARTS, Label, Reply, agreement, anchoring, leakage, read_reply, rewards
+from rrm.train.rewards import MINIMUM, PARTS, Label, ParsedReply, agreement, anchoring, leakage, read_reply, rewards
 
 FULL = "<think>it searched</think><critique>[step 1] bad: wrong query</critique><score>0.3</score>"
 
@@ -21,10 +21,10 @@ def good(step: int) -> Finding:
 
 
 def test_a_reply_of_the_form_is_read() -> None:
-    assert read_reply(FULL, "full") == Reply("it searched", "[step 1] bad: wrong query", 0.3)
+    assert read_reply(FULL, "full") == ParsedReply("it searched", "[step 1] bad: wrong query", 0.3)
     spaced = "<think>a\nb</think>\n<critique> c </critique>\n<score>1.0</score>\n"
-    assert read_reply(spaced, "full") == Reply("a\nb", "c", 1.0)
-    assert read_reply("<critique>c</critique><score>0.0</score>", "critique") == Reply("", "c", 0.0)
+    assert read_reply(spaced, "full") == ParsedReply("a\nb", "c", 1.0)
+    assert read_reply("<critique>c</critique><score>0.0</score>", "critique") == ParsedReply("", "c", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,12 @@ def test_without_findings_anchoring_is_the_share_of_sound_anchors(critique: str,
 
 
 def test_naming_the_answer_costs_one_unless_the_transcript_has_it() -> None:
-    reply = Reply("it should have said Marie Curie", "[step 1] bad: a", 0.1)
+    reply = ParsedReply("it should have said Marie Curie", "[step 1] bad: a", 0.1)
     assert leakage(reply, ["Marie Curie"], "who found radium") == -1.0
     assert (
-        leakage(Reply("a", "[step 1] bad: say marie curie!", 0.1), ["M. Curie", "Marie Curie"], "who found radium")
+        leakage(
+            ParsedReply("a", "[step 1] bad: say marie curie!", 0.1), ["M. Curie", "Marie Curie"], "who found radium"
+        )
         == -1.0
     )
     assert leakage(reply, ["Marie Curie"], "who found radium marie curie") == 0.0
@@ -123,9 +125,9 @@ def test_naming_the_answer_costs_one_unless_the_transcript_has_it() -> None:
 def test_a_malformed_reply_gets_the_minimum_of_every_part() -> None:
     label = Label(target=0.0, n_steps=2, findings=[bad(1)], references=["Paris"], transcript="which town")
     assert rewards(None, label) == {"agreement": 0.0, "format": 0.0, "anchor": 0.0, "leak": -1.0} == MINIMUM
-    worst = Reply("Paris", "[step 1] good: a", 1.0)  # as wrong as a well-formed reply can be
+    worst = ParsedReply("Paris", "[step 1] good: a", 1.0)  # as wrong as a well-formed reply can be
     assert rewards(worst, label) == {"agreement": 0.0, "format": 1.0, "anchor": 0.0, "leak": -1.0}
-    best = Reply("a", "[step 1] bad: a", 0.0)
+    best = ParsedReply("a", "[step 1] bad: a", 0.0)
     assert rewards(best, label) == {"agreement": 1.0, "format": 1.0, "anchor": 1.0, "leak": 0.0}
 
 

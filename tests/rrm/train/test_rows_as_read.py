@@ -11,7 +11,7 @@ import pytest
 from reagent.lab.model import build_lab_tokenizer
 from rrm.data.annotation import Annotation, Finding
 from rrm.data.feedback import Mode
-from rrm.data.labels import StepTarget, Target
+from rrm.data.labels import JudgementTarget, StepTarget
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import Completion, SamplingParams
 from rrm.engines.scripted import ScriptedEngine
@@ -90,7 +90,7 @@ def test_a_score_is_trained_on_the_prompt_it_is_asked_with(tokenizer: Any, modes
         rows = epoch_rows(
             prompter,
             [trajectory],
-            {trajectory.id: Target(1.0, "outcome", annotation=said)},
+            {trajectory.id: JudgementTarget(1.0, "outcome", annotation=said)},
             dict.fromkeys(modes, 1.0),
             balance=None,
             injection=0.0,

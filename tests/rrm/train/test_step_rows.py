@@ -13,10 +13,10 @@ import torch
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from rrm.config import LossWeights, MixConfig, SFTSettings, TrainConfig
 from rrm.data.annotation import Annotation, Finding, Verdict
-from rrm.data.labels import StepTarget, Target, step_targets_of
+from rrm.data.labels import JudgementTarget, StepTarget, step_targets_of
 from rrm.data.trajectory import Message, Trajectory
 from rrm.prompt.prompter import Prompter
-from rrm.train.data import UNLABELLED, Row, balanced, batched, epoch_rows, step_rows
+from rrm.train.data import UNLABELLED, TrainingRow, balanced, batched, epoch_rows, step_rows
 from rrm.train.sft import as_dataset, collate, schedule, train_sft
 from rrm.train.weighting import KEY
 
@@ -39,15 +39,17 @@ def run(name: str, steps: int = 3, outcome: float | None = None, question: str =
     return Trajectory(id=name, task=question, question_id=question, messages=messages, outcome=outcome)
 
 
-def labelled(row: Row) -> list[tuple[int, int]]:
+def labelled(row: TrainingRow) -> list[tuple[int, int]]:
     return [(i, label) for i, label in enumerate(row.labels or ()) if label != UNLABELLED]
 
 
 def test_the_input_after_a_slot_is_one_token_whatever_the_label(prompter: Prompter) -> None:
     good, bad = prompter.choices
     trajectory, rng = run("a"), random.Random(0)
-    (one,) = step_rows(prompter, trajectory, Target(1.0, "outcome"), StepTarget(("good", None, "bad")), rng)
-    (other,) = step_rows(prompter, trajectory, Target(0.0, "outcome"), StepTarget(("bad", "good", "good")), rng)
+    (one,) = step_rows(prompter, trajectory, JudgementTarget(1.0, "outcome"), StepTarget(("good", None, "bad")), rng)
+    (other,) = step_rows(
+        prompter, trajectory, JudgementTarget(0.0, "outcome"), StepTarget(("bad", "good", "good")), rng
+    )
     assert one.prompt + one.completion == other.prompt + other.completion
     assert [label for _, label in labelled(one)] == [good, bad, good]
     assert [label for _, label in labelled(other)] == [bad, good, good, bad]
@@ -64,7 +66,7 @@ def test_what_is_not_known_is_not_learned(prompter: Prompter) -> None:
     (steps_only,) = step_rows(prompter, run("a"), None, StepTarget((None, "bad", None), weight=0.5), rng)
     assert [label for _, label in labelled(steps_only)] == [prompter.choices[1]]
     assert (steps_only.weight, steps_only.outcome_weight) == (0.5, None)
-    (run_only,) = step_rows(prompter, run("a"), Target(1.0, "outcome", weight=0.7), None, rng)
+    (run_only,) = step_rows(prompter, run("a"), JudgementTarget(1.0, "outcome", weight=0.7), None, rng)
     assert [label for _, label in labelled(run_only)] == [prompter.choices[0]] and run_only.outcome_weight == 0.7
     assert step_rows(prompter, run("a"), None, None, rng) == []
 
@@ -72,7 +74,7 @@ def test_what_is_not_known_is_not_learned(prompter: Prompter) -> None:
 def test_a_soft_outcome_is_drawn(prompter: Prompter) -> None:
     rng, drawn = random.Random(3), []
     for _ in range(400):
-        (row,) = step_rows(prompter, run("a", 1), Target(0.3, "annotation"), None, rng)
+        (row,) = step_rows(prompter, run("a", 1), JudgementTarget(0.3, "annotation"), None, rng)
         drawn.append(labelled(row)[0][1] == prompter.choices[0])
     assert sum(drawn) / 400 == pytest.approx(0.3, abs=0.07)
 
@@ -83,7 +85,7 @@ def test_a_long_transcript_gives_one_row_a_reading_with_labels(prompter: Prompte
     plan = small.plan(long, "steps")
     assert len(plan) > 3
     everywhere = StepTarget(("good",) * 12)
-    rows = step_rows(small, long, Target(1.0, "outcome"), everywhere, random.Random(0))
+    rows = step_rows(small, long, JudgementTarget(1.0, "outcome"), everywhere, random.Random(0))
     assert len(rows) == len(plan) and [row.outcome_weight for row in rows] == [None] * (len(plan) - 1) + [1.0]
     assert sum(len(labelled(row)) for row in rows) == 12 + 1
     nowhere: list[Verdict | None] = [None] * 12
@@ -91,11 +93,12 @@ def test_a_long_transcript_gives_one_row_a_reading_with_labels(prompter: Prompte
     assert len(step_rows(small, long, None, first_only, random.Random(0))) == 1
     # what an earlier window found stands in a later one's digest, as it will when the judge reads
     marked = [
-        step_rows(small, long, Target(1.0, "outcome"), first_only, random.Random(seed))[-1].prompt for seed in range(40)
+        step_rows(small, long, JudgementTarget(1.0, "outcome"), first_only, random.Random(seed))[-1].prompt
+        for seed in range(40)
     ]
     assert 1 < len({tuple(ids) for ids in marked}) <= 2
     sure = {
-        tuple(step_rows(small, long, Target(1.0, "outcome"), first_only, random.Random(seed), 0.0)[-1].prompt)
+        tuple(step_rows(small, long, JudgementTarget(1.0, "outcome"), first_only, random.Random(seed), 0.0)[-1].prompt)
         for seed in range(40)
     }
     last = small.reading(plan, len(plan) - 1, "steps", {1: True})
@@ -105,8 +108,10 @@ def test_a_long_transcript_gives_one_row_a_reading_with_labels(prompter: Prompte
 def test_a_batchs_loss_is_the_hand_computed_cross_entropy_at_the_slots(prompter: Prompter, model: Any) -> None:
     """Float64, row by row from plain logits: ½ · mean over the steps + ½ · the run, or all of what there is."""
     rows = [
-        *step_rows(prompter, run("a", 5), Target(1.0, "outcome"), StepTarget(("good", "bad", None, "bad", "bad")), RNG),
-        *step_rows(prompter, run("b", 2), Target(0.0, "outcome", weight=0.5), None, RNG),
+        *step_rows(
+            prompter, run("a", 5), JudgementTarget(1.0, "outcome"), StepTarget(("good", "bad", None, "bad", "bad")), RNG
+        ),
+        *step_rows(prompter, run("b", 2), JudgementTarget(0.0, "outcome", weight=0.5), None, RNG),
         *step_rows(prompter, run("c", 4), None, StepTarget(("bad", "good", None, None), weight=3.0), RNG),
     ]
     exact = copy.deepcopy(model).double().eval()
@@ -138,8 +143,8 @@ def test_the_trainers_gradient_is_that_losss(
     from trl.trainer.sft_trainer import SFTTrainer
 
     rows = [
-        *step_rows(prompter, run("a", 6), Target(1.0, "outcome"), StepTarget(("good",) * 5 + ("bad",)), RNG),
-        *step_rows(prompter, run("b", 2), Target(0.0, "outcome"), StepTarget(("bad", None)), RNG),
+        *step_rows(prompter, run("a", 6), JudgementTarget(1.0, "outcome"), StepTarget(("good",) * 5 + ("bad",)), RNG),
+        *step_rows(prompter, run("b", 2), JudgementTarget(0.0, "outcome"), StepTarget(("bad", None)), RNG),
     ]
     plain = copy.deepcopy(model)
     total = torch.zeros(())
@@ -169,8 +174,8 @@ def test_the_trainers_gradient_is_that_losss(
 
 def test_many_steps_do_not_drown_the_outcome(prompter: Prompter) -> None:
     rows = [
-        *step_rows(prompter, run("a", 9), Target(1.0, "outcome"), StepTarget(("good",) * 9), RNG),
-        *step_rows(prompter, run("b", 1), Target(1.0, "outcome"), StepTarget(("good",)), RNG),
+        *step_rows(prompter, run("a", 9), JudgementTarget(1.0, "outcome"), StepTarget(("good",) * 9), RNG),
+        *step_rows(prompter, run("b", 1), JudgementTarget(1.0, "outcome"), StepTarget(("good",)), RNG),
     ]
     for weight, share in ((1.0, 0.5), (3.0, 0.75), (0.0, 0.0)):
         dataset = as_dataset(rows, loss_weights=LossWeights(outcome=weight))
@@ -197,7 +202,7 @@ def test_rows_without_an_outcome_are_drawn_and_balanced_by_their_last_labelled_s
 
 
 def test_batches_hold_one_mode(prompter: Prompter) -> None:
-    score = [Row([5] * n, [6, 7], "score") for n in (30, 40, 50)]
+    score = [TrainingRow([5] * n, [6, 7], "score") for n in (30, 40, 50)]
     steps = step_rows(prompter, run("a"), None, StepTarget(("good",) * 3), RNG) * 3
     made = batched([*score, *steps], 2, random.Random(0))
     assert all(made[i].mode == made[i + 1].mode for i in range(0, len(made), 2))

@@ -16,13 +16,23 @@ from reagent.lab.transcripts import make_transcripts
 from rrm.config import DataConfig, FollowSettings, MixConfig, SFTSettings
 from rrm.data.annotation import Annotation, Finding
 from rrm.data.feedback import parse_findings, parse_judgement
-from rrm.data.labels import Target, targets_of
+from rrm.data.labels import JudgementTarget, targets_of
 from rrm.data.splits import apply_split, load_split, make_split
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ConfigError, RRMError
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import OPENINGS, shown_steps
-from rrm.train.data import Row, about, balanced, batched, make_row, on_grid, target_text, window_rows, with_claim
+from rrm.train.data import (
+    TrainingRow,
+    about,
+    balanced,
+    batched,
+    make_row,
+    on_grid,
+    target_text,
+    window_rows,
+    with_claim,
+)
 from rrm.train.prepare import shared_texts
 from rrm.train.rl import make_row as rl_row
 from rrm.train.sft import as_dataset, schedule
@@ -65,7 +75,7 @@ def test_target_needs_its_parts() -> None:
 
 
 def test_labels_cover_exactly_the_completion(prompter) -> None:
-    made = make_row(prompter, row(1, "q", 1.0), "score", Target(1.0, "outcome"), RNG)
+    made = make_row(prompter, row(1, "q", 1.0), "score", JudgementTarget(1.0, "outcome"), RNG)
     assert made is not None
     example = as_dataset([made])[0]
     assert example["input_ids"] == made.prompt + made.completion
@@ -85,22 +95,24 @@ def test_no_target_speaks_of_a_step_that_the_prompt_leaves_out(prompter) -> None
     findings = [Finding(step=k, verdict="bad", text="check it") for k in lines]
     whole = ANNOTATION.model_copy(update={"critique": "\n".join(lines.values()), "findings": findings})
     trajectory = row(1, "q", 0.0).model_copy(update={"messages": said})
-    made = make_row(prompter, trajectory, "critique", Target(0.0, "outcome", annotation=whole), RNG)
+    made = make_row(prompter, trajectory, "critique", JudgementTarget(0.0, "outcome", annotation=whole), RNG)
     assert made is not None
     shown = shown_steps(prompter.tokenizer.decode(made.prompt))
     assert 60 in shown and len(shown) < 40
     critique = parse_judgement("<critique>" + prompter.tokenizer.decode(made.completion)).critique or ""
     assert [f.step for f in parse_findings(critique, 60)] == sorted(shown)
-    asked = rl_row(prompter, trajectory, Target(0.0, "outcome", annotation=whole), "critique")
+    asked = rl_row(prompter, trajectory, JudgementTarget(0.0, "outcome", annotation=whole), "critique")
     assert {f["step"] for f in json.loads(asked["findings"])} == shown
     assert about(whole, range(1, 61)) == whole
     # a step of which nothing is shown leaves no label at all
     hidden = whole.model_copy(update={"critique": lines[30]})
-    assert make_row(prompter, trajectory, "critique", Target(0.0, "outcome", annotation=hidden), RNG) is None
+    assert make_row(prompter, trajectory, "critique", JudgementTarget(0.0, "outcome", annotation=hidden), RNG) is None
 
 
 def test_a_row_says_its_target_and_weighs_what_its_label_weighs(prompter) -> None:
-    target = Target(0.3, "blend", weight=0.5, annotation=ANNOTATION.model_copy(update={"score": 0.9, "weight": 2.0}))
+    target = JudgementTarget(
+        0.3, "blend", weight=0.5, annotation=ANNOTATION.model_copy(update={"score": 0.9, "weight": 2.0})
+    )
     critique, score = (make_row(prompter, row(1, "q", 1.0), mode, target, RNG) for mode in ("critique", "score"))
     assert critique is not None and score is not None
     assert "<score>0.3</score>" in prompter.tokenizer.decode(critique.completion)
@@ -121,7 +133,7 @@ def test_targets_between_two_tenths_are_unbiased(score) -> None:
 def test_rows_with_a_score_and_no_outcome_are_kept_and_balanced() -> None:
     """They used to be dropped where `sft.balance` is on."""
     rows = [row(i, "q", None) for i in range(6)]
-    targets = {t.id: Target(0.9 if int(t.id) < 2 else 0.2, "annotation") for t in rows}
+    targets = {t.id: JudgementTarget(0.9 if int(t.id) < 2 else 0.2, "annotation") for t in rows}
     assert Counter(targets[t.id].score for t in balanced(rows, targets, 1.0, random.Random(0))) == {0.9: 2, 0.2: 2}
 
 
@@ -141,7 +153,7 @@ def test_balanced_keeps_ratio_inside_each_group() -> None:
 
 def test_batches_share_mode_and_are_close_in_length() -> None:
     rng = random.Random(0)
-    rows = [Row([0] * rng.randrange(5, 200), [1], rng.choice(["score", "full"])) for _ in range(101)]  # type: ignore[arg-type]
+    rows = [TrainingRow([0] * rng.randrange(5, 200), [1], rng.choice(["score", "full"])) for _ in range(101)]  # type: ignore[arg-type]
     ordered = batched(rows, 8, rng)
     assert len(ordered) % 8 == 0
     for i in range(0, len(ordered), 8):
@@ -154,7 +166,7 @@ def test_batches_share_mode_and_are_close_in_length() -> None:
 
 def test_short_rows_come_first_where_asked_and_none_is_lost() -> None:
     rng = random.Random(0)
-    rows = [Row([0] * rng.randrange(5, 200), [1], "full") for _ in range(800)]
+    rows = [TrainingRow([0] * rng.randrange(5, 200), [1], "full") for _ in range(800)]
     ordered = batched(rows, 8, random.Random(1), short_first=1.0)
     assert sorted(map(id, ordered)) == sorted(map(id, rows))
     lengths = [len(r.prompt) for r in ordered]
@@ -227,7 +239,7 @@ def test_a_critique_that_follows_a_turned_trace_is_learned_at_its_verdicts_alone
     for n, (trajectory, annotation) in enumerate(make_transcripts(24, seed=3)):
         made, plain = follow_row(prompter, trajectory, annotation, random.Random(n)), None
         assert made is not None and made.learned is not None
-        plain = make_row(prompter, trajectory, "full", Target(0.5, "annotation", annotation=annotation), RNG)
+        plain = make_row(prompter, trajectory, "full", JudgementTarget(0.5, "annotation", annotation=annotation), RNG)
         assert plain is not None and made.prompt == plain.prompt
         text = prompter.tokenizer.decode(made.completion)
         trace, critique = text.split("</think><critique>")
@@ -311,7 +323,7 @@ def test_a_mode_that_writes_is_trained_on_windows_as_a_judge_reads_them(prompter
         update={"critique": "In all: no.\n" + "\n".join(lines.values()), "findings": findings}
     )
     trajectory = row(1, "q", 0.0).model_copy(update={"messages": said})
-    target = Target(0.0, "outcome", annotation=whole)
+    target = JudgementTarget(0.0, "outcome", annotation=whole)
     plan = prompter.plan(trajectory, "critique")
     assert len(plan) > 4
     made = window_rows(prompter, trajectory, "critique", target, random.Random(3), 0.0)
@@ -325,5 +337,5 @@ def test_a_mode_that_writes_is_trained_on_windows_as_a_judge_reads_them(prompter
     marked = re.findall(r"^\[step (\d+)\] .*\(bad\)$", texts[-1][0], re.MULTILINE)
     assert "(bad)" not in texts[0][0] and set(marked) <= {"1", "29"} - {str(k) for k in shown_steps(texts[-1][0])}
     short = row(1, "q", 0.0)
-    plain = window_rows(prompter, short, "critique", Target(0.0, "outcome", annotation=ANNOTATION), RNG)
+    plain = window_rows(prompter, short, "critique", JudgementTarget(0.0, "outcome", annotation=ANNOTATION), RNG)
     assert [r.prompt for r in plain] == [prompter.encode(prompter.text(short, "critique")[0])]

@@ -13,7 +13,7 @@ import torch
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from rrm.config import LossWeights, SFTSettings, TrainConfig
 from rrm.prompt.prompter import Prompter
-from rrm.train.data import Row
+from rrm.train.data import TrainingRow
 from rrm.train.sft import train_sft
 
 PER_BATCH = 2
@@ -29,20 +29,20 @@ def model(prompter: Prompter) -> Any:
     return build_lab_model(prompter.tokenizer, hidden=32, layers=1, heads=2, seed=0)
 
 
-def rows() -> list[Row]:
+def rows() -> list[TrainingRow]:
     """Two micro-batches of scores (4 labels a row) about two of whole judgements (about 100 labels a row)."""
     generator = torch.Generator().manual_seed(0)
 
     def ids(n: int) -> list[int]:
         return torch.randint(5, 200, (n,), generator=generator).tolist()
 
-    def some(mode: Any, length: int) -> list[Row]:
-        return [Row(ids(12 + i), ids(length + 3 * i), mode, weight=1.0 + 2 * i) for i in range(PER_BATCH)]
+    def some(mode: Any, length: int) -> list[TrainingRow]:
+        return [TrainingRow(ids(12 + i), ids(length + 3 * i), mode, weight=1.0 + 2 * i) for i in range(PER_BATCH)]
 
     return [*some("score", 4), *some("full", 100), *some("full", 90), *some("score", 4)]
 
 
-def expected(model: Any, batch: Sequence[Row], weights: LossWeights) -> dict[str, torch.Tensor]:
+def expected(model: Any, batch: Sequence[TrainingRow], weights: LossWeights) -> dict[str, torch.Tensor]:
     """The gradient of one micro-batch from plain logits, row by row."""
     model = copy.deepcopy(model)
     total = torch.zeros(())

@@ -17,25 +17,25 @@ _START = "import sys; sys.path.insert(0, sys.argv[1]); from documents.child impo
 _NEEDS = {"pdf": "pypdf", "xlsx": "openpyxl"}
 
 
-class Unreadable(ToolError):
+class UnreadableDocument(ToolError):
     """A document that is broken, encrypted, too large, or of a kind that is not read."""
 
     kind = "unreadable"
 
 
-class ReadingTimeout(Unreadable):
+class ReadingTimeout(UnreadableDocument):
     """Reading it took too long."""
 
     kind = "reading_timeout"
 
 
-class ReadingMemory(Unreadable):
+class ReadingMemory(UnreadableDocument):
     """Reading it took too much memory."""
 
     kind = "reading_memory"
 
 
-_ERRORS = {"unreadable": Unreadable, "memory": ReadingMemory, "timeout": ReadingTimeout}
+_ERRORS = {"unreadable": UnreadableDocument, "memory": ReadingMemory, "timeout": ReadingTimeout}
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True)
-class Limits:
+class SandboxLimits:
     """What a program may use."""
 
     wall_s: float = 10.0
@@ -80,7 +80,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SandboxResult:
     """How a run ended and what it wrote."""
 
     ending: Ending
@@ -156,7 +156,7 @@ def _interpreter() -> dict[str, Any]:
     }
 
 
-def run(code: str, limits: Limits | None = None, files: str | Path | None = None) -> Outcome:
+def run(code: str, limits: SandboxLimits | None = None, files: str | Path | None = None) -> SandboxResult:
     """Run a program to its end or to a limit. Blocks; safe from several threads at once.
 
     Args:
@@ -168,7 +168,7 @@ def run(code: str, limits: Limits | None = None, files: str | Path | None = None
     """
     if len(code) > CODE_CHARS:
         raise ValueError(f"the program has {len(code)} characters, and {CODE_CHARS} are taken at most")
-    limits = limits or Limits()
+    limits = limits or SandboxLimits()
     request = _interpreter() | {
         "caller": os.getpid(),
         "code": code,
@@ -183,7 +183,7 @@ def run(code: str, limits: Limits | None = None, files: str | Path | None = None
     }
     said = _ask(json.dumps(request), limits.wall_s + GRACE_S)
     memory = said.pop("memory_bytes", 0)
-    return Outcome(**said | {"ending": Ending(said["ending"]), "memory_mb": round(memory / (1 << 20), 1)})
+    return SandboxResult(**said | {"ending": Ending(said["ending"]), "memory_mb": round(memory / (1 << 20), 1)})
 
 
 def _ask(request: str, timeout_s: float) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def check() -> None:
     Raises:
         SandboxUnavailable: saying what is missing.
     """
-    outcome = run("print(6 * 7)", Limits(wall_s=30.0))
+    outcome = run("print(6 * 7)", SandboxLimits(wall_s=30.0))
     if (outcome.ending, outcome.output) != (Ending.ok, "42\n"):
         raise SandboxUnavailable(
             f"no sandbox on this machine: {outcome.reason or outcome.output[-300:] or outcome.ending}. Programs run nowhere else"

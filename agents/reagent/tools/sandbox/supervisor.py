@@ -27,7 +27,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _BUFFERS = "/proc/sys/net/core/wmem_default"
 
 
-class Refused(Exception):
+class SandboxRefused(Exception):
     """This machine cannot isolate a program; the message says what is missing."""
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     try:
         config = json.loads(_read_line(0))
         outcome = supervise(config)
-    except Refused as error:
+    except SandboxRefused as error:
         outcome = {"ending": "refused", "reason": str(error)}
     except Exception as error:  # noqa: BLE001 - nobody reads a traceback here
         outcome = {"ending": "refused", "reason": f"the supervisor failed: {type(error).__name__}: {error}"}
@@ -59,11 +59,13 @@ def _read_line(descriptor: int) -> bytes:
 
 def _check_machine() -> None:
     if not sys.platform.startswith("linux"):
-        raise Refused(f"the sandbox is made of Linux namespaces; this is {sys.platform}")
+        raise SandboxRefused(f"the sandbox is made of Linux namespaces; this is {sys.platform}")
     if not seccomp.supported():
-        raise Refused(f"the sandbox knows x86_64 and aarch64; this is {os.uname().machine}")
+        raise SandboxRefused(f"the sandbox knows x86_64 and aarch64; this is {os.uname().machine}")
     if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
-        raise Refused("/proc shows no children of processes (CONFIG_PROC_CHILDREN), so their memory cannot be watched")
+        raise SandboxRefused(
+            "/proc shows no children of processes (CONFIG_PROC_CHILDREN), so their memory cannot be watched"
+        )
 
 
 def _mapped(user: int) -> bool:
@@ -86,7 +88,9 @@ def separate() -> int | None:
     if os.geteuid() == 0:
         user = next((u for u in (_FIRST_USER + os.getpid(), 65534) if _mapped(u)), None)
         if user is None:
-            raise Refused("this root has no other user to become (/proc/self/uid_map): start it as an ordinary user")
+            raise SandboxRefused(
+                "this root has no other user to become (/proc/self/uid_map): start it as an ordinary user"
+            )
         try:
             jail.unshare(jail.NEWPID)
             return user
@@ -96,7 +100,9 @@ def separate() -> int | None:
                 os.setresgid(user, user, user)
                 os.setresuid(user, user, user)
             except OSError as error:
-                raise Refused(f"this root may neither make namespaces nor become another user ({error})") from error
+                raise SandboxRefused(
+                    f"this root may neither make namespaces nor become another user ({error})"
+                ) from error
             jail.prctl(jail.DUMPABLE, 1)  # else /proc/self stays root's
     uid, gid = os.getuid(), os.getgid()
     try:
@@ -105,7 +111,7 @@ def separate() -> int | None:
             with open(f"/proc/self/{name}", "w", encoding="ascii") as out:
                 out.write(text)
     except OSError as error:
-        raise Refused(
+        raise SandboxRefused(
             f"no user namespace ({error}): an administrator allows them with sysctl kernel.unprivileged_userns_clone=1, "
             "kernel.apparmor_restrict_unprivileged_userns=0 or user.max_user_namespaces; in a container they need a seccomp "
             "profile that lets unshare and mount pass, or CAP_SYS_ADMIN"
@@ -150,7 +156,7 @@ def socket_bytes() -> int:
         return int(file.read()) * 3 // 2
 
 
-class Usage:
+class ProcessUsage:
     """What a process and all below it use, sampled.
 
     A parent that ignores its children's end never waits for them, so what they took is in nobody's account once they are gone:
@@ -233,7 +239,7 @@ class _Run:
         self.config, self.child, self.output, self.report, self.started = config, child, output, report, started
         self.text, self.said = bytearray(), b""
         self.stopped: str | None = None
-        self.memory, self.cpu_s, self.usage = 0, 0.0, Usage()
+        self.memory, self.cpu_s, self.usage = 0, 0.0, ProcessUsage()
         self.dead = False
         self.ends = ends
 
