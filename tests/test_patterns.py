@@ -15,13 +15,17 @@ from patterns import Found, patterns_of, texts_for, whole_texts
 from reagent.env.parsers.base import stated
 from reagent.tools import deny
 from rrm.annotate.proven import call_is_wrong
+from rrm.engines import hidden
 from rrm.readers import chat_text, leaks, react
 
 ROOT = Path(__file__).parents[1]
 _BEGIN, _END = chat_text._FAMILIES["<|start_header_id|>"]
 _SPECIAL = [re.escape("<|im_end|>") + "|" + re.escape("<｜end▁of▁sentence｜>")]
+_SECRET = [hidden._spelt(character, True) for character in "sk-a.b/c"]
 SAMPLES = {
     "rrm.data.pictures:parts": [r"\[image (\d{1,6}) 0f3a\]"],
+    "rrm.engines.hidden:_compiled": _SECRET,
+    "rrm.engines.hidden:_without": [f"(?=({''.join(_SECRET)}))"],
     "rrm.judge.answers:answer_of": [r"(?<!\s)\s*+(?:/|out of)\s*+5\s*+\Z"],
     "rrm.prompt.neutralise:_control_and": [r"<\s*+/?\s*+(?:a|note)\s*+>"],
     "rrm.prompt.template:__init__": _SPECIAL,

@@ -115,6 +115,8 @@ class Counts:
     def __init__(self) -> None:
         self._at: int | None = None
         """Tokens at which it was found to cut."""
+        self._whole = set[int]()
+        """Counts of prompts that were tried and found whole: it does not cut there."""
         self._most, self._most_sent = 0, 0
         """The highest count, and the characters of that prompt."""
         self._fewest = math.inf
@@ -136,13 +138,15 @@ class Counts:
             ask: sends other messages; the server's count of these, 0 where it refuses them (as it then would what is too long).
         """
         sent = len(_text_of(messages))
-        if not read or not self._is_suspect(messages, sent, read, context):
+        if not read or read in self._whole or not self._is_suspect(messages, sent, read, context):
             cut = False
         elif read == self._at:
             cut = True
         else:
             counted = await ask(_longer(messages))
             cut = 0 < counted < read + MORE // 2
+            if counted and not cut:
+                self._whole.add(read)
         if cut:
             self._at = read
         elif read >= LEAST:

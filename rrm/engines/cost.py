@@ -88,6 +88,8 @@ class CostTracker:
         """Whether a whole reply came without its usage, so that nobody knows what is spent."""
         self.assumed = 0.0
         """Money that failed requests may have cost at most."""
+        self.under_way = WorkSize(replies=0)
+        """Work that was begun and has not ended."""
         self._output, self._others = "", dict[str, float]()
         """What is paid for, and the money that other outputs have cost."""
         self._forget()
@@ -173,6 +175,13 @@ class CostTracker:
         if following is not None:
             expected += max(self.foreseen(following) - self._ended_cost / max(self._ended, 1), 0.0)
         return self.blind or max(self.spent, expected) >= self.max_cost
+
+    def affords(self, usage: Usage) -> bool:
+        """Whether the limit leaves room for a request that nobody foresaw, as much as the given one, beside what is under way."""
+        if self.max_cost is None:
+            return True
+        expected = max(self.spent, self.earlier + self.assumed + self._ended_cost + self.foreseen(self.under_way))
+        return expected + (self.priced(usage).cost or 0.0) < self.max_cost
 
     def why_closed(self) -> str:
         """What happened, and how to go on."""

@@ -91,8 +91,12 @@ def _spelt(character: str, encoded: bool) -> str:
         return f"(?:{_spelt(pair[0], False)}|{_spelt(pair[1], False)})"
     code, raw = ord(character), re.escape(character)
     name = codepoint2name.get(code)
-    ways = [raw if character.isalnum() else rf"\\{{0,4}}{raw}", rf"\\+u{code:04x}", rf"&#(?:x0*{code:x}|0*{code});"]
-    ways.append("".join(f"%(?:25)*{byte:02x}" for byte in character.encode()))
+    ways = [
+        raw if character.isalnum() else rf"\\{{0,4}}{raw}",
+        rf"\\{{1,16}}u{code:04x}",
+        rf"&#(?:x0{{0,6}}{code:x}|0{{0,6}}{code});",
+    ]
+    ways.append("".join(f"%(?:25){{0,4}}{byte:02x}" for byte in character.encode()))
     ways += [f"&{name};"] * (name is not None) + [r"\+"] * (character == " ")
     return f"(?:{'|'.join(ways)})"
 

@@ -235,7 +235,9 @@ class OpenAIEngine:
                         read += self.purse.read_of(reply.usage)
                     following, paid = answered(following, reply), []
             finally:
-                self.purse.end(cost, under_way.pop(id(request)), read)
+                work = under_way.pop(id(request))
+                self.purse.under_way -= work
+                self.purse.end(cost, work, read)
                 some_ended.set()
                 slots.release()
 
@@ -262,6 +264,7 @@ class OpenAIEngine:
                         left_out = request.begins and self.purse.closed(begun, request.work)
                         if not left_out:
                             under_way[id(request)] = request.work
+                            self.purse.under_way += request.work
                             tasks.create_task(turn(request, line))
             except BaseExceptionGroup as several:
                 raise several.exceptions[0] from several.exceptions[0].__cause__
@@ -370,7 +373,9 @@ class OpenAIEngine:
     async def _count(
         self, form: RequestForm, params: SamplingParams, paid: list[Usage], messages: list[dict[str, Any]]
     ) -> int:
-        """Tokens that a server counts of other messages; 0 where it refuses them."""
+        """Tokens that a server counts of other messages; 0 where it refuses them, or they may cost more than is left."""
+        if not self.purse.affords(paid[-1]):
+            return 0
         try:
             await self._post(form.counting(messages), params, paid)
         except EmptyReply:

@@ -142,9 +142,10 @@ def test_a_judge_over_http_judges_while_others_still_play(base, tmp_path) -> Non
     """The first judgement is asked for before the last episode has ended, and the result is that of judging afterwards."""
     from openai_server import completion, serve
 
-    config = configured(base, tmp_path / "http", "u", environment=TURNS, rollout={"max_turns": 4, "group_size": 4})
-    afterwards = trainer_of(configured(base, tmp_path / "plain", "u", **{
-        "environment": TURNS, "rollout": {"max_turns": 4, "group_size": 4}}), scripted()).round(0)  # fmt: skip
+    rollout = {"max_turns": 4, "group_size": 4, "max_episode_tokens": 1400}
+    config = configured(base, tmp_path / "http", "u", environment=TURNS, rollout=rollout)
+    plain = configured(base, tmp_path / "plain", "u", environment=TURNS, rollout=rollout)
+    afterwards = trainer_of(plain, scripted()).round(0)
     ended: list[int] = []
     asked: list[int] = []
     with serve(lambda n, body: completion(reply(body["messages"][-1]["content"]))) as server:
