@@ -57,7 +57,7 @@ class Forwarder:
         warnings.warn(
             f"{name} is {MOVED[name]} now: the old name goes with version 0.3", DeprecationWarning, stacklevel=2
         )
-        return ModuleSpec(name, Forwarder)
+        return ModuleSpec(name, Forwarder)  # pyright: ignore[reportArgumentType]
 
     @staticmethod
     def create_module(spec):
