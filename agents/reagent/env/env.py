@@ -11,6 +11,7 @@ import inspect
 import json
 import logging
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -127,7 +128,8 @@ class _Outcome:
 class ToolEnv:
     """The standard environment: tools, a parser, process rewards, a grader.
 
-    Subclasses declare tools as methods with `@tool` and may set the class attributes or override `begin`, `told`, `question`,
+    Subclasses declare tools as methods with `@tool` and may set the class attributes or override `begin`, `instructions`,
+    `question`,
     `is_useful`, `grade` and `is_graded`.
 
     Args:
@@ -155,6 +157,12 @@ class ToolEnv:
     """What an evaluation reports beside success, over tasks with a reference."""
     slow_grader: ClassVar[bool] = False
     """Whether grading asks a server or another process: it then has a thread of its own, so that other episodes go on."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "told" in vars(cls):  # as version 0.1 called it
+            warnings.warn(f"{cls.__name__}.told is called `instructions` now", DeprecationWarning, stacklevel=2)
+            cls.instructions = vars(cls)["told"]
 
     def __init__(
         self,
@@ -212,7 +220,7 @@ class ToolEnv:
     def begin(self, task: Task) -> None:
         """Set up the task's own state."""
 
-    def told(self) -> str:
+    def instructions(self) -> str:
         """The system message, before the tools' description."""
         return self.system
 
@@ -259,7 +267,7 @@ class ToolEnv:
         self.task, self._turn, self._calls, self._paid, self._charged, self._done = task, 0, 0, 0, 0, set()
         self._graded = self.is_graded(task)
         self.begin(task)
-        parts = [told] if (told := self.told()) else []
+        parts = [told] if (told := self.instructions()) else []
         if self.tools and self.tool_prompt != "template":
             parts.append(self.parser.instructions(self.tools, self.tool_prompt == "brief"))
         system = [{"role": "system", "content": "\n".join(parts)}] if parts else []

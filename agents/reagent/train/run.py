@@ -229,7 +229,7 @@ def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, sto
                 return stopped
             metrics, episodes = trainer.update(run_ahead=_runs_ahead(trainer))
             shown = log.update(metrics, episodes)
-            trainer.whole = True
+            trainer.consistent = True
             progress.update(bar, advance=1, description=shown)
             if trainer.update_index == config.max_updates or _due(config.save_every, trainer.update_index):
                 trainer.save()
@@ -255,7 +255,7 @@ def keep_checkpoint(trainer: AgentTrainer, error: BaseException) -> None:
     if not (main or trainer.sharded):
         return
     folder = trainer.folder / "checkpoints"
-    if trainer.whole and trainer.update_index > trainer.kept_update and not isinstance(error, TrainingError):
+    if trainer.consistent and trainer.update_index > trainer.kept_update and not isinstance(error, TrainingError):
         try:
             trainer.save(together=False)
         except RRMError as problem:  # what ended the run is to be seen, not this

@@ -36,10 +36,10 @@ OUTSIDE = [
     "distil.batch_episodes=0", "distil.learning_rate=-1",
     "eval.every=-1", "eval.samples=0", "eval.temperature=-1", "policy.lora={r: 0}", "policy.lora={alpha: 0}",
     "feedback.score_weight=.nan", "feedback.failure_reward=2", "feedback.max_failure_rate=-1", "feedback.aux.trace=-1",
-    "feedback.aux.share=0", "feedback.process.good=.inf", "feedback.process.max_paid=-1",
+    "feedback.aux.share=0", "feedback.process.good=.inf", "feedback.process.max_rewarded_steps=-1",
     "feedback.judge_options.timeout_s=0", "feedback.judge_options.concurrency=0", "feedback.judge_options.batch_tokens=0",
     "guards.success.drop=0", "guards.success.patience=0", "guards.drift.gap=-1", "guards.drift.patience=0", "guards.length.ratio=1",
-    "guards.length.patience=0", "guards.outside.share=1", "guards.outside.share=-0.1", "guards.outside.patience=0",
+    "guards.length.patience=0", "guards.out_of_domain.share=1", "guards.out_of_domain.share=-0.1", "guards.out_of_domain.patience=0",
     "guards.kl.max=0", "guards.kl.patience=0", "guards.auditor.share=1.1",
     "guards.auditor.fall=0", "guards.auditor.min_correlation=-2", "guards.auditor.patience=0",
 ]  # fmt: skip
