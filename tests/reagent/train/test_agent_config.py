@@ -34,7 +34,7 @@ OUTSIDE = [
     "loss.vf_coef=-1", "loss.vf_clip=0", "loss.entropy_coef=-1", "loss.kl_coef=.inf", "loss.gamma=1.01", "loss.gae_lambda=-0.1",
     "distil.tasks=0", "distil.samples=1", "distil.temperature=0", "distil.min_score=1.5", "distil.epochs=0",
     "distil.batch_episodes=0", "distil.learning_rate=-1",
-    "eval.every=-1", "eval.samples=0", "eval.temperature=-1", "policy.lora={r: 0}", "policy.lora={alpha: 0}",
+    "eval.every=-1", "eval.samples=0", "gate.tasks=0", "gate.samples=1", "eval.temperature=-1", "policy.lora={r: 0}", "policy.lora={alpha: 0}",
     "feedback.score_weight=.nan", "feedback.failure_reward=2", "feedback.max_failure_rate=-1", "feedback.aux.trace=-1",
     "feedback.aux.share=0", "feedback.process.good=.inf", "feedback.process.max_rewarded_steps=-1",
     "feedback.judge_options.timeout_s=0", "feedback.judge_options.concurrency=0", "feedback.judge_options.batch_tokens=0",
