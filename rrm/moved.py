@@ -1,4 +1,5 @@
-"""Modules by the names that version 0.1 gave them: imported under one of these, a module's new self comes, and a warning says where it is."""
+"""Modules by the names that version 0.1 gave them: imported under one of these, a module's new self comes, and a warning says where it is.
+Of those that are gone an error says what replaces them."""
 
 import sys
 
@@ -31,13 +32,26 @@ PACKAGES = {
 MOVED = dict(PACKAGES)
 """Old dotted name → new one."""
 
+METRICS = (
+    "answer_leak auroc best_of_n brier ece format_validity length_correlation pair_accuracy rerun_variance "
+    "step_localisation step_ranking"
+)
+GONE = {f"rrm.evaluation.metrics.{name}": "examples/evaluate_metric.py" for name in METRICS.split()}
+"""Dotted name → what replaces it."""
+
 
 class Forwarder:
     """Finds a module of an old name: the module that has its place now, once the name is imported and not before."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        """A spec that loads the new module in the old one's place; None for every other name."""
+        """A spec that loads the new module in the old one's place; None for every other name.
+
+        Raises:
+            ImportError: the module is gone.
+        """
+        if name in GONE:
+            raise ImportError(f"{name} is {GONE[name]} now", name=name)
         if name not in MOVED:
             return None
         import warnings

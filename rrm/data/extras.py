@@ -15,7 +15,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "fast": ("openvino",),
     "train": ("trl", "datasets"),
     "hub": ("datasets",),
-    "metrics": ("evaluate",),
     "plots": ("matplotlib",),
     "images": ("PIL",),
     "gym": ("gymnasium",),
