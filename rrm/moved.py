@@ -37,6 +37,10 @@ METRICS = (
     "step_localisation step_ranking"
 )
 GONE = {f"rrm.evaluation.metrics.{name}": "examples/evaluate_metric.py" for name in METRICS.split()}
+GONE |= {
+    f"rrm.integrations.{name}": f"examples/{name}.py"
+    for name in ("agentevals_evaluator", "art_group", "lighteval_metric")
+}
 """Dotted name → what replaces it."""
 
 

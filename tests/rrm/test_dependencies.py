@@ -28,7 +28,6 @@ NAMES = {
     "huggingface_hub": "huggingface-hub",
     "pytest_timeout": "pytest-timeout",
     "Stemmer": "PyStemmer",
-    "art": "openpipe-art",
     "openenv": "openenv-core",
 }
 """Modules that are called otherwise than their distribution."""
