@@ -15,7 +15,6 @@ ROOMS = {
     "rrm.judge": "parts>step_aggregation phantoms>hallucinated_steps integrations.asking>cached_judge judge.abilities>capabilities judge.abstaining>abstention judge.askers>backends judge.writers>text_backends judge.expected>expected_score judge.following>incremental_judge judge.form>transcript_form judge.heats>comparison_batches judge.said_score>score_text judge.shown>prompt_preview judge.unspoken>empty_transcripts judge.wanted>judge_request",
     "rrm.prompt": "annotators.actions>actions annotators.answers>answers annotators.failures>failures annotators.rules>rules",
     "rrm.readers": "check writers.atif>atif_export writers.inspect_ai>inspect_ai_export writers.otel>otel_export writers.naming>export_names writers>exports readers.edits>json_patch",
-    "rrm.report": "publishing.card>dataset_card publishing.dataset>dataset",
     "rrm.scoring": "coverage choose estimate judged>row_index ledger ranking score>run scored>row_matching sharding spending>usage_totals unshown>unsupported_media",
     "rrm.serve": "serve.wire>schemas",
     "rrm.train": "checkpoints fsdp run_folder models.adapter>adapter train.earlier>parent_judges annotators.given>given_labels",
@@ -32,15 +31,16 @@ PACKAGES = {
 MOVED = dict(PACKAGES)
 """Old dotted name → new one."""
 
-METRICS = (
-    "answer_leak auroc best_of_n brier ece format_validity length_correlation pair_accuracy rerun_variance "
-    "step_localisation step_ranking"
-)
-GONE = {f"rrm.evaluation.metrics.{name}": "examples/evaluate_metric.py" for name in METRICS.split()}
-GONE |= {
-    f"rrm.integrations.{name}": f"examples/{name}.py"
-    for name in ("agentevals_evaluator", "art_group", "lighteval_metric")
-}
+GONE = {
+    f"{package}.{name}": f"examples/{example or name}.py"
+    for package, names, example in (
+        ("rrm.evaluation.metrics", "answer_leak auroc best_of_n brier ece format_validity length_correlation", "evaluate_metric"),
+        ("rrm.evaluation.metrics", "pair_accuracy rerun_variance step_localisation step_ranking", "evaluate_metric"),
+        ("rrm.integrations", "agentevals_evaluator art_group lighteval_metric", None),
+        ("rrm.publishing", "card dataset", "push_dataset"),
+    )
+    for name in names.split()
+}  # fmt: skip
 """Dotted name → what replaces it."""
 
 

@@ -1,11 +1,13 @@
-"""The short scripts of examples/ that put a judge into other tools, on stand-ins of the frameworks; integrations/test_integration_examples.py
-runs them where the frameworks are installed."""
+"""The short scripts of examples/ in place of commands and modules. Frameworks have stand-ins; integrations/test_integration_examples.py runs
+the scripts where they are installed."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import math
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,9 +16,13 @@ from typing import Any
 import pytest
 from chat_judge import ChatJudge
 
+from rrm.data.annotation import Annotation, own_annotations
+from rrm.data.feedback import Feedback, JudgeInfo
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.errors import ReadError
+from rrm.errors import ReadError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.readers import read
+from rrm.scoring.row_index import to_row
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CALL = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": '{"query": "Ada"}'}}
@@ -35,9 +41,9 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch, **framework: dict[str, Any]
     return module
 
 
-@pytest.mark.parametrize("name", ["agentevals_evaluator", "art_group", "evaluate_metric", "lighteval_metric"])
-def test_they_are_short(name: str) -> None:
-    assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 62
+def test_they_are_short() -> None:
+    names = ("agentevals_evaluator", "art_group", "evaluate_metric", "lighteval_metric", "push_dataset")
+    assert max(len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) for name in names) <= 80
 
 
 def test_a_measure_is_a_metric_of_evaluate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,3 +131,90 @@ def test_lighteval_gets_the_mean_of_a_samples_scores_and_nan_of_a_failure(monkey
     assert metric.corpus_level_fn(scores) == pytest.approx((scores[0] + scores[2]) / 2)
     assert math.isnan(metric.corpus_level_fn([math.nan]))
     assert read[3].messages[1].reasoning_content == "hm" and metric.metric_name == "agent_rrm"
+
+
+JUDGE = JudgeInfo(model="openai:http://10.1.2.3:8000/v1#m-7b", model_hash="ab12", prompt_version="2", mode="full")
+TOKEN = "hf_" + "a1B2" * 9  # the form of one, and none
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> list[str]:
+    """Two runs, the first with a key in it, a label and a judgement; as arguments of the example."""
+    call = {"name": "look", "arguments": {"at": "door", "how": None}, "id": "c1"}
+    lines = [
+        {
+            "id": name,
+            "messages": [
+                {"role": "user", "content": "How wide?"},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "content": "90 cm", "tool_call_id": "c1"},
+                {"role": "assistant", "content": said},
+            ],
+            **more,
+        }
+        for name, said, more in (
+            ("one", f"export HF_TOKEN={TOKEN} \ud800", {"reference": "90", "host": "ann"}),
+            ("two", "80 cm", {"outcome": 0.5, "tools": [{"type": "function", "function": {"name": "look"}}]}),
+        )
+    ]
+    (tmp_path / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run, _ = read(tmp_path / "runs.jsonl")
+    label = Annotation(trajectory_id="one", digest=run.digest, score=0.7, critique="[step 1] good: looks", kind="llm",
+                       annotator="openai:http://10.1.2.3:8000/v1#gpt")  # fmt: skip
+    (tmp_path / "labels.jsonl").write_text(label.to_json() + "\n")
+    said = Feedback(id="one", status="scored", score=0.8, critique="Fine.", reason="http://10.1.2.3", judge=JUDGE)
+    (tmp_path / "scored.jsonl").write_text(json.dumps(to_row(said, run)) + "\n")
+    files = [str(tmp_path / name) for name in ("runs.jsonl", "labels.jsonl", "scored.jsonl")]
+    return [files[0], "--to", "org/doors", "--license", "mit", "--annotations", files[1], "--scores", files[2]]
+
+
+def test_a_pushed_set_is_read_back_with_labels_and_without_keys(
+    labelled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example, out = load("push_dataset", monkeypatch), tmp_path / "set.parquet"
+    example.main([*labelled, "--dry-run", str(out)])
+    assert json.loads(capsys.readouterr().out) == {"rows": 2, "removed": {"Hugging Face token": 1}}
+    runs, back = list(read(labelled[0])), list(read(out))
+    assert [(t.id, t.task, t.question_id, t.outcome) for t in back] == [
+        (t.id, t.task, t.question_id, t.outcome) for t in runs
+    ]
+    assert back[1].digest == runs[1].digest and back[1].meta == {}
+    assert back[0].messages[3].text() == "export HF_TOKEN=[removed] ?" and back[0].meta["reference"] == "90"
+    (label,), _ = own_annotations(back[0])
+    assert (label.digest, label.score, label.annotator) == (back[0].digest, 0.7, "gpt")
+    assert (back[0].meta["feedback"]["score"], back[0].meta["feedback"]["judge"]["model"]) == (0.8, "m-7b")
+    said = "".join(t.model_dump_json(exclude={"source"}) for t in back)
+    assert not [word for word in ("10.1.2.3", "host", TOKEN, str(tmp_path)) if word in said]
+
+
+def test_a_set_is_pushed_private_and_never_into_a_public_one(
+    labelled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example, asked = load("push_dataset", monkeypatch), list[Any]()
+    monkeypatch.setattr(example, "create_repo", lambda *args, **how: asked.append(how["private"]))
+    monkeypatch.setattr(example.Dataset, "push_to_hub", lambda rows, to: asked.append((len(rows), to)))
+    monkeypatch.setattr(example, "metadata_update", lambda to, card, **_: asked.append(card))
+    monkeypatch.setattr(example, "repo_info", lambda *_, **__: SimpleNamespace(private=False))
+    with pytest.raises(SystemExit, match="org/doors is there, and is public"):
+        example.main(labelled)
+    assert asked == [True]
+    example.main([*labelled, "--public"])
+    assert asked == [True, False, (2, "org/doors"), {"license": "mit"}]
+
+
+def test_labels_and_scores_of_what_has_changed_are_refused(
+    labelled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example, runs = load("push_dataset", monkeypatch), Path(labelled[0])
+    runs.write_text(runs.read_text().replace("90 cm", "70 cm"))
+    with pytest.raises(RRMError, match="1 of 1 annotations belong to no transcript"):
+        example.main(labelled)
+    with pytest.raises(RRMError, match="that transcript has changed since"):
+        example.main([*labelled[:5], *labelled[7:]])
+
+
+def test_the_command_that_is_gone_names_the_example() -> None:
+    command = [sys.executable, "-c", "from rrm.cli import main; main()", "push", "runs", "--to", "org/doors"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: rrm push is gone: examples/push_dataset.py ")

@@ -117,6 +117,7 @@ INSTALLS = {
     "art_group": "openpipe-art",
     "evaluate_metric": "evaluate",
     "lighteval_metric": "lighteval 'agent-rrm[local]'",
+    "push_dataset": "datasets",
     **{name: f"'agent-rrm[{extra}]'" for name, extra in EXTRAS.items()},
 }
 
