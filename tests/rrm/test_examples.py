@@ -126,7 +126,7 @@ def test_lighteval_gets_the_mean_of_a_samples_scores_and_nan_of_a_failure(monkey
     docs = [SimpleNamespace(query=f"What is {n} * 7?") for n in range(3)]
     texts = [["Answer: 0"], ["It is 7."], ["14, I think.", "<think>hm</think>15"]]
     scores = metric.sample_level_fn.compute([SimpleNamespace(text=text) for text in texts], docs)
-    own = [f.score for f in ChatJudge().judge(read)]
+    own = [f.score or 0.0 for f in ChatJudge().judge(read)]
     assert scores == pytest.approx([own[0], math.nan, (own[2] + own[3]) / 2], nan_ok=True)
     assert metric.corpus_level_fn(scores) == pytest.approx((scores[0] + scores[2]) / 2)
     assert math.isnan(metric.corpus_level_fn([math.nan]))
