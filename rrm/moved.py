@@ -1,4 +1,5 @@
-"""Modules by the names that version 0.1 gave them: imported under one of these, a module's new self comes, and a warning says where it is."""
+"""Modules by the names that version 0.1 gave them: imported under one of these, a module's new self comes, and a warning says where it is.
+Of those that are gone an error says what replaces them."""
 
 import sys
 
@@ -14,7 +15,6 @@ ROOMS = {
     "rrm.judge": "parts>step_aggregation phantoms>hallucinated_steps integrations.asking>cached_judge judge.abilities>capabilities judge.abstaining>abstention judge.askers>backends judge.writers>text_backends judge.expected>expected_score judge.following>incremental_judge judge.form>transcript_form judge.heats>comparison_batches judge.said_score>score_text judge.shown>prompt_preview judge.unspoken>empty_transcripts judge.wanted>judge_request",
     "rrm.prompt": "annotators.actions>actions annotators.answers>answers annotators.failures>failures annotators.rules>rules",
     "rrm.readers": "check writers.atif>atif_export writers.inspect_ai>inspect_ai_export writers.otel>otel_export writers.naming>export_names writers>exports readers.edits>json_patch",
-    "rrm.report": "publishing.card>dataset_card publishing.dataset>dataset",
     "rrm.scoring": "coverage choose estimate judged>row_index ledger ranking score>run scored>row_matching sharding spending>usage_totals unshown>unsupported_media",
     "rrm.serve": "serve.wire>schemas",
     "rrm.train": "checkpoints fsdp run_folder models.adapter>adapter train.earlier>parent_judges annotators.given>given_labels",
@@ -31,13 +31,31 @@ PACKAGES = {
 MOVED = dict(PACKAGES)
 """Old dotted name → new one."""
 
+GONE = {
+    f"{package}.{name}": f"examples/{example or name}.py"
+    for package, names, example in (
+        ("rrm.evaluation.metrics", "answer_leak auroc best_of_n brier ece format_validity length_correlation", "evaluate_metric"),
+        ("rrm.evaluation.metrics", "pair_accuracy rerun_variance step_localisation step_ranking", "evaluate_metric"),
+        ("rrm.integrations", "agentevals_evaluator art_group lighteval_metric", None),
+        ("rrm.publishing", "card dataset", "push_dataset"),
+    )
+    for name in names.split()
+}  # fmt: skip
+"""Dotted name → what replaces it."""
+
 
 class Forwarder:
     """Finds a module of an old name: the module that has its place now, once the name is imported and not before."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        """A spec that loads the new module in the old one's place; None for every other name."""
+        """A spec that loads the new module in the old one's place; None for every other name.
+
+        Raises:
+            ImportError: the module is gone.
+        """
+        if name in GONE:
+            raise ImportError(f"{name} is {GONE[name]} now", name=name)
         if name not in MOVED:
             return None
         import warnings

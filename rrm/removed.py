@@ -1,4 +1,4 @@
-"""Config keys that are gone: since when, and what to do instead. One table a package, which its config names (`Section.removed`)."""
+"""Config keys and commands that are gone: since when, and what to do instead. One table a package, which its config names (`Section.removed`)."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ REMOVED: dict[str, Removed] = {
     "rl.weight_leak": Removed(_REWARD, 0.5),
 }
 """Of `rrm train`."""
+COMMANDS = {"push": "examples/push_dataset.py puts transcripts, labels and judgements on the hub; copy and change it"}
+"""Of `rrm`."""
 
 
 def without_removed(tree: dict[str, Any], removed: Mapping[str, Removed]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
 import reagent
-from rrm.moved import MOVED
+from rrm.moved import GONE, MOVED
 
 
 def test_every_old_name_has_a_module_of_this_version_and_none_of_its_own() -> None:
@@ -26,6 +28,18 @@ def test_an_old_name_is_the_new_module_and_says_where_it_is(old: str, monkeypatc
         found = importlib.import_module(old)
     assert found is importlib.import_module(MOVED[old])
     assert found.__spec__ is not None and found.__spec__.name == MOVED[old]
+
+
+@pytest.mark.parametrize("old", GONE)
+def test_a_module_that_is_gone_names_what_replaces_it(old: str) -> None:
+    with pytest.raises(ImportError, match=re.escape(f"{old} is {GONE[old]} now")):
+        importlib.import_module(old)
+    assert (Path(__file__).parents[1] / GONE[old]).is_file()
+
+
+def test_a_metric_that_is_gone_names_what_replaces_it() -> None:
+    with pytest.raises(ImportError, match=r"PairAccuracy is gone: examples/evaluate_metric\.py"):
+        from rrm.evaluation.metrics import PairAccuracy  # noqa: F401  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_a_name_that_nothing_had_is_no_module() -> None:

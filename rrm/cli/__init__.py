@@ -19,6 +19,7 @@ from rrm import __version__
 from rrm.data.extras import explain
 from rrm.data.stop_signals import STOPS
 from rrm.errors import RRMError, SpendingLimit, file_problem
+from rrm.removed import COMMANDS as COMMANDS_REMOVED
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 COMMANDS = (
@@ -38,7 +39,6 @@ COMMANDS = (
     "compare",
     "serve",
     "guard",
-    "push",
     "doctor",
 )
 GROUPS = ("criteria",)
@@ -183,5 +183,7 @@ def quiet_off_terminals() -> None:
 def main() -> None:
     """Entry point of `rrm`."""
     quiet_off_terminals()
+    if (name := "".join(sys.argv[1:2])) in COMMANDS_REMOVED:
+        _fail(RRMError(f"rrm {name} is gone: {COMMANDS_REMOVED[name]}"))
     _register()
     run(app, CONTINUES)

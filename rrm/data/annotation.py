@@ -130,13 +130,7 @@ def critiques_of(trajectory: Trajectory) -> list[Critique]:
 
 
 def own_annotations(trajectory: Trajectory) -> tuple[list[Annotation], int]:
-    """The labels that a transcript brings with it, and how many entries are none (`carried_and_rest`)."""
-    found, rest = carried_and_rest(trajectory)
-    return found, len(rest)
-
-
-def carried_and_rest(trajectory: Trajectory) -> tuple[list[Annotation], list[Any]]:
-    """The labels that a transcript brings with it, and the entries that are none.
+    """The labels that a transcript brings with it, and how many entries are none.
 
     They stand in `meta["annotations"]` as readers of labelled data leave them: an annotation's fields without id and digest, which are
     the transcript's; where the source has something else of that name, under `meta["agent_rrm"]`. An entry that is no annotation, or
@@ -146,14 +140,8 @@ def carried_and_rest(trajectory: Trajectory) -> tuple[list[Annotation], list[Any
 
     given, ours = (meta.get("annotations") for meta in (trajectory.meta, under_our_name(trajectory.meta)))
     entries = [*(given if isinstance(given, list) else []), *(ours if isinstance(ours, list) else [])]
-    found, rest = list[Annotation](), list[Any]()
-    for entry in entries:
-        annotation = _carried(entry, trajectory)
-        if annotation is None:
-            rest.append(entry)
-        else:
-            found.append(annotation)
-    return found, rest
+    found = [label for entry in entries if (label := _carried(entry, trajectory)) is not None]
+    return found, len(entries) - len(found)
 
 
 def _carried(entry: Any, trajectory: Trajectory) -> Annotation | None:

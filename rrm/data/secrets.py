@@ -1,4 +1,4 @@
-"""Keys and passwords in texts: found by their published forms, counted without being shown, taken out where wanted.
+"""Keys and passwords in texts: found by their published forms, counted without being shown, and taken out.
 
 What is found is a key nearly always; what is not found may be one all the same, for most passwords have no form.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -120,52 +119,29 @@ _SAID = re.compile(
 )
 """Words of which one at least is in what is said of a password (`must be at least 8 characters`); several others may be one."""
 _SCHEME = re.compile(rf"(?:{_SCHEMES})\s+")
-SHOWN = 20
-"""Places that are named."""
 
 
-@dataclass
-class Found:
-    """What was found: how often, and where first."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    """By kind."""
-    places: list[str] = field(default_factory=list)
-    """The first `SHOWN` as `FILE:LINE row 'id'.path (kind)`; never the text itself."""
-
-    def add(self, kind: str, where: str) -> None:
-        """Count one."""
-        self.counts[kind] += 1
-        if len(self.places) < SHOWN:
-            for pattern in PATTERNS.values():  # an id or the name of a field may be one
-                where = pattern.sub(_without, where)
-            self.places.append(f"{where} ({kind})")
-
-
-def clean(value: Any, found: Found, where: str, *, redact: bool) -> Any:
-    """A copy of a JSON value in which lone surrogates are replaced (no file format of data sets holds them) and, where `redact` says
-    so, what looks like a key; whatever was found is counted.
+def clean(value: Any, found: Counter[str]) -> Any:
+    """A copy of a JSON value with `REMOVED` for what looks like a key, and without lone surrogates, which no data set's file format holds.
 
     Args:
-        where: the row and the path of the value, for `Found.places`.
+        found: counts by kind what was taken out.
     """
     if isinstance(value, str):
-        return _text(value, found, where, redact)
+        return _text(value, found)
     if isinstance(value, list):
-        return [clean(one, found, f"{where}[{k}]", redact=redact) for k, one in enumerate(value)]
+        return [clean(one, found) for one in value]
     if not isinstance(value, dict):
         return value
     made: dict[str, Any] = {}
     named = value.get("name", value.get("key"))  # a header or a cookie may be `{name, value}`
     for key, one in value.items():
-        name, at = _text(key, found, where, redact), f"{where}.{key[:40]}"
-        said = named if key == "value" and isinstance(named, str) else key
+        name, said = _text(key, found), named if key == "value" and isinstance(named, str) else key
         if _is_secret(said, one):
-            found.add(f"field {said.lower()[:40]}", at)
-            kept = clean(one, Found(), at, redact=False)
-            made[name] = kept if not redact else REMOVED if isinstance(one, str) else [REMOVED for _ in one]
+            found[f"field {said.lower()[:40]}"] += 1
+            made[name] = REMOVED if isinstance(one, str) else [REMOVED for _ in one]
         else:
-            made[name] = clean(one, found, at, redact=redact)
+            made[name] = clean(one, found)
     return made
 
 
@@ -207,18 +183,18 @@ def _without(match: re.Match[str]) -> str:
     return match.string[match.start() : start] + REMOVED + match.string[end : match.end()]
 
 
-def _counted(match: re.Match[str], kind: str, found: Found, where: str) -> str:
+def _counted(match: re.Match[str], kind: str, found: Counter[str]) -> str:
     left = _without(match)
     if left != match[0]:
-        found.add(kind, where)
+        found[kind] += 1
     return left
 
 
-def _text(text: str, found: Found, where: str, redact: bool) -> str:
+def _text(text: str, found: Counter[str]) -> str:
     text = text.encode("utf-8", "replace").decode()
-    left, low = text, text.lower()
+    low = text.lower()
     for kind, pattern in PATTERNS.items():  # what one has found is not found by the next
         if kind in _NEEDED and not any(piece in low for piece in _NEEDED[kind]):
             continue
-        left = pattern.sub(partial(_counted, kind=kind, found=found, where=where), left)
-    return left if redact else text
+        text = pattern.sub(partial(_counted, kind=kind, found=found), text)
+    return text

@@ -7,13 +7,14 @@ What the agent's messages hold is shown as far as `MOST` characters; what has th
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rrm.data.jsonl import append_line, read_lines
-from rrm.data.secrets import Found, clean
+from rrm.data.secrets import clean
 from rrm.data.trajectory import ToolCall
 from rrm.guard.policy import Action
 
@@ -87,7 +88,7 @@ def bounded(text: str) -> str:
 
 def _safe(call: ToolCall) -> str:
     """The arguments' beginning without what looks like a secret; a key at its end is seen whole."""
-    return clean(call.arguments_text()[: 4 * MOST], Found(), "arguments", redact=True)
+    return clean(call.arguments_text()[: 4 * MOST], Counter())
 
 
 def append(path: str | Path, row: AuditRow) -> None:

@@ -1,6 +1,6 @@
 """`canonical`: what `Trajectory.to_json` writes. Taken as it is; only a missing source is filled in.
 
-The rows of a data set that `rrm push` wrote hold the same with messages, tools and meta as JSON texts in columns (`rrm.report`).
+The rows of a data set (`examples/push_dataset.py`) hold the same with messages, tools and meta as JSON texts in columns.
 """
 
 from __future__ import annotations

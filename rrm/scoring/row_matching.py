@@ -43,8 +43,6 @@ class MatchedRows(Generic[R]):
         self._named: set[str] = set()
         """Ids whose row without a digest was found."""
         self._taken: set[Key] = set()
-        self._without: dict[str, None] = {}
-        """Ids of the transcripts that no row is of."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -57,7 +55,6 @@ class MatchedRows(Generic[R]):
         self._met.add(digest)
         key = self._key(id, digest)
         if key is None:
-            self._without[id] = None
             return None
         if key[1] is None:
             self._named.add(id)
@@ -99,11 +96,6 @@ class MatchedRows(Generic[R]):
     def strays(self) -> list[Key]:
         """The rows that are of no transcript asked about."""
         return [(id, d) for id, d in self._rows if (id not in self._named if d is None else d not in self._met)]
-
-    @property
-    def without(self) -> list[str]:
-        """Ids of the transcripts asked about that no row is of."""
-        return list(self._without)
 
 
 def match_rows(rows: MatchedRows[R], trajectories: Sequence[Trajectory], path: str | Path) -> list[R | None]:
@@ -180,18 +172,4 @@ class ScoredRows:
         if len(self.rows) and not self.used:
             raise RRMError(
                 f"{self.path} holds {len(self.rows)} rows and none of these transcripts: was another file judged?"
-            )
-
-    def check_whole(self) -> None:
-        """`check`, and `RRMError` where rows and transcripts are left over on both sides: either may be a part of the other, but
-        rows of nothing beside transcripts without a row are judgements of what these were once."""
-        self.check()
-        strays, without = self.rows.strays, self.rows.without
-        if strays and without:
-            changed = len({id for id, _ in strays} & {*without})
-            raise RRMError(
-                f"{len(strays)} of {len(self.rows)} rows of {self.path} are of no transcript, e.g. {printable(strays[0][0])!r}, while "
-                f"{len(without)} transcripts have no row"
-                + (f"; {changed} of these were judged when they read otherwise" if changed else "")
-                + ": judge them again with `rrm score`, or leave the rows or the transcripts out"
             )

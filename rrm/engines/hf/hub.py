@@ -75,40 +75,18 @@ def upload(
     private: bool | None = None,
     revision: str | None = None,
     message: str = "Upload a judge",
-    kind: Literal["model", "dataset"] = "model",
-    guard: bool = False,
-    replaced: str | None = None,
 ) -> str:
     """Create the repository where it is not there yet, and commit the folder's files to it; returns the commit's address.
 
-    Args:
-        guard: refuse a repository that is there and is not as `private` says: it stays as it is, and what is in it too.
-        replaced: pattern of files that the repository must not keep beside those of the folder.
-
     Raises:
-        HubError: no access, a name the hub does not take, no network, or a repository that `guard` refuses.
+        HubError: no access, a name the hub does not take, or no network.
     """
     from huggingface_hub import HfApi
 
     api = HfApi(token=token)
     try:
-        api.create_repo(repo, private=private, exist_ok=True, repo_type=kind)
-        if guard and private is not None and bool(api.repo_info(repo, repo_type=kind).private) != private:
-            if private:
-                raise HubError(f"{repo} is public on the hub: say --public, or choose another name")
-            raise HubError(
-                f"{repo} is private on the hub, and a push leaves it so: make it public there, or leave out --public"
-            )
-        return str(
-            api.upload_folder(
-                repo_id=repo,
-                folder_path=folder,
-                revision=revision,
-                commit_message=message,
-                repo_type=kind,
-                delete_patterns=replaced,
-            )
-        )
+        api.create_repo(repo, private=private, exist_ok=True)
+        return str(api.upload_folder(repo_id=repo, folder_path=folder, revision=revision, commit_message=message))
     except (OSError, ValueError) as error:
         raise HubError(f"cannot write {repo} on the hub: {_first_line(error)}") from error
 

@@ -103,17 +103,22 @@ def test_a_file_that_is_not_there_is_one_line(
 
 
 EXTRAS = {
-    "agentevals_judge": "agentevals,local",
-    "art_judge": "art",
     "grpo_from_parts": "agents",
     "inspect_scores": "inspect",
     "langchain_judge": "langchain,local",
-    "lighteval_judge": "lighteval,local",
     "no_answer_key": "agents",
     "openenv_judge": "openenv,local",
     "own_environment": "agents",
     "trl_judge": "agents,train",
     "verifiers_judge": "verifiers,local",
+}
+INSTALLS = {
+    "agentevals_evaluator": "agentevals 'agent-rrm[local]'",
+    "art_group": "openpipe-art",
+    "evaluate_metric": "evaluate",
+    "lighteval_metric": "lighteval 'agent-rrm[local]'",
+    "push_dataset": "datasets",
+    **{name: f"'agent-rrm[{extra}]'" for name, extra in EXTRAS.items()},
 }
 
 
@@ -121,14 +126,14 @@ def test_an_extra_that_is_not_installed_is_named() -> None:
     """Each example where nothing optional is: a line with what installs it, and no traceback."""
     program = f"""
 import runpy, sys
-OPTIONAL = {{"agentevals", "art", "datasets", "inspect_ai", "langchain_core", "lighteval", "openenv", "peft", "safetensors", "tokenizers", "torch",
+OPTIONAL = {{"agentevals", "art", "datasets", "evaluate", "inspect_ai", "langchain_core", "lighteval", "openenv", "peft", "safetensors", "tokenizers", "torch",
             "transformers", "trl", "verifiers"}}
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in OPTIONAL:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Refuse())
-for name in {sorted(EXTRAS)}:
+for name in {sorted(INSTALLS)}:
     try:
         runpy.run_path({str(EXAMPLES)!r} + f"/{{name}}.py", run_name="__main__")
     except SystemExit as end:
@@ -138,7 +143,7 @@ for name in {sorted(EXTRAS)}:
     assert done.returncode == 0, done.stderr
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert {name: line.rpartition(": ")[2] for name, line in said.items()} == {
-        name: f"pip install 'agent-rrm[{extra}]'" for name, extra in EXTRAS.items()
+        name: f"pip install {what}" for name, what in INSTALLS.items()
     }
     assert all("No module named" in line for line in said.values())
 

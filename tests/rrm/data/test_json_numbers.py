@@ -13,7 +13,6 @@ from rrm.data.trajectory import ToolCall, Trajectory
 from rrm.readers import read
 from rrm.readers.chat_text import reply_turns, turn_messages
 from rrm.readers.exports import to_atif
-from rrm.report.dataset import write_rows
 
 NONE = ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"]
 
@@ -68,7 +67,3 @@ def test_no_output_holds_one(tmp_path: Path, number: str) -> None:
         as_others_read(run.to_json())
         as_others_read(json.dumps(to_atif(run)))
         assert Trajectory.from_json(run.to_json()).digest == run.digest
-    (tmp_path / "set").mkdir()
-    write_rows(tmp_path / "set", runs)
-    back = list(read(tmp_path / "set" / "data"))
-    assert [t.digest for t in back] == [t.digest for t in runs]

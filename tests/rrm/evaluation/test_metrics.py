@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,65 +15,62 @@ from rrm.data import localisation
 from rrm.data.annotation import Annotation, Finding
 from rrm.data.feedback import Feedback, JudgeInfo
 from rrm.data.trajectory import Message, Trajectory
-from rrm.evaluation.bootstrap import point
-from rrm.evaluation.metrics import (
-    AUROC,
-    ECE,
-    AnswerLeak,
-    BestOfN,
-    Brier,
-    FormatValidity,
-    LengthCorrelation,
-    PairAccuracy,
-    RerunVariance,
-    StepLocalisation,
-    pairs,
-    probability,
-    text,
-)
+from rrm.evaluation.bootstrap import Statistic, point
+from rrm.evaluation.metrics import pairs, probability, text
 
 A = np.array
+SCORES, LABELS = A([0.9, 0.1, 0.9, 0.0, 0.2, 0.3]), A([1.0, 0.0, 0.0, 1.0, 1.0, 0.0])
+QUESTIONS, TURNS = A([0, 0, 0, 0, 1, 1]), A([2, 2, 2, 3, 2, 2])
+
+
+def of_one_question(n: int) -> np.ndarray:
+    return np.zeros(n, dtype=np.int64)
+
+
+def value(statistic: Statistic) -> float | None:
+    found = point(statistic, 1)
+    return None if math.isnan(found) else found
+
+
+def auroc(scores: list[float], labels: list[float]) -> float | None:
+    return value(probability.Auroc(A(scores), A(labels), of_one_question(len(scores))))
+
+
+def brier(scores: list[float], labels: list[float]) -> float | None:
+    return value(probability.brier_parts(A(scores), A(labels), of_one_question(len(scores)), 1))
+
+
+def ece(scores: np.ndarray, labels: np.ndarray, n_bins: int = 10) -> float | None:
+    return value(probability.CalibrationError(scores, labels, of_one_question(len(scores)), 1, n_bins))
 
 
 def test_pair_accuracy_counts_wins_and_half_ties_inside_question_and_turns():
     # q a, 2 turns: success .9 beats failure .1, ties with failure .9 -> 1.5 of 2.  q a, 3 turns: success only -> no pair.
     # q b, 2 turns: success .2 loses to failure .3 -> 0 of 1.  Pooled 1.5 of 3.
-    found = PairAccuracy().compute(
-        predictions=[0.9, 0.1, 0.9, 0.0, 0.2, 0.3],
-        references=[1, 0, 0, 1, 1, 0],
-        question_ids=["a", "a", "a", "a", "b", "b"],
-        turns=[2, 2, 2, 3, 2, 2],
-    )
-    assert found == {"pair_accuracy": 0.5, "pairs": 3, "questions": 2}
+    parts = pairs.pair_parts(SCORES, LABELS, QUESTIONS, 2, TURNS)
+    assert parts.value == 0.5 and parts.denominator.tolist() == [2, 1]
 
 
 def test_pair_accuracy_without_matching_turns_adds_the_pairs_of_other_lengths():
-    found = PairAccuracy().compute(
-        predictions=[0.9, 0.1, 0.9, 0.0, 0.2, 0.3],
-        references=[1, 0, 0, 1, 1, 0],
-        question_ids=["a", "a", "a", "a", "b", "b"],
-        turns=[2, 2, 2, 3, 2, 2],
-        match_turns=False,
-    )  # the success of 3 turns (score 0) loses to both failures of question a: 1.5 of 5
-    assert found == {"pair_accuracy": 0.3, "pairs": 5, "questions": 2}
+    # the success of 3 turns (score 0) loses to both failures of question a: 1.5 of 5
+    parts = pairs.pair_parts(SCORES, LABELS, QUESTIONS, 2)
+    assert parts.value == 0.3 and parts.denominator.tolist() == [4, 1]
 
 
 def test_pair_accuracy_of_graded_labels_needs_a_difference():
-    found = PairAccuracy().compute(
-        predictions=[0.1, 0.5, 0.9], references=[0.2, 0.6, 0.6], question_ids=["a"] * 3, turns=[1] * 3
-    )
-    assert found == {"pair_accuracy": 1.0, "pairs": 2, "questions": 1}  # the two rows labelled 0.6 make no pair
+    parts = pairs.pair_parts(A([0.1, 0.5, 0.9]), A([0.2, 0.6, 0.6]), of_one_question(3), 1, A([1, 1, 1]))
+    assert parts.value == 1.0 and parts.denominator.tolist() == [2]  # the two rows labelled 0.6 make no pair
 
 
-def test_pair_accuracy_without_pairs_is_none():
-    found = PairAccuracy().compute(predictions=[0.5], references=[1], question_ids=["a"], turns=[1])
-    assert found == {"pair_accuracy": None, "pairs": 0, "questions": 0}
+def test_pair_accuracy_without_pairs_is_undefined():
+    parts = pairs.pair_parts(A([0.5]), A([1.0]), of_one_question(1), 1, A([1]))
+    assert math.isnan(parts.value) and parts.denominator.tolist() == [0]
 
 
 @pytest.mark.parametrize("missing", [None, math.nan])
 def test_a_row_without_a_score_is_refused_not_given_a_number(missing):
     with pytest.raises(ValueError, match=r"scores\[1\].*leave rows without a score"):
-        PairAccuracy().compute(predictions=[0.5, missing], references=[1, 0], question_ids=["a", "a"], turns=[1, 1])
+        pairs.pair_parts(A([0.5, missing]), A([1.0, 0.0]), of_one_question(2), 1, A([1, 1]))
 
 
 @settings(max_examples=50, deadline=None)
@@ -101,25 +95,19 @@ def test_unscored_pairs_count_half_on_the_conservative_line():
 
 def test_best_of_n_gain_averages_ties_and_skips_single_attempts():
     # q a: best is the success (1) against mean 1/3 -> 2/3.  q b: tie of 1 and 0 -> 1/2 against 1/2 -> 0.  q c: one attempt.
-    found = BestOfN().compute(
-        predictions=[0.9, 0.2, 0.1, 0.4, 0.4, 0.7],
-        references=[1, 0, 0, 1, 0, 1],
-        question_ids=["a", "a", "a", "b", "b", "c"],
-    )
-    assert found is not None
-    assert found["questions"] == 2
-    assert found["best_of_n_gain"] == pytest.approx(1 / 3)
+    scores, labels = A([0.9, 0.2, 0.1, 0.4, 0.4, 0.7]), A([1.0, 0.0, 0.0, 1.0, 0.0, 1.0])
+    parts = pairs.best_of_n_parts(scores, labels, A([0, 0, 0, 1, 1, 2]), 3)
+    assert parts.denominator.tolist() == [1, 1, 0] and parts.value == pytest.approx(1 / 3)
 
 
 def test_auroc_by_hand_and_with_one_class():
     # positives .8 .4, negatives .4 .2: wins 1, 1, 0.5, 1 of 4
-    assert AUROC().compute(predictions=[0.8, 0.4, 0.4, 0.2], references=[1, 0.5, 0.49, 0]) == {"auroc": 0.875}
-    assert AUROC().compute(predictions=[0.8, 0.4], references=[1, 1]) == {"auroc": None}
+    assert auroc([0.8, 0.4, 0.4, 0.2], [1, 0.5, 0.49, 0]) == 0.875
+    assert auroc([0.8, 0.4], [1, 1]) is None
 
 
 def test_over_no_rows_a_metric_is_undefined_not_zero():
-    for metric, name in ((AUROC(), "auroc"), (Brier(), "brier"), (ECE(), "ece")):
-        assert metric.compute(predictions=[], references=[]) == {name: None}
+    assert auroc([], []) is brier([], []) is ece(A([]), A([])) is None
 
 
 @settings(max_examples=50, deadline=None)
@@ -136,19 +124,12 @@ def test_weighted_auroc_agrees_with_scikit_learn(rows, data):
 
 
 def test_brier_by_hand():
-    found = Brier().compute(predictions=[0.8, 0.4], references=[1, 0])
-    assert found == {"brier": pytest.approx((0.04 + 0.16) / 2)}
-
-
-def ece(scores: np.ndarray, labels: np.ndarray) -> float:
-    statistic = probability.CalibrationError(scores, labels, np.zeros(len(scores), dtype=np.int64), 1)
-    return point(statistic, 1)
+    assert brier([0.8, 0.4], [1, 0]) == pytest.approx((0.04 + 0.16) / 2)
 
 
 def test_ece_by_hand():
     # two bins of two: |0.15 − 0.5| and |0.85 − 1|, each of weight ½
-    found = ECE().compute(predictions=[0.1, 0.2, 0.8, 0.9], references=[0, 1, 1, 1], n_bins=2)
-    assert found == {"ece": pytest.approx(0.25)}
+    assert ece(A([0.1, 0.2, 0.8, 0.9]), A([0.0, 1.0, 1.0, 1.0]), n_bins=2) == pytest.approx(0.25)
 
 
 def test_bins_have_equal_mass_and_never_split_a_tie():
@@ -178,18 +159,10 @@ def test_reliability_bins_hold_every_row_once_and_explain_the_ece():
 
 def test_step_localisation_by_hand():
     # tp 2, fp 1, fn 1, tn 1: mcc = (2·1 − 1·1)/√(3·3·2·2) = 1/6; F1 bad 2/3, good 1/2
-    found = StepLocalisation().compute(
-        predictions=["bad", "bad", "bad", "good", "good"], references=["bad", "bad", "good", "bad", "good"]
-    )
-    assert found is not None
-    assert found == {
-        "mcc": pytest.approx(1 / 6),
-        "macro_f1": pytest.approx((2 / 3 + 1 / 2) / 2),
-        "f1_bad": pytest.approx(2 / 3),
-        "steps": 5,
-    }
-    with pytest.raises(ValueError, match="'good' or 'bad', got \\['ugly'\\]"):
-        StepLocalisation().compute(predictions=["ugly"], references=["bad"])
+    said, bad = A([True, True, True, False, False]), A([True, True, False, True, False])
+    counts = localisation.confusion(said, bad, of_one_question(5), 1)
+    found = {name: value(localisation.OfConfusion(name, counts)) for name in ("mcc", "macro_f1", "f1_bad")}
+    assert found == pytest.approx({"mcc": 1 / 6, "macro_f1": (2 / 3 + 1 / 2) / 2, "f1_bad": 2 / 3})
 
 
 def test_saying_bad_everywhere_has_a_high_f1_and_no_correlation():
@@ -274,8 +247,7 @@ def test_format_validity_counts_what_the_judge_wrote():
         _feedback("judge_error", score=None),
     ]
     assert text.format_validity(rows) == 2 / 4  # the last two were never written
-    found = FormatValidity().compute(predictions=[r.model_dump_json() for r in rows])
-    assert found == {"format_validity": 0.5, "rows": 4}
+    assert len(text.replies(rows)) == 4
     assert text.format_validity(rows[-2:]) is None
 
 
@@ -293,8 +265,7 @@ def test_a_judge_that_writes_nothing_has_no_format(about: dict[str, Any]):
     rows = [Feedback(id=str(i), status="scored", trace="t", critique="c", score=0.5, judge=info) for i in range(3)]
     empty = Feedback(id="none", status="unparsable", judge=info.model_copy(update={"threshold": None}))  # no step
     assert text.format_validity([*rows, empty]) is None
-    found = FormatValidity().compute(predictions=[r.model_dump_json() for r in [*rows, empty]])
-    assert found == {"format_validity": None, "rows": 0}
+    assert text.replies([*rows, empty]) == []
 
 
 def test_a_chat_judge_writes_its_score():
@@ -328,31 +299,20 @@ def test_answer_leak(judge, reference, transcript, kind):
 
 
 def test_answer_leak_rates_keep_short_answers_apart():
-    found = AnswerLeak().compute(
-        predictions=["Paris", "fine", "yes", "no"], references=["Paris", "Rome", "yes", "yes"], transcripts=["?"] * 4
-    )
+    found = text.answer_leak_rates(["Paris", "fine", "yes", "no"], ["Paris", "Rome", "yes", "yes"], ["?"] * 4)
     assert found == {"rate": 0.5, "leaks": 1, "rows": 2, "short_rate": 0.5, "short_leaks": 1, "short_rows": 2}
 
 
 def test_length_correlation_by_hand():
     # ranks 1 2 3 4 against 2 1 4 3: 1 − 6·4/(4·15) = 0.6
-    assert LengthCorrelation().compute(predictions=[0.1, 0.2, 0.3, 0.4], lengths=[20, 10, 400, 30]) == {
-        "spearman": pytest.approx(0.6)
-    }
-    assert LengthCorrelation().compute(predictions=[0.5, 0.5], lengths=[1, 2]) == {"spearman": None}
+    assert text.length_correlation(A([0.1, 0.2, 0.3, 0.4]), A([20, 10, 400, 30])) == pytest.approx(0.6)
+    assert text.length_correlation(A([0.5, 0.5]), A([1, 2])) is None
 
 
 def test_rerun_variance_by_hand():
     # a: .4 .6 -> variance 0.02; b: .5 .5 .5 -> 0; c once
-    found = RerunVariance().compute(predictions=[0.4, 0.6, 0.5, 0.5, 0.5, 0.9], ids=["a", "a", "b", "b", "b", "c"])
-    assert found is not None
+    found = text.rerun_variance(A([0.4, 0.6, 0.5, 0.5, 0.5, 0.9]), ["a", "a", "b", "b", "b", "c"])
     assert found["rows"] == 2
     assert found["variance"] == pytest.approx(0.01)
     assert found["std"] == pytest.approx(0.1)
     assert found["max_range"] == pytest.approx(0.2)
-
-
-def test_the_functions_import_without_evaluate():
-    code = "import sys, rrm.evaluation.metrics.pairs, rrm.evaluation.metrics.text, rrm.evaluation.baselines, rrm.evaluation.evaluate; print('evaluate' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
-    assert done.stdout.strip() == "False"

@@ -15,6 +15,7 @@ from sklearn.metrics import average_precision_score, matthews_corrcoef
 
 from rrm.data.annotation import Finding
 from rrm.data.feedback import Feedback
+from rrm.data.localisation import OfConfusion, confusion
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.baselines import (
@@ -27,7 +28,7 @@ from rrm.evaluation.baselines import (
 )
 from rrm.evaluation.bootstrap import point
 from rrm.evaluation.evaluate import evaluate_feedback
-from rrm.evaluation.metrics import StepRanking
+from rrm.evaluation.metrics.probability import Auroc
 from rrm.evaluation.metrics.process import AveragePrecision, first_errors, fit_threshold
 from rrm.evaluation.step_scores import evaluate_step_scores, fit_step_threshold, step_probabilities
 
@@ -274,18 +275,22 @@ def test_differences_are_paired_and_thresholds_are_each_scorers_own() -> None:
     assert same == found
 
 
-def test_the_report_of_feedback_holds_them_and_a_metric_module_gives_the_same_numbers() -> None:
+def test_the_report_of_feedback_holds_them() -> None:
     rows, feedback, verdicts, coin = many(12)
     report = evaluate_feedback(rows, feedback, step_labels=verdicts, step_scores={"coin": coin}, resamples=20)
+    assert report["step_scores"]["steps"] == 48
     measured = report["step_scores"]["metrics"]["judge"]
-    flat = [(f.p_good, v, t.id) for t, r, row in zip(rows, feedback, verdicts, strict=True)
-            for f, v in zip(r.findings, row, strict=True)]  # fmt: skip
-    module = StepRanking().compute(
-        predictions=[p for p, _, _ in flat], references=[v for _, v, _ in flat], run_ids=[i for _, _, i in flat]
-    )
-    assert module == {"steps": 48, **{name: measured[name]["value"] for name in measured if name != "mcc_at_half"}}
-    with pytest.raises(ValueError, match="'good' or 'bad'"):
-        StepRanking().compute(predictions=[0.1], references=["meh"], run_ids=["a"])
+    p = A([f.p_good for r in feedback for f in r.findings])
+    bad, runs, one = A(verdicts).ravel() == "bad", np.repeat(np.arange(12), 4), np.zeros(48, dtype=np.int64)
+    wanted = {
+        "auroc": Auroc(p, (~bad).astype(float), one),
+        "average_precision": AveragePrecision(p, bad, one),
+        "mcc": OfConfusion("mcc", confusion(p < 0.5, bad, one, 1)),
+        **first_errors(p, bad, runs, one, 1, 0.5),
+    }
+    assert {name: point(statistic, 1) for name, statistic in wanted.items()} == {
+        name: measured[name]["value"] for name in measured if name != "mcc_at_half"
+    }
 
 
 # ---- baselines of steps ----------------------------------------------------------------------------------------------

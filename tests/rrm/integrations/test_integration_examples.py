@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = {
     "verifiers_judge.py": "verifiers",
     "langchain_judge.py": "langchain_core",
-    "agentevals_judge.py": "agentevals",
+    "agentevals_evaluator.py": "agentevals",
     "openenv_judge.py": "openenv",
-    "lighteval_judge.py": "lighteval",
+    "lighteval_metric.py": "lighteval",
 }
 """Example → the module it needs."""
 
@@ -52,5 +52,5 @@ def test_arts_example_runs(tmp_path: Path) -> None:
     if importlib.util.find_spec("art") is None:
         pytest.skip("openpipe-art is not installed")
     with serve(lambda *_: completion("<ranking>A > B > C</ranking>")) as server:
-        told = said("art_judge.py", tmp_path, f"openai:{server.url}#judge")
+        told = said("art_group.py", tmp_path, f"openai:{server.url}#judge")
     assert sorted(told["rewards"]) == [0.0, 0.5, 1.0]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from evaluated_rows import judged, run
 
-from rrm.cli import convert_cmd, eval_cmd, push_cmd
+from rrm.cli import convert_cmd, eval_cmd
 from rrm.cli.score_cmd import pair_rows
 from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import RRMError
@@ -44,7 +44,7 @@ def test_a_row_is_of_its_content_and_of_an_id_only_where_it_says_no_content() ->
     one, other = run("x", "q", None, say="one"), run("x", "q", None, say="other")
     rows = MatchedRows([("one", "x#2", one.digest), ("other", "x", other.digest), ("by hand", "y", None)])
     assert (rows.of(one), rows.of(other), rows.of(run("y", "q", None, say="any"))) == ("one", "other", "by hand")
-    assert rows.of(run("x", "q", None, say="changed")) is None and rows.without == ["x"] and rows.strays == []
+    assert rows.of(run("x", "q", None, say="changed")) is None and rows.strays == []
     assert MatchedRows([("first", "x", one.digest), ("again", "x", one.digest)]).of(one) == "again"
 
 
@@ -102,21 +102,3 @@ def test_what_is_cut_has_the_judgements_of_the_cut_alone(tmp_path: Path, invoke:
     assert document["final_metrics"]["extra"]["agent_rrm"]["score"] == 0.6
     with pytest.raises(RRMError, match="1 rows and none of these transcripts"):
         invoke(convert_cmd.command, *given, scored(tmp_path / "whole.s.jsonl", (whole, 0.1)))
-
-
-def test_a_push_refuses_scores_of_what_has_changed_and_takes_a_part(
-    tmp_path: Path, invoke: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    runs = [run(str(k), f"q{k}", None, task=f"task {k}") for k in range(4)]
-    rows = scored(tmp_path / "s.jsonl", *((t, 0.5) for t in runs))
-    some = tmp_path / "some.jsonl"
-    given = [some, "--to", "org/set", "--scores", rows, "--license", "mit", "--dry-run"]
-    write_jsonl(some, [runs[0], *(t.model_copy(update={"task": "new"}) for t in runs[1:])])
-    with pytest.raises(RRMError, match=r"3 of 4 rows .* e\.g\. '1', while 3 transcripts have no row; 3 of these were"):
-        invoke(push_cmd.command, *given, tmp_path / "changed")
-    assert not (tmp_path / "changed").exists()
-    write_jsonl(some, runs[:3])
-    assert invoke(push_cmd.command, *given, tmp_path / "part")[1]["judged"] == 3
-    assert "1 of 4 rows" in caplog.text and "no transcript here" in caplog.text
-    write_jsonl(some, [*runs, run("new", "q", None, say="never judged")])
-    assert invoke(push_cmd.command, *given, tmp_path / "more")[1]["judged"] == 4
