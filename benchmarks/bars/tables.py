@@ -22,6 +22,7 @@ SETS = {
     "judging": "How transcripts are judged: steps, windows, criteria, ranks, servers, resumed runs; attacks.",
     "multihop": "SmolLM2 learns multi-hop questions with search.",
     "reading": "Logs of agents read and written back, format by format.",
+    "right": "What was silently wrong: chat judges over real HTTP, agents' logs and faults, hostile input, failing machines.",
     "speed": "Speed and memory, plans beside what was measured, and the times of the two commands.",
 }
 ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce++")
@@ -380,6 +381,7 @@ TESTS = (
     ("reading", "scores back into the tools", "tests/rrm/readers/test_scores_back.py tests/rrm/readers/test_to_atif.py"),
     ("reading", "data sets of the hub", "tests/rrm/readers/test_hub.py"),
     ("reading", "published data of reasoning reward models as annotations", "tests/rrm/readers/test_labelled_sets.py"),
+    ("right", "chat judges: replies read or typed, those of ../shared/cases too", "tests/rrm/judge/test_score_text.py::test_replies_are_read_or_typed"),
     ("right", "chat judges: scores of replies, repair", "tests/rrm/judge/test_score_text.py"),
     ("right", "chat judges: log-probabilities, refused parameters", "tests/rrm/engines/test_openai_refusals.py"),
     ("right", "chat judges: contexts, cut prompts", "tests/rrm/engines/test_contexts.py"),
@@ -430,6 +432,7 @@ TESTS = (
     ("right", "machines: damaged checkpoints and stages of rrm train", "tests/rrm/train/test_damaged_runs.py"),
     ("right", "machines: damaged checkpoints and cut logs of reagent train and distil", "tests/reagent/train/test_damaged_checkpoints.py"),
     ("right", "machines: kills of a scoring run lose and double nothing", "tests/rrm/scoring/test_score_resume.py::test_a_run_killed_at_random_points_ends_like_an_unbroken_one tests/rrm/scoring/test_score_resume.py::test_a_local_judge_goes_on_with_the_same_rows"),
+    ("right", "machines: damages of a checkpoint are told from a whole one", "tests/rrm/train/test_checkpoints.py"),
     ("right", "machines: folders, ids and outcomes that were lost without a word", "tests/rrm/readers/test_unread.py"),
     ("right", "machines: damaged output rows are refused, rows of no input named", "tests/rrm/scoring/test_damaged_output.py"),
     ("right", "machines: Ctrl-C and SIGTERM from the first line on", "tests/rrm/cli/test_stops.py"),
