@@ -18,27 +18,14 @@ RUNS = {"lora": "LoRA, three times the episodes", "lora preloaded": "the same wi
 
 def learned(found: Found) -> list[list[str]]:
     """What a policy learns through either engine: a row an arm."""
-    rows = [
-        [
-            "",
-            "seeds",
-            "success",
-            "by seed",
-            "less `hf`",
-            "seconds an update",
-            "action tokens/s",
-            "largest gap, nats",
-            "staleness",
-        ]
-    ]
+    head = "seeds | success | by seed | less `hf` | seconds an update | action tokens/s | largest gap, nats | staleness"
+    rows = [["", *head.split(" | ")]]
     for name, arm in found["arms"].items():
-        less = interval(arm["less_hf"]) if "less_hf" in arm else ""
         by_seed = ", ".join(f"{value:.2f}" for value in arm["by_seed"])
-        gap, seconds = f"{arm['logprob_gap']:.0e}", f"{arm['update_seconds']['whole']:.0f}"
-        rows.append(
-            [ARMS[name], str(len(arm["by_seed"])), interval(arm["success"]), by_seed, less, seconds,
-             f"{arm['action_tokens_per_s']:.0f}", gap, f"{arm['staleness']:.2f}"]
-        )  # fmt: skip
+        less = interval(arm["less_hf"]) if "less_hf" in arm else ""
+        cells = [ARMS[name], str(len(arm["by_seed"])), interval(arm["success"]), by_seed, less]
+        cells += [f"{arm['update_seconds']['whole']:.0f}", f"{arm['action_tokens_per_s']:.0f}"]
+        rows.append([*cells, f"{arm['logprob_gap']:.0e}", f"{arm['staleness']:.2f}"])
     return rows
 
 

@@ -4,7 +4,7 @@
     python -m benchmarks.guard --limit 2      # two runs a source: a look
     python -m benchmarks.guard --minutes 60   # what can be judged in an hour; the next call goes on from there
 
-Runs: questions of `benchmarks/splits/default_judge.json`'s test part that the judge was not trained on, with a known outcome and at
+Runs: questions of the test part of `benchmarks.models.sources` that the judge was not trained on, with a known outcome and at
 least three steps, drawn one a question at a time and blind to outcomes (`LIMITS` a source). Each prefix that ends with a step is
 judged as the guard does (mode `steps`, keys and values kept). A stop after the last step is none. `tokens` are those of the agent's
 turns and of what came back, by the judge's tokenizer; what is saved is what the run would have added after the stop.
@@ -17,7 +17,7 @@ patience=2)` at a threshold that stops at most 10 % of good runs, minus the same
 from the other four of five folds of questions. Predicted: 0.03, with an interval that holds 0; the judge's AUROC on whole runs is 0.73,
 and less is known early. Beside it: patience 1, and `p_good` of the latest step as the signal.
 
-Controls, all added after the first run of the study. The runs are of thirteen sources, and what tells them apart would pass for a
+Controls, all added after the first run of the study. The runs are of many sources, and what tells them apart would pass for a
 judgement of runs:
 
 - `shuffled`: the guard, where each run has the scores of another run of its source (cut to its length, or their last one repeated):
@@ -36,26 +36,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import time
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from benchmarks.default_judge import sources
-from benchmarks.default_judge.drawing import named, spread
-from benchmarks.default_judge.mixture import by_part, load_split
-from benchmarks.default_judge.sources import Example
 from benchmarks.guard_figures import FOLDS, drawn, measured
 from benchmarks.guard_ways import Run, of_sources
+from benchmarks.models.sources import DATA, LabelledRun, load
 from rrm.data.jsonl import append_line, read_lines
 from rrm.data.provenance import environment
-from rrm.data.questions import question_of, seen_in_training
+from rrm.data.questions import seen_in_training
 from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Trajectory
 from rrm.prompt.rendering import agent_text, observation_text
 
-LIMITS = {"mint/": 10, "mint_more/": 10, "": 24}
+LIMITS = {"mint/": 10, "": 24}
 """Runs of a source at most, by the beginning of its name."""
 LEAST_STEPS = 3
 
@@ -63,20 +63,29 @@ LEAST_STEPS = 3
 # ---- which runs, and what the judge says of their prefixes -----------------------------------------------------------------
 
 
-def chosen(data: Path, keys: Sequence[str], seed: int, limit: int | None) -> list[Example]:
+def chosen(data: Path, keys: Sequence[str], seed: int, limit: int | None) -> list[LabelledRun]:
     """The runs, sources taking turns, so that a part of them is a draw as well."""
-    rows = by_part(sources.load(data), load_split())["test"]
-    rows = [r for r in rows if r.trajectory.outcome is not None and len(r.trajectory.steps) >= LEAST_STEPS]
+    rows = [r for r in load(data) if r.part == "test" and r.outcome is not None and len(r.labels) >= LEAST_STEPS]
     met = set(seen_in_training(keys, (r.trajectory for r in rows)))
     found = []
-    for source, its in named([r for r in rows if r.trajectory.id not in met]).items():
+    for source in sorted({r.source for r in rows}):
+        its = [r for r in rows if r.source == source and r.trajectory.id not in met]
         most = next(n for start, n in LIMITS.items() if source.startswith(start))
         drawn = spread(its, most if limit is None else min(limit, most), derive_seed(seed, source))
         found += [(place / len(drawn), source, row) for place, row in enumerate(drawn)]
     return [row for _, _, row in sorted(found, key=lambda one: one[:2])]
 
 
-def judged(rows: Sequence[Example], judge: Any, kept: Path, minutes: float) -> list[Run]:
+def spread(rows: Sequence[LabelledRun], most: int, seed: int) -> list[LabelledRun]:
+    """At most `most` rows, one a question at a time: many questions tell more than many attempts at few."""
+    rng, of = random.Random(seed), defaultdict[str, list[LabelledRun]](list)
+    for row in rows:
+        of[row.key].append(row)
+    turns = zip_longest(*(rng.sample(of[key], len(of[key])) for key in rng.sample(sorted(of), len(of))))
+    return [row for turn in turns for row in turn if row is not None][:most]
+
+
+def judged(rows: Sequence[LabelledRun], judge: Any, kept: Path, minutes: float) -> list[Run]:
     """Each run with what the judge says after each step; what an earlier run of this study judged is read from `kept`, and none is begun
     after so many minutes."""
     from rrm.judge.incremental_judge import Follower
@@ -95,7 +104,7 @@ def judged(rows: Sequence[Example], judge: Any, kept: Path, minutes: float) -> l
     return [done[row.trajectory.id] for row in rows if row.trajectory.id in done]
 
 
-def _judged(row: Example, judge: Any, follower: Any) -> Run:
+def _judged(row: LabelledRun, judge: Any, follower: Any) -> Run:
     whole = row.trajectory
     score, p_good, tokens, seconds = list[float](), list[float](), list[int](), list[float]()
     for prefix in prefixes(whole):
@@ -107,8 +116,7 @@ def _judged(row: Example, judge: Any, follower: Any) -> Run:
         p_good.append(round(feedback.findings[-1].p_good, 6))
     encode = judge.prompter.encode
     added = [len(encode(f"{agent_text(s.message)}\n{observation_text(s)}")) for s in whole.steps]
-    assert whole.outcome is not None
-    return Run(whole.id, row.source, question_of(whole), whole.outcome >= 0.5, added, score, p_good, tokens, seconds)
+    return Run(whole.id, row.source, row.key, row.outcome == 1, added, score, p_good, tokens, seconds)
 
 
 def prefixes(whole: Trajectory) -> list[Trajectory]:
@@ -120,7 +128,7 @@ def prefixes(whole: Trajectory) -> list[Trajectory]:
 def main() -> None:
     """Judge what is not judged, and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--data", type=Path, default=sources.DATA)
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--work", type=Path, default=Path("runs/guard"))
     parser.add_argument("--limit", type=int, help="runs of a source at most")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after so many")

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
-from benchmarks.judge_mint import report
 from benchmarks.lab_agent import agent_runs
 from benchmarks.ship_lab import TARGET
 from reagent.lab.transcripts import make_transcripts
@@ -30,6 +29,7 @@ from rrm.data.provenance import environment
 from rrm.data.splits import apply_split, load_split
 from rrm.data.trajectory import Trajectory
 from rrm.engines.hf.engine import HFEngine
+from rrm.evaluation.evaluate import evaluate_feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, load_settings
 from rrm.train.prepare import base_and_prompter, load_data, merged_by_id
@@ -103,7 +103,8 @@ def measure(judge: AgentRRM, rows: Any, modes: tuple[str, ...]) -> dict[str, Any
     for mode in modes:
         feedback = judge.judge(trajectories, mode=mode, seed=0)  # pyright: ignore[reportArgumentType]
         verdicts = [step_labels(t, [a]) for t, a in rows] if mode == "full" else None
-        metrics = report(trajectories, feedback, step_labels=verdicts, resamples=2000)
+        evaluated = dict(evaluate_feedback(trajectories, feedback, step_labels=verdicts, resamples=2000))
+        metrics = json.loads(json.dumps(evaluated, default=str))
         found[mode] = {
             k: metrics.get(k) for k in ("rows", "status", "metrics", "format_validity", "answer_leak", "steps")
         }

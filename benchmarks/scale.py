@@ -17,18 +17,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import command, commit, hardware
+from benchmarks import record
 from rrm.data.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.data.trajectory import Trajectory
 from rrm.readers import read
 from rrm.scoring.run import score_file
 
-RESULT = Path(__file__).parent / "results" / "scale.json"
 KINDS = ("fresh", "resumed", "reversed")
+CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
 
 
 class Scripted:
@@ -52,8 +52,8 @@ class Scripted:
             Feedback(id=t.id, status="scored", score=0.5, raw_score=len(t.id) % 10 / 10, coverage=1.0, judge=self.info)
             for t in (reversed(trajectories) if self.backwards else trajectories)
         ]
-        for feedback in found if on_feedback else ():
-            on_feedback(feedback)  # pyright: ignore[reportOptionalCall]
+        if on_feedback:
+            list(map(on_feedback, found))
         return found
 
     def describe(self) -> dict[str, Any]:
@@ -71,32 +71,20 @@ def write_rows(path: Path, rows: int) -> None:
         for n in range(rows):
             messages = [
                 {"role": "user", "content": f"How many are {n} and {n % 7}?"},
-                {"role": "assistant", "content": "I add them.", "tool_calls": [call(n)]},
+                {"role": "assistant", "content": "I add them.", "tool_calls": [CALL]},
                 {"role": "tool", "tool_call_id": "c1", "content": str(n + n % 7)},
                 {"role": "assistant", "content": f"There are {n + n % 7}."},
             ]
             out.write(json.dumps({"id": f"run-{n:08d}", "messages": messages, "outcome": n % 3 / 2}) + "\n")
 
 
-def call(n: int) -> dict[str, Any]:
-    """A call of a tool."""
-    arguments = json.dumps({"a": n, "b": n % 7})
-    return {"id": "c1", "type": "function", "function": {"name": "add", "arguments": arguments}}
-
-
-def measure(kind: str, source: Path, output: Path) -> dict[str, Any]:
+def measure(kind: str, source: str, output: str) -> dict[str, Any]:
     """One run in this process: rows, seconds of this process's own, peak memory in MiB."""
-    started, wall = time.process_time(), time.monotonic()
-    summary = score_file(Scripted(kind == "reversed"), read([str(source)]), output, mode="score", progress=False)
+    cpu, wall = time.process_time(), time.monotonic()
+    summary = score_file(Scripted(kind == "reversed"), read([source]), Path(output), mode="score", progress=False)
+    times = {"cpu_s": round(time.process_time() - cpu, 2), "wall_s": round(time.monotonic() - wall, 2)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    cpu = time.process_time() - started
-    return {"rows": summary.rows, "resumed": summary.resumed, "cpu_s": round(cpu, 2), "wall_s": round(time.monotonic() - wall, 2), "peak_mib": round(peak, 1)}  # fmt: skip
-
-
-def bytes_a_row(runs: Sequence[Mapping[str, Any]]) -> float:
-    """By how many bytes the peak grew a row, from the fewest rows to the most."""
-    few, many = runs[0], runs[-1]
-    return round((many["peak_mib"] - few["peak_mib"]) * 2**20 / (many["rows"] - few["rows"]), 1)
+    return {"rows": summary.rows, "resumed": summary.resumed, **times, "peak_mib": round(peak, 1)}
 
 
 def main() -> None:
@@ -104,13 +92,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--one", nargs=3, metavar=("KIND", "SOURCE", "OUTPUT"), help="one measurement, in this process")
-    parser.add_argument("-o", "--output", type=Path, default=RESULT)
+    parser.add_argument("-o", "--output", type=Path, default=record.RESULTS / "scale.json")
     given = parser.parse_args()
     if given.one:
-        kind, source, output = given.one
-        print(json.dumps(measure(kind, Path(source), Path(output))))
+        print(json.dumps(measure(*given.one)))
         return
-    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+    found: dict[str, Any] = {kind: [] for kind in KINDS}
     for rows in sorted(given.rows):
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder) / "rows.jsonl"
@@ -121,17 +108,8 @@ def main() -> None:
                 done = subprocess.run(one, check=True, capture_output=True, text=True)
                 found[kind].append(json.loads(done.stdout.splitlines()[-1]))
                 print(kind, found[kind][-1], flush=True)
-    growth = {kind: bytes_a_row(runs) for kind, runs in found.items() if len(runs) > 1}
-    record = {
-        "bytes_a_row": growth,
-        **found,
-        "command": command("scale"),
-        "commit": commit(),
-        "machine": hardware(),
-        "load": list(os.getloadavg()),
-    }
-    given.output.write_text(json.dumps(record, indent=1) + "\n")
-    print(json.dumps({"bytes_a_row": growth}))
+    made = {"command": record.command("scale"), "commit": record.commit(), "machine": record.hardware()}
+    record.write(given.output, {**found, **made, "load": list(os.getloadavg())})
 
 
 if __name__ == "__main__":

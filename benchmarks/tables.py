@@ -13,11 +13,10 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from benchmarks.default_judge.scorers import SAME
 from benchmarks.engines_tables import PARTS
 from benchmarks.record import ROOT, interval, load
 from benchmarks.studies import no_answer_key_tables
@@ -26,89 +25,18 @@ from rrm.evaluation.bootstrap import MIN_ROWS
 
 PAGE = ROOT / "docs" / "results.md"
 _BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-SAID = {
-    "ppo": "PPO",
-    "grpo": "GRPO",
-    "rloo": "RLOO",
-    "reinforce++": "REINFORCE++",
-    "ppo-no-advantage-mask": "PPO, no advantage mask",
-    "ppo-no-masks": "PPO, neither mask",
-    "grpo-no-masks": "GRPO, no action mask",
-    "ppo-no-process": "PPO, no process rewards",
-    "grpo-no-process": "GRPO, no process rewards",
-    "ppo-calculator": "PPO",
-    "grpo-calculator": "GRPO",
-    "direct": "answer at once (direct)",
-    "naive_rag": "naive RAG",
-    "tool_call": "base policy (tool calls, before RL)",
+# fmt: off
+LABELS = {
+    "ppo": "PPO", "grpo": "GRPO", "rloo": "RLOO", "reinforce++": "REINFORCE++", "ppo-no-advantage-mask": "PPO, no advantage mask",
+    "ppo-no-masks": "PPO, neither mask", "grpo-no-masks": "GRPO, no action mask", "ppo-no-process": "PPO, no process rewards",
+    "grpo-no-process": "GRPO, no process rewards", "ppo-calculator": "PPO", "grpo-calculator": "GRPO", "direct": "answer at once (direct)",
+    "naive_rag": "naive RAG", "tool_call": "base policy (tool calls, before RL)",
+    "sft": "SFT*", "rl": "+ RL*", "calibration": "+ calibration", "shipped": "five rounds (shipped)",
+    "judge": "judge", "tfidf_same": "TF-IDF, same rows", "tfidf_all": "TF-IDF, whole mixture",
+    "start": "none: the weak judge", "rules": "`rules`", "self": "`self`", "both": "`self`, else `rules`", "replay": "replayed in the world",
 }
-
-
-def markdown(title: str, rows: dict[str, Any]) -> str:
-    """A table: success with its interval, success by hops, malformed calls an episode, seeds."""
-    hops = list(next(iter(rows.values()))["success_by_hops"])
-    head = [title, "held-out success", *(f"{h} hop{'s' * (h != '1')}" for h in hops), "malformed", "seeds"]
-    lines = [head]
-    for name, row in rows.items():
-        by_hops = [f"{row['success_by_hops'][h]['value']:.2f}" for h in hops]
-        cells = [SAID.get(name, name), interval(row["success"]), *by_hops, f"{row['malformed']:.2f}"]
-        lines.append([*cells, str(row.get("seeds", "–"))])
-    return _table(lines)
-
-
-def feedback_tables(found: dict[str, Any]) -> str:
-    """Every arm's first and second attempts and costs; then the paired differences, and what kind of second attempt helps."""
-    hops = list(next(iter(found["arms"].values()))["first"]["by_hops"])
-    head = ["mode", "seeds", "first attempt", "second, after a critique", *hops, "judge tokens", "minutes"]
-    base = found["frozen"]["c"]
-    lines = [head, ["before training", "–", *_attempts(base, hops), "–", "–"]]
-    for arm, row in found["arms"].items():
-        tokens = row["judge"]["judge_tokens"] / row["seeds"] / 1000
-        minutes = statistics.median(row["seconds"]) / 60
-        lines.append(
-            [arm, str(row["seeds"]), *_attempts(row, hops), f"{tokens:,.0f} k" if tokens else "–", f"{minutes:.1f}"]
-        )
-    differences = [
-        [
-            "difference, same seeds and questions",
-            "first attempt",
-            "second, after a critique",
-            "second, as trained",
-            "seeds",
-        ]
-    ]
-    for name, pair in found["differences"].items():
-        second = [interval(pair[stage]) if pair[stage] else "–" for stage in ("refined", "own")]
-        said = [interval(pair["first"]), *second, str(pair["first"]["seeds"])]
-        differences.append([name.replace(" - ", " − "), *said])
-    head = [
-        "second attempt after",
-        "own critique",
-        "another task's",
-        "none",
-        "own − another's",
-        "another's − none",
-        "seeds",
-    ]
-    kinds = [head, ["before training", *(interval(found["frozen"][k]["refined"]["success"]) for k in ("c", "placebo", "retry")), "–", "–", "–"]]  # fmt: skip
-    for arm, row in found["arms"].items():
-        second = row.get("second_attempts")
-        if second:
-            cells = [interval(second[k]) for k in ("c", "placebo", "retry", "c - placebo", "placebo - retry")]
-            kinds.append([arm, *cells, str(second["seeds"])])
-    return "\n\n".join(_table(rows) for rows in (lines, differences, kinds))
-
-
-def _attempts(row: dict[str, Any], hops: list[str]) -> list[str]:
-    """First and second attempts, and first ones by hops."""
-    by_hops = [f"{row['first']['by_hops'][h]['value']:.2f}" for h in hops]
-    return [interval(row["first"]["success"]), interval(row["refined"]["success"]), *by_hops]
-
-
-def _table(rows: list[list[str]]) -> str:
-    """Markdown; the first row is the head."""
-    head, *others = rows
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *others])
+# fmt: on
+"""What a record calls an arm, a stage or a scorer → what the page does."""
 
 
 def needed(name: str) -> dict[str, Any]:
@@ -123,165 +51,83 @@ def needed(name: str) -> dict[str, Any]:
     return found
 
 
-# ---- the judge ----
+def _table(rows: list[list[str]]) -> str:
+    """Markdown; the first row is the head."""
+    head, *others = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *others])
 
 
-def default_judge() -> str:
-    """The default judge in `score` mode beside what it must beat."""
-    score = needed("judge_mint")["parts"]["score"]["all"]
-    of = score["metrics"]
-    arms = ("judge", "tfidf", "agent", "length")
-    rows = [["`score` mode", "judge", "TF-IDF", "agent identity", "length"]]
-    for key, said in (
-        ("pair_accuracy_same_turns", "same question and turns, pairs"),
-        ("pair_accuracy_same_question", "same question, pairs"),
-        ("auroc", "AUROC"),
-        ("best_of_n_gain", "best-of-n gain"),
-        ("ece", "ECE"),
-    ):
-        rows.append([said, *(interval(of[arm][key]) if key in of[arm] else "–" for arm in arms)])
-    paired = [interval(score["differences"][arm]["pair_accuracy_same_turns"]) for arm in arms[1:]]
-    rows.append(["judge − baseline, paired (first row)", "", *paired])
-    return _table(rows)
+def _head(text: str, *more: str) -> list[str]:
+    """Cells of a head, written as one text."""
+    return [*text.split(" | "), *more]
 
 
-def default_judge_modes() -> str:
-    """The two modes of the same judge."""
-    parts = needed("judge_mint")["parts"]
-    modes = {"score": parts["score"]["all"], "full": parts["critiques"]}
-    rows = [["mode", "rows, questions", "pairs, same turns", "pairs, same question", "AUROC", "ECE"]]
-    for mode, found in modes.items():
-        of = found["metrics"]["judge"]
-        shown = [interval(of[k]) for k in ("pair_accuracy_same_turns", "pair_accuracy_same_question", "auroc", "ece")]
-        for place, key in enumerate(("pair_accuracy_same_turns", "pair_accuracy_same_question")):
-            pairs = found["pairs"][key]
-            if pairs < MIN_ROWS:  # as `rrm eval` has it; older files hold an interval of any number
-                shown[place] = f"{of[key]['value']:.3f} [too few]"
-            shown[place] += f" of {pairs}"
-        rows.append([f"`{mode}`", f"{found['rows']}, {found['questions']}", *shown])
-    return _table(rows)
+def _cells(scorers: Mapping[str, Any], names: tuple[str, ...], key: str) -> list[str]:
+    """One figure of each scorer; a dash where it has none."""
+    return [interval(scorers[name][key]) if key in scorers.get(name, {}) else "–" for name in names]
 
 
-def default_judge_elsewhere() -> str:
-    """Sources the judge was never trained on."""
-    rows = [["source, never trained on", "rows", "AUROC"]]
-    for name, found in needed("judge_mint")["parts"]["sources"].items():
-        rows.append([name, str(found["rows"]), interval(found["metrics"]["judge"]["auroc"])])
-    return _table(rows)
+# ---- the judges ----
 
 
 def steps_outcomes() -> str:
     """Mode `steps`, outcomes: each source beside TF-IDF on the same rows and on the whole mixture."""
-    found = needed("default_judge")["modes"]["steps"]
-    scorers = {
-        "judge": "judge",
-        SAME: "TF-IDF, same rows",
-        "tfidf_all": "TF-IDF, whole mixture",
-        "length": "length",
-    }
-    said = list(scorers.values())[1:]
-    rows = [["source", "rows", "AUROC", *said, "pairs", "pair accuracy", *said]]
+    found, key = needed("default_judge")["modes"]["steps"], "pair_accuracy_same_turns"
+    scorers = ("judge", "tfidf_same", "tfidf_all", "length")
+    rivals = [LABELS.get(name, name) for name in scorers[1:]]
+    rows = [_head("source | rows | AUROC", *rivals, "pairs", "pair accuracy", *rivals)]
     for name, report in found["sources"].items():
-        of, key = report["metrics"], "pair_accuracy_same_turns"
         if not report["scored_labelled"] or name == "mint_critic":
             continue
         drawn = report.get("in_pairs")
-        pairs, in_pairs = (drawn["pairs"], drawn["metrics"]) if drawn else (report["pairs"][key], of)
-        accuracy = [interval(in_pairs[s][key]) if pairs >= MIN_ROWS and s in in_pairs else "–" for s in scorers]
-        auroc = [interval(of[s]["auroc"]) if s in of else "–" for s in scorers]
+        pairs, in_pairs = (drawn["pairs"], drawn["metrics"]) if drawn else (report["pairs"][key], report["metrics"])
+        accuracy = _cells(in_pairs if pairs >= MIN_ROWS else {}, scorers, key)
+        auroc = _cells(report["metrics"], scorers, "auroc")
         rows.append([name, str(report["scored_labelled"]), *auroc, str(pairs), *accuracy])
     empty = [""] * len(scorers)
-    for key, name in (("pooled", "sources with ≥ 200 pairs in the whole test part"), ("pooled_mint", "MINT's tasks")):
-        of = found[key]["metrics"]
-        cells = [interval(of[s]["pair_accuracy_same_turns"]) if s in of else "–" for s in scorers]
-        rows.append([f"{name}, mean", "", *empty, "", *cells])
-    of = found["unseen"]["metrics"]
-    cells = [interval(of[s]["auroc"]) if s in of else "–" for s in scorers]
-    rows.append(["never trained on, mean", "", *cells, "", *empty])
+    for part, name in (("pooled", "sources with ≥ 200 pairs in the whole test part"), ("pooled_mint", "MINT's tasks")):
+        rows.append([f"{name}, mean", "", *empty, "", *_cells(found[part]["metrics"], scorers, key)])
+    rows.append(["never trained on, mean", "", *_cells(found["unseen"]["metrics"], scorers, "auroc"), "", *empty])
     return _table(rows)
 
 
 def steps_verdicts() -> str:
     """Mode `steps`, p_good: AUROC and MCC by source."""
-    found = needed("default_judge")["modes"]["steps"]["sources"]
-    names = {
-        "judge": "judge",
-        SAME: "TF-IDF, same rows",
-        "tfidf_all": "TF-IDF, whole mixture",
-        "position": "position",
-        "rules": "rules",
-    }
-    rows = [["source", "steps", *(f"AUROC, {said}" for said in names.values()), "MCC, judge"]]
-    for name, report in found.items():
-        of = (report.get("step_scores") or {}).get("metrics")
-        if of is None or report["step_scores"]["steps"] < MIN_ROWS:
-            continue
-        cells = [interval(of[s]["auroc"]) if s in of else "–" for s in names]
-        rows.append([name, str(report["step_scores"]["steps"]), *cells, interval(of["judge"]["mcc"])])
+    scorers = ("judge", "tfidf_same", "tfidf_all", "position", "rules")
+    said = [f"AUROC, {name if name == 'rules' else LABELS.get(name, name)}" for name in scorers]
+    rows = [_head("source | steps", *said, "MCC, judge")]
+    for name, report in needed("default_judge")["modes"]["steps"]["sources"].items():
+        steps = report.get("step_scores") or {"steps": 0}
+        if steps["steps"] >= MIN_ROWS:
+            of = steps["metrics"]
+            rows.append([name, str(steps["steps"]), *_cells(of, scorers, "auroc"), interval(of["judge"]["mcc"])])
     return _table(rows)
-
-
-def critiques() -> str:
-    """Where the default judge points, beside what needs no judge."""
-    steps = needed("judge_mint")["parts"]["critiques"]["steps"]
-    rows = [["findings against GPT-4's step labels", "MCC", "macro-F1"]]
-    for name, said in (
-        ("judge", "the judge"),
-        ("all_bad", "every step bad"),
-        ("position_only", "position alone"),
-        ("shuffled", "findings of another transcript"),
-    ):
-        rows.append([said, interval(steps["metrics"][name]["mcc"]), interval(steps["metrics"][name]["macro_f1"])])
-    return _table(rows)
-
-
-def judge_speed() -> str:
-    """Transcripts a second, and what they are times the plain loop's."""
-    found = needed("judge_speed")
-    rate, ratio = found["transcripts_per_s"], found["ratios"]
-    rows = [["mode", "seconds a transcript", "times a plain loop"]]
-    rows += [[f"`{m}`", f"{1 / rate[m]:.2f}", f"{ratio[f'{m}_over_plain']:.2f}"] for m in ("full", "score")]
-    return _table(rows)
-
-
-STAGES = {
-    "sft": "SFT*",
-    "rl": "+ RL*",
-    "calibration": "+ calibration",
-    "shipped": "five rounds (shipped)",
-}
 
 
 def lab_stages() -> str:
     """What each training stage brings to the lab judge."""
     rows = [
-        [
-            "stage",
-            "well-formed",
-            "planted step, false alarms",
-            "held out",
-            "agent",
-            "trained agents",
-            "AUROC, Brier, ECE",
-            "process MSE",
-        ]
+        _head(
+            "stage | well-formed | planted step, false alarms | held out | agent | trained agents | AUROC, Brier, ECE | process MSE"
+        )
     ]
-    for stage, said in STAGES.items():
+    for stage in ("sft", "rl", "calibration", "shipped"):
         found = needed("lab_stages")["stages"][stage]
         planted = [
             f"{p['named_step']:.0%}, {p['false_alarms']:.0%}" if (p := found.get(part, {}).get("full", {}).get("planted")) else "–"
             for part in ("fresh", "heldout_kinds", "agent", "trained_agents")
         ]  # fmt: skip
         full = found["fresh"]["full"]
-        of = full["metrics"]["judge"]
-        numbers = ", ".join(f"{of[k]['value']:.3f}" for k in ("auroc", "brier", "ece"))
-        rows.append([said, f"{full['format_validity']:.0%}", *planted, numbers, f"{full['process']['mse']:.3f}"])
+        numbers = ", ".join(f"{full['metrics']['judge'][k]['value']:.3f}" for k in ("auroc", "brier", "ece"))
+        rows.append(
+            [LABELS[stage], f"{full['format_validity']:.0%}", *planted, numbers, f"{full['process']['mse']:.3f}"]
+        )
     return _table(rows)
 
 
 def needle() -> str:
     """The one line that decides, by who reads: windows of 1,024 and 8,192, found and alarms."""
-    rows = [["judge", "window", "log", "found", "alarms", "tokens read a token", "readings"]]
+    rows = [_head("judge | window | log | found | alarms | tokens read a token | readings")]
     for name, said in (("needle", "scripted"), ("needle_lab", "trained on logs up to 3,000 tokens")):
         for row in needed(name)["rows"]:
             cells = [f"{row['window']:,}", f"{row['tokens']:,}", *(f"{row[key]:.3f}" for key in ("found", "alarms"))]
@@ -291,50 +137,23 @@ def needle() -> str:
 
 def lab_steps() -> str:
     """The lab judge in one prefill: first planted faults, and the same of position and rules."""
-    rows = [
-        ["arm", "runs", "scorer", "first fault named", "false alarms", "lowest p_good names it", "AUROC over steps"]
-    ]
+    rows = [_head("arm | runs | scorer | first fault named | false alarms | lowest p_good names it | AUROC over steps")]
     for arm, found in needed("lab_steps")["arms"].items():
         for part, said in (("fresh", "fresh"), ("heldout_kinds", "held out")):
             report = found["parts"][part]
             for scorer in ("judge", "position", "rules"):
-                of = report["alarms"]["metrics"][scorer]
-                cells = [interval(of[key]) for key in ("first_error", "false_alarms")]
-                lowest = interval(report["lowest"]["metrics"][scorer]["lowest"])
-                rows.append([arm, f"{report['runs']} {said}", scorer, *cells, lowest, interval(of["auroc"])])
-    return _table(rows)
-
-
-# ---- the agents ----
-
-
-def rl(environment: str) -> str:
-    """One lab's arms of the study of algorithms."""
-    found, ending = needed("rl_lab"), "-calculator" if environment == "calculator" else ""
-    arms = {k: v for k, v in found["arms"].items() if k.endswith("-calculator") == bool(ending)}
-    return markdown(f"{environment} lab", {**found["baselines"].get(environment, {}), **arms})
-
-
-def rl_mended() -> str:
-    """Every arm before and after `credit: turn` and the other faults of training were mended."""
-    now, before = needed("rl_lab")["arms"], needed("rl_lab_before")["arms"]
-    rows = [["arm", "before (9fb068e)", "seeds", "now", "seeds", "commit"]]
-    for arm, row in now.items():
-        if row != before[arm]:
-            rows.append([SAID[arm] + (", calculator" if arm.endswith("-calculator") else ""),
-                         interval(before[arm]["success"]), str(before[arm]["seeds"]),
-                         interval(row["success"]), str(row["seeds"]), row["commit"]])  # fmt: skip
+                of, lowest = (report[kind]["metrics"][scorer] for kind in ("alarms", "lowest"))
+                figures = (of["first_error"], of["false_alarms"], lowest["lowest"], of["auroc"])
+                rows.append([arm, f"{report['runs']} {said}", scorer, *map(interval, figures)])
     return _table(rows)
 
 
 def self_labels() -> str:
     """The weak judge retrained on labels made in four ways."""
-    found = needed("self_labels")["arms"]
-    said = {"start": "none: the weak judge", "rules": "`rules`", "self": "`self`", "both": "`self`, else `rules`"}
     keys = ("auroc", "verdicts", "named_first", "false_alarms", "score_mse")
-    rows = [["labels", "AUROC", "step verdicts, macro-F1", "first wrong step named", "false alarms", "process MSE"]]
-    for name, arm in found.items():
-        rows.append([said.get(name, "replayed in the world"), *(_ranged(arm[key]) for key in keys)])
+    rows = [_head("labels | AUROC | step verdicts, macro-F1 | first wrong step named | false alarms | process MSE")]
+    for name, arm in needed("self_labels")["arms"].items():
+        rows.append([LABELS.get(name, LABELS["replay"]), *(_ranged(arm[key]) for key in keys)])
     return _table(rows)
 
 
@@ -344,20 +163,76 @@ def _ranged(value: dict[str, float]) -> str:
     return mean if low == high else f"{mean} ({low}–{high})"
 
 
+# ---- the agents ----
+
+
+def rl(environment: str) -> str:
+    """One lab's arms of the study of algorithms: success, by hops, malformed calls an episode."""
+    found = needed("rl_lab")
+    arms = {k: v for k, v in found["arms"].items() if k.endswith("-calculator") == (environment == "calculator")}
+    arms = {**found["baselines"].get(environment, {}), **arms}
+    hops = list(next(iter(arms.values()))["success_by_hops"])
+    rows = [
+        [f"{environment} lab", "held-out success", *(f"{h} hop{'s' * (h != '1')}" for h in hops), "malformed", "seeds"]
+    ]
+    for name, row in arms.items():
+        by_hops = [f"{row['success_by_hops'][h]['value']:.2f}" for h in hops]
+        cells = [LABELS[name], interval(row["success"]), *by_hops, f"{row['malformed']:.2f}"]
+        rows.append([*cells, str(row.get("seeds", "–"))])
+    return _table(rows)
+
+
+def feedback() -> str:
+    """Every arm's first and second attempts and costs; then the paired differences, and what kind of second attempt helps."""
+    found = needed("feedback_modes")
+    hops, frozen = list(next(iter(found["arms"].values()))["first"]["by_hops"]), found["frozen"]
+
+    def attempts(row: dict[str, Any]) -> list[str]:
+        by_hops = [f"{row['first']['by_hops'][h]['value']:.2f}" for h in hops]
+        return [interval(row["first"]["success"]), interval(row["refined"]["success"]), *by_hops]
+
+    arms = [_head("mode | seeds | first attempt | second, after a critique", *hops, "judge tokens", "minutes")]
+    arms.append(["before training", "–", *attempts(frozen["c"]), "–", "–"])
+    differences = [
+        _head(
+            "difference, same seeds and questions | first attempt | second, after a critique | second, as trained | seeds"
+        )
+    ]
+    kinds = [
+        _head(
+            "second attempt after | own critique | another task's | none | own − another's | another's − none | seeds"
+        )
+    ]
+    kinds.append(
+        ["before training", *(interval(frozen[k]["refined"]["success"]) for k in ("c", "placebo", "retry")), *"–––"]
+    )
+    for arm, row in found["arms"].items():
+        tokens = row["judge"]["judge_tokens"] / row["seeds"] / 1000
+        told = [f"{tokens:,.0f} k" if tokens else "–", f"{statistics.median(row['seconds']) / 60:.1f}"]
+        arms.append([arm, str(row["seeds"]), *attempts(row), *told])
+        if second := row.get("second_attempts"):
+            cells = [interval(second[k]) for k in ("c", "placebo", "retry", "c - placebo", "placebo - retry")]
+            kinds.append([arm, *cells, str(second["seeds"])])
+    for name, pair in found["differences"].items():
+        second = [interval(pair[stage]) if pair[stage] else "–" for stage in ("refined", "own")]
+        differences.append([name.replace(" - ", " − "), interval(pair["first"]), *second, str(pair["first"]["seeds"])])
+    return "\n\n".join(map(_table, (arms, differences, kinds)))
+
+
 def no_answer_key(rows: Callable[[dict[str, Any]], list[list[str]]]) -> str:
     """A table of the study without an answer key; a line in its place before it was made."""
     found = load("no_answer_key")
-    if found is None:
-        return "Not measured yet: `python -m benchmarks.studies.no_answer_key`."
-    return _table(rows(found))
+    return _table(rows(found)) if found else "Not measured yet: `python -m benchmarks.studies.no_answer_key`."
 
 
 def smollm2_qa() -> str:
     """SmolLM2 on held-out multi-hop questions, by policy."""
     told = needed("smollm2_qa")["figures"]["held_out"]
     sources = sorted(next(iter(told.values()))["by_source"])
-    head = ["policy", "F1", "exact match", "F1 less `tool_call`", "F1 over `naive_rag`"]
-    rows = [[*head, *(f"F1, {source}" for source in sources), "searches", "tokens", "runs"]]
+    head = _head(
+        "policy | F1 | exact match | F1 less `tool_call` | F1 over `naive_rag`", *(f"F1, {s}" for s in sources)
+    )
+    rows = [[*head, "searches", "tokens", "runs"]]
     for name, one in told.items():
         beside = [interval(one[key]) if key in one else "–" for key in ("f1_less_start", "f1_over_rival")]
         counts = [f"{one['searches']:.2f}", f"{one['tokens']:.0f}", str(one["seeds"])]
@@ -368,11 +243,11 @@ def smollm2_qa() -> str:
 
 def agent_table() -> str:
     """Tasks × methods: exact match, F1, what the judge says, and what a question costs the policy."""
-    rows = [["task", "method", "exact match", "F1", "judge's mean score", "judge's AUROC", "policy tokens a question"]]
+    rows = [_head("task | method | exact match | F1 | judge's mean score | judge's AUROC | policy tokens a question")]
     for one in needed("agent_table")["rows"]:
         name = [one["task"], f"`{one['label']}`"]
         if (figures := one.get("figures")) is None:  # the cell failed
-            rows.append([*name, one["failure"]["kind"], "–", "–", "–", "–"])
+            rows.append([*name, one["failure"]["kind"], *"––––"])
             continue
         judge = figures.get("judge") or {}
         judged = ["–" if judge.get(key, {}).get("value") is None else interval(judge[key]) for key in ("mean", "auroc")]
@@ -382,34 +257,15 @@ def agent_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "default_judge": default_judge,
-    "default_judge_modes": default_judge_modes,
-    "default_judge_elsewhere": default_judge_elsewhere,
-    "steps_outcomes": steps_outcomes,
-    "steps_verdicts": steps_verdicts,
-    "critiques": critiques,
-    "judge_speed": judge_speed,
-    "lab_stages": lab_stages,
-    "lab_steps": lab_steps,
-    "needle": needle,
-    "rl_search": lambda: rl("search"),
-    "rl_calculator": lambda: rl("calculator"),
-    "rl_mended": rl_mended,
-    "feedback": lambda: feedback_tables(needed("feedback_modes")),
-    "self_labels": self_labels,
-    "smollm2_qa": smollm2_qa,
-    "smollm2_gsm8k_few": lambda: _table(both_ways(needed("smollm2_gsm8k_few"), interval)),
-    "agent_table": agent_table,
-    **{name: partial(lambda of, rows: _table(rows(needed(of))), of, rows) for name, (of, rows) in PARTS.items()},
-    **{
-        f"no_answer_key_{rows.__name__}": partial(no_answer_key, rows)
-        for rows in (
-            no_answer_key_tables.arms,
-            no_answer_key_tables.comparisons,
-            no_answer_key_tables.choosing,
-            no_answer_key_tables.gamed,
-        )
-    },
+    made.__name__: made
+    for made in (steps_outcomes, steps_verdicts, lab_stages, lab_steps, needle, feedback, self_labels, smollm2_qa, agent_table)
+}  # fmt: skip
+TABLES |= {f"rl_{environment}": partial(rl, environment) for environment in ("search", "calculator")}
+TABLES["smollm2_gsm8k_few"] = lambda: _table(both_ways(needed("smollm2_gsm8k_few"), interval))
+TABLES |= {name: partial(lambda of, rows: _table(rows(needed(of))), of, rows) for name, (of, rows) in PARTS.items()}
+TABLES |= {
+    f"no_answer_key_{name}": partial(no_answer_key, getattr(no_answer_key_tables, name))
+    for name in ("arms", "comparisons", "choosing", "gamed")
 }
 
 

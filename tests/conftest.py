@@ -25,7 +25,6 @@ LONGEST = (
     "tests/reagent/train/test_sharded.py",
     "tests/rrm/annotate/test_label_browser.py",
     "tests/rrm/train/test_sft_speedups.py",
-    "tests/benchmarks/test_default_judge_data.py",
     "tests/test_processes.py",
     "tests/reagent/train/test_learning.py",
     "tests/rrm/train/test_rl.py",

@@ -3,41 +3,28 @@
     python -m benchmarks.bars            (the sets there are; the same as `make bars`)
     python -m benchmarks.bars judge      (one set; exit code 1 if a bar is missed; the same as `make bars SET=judge`)
 
-Bars are rows of `tables`: figures of records (`Recorded`) and tests. A set of which a module of this package has the name has that
-module's bars as well: `BARS`, a sequence of `Recorded`, and `bars(run)`, which returns finished bars (`run`: whether tests that are bars
-are run, and figures made anew).
+Bars are rows of `tables`: figures of records (`Recorded`) and tests. The sets of the modules `judge` and `house` have theirs there.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import importlib
-from pathlib import Path
 
-from benchmarks.bars import tables
+from benchmarks.bars import house, judge, tables
 from benchmarks.bars.bar import Bar, finish, suite_bars
 from benchmarks.bars.recorded import Recorded, read
 
-MODULES = ("judge", "right", "house")
-
 
 def sets() -> dict[str, str]:
-    """Name → purpose of every set, of a module the first line of its docstring."""
-    sources = {name: Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in MODULES}
-    own = {name: (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0] for name, text in sources.items()}
-    return own | tables.SETS
+    """Name → purpose of every set."""
+    return {
+        name: (of.__doc__ or "").partition("\n")[0] for name, of in (("judge", judge), ("house", house))
+    } | tables.SETS
 
 
 def figures_of(name: str) -> list[Recorded]:
     """The bars of a set that are read from records."""
-    own = importlib.import_module(f"benchmarks.bars.{name}") if name in MODULES else None
-    return [*getattr(own, "BARS", ()), *(Recorded(*row) for of, *row in tables.FIGURES if of == name)]
-
-
-def tests_of(name: str) -> dict[str, str]:
-    """What → tests of a set, as `suite_bars` takes them."""
-    return {what: tests for of, what, tests in tables.TESTS if of == name}
+    return list(judge.BARS) if name == "judge" else [Recorded(*row) for of, *row in tables.FIGURES if of == name]
 
 
 def bars_of(name: str, run: bool = True) -> list[Bar]:
@@ -51,10 +38,9 @@ def bars_of(name: str, run: bool = True) -> list[Bar]:
     """
     if name not in sets():
         raise SystemExit(f"no set of bars is named {name!r}; there are {', '.join(sets())}")
-    own = importlib.import_module(f"benchmarks.bars.{name}") if name in MODULES else None
-    coded = getattr(own, "bars", lambda run: ())(run)
-    tests = tests_of(name)
-    return [*read(figures_of(name), run), *coded, *(suite_bars(tests, run) if tests else ())]
+    figures = house.bars(run) if name == "house" else read(figures_of(name), run)
+    tests = {what: tests for of, what, tests in tables.TESTS if of == name}
+    return [*figures, *(suite_bars(tests, run) if tests else ())]
 
 
 def main() -> None:
@@ -64,7 +50,6 @@ def main() -> None:
     parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars, make no figure anew")
     args = parser.parse_args()
     if args.set is None:
-        for name, purpose in sets().items():
-            print(f"{name:14} {purpose}")
+        print("\n".join(f"{name:14} {purpose}" for name, purpose in sets().items()))
         return
     finish(bars_of(args.set, not args.no_run), args.set)

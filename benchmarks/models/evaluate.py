@@ -17,14 +17,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks import record
 from benchmarks.models import evaluation_rows, figures, scores
 from benchmarks.models.rivals import Rivals, lessons
-from benchmarks.models.rows import STEP, VERSION, WINDOW, counts, pack
+from benchmarks.models.rows import prompter_of, store
 from benchmarks.models.sources import FOLDS, load
-from rrm.data.mistakes import MISTAKE_KINDS
 
 RESULT = record.RESULTS / "judges.json"
 ALL = (*FOLDS, "home", "calibration", "sanity")
@@ -34,12 +31,7 @@ SANITY = Path(__file__).with_name("sanity.jsonl")
 
 def make_rows(args: argparse.Namespace) -> None:
     """Write NAME.npz and NAME.jsonl of each fold that is asked for."""
-    from transformers import AutoTokenizer
-
-    from rrm.engines.hf.base_model import base_path
-    from rrm.prompt.prompter import Prompter
-
-    prompter = Prompter(AutoTokenizer.from_pretrained(base_path(args.tokenizer)), WINDOW, VERSION, step_tokens=STEP)
+    prompter = prompter_of(args.tokenizer)
     names = ALL if "all" in args.fold else args.fold
     runs = load() if set(names) != {"sanity"} else []
     learned = lessons(runs, args.seed)
@@ -50,21 +42,9 @@ def make_rows(args: argparse.Namespace) -> None:
         pool = list(evaluation_rows.sanity_runs(SANITY)) if sanity else evaluation_rows.chosen(runs, name)
         shares = evaluation_rows.NATURAL if name == "calibration" else evaluation_rows.SHARES
         made = evaluation_rows.make(prompter, pool, rivals, None if sanity else args.tokens, args.seed, shares)
-        about = {
-            "fold": name,
-            "seed": args.seed,
-            "sources": made.sources,
-            "kinds": list(MISTAKE_KINDS),
-            "choices": list(prompter.choices),
-            "progress": list(prompter.progress_choices),
-            "tokens": sum(len(row.ids) for row in made.rows),
-            **counts(made.rows, made.sources),
-        }
         args.output.mkdir(parents=True, exist_ok=True)
-        text = "".join(json.dumps(line) + "\n" for line in made.lines)
-        (args.output / f"{name}.jsonl").write_text(text, "utf-8")
-        np.savez_compressed(args.output / f"{name}.npz", **pack(made.rows, about))  # pyright: ignore[reportArgumentType]
-        print(json.dumps({"rows": len(made.rows), "lines": len(made.lines), **about}), flush=True)
+        (args.output / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in made.lines), "utf-8")
+        store(args.output / f"{name}.npz", prompter, made.rows, made.sources, fold=name, seed=args.seed)
 
 
 def score(args: argparse.Namespace) -> None:

@@ -20,19 +20,13 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GroupKFold
 
 from benchmarks import record
-from benchmarks.models.rows import BESIDE, WEIGHTS, Maker
-from benchmarks.models.sources import LabelledRun, load
+from benchmarks.models.rivals import step_text
+from benchmarks.models.rows import BESIDE, Maker
+from benchmarks.models.sources import WEIGHTS, LabelledRun, load
 from rrm.annotate.planted import OPERATORS, counterpart, plant
 from rrm.data.mistakes import MEANING_KINDS
-from rrm.prompt.canonical import canonical_step
 
 MOST = 0.65
-
-
-def text_of(run: LabelledRun, trajectory, k: int) -> str:
-    """A step as TF-IDF reads it."""
-    step = canonical_step(trajectory.steps[k - 1])
-    return f"{step.action_text}\n{step.return_text}"
 
 
 def texts(runs: list[LabelledRun], maker: Maker, seed: int) -> dict[str, list[tuple[str, int, str]]]:
@@ -43,20 +37,15 @@ def texts(runs: list[LabelledRun], maker: Maker, seed: int) -> dict[str, list[tu
         for kind in OPERATORS:
             if (planted := plant(view, kind, rng)) is None:
                 continue
-            changing = [k for k in view.changing() if k != planted.step]
-            if kind == "needless_side_effect" and not changing:
-                continue
-            k = (
-                rng.choice(changing)
-                if kind == "needless_side_effect"
-                else planted.twin or rng.randrange(1, len(run.labels) + 1)
-            )
-            found[kind].append((text_of(run, planted.trajectory, planted.step), 1, run.key))
-            right = counterpart(view, kind, rng) if rng.random() < BESIDE.get(kind, 0.5) else None
-            if right is not None:
-                found[kind].append((text_of(run, right.trajectory, right.step), 0, run.key))
+            if kind == "needless_side_effect":
+                if not (changing := [k for k in view.changing() if k != planted.step]):
+                    continue
+                k = rng.choice(changing)
             else:
-                found[kind].append((text_of(run, run.trajectory, k), 0, run.key))
+                k = planted.twin or rng.randrange(1, len(run.labels) + 1)
+            right = counterpart(view, kind, rng) if rng.random() < BESIDE.get(kind, 0.5) else None
+            other = (right.trajectory, right.step) if right is not None else (run.trajectory, k)
+            found[kind] += [(step_text(planted.trajectory, planted.step), 1, run.key), (step_text(*other), 0, run.key)]
     return found
 
 
@@ -78,33 +67,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     runs = [run for run in load() if run.ships and run.succeeded and run.part == "train" and run.source in WEIGHTS]
-    maker = Maker(None, runs, sorted({run.source for run in runs}))  # pyright: ignore[reportArgumentType]
-    rng = random.Random(args.seed)
-    names = sorted({run.source for run in runs})
+    rng, names = random.Random(args.seed), sorted({run.source for run in runs})
+    maker = Maker(None, runs, names)  # pyright: ignore[reportArgumentType]
     chosen = [
         rng.choice([r for r in runs if r.source == rng.choices(names, [WEIGHTS[n] for n in names])[0]] or runs)
         for _ in range(args.rows)
     ]
     found = {}
     for kind, rows in sorted(texts(chosen, maker, args.seed).items()):
-        value = auroc(rows)
-        found[kind] = {
-            "auroc": round(value, 3),
-            "rows": len(rows),
-            "meaning": kind in MEANING_KINDS,
-            "passes": kind not in MEANING_KINDS or value <= MOST,
-        }
+        value, meaning = auroc(rows), kind in MEANING_KINDS
+        passes = not meaning or value <= MOST
+        found[kind] = {"auroc": round(value, 3), "rows": len(rows), "meaning": meaning, "passes": passes}
         print(kind, found[kind], flush=True)
-    record.write(
-        record.RESULTS / "plants_check.json",
-        {
-            "command": record.command("models.plants_check"),
-            "wanted": MOST,
-            "kinds": found,
-            **record.made_with("scikit-learn"),
-            "commit": record.commit(),
-        },
-    )
+    made = {"command": record.command("models.plants_check"), "wanted": MOST, "kinds": found}
+    made |= {**record.made_with("scikit-learn"), "commit": record.commit()}
+    record.write(record.RESULTS / "plants_check.json", made)
     print(json.dumps({"passes": all(f["passes"] for f in found.values())}))
 
 

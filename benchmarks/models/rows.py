@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models.sources import FOLDS, LabelledRun, load
+from benchmarks.models.sources import FOLDS, WEIGHTS, LabelledRun, load
 from rrm.annotate.planted import OPERATORS, Donors, Planted, SuccessfulRun, counterpart, plant
 from rrm.data.mistakes import MEANING_KINDS, MISTAKE_KINDS, MistakeKind
 from rrm.data.trajectory import Trajectory
@@ -40,26 +40,6 @@ WINDOW = 640
 """Tokens of a window."""
 STEP = 80
 """Tokens of a step that are shown."""
-WEIGHTS: dict[str, float] = {
-    "tau": 1.5,
-    "workbench": 2.5,
-    "stepshield": 2.0,
-    "agentdojo": 1.5,
-    "intercode/sql": 1.0,
-    "intercode/bash": 0.7,
-    "intercode/python": 0.2,
-    "mint/alfworld": 0.4,
-    "mint/gsm8k": 1.0,
-    "mint/hotpotqa": 1.2,
-    "mint/humaneval": 0.6,
-    "mint/mbpp": 0.6,
-    "mint/mmlu": 0.8,
-    "mint/theoremqa": 0.6,
-    "fireact": 1.5,
-    "r1_searcher": 1.5,
-    "reflexion": 1.0,
-}
-"""How often a row of a source is drawn, of those that are permitted."""
 SHARES = (0.7, 0.27, 0.03)
 """Of the draws: runs that succeeded, in which mistakes are planted; runs that failed, with a known mistake; other runs that failed."""
 AT_MISTAKE = 0.8
@@ -339,6 +319,28 @@ def counts(rows: Sequence[Row], sources: Sequence[str]) -> dict[str, Any]:
     return {"by_source": {k: dict(v) for k, v in sorted(by_source.items())}, "by_kind": dict(sorted(by_kind.items()))}
 
 
+def prompter_of(tokenizer: str) -> Prompter:
+    """What renders runs for a base model, or for the tokenizer in a folder."""
+    from transformers import AutoTokenizer
+
+    from rrm.engines.hf.base_model import base_path
+
+    return Prompter(AutoTokenizer.from_pretrained(base_path(tokenizer)), WINDOW, VERSION, step_tokens=STEP)
+
+
+def store(path: Path, prompter: Prompter, rows: Sequence[Row], sources: Sequence[str], **about: Any) -> None:
+    """Write rows with what they are, and print it."""
+    about |= {"sources": list(sources), "kinds": list(MISTAKE_KINDS), "choices": list(prompter.choices)}
+    about |= {
+        "progress": list(prompter.progress_choices),
+        "tokens": sum(len(row.ids) for row in rows),
+        **counts(rows, sources),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, **pack(rows, about))  # pyright: ignore[reportArgumentType]
+    print(json.dumps({"output": str(path), "rows": len(rows), **about}), flush=True)
+
+
 def main() -> None:
     """Write the rows of one fold, or of all sources."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -351,29 +353,13 @@ def main() -> None:
     parser.add_argument("--tokenizer", default="smollm2", help="base model, or a folder")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    from transformers import AutoTokenizer
-
-    from rrm.engines.hf.base_model import base_path
-
     runs = [run for run in load() if run.part == args.part and run.ships and run.fold != args.leave_out]
-    sources = sorted({run.source for run in runs})
-    prompter = Prompter(AutoTokenizer.from_pretrained(base_path(args.tokenizer)), WINDOW, VERSION, step_tokens=STEP)
+    sources, prompter = sorted({run.source for run in runs}), prompter_of(args.tokenizer)
     rows = draw(Maker(prompter, runs, sources), runs, args.tokens, args.seed)
-    about = {
-        "base": args.tokenizer,
-        "leave_out": args.leave_out,
-        "seed": args.seed,
-        "sources": sources,
-        "folds": {name: list(prefixes) for name, prefixes in FOLDS.items()},
-        "kinds": list(MISTAKE_KINDS),
-        "choices": list(prompter.choices),
-        "progress": list(prompter.progress_choices),
-        "tokens": sum(len(row.ids) for row in rows),
-        **counts(rows, sources),
-    }
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(args.output, **pack(rows, about))  # pyright: ignore[reportArgumentType]
-    print(json.dumps({"output": str(args.output), "rows": len(rows), **about}))
+    folds = {name: list(prefixes) for name, prefixes in FOLDS.items()}
+    store(
+        args.output, prompter, rows, sources, base=args.tokenizer, leave_out=args.leave_out, seed=args.seed, folds=folds
+    )
 
 
 if __name__ == "__main__":

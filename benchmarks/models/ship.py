@@ -23,8 +23,8 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks import record
 from benchmarks.models.card import card
-from benchmarks.models.rows import STEP, VERSION, WEIGHTS, WINDOW
-from benchmarks.models.sources import LabelledRun, load
+from benchmarks.models.rows import STEP, VERSION, WINDOW
+from benchmarks.models.sources import SOURCES, WEIGHTS, LabelledRun, load
 from rrm.data.questions import question_keys
 from rrm.judge.calibration import Calibration
 from rrm.judge.card import HUB_NAMES
@@ -35,33 +35,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ASSETS = ROOT / "rrm" / "assets"
 MOST_BYTES = {"small": 8_000_000, "base": 18_000_000}
 BASES = {"small": "smollm2", "base": "Qwen/Qwen2.5-Coder-0.5B-Instruct"}
-LICENCES = {
-    "tau": "MIT",
-    "workbench": "MIT",
-    "stepshield": "Apache-2.0, data CC BY 4.0",
-    "agentdojo": "MIT",
-    "intercode/sql": "MIT; Spider's questions CC BY-SA 4.0",
-    "intercode/bash": "MIT",
-    "intercode/python": "MIT; MBPP CC BY 4.0",
-    "mint/alfworld": "Apache-2.0; ALFWorld MIT",
-    "mint/gsm8k": "Apache-2.0; GSM8K MIT",
-    "mint/hotpotqa": "Apache-2.0; HotpotQA CC BY-SA 4.0",
-    "mint/humaneval": "Apache-2.0; HumanEval MIT",
-    "mint/mbpp": "Apache-2.0; MBPP CC BY 4.0",
-    "mint/mmlu": "Apache-2.0; MMLU MIT",
-    "mint/theoremqa": "Apache-2.0; TheoremQA MIT",
-    "fireact": "MIT; HotpotQA CC BY-SA 4.0",
-    "r1_searcher": "MIT; HotpotQA CC BY-SA 4.0, 2WikiMultihopQA Apache-2.0",
-    "reflexion": "MIT; HotpotQA CC BY-SA 4.0",
-}
 OUTSIDE = 0.03
 """Share of the calibration transcripts that lie outside of the domain."""
-MAKERS = {
-    "reflexion": "OpenAI's GPT-3.5 and GPT-4",
-    "stepshield": "a language model (synthetic)",
-    "agentdojo": "gpt-4o-mini",
-}
-"""Where the runs themselves do not say who wrote them."""
 
 
 def data_table(runs: list[LabelledRun]) -> list[dict[str, Any]]:
@@ -73,11 +48,12 @@ def data_table(runs: list[LabelledRun]) -> list[dict[str, Any]]:
     rows = []
     for source in sorted({run.source for run in runs}):
         mine = [run for run in runs if run.source == source]
-        makers = Counter(run.maker for run in mine if run.maker)
-        said = MAKERS.get(source) or ", ".join(name for name, _ in makers.most_common())
-        if source not in LICENCES or not said:
+        makers = SOURCES[source].maker or ", ".join(
+            name for name, _ in Counter(r.maker for r in mine if r.maker).most_common()
+        )
+        rows.append({"source": source, "runs": len(mine), "licence": SOURCES[source].licence, "made_by": makers})
+        if not all(rows[-1].values()):
             raise SystemExit(f"{source}: no licence or no maker is known: it cannot ship")
-        rows.append({"source": source, "runs": len(mine), "licence": LICENCES[source], "made_by": said})
     return rows
 
 

@@ -19,11 +19,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import mint
-from benchmarks.models import changes
 from rrm.annotate.proven import proven_mistakes
 from rrm.data.mistakes import MistakeKind
 from rrm.data.text import normalise
@@ -34,29 +34,65 @@ from rrm.readers import read
 from rrm.readers.leaks import cut_verdicts
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-FOLDS: dict[str, tuple[str, ...]] = {
-    "tau_stepshield": ("tau", "stepshield"),
-    "workbench_intercode": ("workbench", "intercode/sql", "intercode/bash"),
-    "agentdojo_mintcode": (
-        "agentdojo",
-        "intercode/python",  # shares questions with MBPP
-        "mint/mbpp",
-        "mint/humaneval",
-        "mint/mmlu",
-        "mint/alfworld",
-    ),
-    "hotpotqa_maths": (
-        "fireact",
-        "knowagent",
-        "r1_searcher",
-        "reflexion",
-        "mint/hotpotqa",
-        "mint/gsm8k",
-        "mint/math",
-        "mint/theoremqa",
-    ),
+
+
+class Source(NamedTuple):
+    """A set of public runs.
+
+    Args:
+        fold: the fold that leaves it out of training.
+        weight: how often a training row of it is drawn, of those that are permitted; 0: never.
+        licence, maker: for the card; a maker where the runs themselves do not name theirs.
+    """
+
+    fold: str
+    weight: float = 0.0
+    licence: str = ""
+    maker: str = ""
+
+
+# fmt: off
+SOURCES = {
+    "tau": Source("tau_stepshield", 1.5, "MIT"),
+    "workbench": Source("workbench_intercode", 2.5, "MIT"),
+    "stepshield": Source("tau_stepshield", 2.0, "Apache-2.0, data CC BY 4.0", "a language model (synthetic)"),
+    "agentdojo": Source("agentdojo_mintcode", 1.5, "MIT", "gpt-4o-mini"),
+    "intercode/sql": Source("workbench_intercode", 1.0, "MIT; Spider's questions CC BY-SA 4.0"),
+    "intercode/bash": Source("workbench_intercode", 0.7, "MIT"),
+    "intercode/python": Source("agentdojo_mintcode", 0.2, "MIT; MBPP CC BY 4.0"),  # shares questions with MBPP
+    "mint/alfworld": Source("agentdojo_mintcode", 0.4, "Apache-2.0; ALFWorld MIT"),
+    "mint/gsm8k": Source("hotpotqa_maths", 1.0, "Apache-2.0; GSM8K MIT"),
+    "mint/hotpotqa": Source("hotpotqa_maths", 1.2, "Apache-2.0; HotpotQA CC BY-SA 4.0"),
+    "mint/humaneval": Source("agentdojo_mintcode", 0.6, "Apache-2.0; HumanEval MIT"),
+    "mint/mbpp": Source("agentdojo_mintcode", 0.6, "Apache-2.0; MBPP CC BY 4.0"),
+    "mint/mmlu": Source("agentdojo_mintcode", 0.8, "Apache-2.0; MMLU MIT"),
+    "mint/theoremqa": Source("hotpotqa_maths", 0.6, "Apache-2.0; TheoremQA MIT"),
+    "fireact": Source("hotpotqa_maths", 1.5, "MIT; HotpotQA CC BY-SA 4.0"),
+    "r1_searcher": Source("hotpotqa_maths", 1.5, "MIT; HotpotQA CC BY-SA 4.0, 2WikiMultihopQA Apache-2.0"),
+    "reflexion": Source("hotpotqa_maths", 1.0, "MIT; HotpotQA CC BY-SA 4.0", "OpenAI's GPT-3.5 and GPT-4"),
+    "knowagent": Source("hotpotqa_maths"),
+    "mint/math": Source("hotpotqa_maths"),
 }
+CHANGES_STATE = {name: frozenset(tools.split()) for name, tools in {
+    "workbench": "calendar.create_event calendar.delete_event calendar.update_event email.send_email email.delete_email email.forward_email "
+                 "email.reply_email analytics.create_plot project_management.create_task project_management.delete_task "
+                 "project_management.update_task customer_relationship_manager.update_customer customer_relationship_manager.add_customer "
+                 "customer_relationship_manager.delete_customer",
+    "tau": "book_reservation cancel_reservation update_reservation_flights update_reservation_baggages update_reservation_passengers "
+           "send_certificate cancel_pending_order modify_pending_order_items modify_pending_order_address modify_pending_order_payment "
+           "modify_user_address return_delivered_order_items exchange_delivered_order_items",
+    "agentdojo": "send_money schedule_transaction update_scheduled_transaction update_password update_user_info send_email delete_email "
+                 "create_calendar_event cancel_calendar_event reschedule_calendar_event add_calendar_event_participants append_to_file "
+                 "create_file delete_file share_file reserve_hotel reserve_restaurant reserve_car_rental add_user_to_channel "
+                 "send_channel_message send_direct_message invite_user_to_slack remove_user_from_slack post_webpage input_to_webpage",
+    "stepshield": "edit_file create_file run_command submit",
+    "mint/alfworld": "python",
+}.items()}
+"""Source → its tools that change state; WorkBench's as its own list of tools says."""
+# fmt: on
+FOLDS = {source.fold: tuple(n for n, s in SOURCES.items() if s.fold == source.fold) for source in SOURCES.values()}
 """Each fold leaves these sources out of training. Every source stands in one."""
+WEIGHTS = {name: source.weight for name, source in SOURCES.items() if source.weight}
 TEST, CALIBRATION = 20, 12
 """Percent of the keys (customers, templates, questions) of a source that are held out for test, and for calibration."""
 _NOT_SHIPPED_AGENTS = re.compile(r"(?i)llama|vicuna|lemur|agentlm|Eurus-70B|OpenCodeInterpreter-CL")
@@ -111,10 +147,8 @@ def labelled(
     given: Sequence[int | None] | None = None,
     unknown: Sequence[int] = (),
     outcome: bool = True,
-    changes_state: frozenset[str] = frozenset(),
     exact: Sequence[int] = (),
     ships: bool = True,
-    drop_agent: bool = True,
 ) -> LabelledRun:
     """A run with labels by rule: given ones first, then what is proven, then the outcome.
 
@@ -125,9 +159,10 @@ def labelled(
         outcome: whether the run's outcome may be learned.
     """
     success = t.outcome is not None and t.outcome >= 0.99
+    changes_state = CHANGES_STATE.get(source, frozenset())
     proven = proven_mistakes(t, changes_state)
-    raised = [k for k, s in enumerate(t.steps, start=1) if any(_raised(m.text()) for m in s.observations)]
-    unknown = {*unknown, *raised}
+    # an exception came back, or the environment could not read the action
+    unknown = {*unknown, *_steps_that(t, lambda result: error_of(result) not in (None, "error"))}
     labels: list[int | None] = []
     for k in range(1, len(t.steps) + 1):
         said = given[k - 1] if given is not None else None
@@ -152,14 +187,14 @@ def labelled(
         kinds=kinds,
         exact=frozenset(exact),
         changes_state=changes_state,
-        ships=ships and not (drop_agent and _NOT_SHIPPED_AGENTS.search(maker)),
+        ships=ships and not _NOT_SHIPPED_AGENTS.search(maker),
         maker=maker,
     )
 
 
-def _raised(result: str) -> bool:
-    """Whether an exception came back, or the environment could not read the action."""
-    return error_of(result) not in (None, "error")
+def _steps_that(t: Trajectory, returned: Callable[[str], bool]) -> list[int]:
+    """Numbers of the steps to which something of this kind was returned."""
+    return [k for k, step in enumerate(t.steps, start=1) if any(returned(m.text()) for m in step.observations)]
 
 
 def question_key(task: str) -> str:
@@ -193,7 +228,7 @@ def workbench(data: Path) -> Iterator[LabelledRun]:
         right = _reference_calls(t.meta["reference"] or [])
         given, exact = list[int | None](), list[int]()
         for k, step in enumerate(t.steps, start=1):
-            calls = [c for c in step.message.tool_calls or [] if c.name in changes.WORKBENCH]
+            calls = [c for c in step.message.tool_calls or [] if c.name in CHANGES_STATE["workbench"]]
             said = [
                 isinstance(c.arguments, dict)
                 and (c.name, tuple(sorted((a, str(v)) for a, v in c.arguments.items()))) in right
@@ -201,14 +236,7 @@ def workbench(data: Path) -> Iterator[LabelledRun]:
             ]
             given.append(int(all(said)) if said else None)
             exact += [k] if said else []
-        yield labelled(
-            t,
-            "workbench",
-            f"workbench/{t.meta['template_id']}",
-            given=given,
-            exact=exact,
-            changes_state=changes.WORKBENCH,
-        )
+        yield labelled(t, "workbench", f"workbench/{t.meta['template_id']}", given=given, exact=exact)
 
 
 def tau(data: Path) -> Iterator[LabelledRun]:
@@ -217,11 +245,9 @@ def tau(data: Path) -> Iterator[LabelledRun]:
         t = Trajectory.model_validate({k: v for k, v in row.items() if k not in ("step_labels", "source")})
         given = [None if v is None else int(v == "good") for v in row["step_labels"]]
         exact = [k for k, v in enumerate(given, start=1) if v is not None]
-        failed = [
-            k for k, s in enumerate(t.steps, start=1) if any("error" in m.text()[:40].lower() for m in s.observations)
-        ]
+        failed = _steps_that(t, lambda result: "error" in result[:40].lower())
         key = f"tau/{row['meta'].get('customer') or row['question_id']}"
-        yield labelled(t, "tau", key, given=given, unknown=failed, exact=exact, changes_state=changes.TAU)
+        yield labelled(t, "tau", key, given=given, unknown=failed, exact=exact)
 
 
 def stepshield(data: Path) -> Iterator[LabelledRun]:
@@ -229,9 +255,7 @@ def stepshield(data: Path) -> Iterator[LabelledRun]:
     for row in _raw(data, "stepshield"):
         t = Trajectory.model_validate({k: v for k, v in row.items() if k not in ("step_labels", "source")})
         given = [None if v is None else int(v == "good") for v in row["step_labels"]]
-        run = labelled(
-            t, "stepshield", f"stepshield/{row['question_id']}", given=given, changes_state=changes.STEPSHIELD
-        )
+        run = labelled(t, "stepshield", f"stepshield/{row['question_id']}", given=given)
         known = [None if g is None else y for g, y in zip(given, run.labels, strict=True)]
         kinds = {k: "broken_instruction" for k, v in enumerate(given, start=1) if v == 0}
         yield replace(run, labels=tuple(known), kinds=kinds)
@@ -243,46 +267,28 @@ def stepshield(data: Path) -> Iterator[LabelledRun]:
 def agentdojo(data: Path) -> Iterator[LabelledRun]:
     """Utility under prompt injections. The outcome speaks of the end state, not of the last message."""
     for t in read([data / "transcripts_more" / "agentdojo.jsonl.gz"]):
-        refused = [
-            k for k, s in enumerate(t.steps, start=1) if any("[CALL ERROR]" in m.text()[:40] for m in s.observations)
-        ]
-        yield labelled(
-            t,
-            "agentdojo",
-            f"agentdojo/{t.question_id}",
-            unknown=refused,
-            changes_state=changes.AGENTDOJO,
-            ships=t.meta["suite"] not in _NOT_SHIPPED_SUITES,
-        )
+        refused = _steps_that(t, lambda result: "[CALL ERROR]" in result[:40])
+        ships = t.meta["suite"] not in _NOT_SHIPPED_SUITES
+        yield labelled(t, "agentdojo", f"agentdojo/{t.question_id}", unknown=refused, ships=ships)
 
 
 def intercode(data: Path) -> Iterator[LabelledRun]:
     """SQL, bash and Python episodes: the command becomes a call. An earlier command of a run that succeeded may have been a wrong try."""
+    looks = re.compile(r"(?i)^\s*(?:show|desc|describe|ls|pwd|cat|head|find|grep|wc|tree|stat|file|submit|skip)\b")
     for t in read([data / "transcripts_more" / "intercode.jsonl.gz"]):
-        language = t.meta["environment"]
+        language, said = t.meta["environment"], [m.text() for m in t.messages if m.role == "assistant"]
+        calls = iter([{"name": language, "arguments": {"command": text}}] for text in said)
         messages = [
-            m
-            if m.role != "assistant"
-            else Message.model_validate(
-                {
-                    "role": "assistant",
-                    "content": "",
-                    "tool_calls": [{"name": language, "arguments": {"command": m.text()}}],
-                }
-            )
+            Message.model_validate({"role": "assistant", "content": "", "tool_calls": next(calls)}) if m.role == "assistant" else m
             for m in t.messages
-        ]
-        t = t.model_copy(update={"messages": messages, "tools": t.tools or [{"name": language}]})
-        looks = re.compile(r"(?i)^\s*(?:show|desc|describe|ls|pwd|cat|head|find|grep|wc|tree|stat|file|submit|skip)\b")
-        tries = [
-            k
-            for k, s in enumerate(t.steps[:-1], start=1)
-            if not looks.match(str(next(iter((s.message.tool_calls or [])[0].arguments.values()))))  # pyright: ignore[reportAttributeAccessIssue]
-        ]
-        free = t.meta["ended"] in ("agent", "turn limit") and t.outcome is not None
-        answered = language == "sql" and free
-        t = t if t.outcome is None or t.outcome in (0.0, 1.0) else t.model_copy(update={"outcome": 0.0})
+        ]  # fmt: skip
+        outcome = t.outcome if t.outcome is None else float(t.outcome == 1.0)
+        tools = t.tools or [{"name": language}]
+        t = t.model_copy(update={"messages": messages, "tools": tools, "outcome": outcome})
+        tries = [k for k, command in enumerate(said[:-1], start=1) if not looks.match(command)]
+        free = t.meta["ended"] in ("agent", "turn limit") and outcome is not None
         key = question_key(t.task) if language == "python" else f"intercode/{t.question_id}"
+        answered = language == "sql" and free
         yield labelled(t, f"intercode/{language}", key, answer=answered, unknown=tries, outcome=free)
 
 
@@ -299,24 +305,20 @@ def mint_more(data: Path) -> Iterator[LabelledRun]:
         name, first = t.meta["task_set"], t.meta["first_proposal"]
         if name == "alfworld":
             if first is None:
-                yield labelled(
-                    t, "mint/alfworld", f"alfworld/{t.question_id}", outcome=False, changes_state=changes.ALFWORLD
-                )
+                yield labelled(t, "mint/alfworld", f"alfworld/{t.question_id}", outcome=False)
         elif first is not None:
             kept = mint.cut_at_solution([m.model_dump(exclude_none=True) for m in t.messages[: first + 1]])
-            update = {
-                "messages": [Message.model_validate(m) for m in kept or ()],
-                "outcome": float(t.meta["first_outcome"] == 1.0),
-            }
-            yield labelled(t.model_copy(update=update), f"mint/{name}", question_key(t.task), answer=True)
+            messages, outcome = [Message.model_validate(m) for m in kept or ()], float(t.meta["first_outcome"] == 1.0)
+            t = t.model_copy(update={"messages": messages, "outcome": outcome})
+            yield labelled(t, f"mint/{name}", question_key(t.task), answer=True)
 
 
-def _questions(data: Path, paths: Sequence[str], source: str, agents: dict[str, str]) -> Iterator[LabelledRun]:
+def _questions(data: Path, path: str, source: str) -> Iterator[LabelledRun]:
     """Question answering, the environment's verdict cut; the last step is the answer."""
-    for t in read([data / path for path in paths]):
+    for t in read([data / path]):
         file = Path(t.source.file).name.split(".json")[0] if t.source else ""
         t = cut_verdicts(t).model_copy(
-            update={"meta": {**t.meta, "agent": t.meta.get("agent") or agents.get(file, "")}}
+            update={"meta": {**t.meta, "agent": t.meta.get("agent") or AGENTS.get(file, "")}}
         )
         if t.outcome is not None and t.steps:
             answered = canonical_step(t.steps[-1]).answer is not None
@@ -324,34 +326,25 @@ def _questions(data: Path, paths: Sequence[str], source: str, agents: dict[str, 
             yield labelled(t, source, question_key(t.task), answer=answered, unknown=unknown)
 
 
+AGENTS = {
+    "ft_gpt_3_5_turbo_0613_prince": "gpt-3.5-turbo-0613",
+    "llama_models_lora_llama_2_13": "Llama-2-13b",
+    "llama_models_lora_llama_2_7b": "Llama-2-7b",
+    "KnowAgentHotpotQA_llama-2-13b_D0": "Llama-2-13b",
+    "2wiki_qwen": "Qwen-2.5-7B",
+    "hotpotqa_qwen": "Qwen-2.5-7B",
+}
+"""File → who made its runs, where they do not say so."""
+QUESTIONS = {
+    "reflexion": "transcripts_more/reflexion.jsonl.gz",
+    "fireact": "transcripts/fireact",
+    "knowagent": "transcripts/knowagent/KnowAgentHotpotQA_llama-2-13b_D0.jsonl.gz",
+    "r1_searcher": "transcripts/r1_searcher",
+}
 READERS: tuple[Callable[[Path], Iterator[LabelledRun]], ...] = (
-    tau,
-    workbench,
-    stepshield,
-    agentdojo,
-    intercode,
-    mint_more,
-    *(lambda data, name=name: _solutions(data, name) for name in mint.FILES),
-    lambda data: _questions(data, ["transcripts_more/reflexion.jsonl.gz"], "reflexion", {}),
-    lambda data: _questions(
-        data,
-        ["transcripts/fireact"],
-        "fireact",
-        {
-            "ft_gpt_3_5_turbo_0613_prince": "gpt-3.5-turbo-0613",
-            "llama_models_lora_llama_2_13": "Llama-2-13b",
-            "llama_models_lora_llama_2_7b": "Llama-2-7b",
-        },
-    ),
-    lambda data: _questions(
-        data,
-        ["transcripts/knowagent/KnowAgentHotpotQA_llama-2-13b_D0.jsonl.gz"],
-        "knowagent",
-        {"KnowAgentHotpotQA_llama-2-13b_D0": "Llama-2-13b"},
-    ),
-    lambda data: _questions(
-        data, ["transcripts/r1_searcher"], "r1_searcher", {"2wiki_qwen": "Qwen-2.5-7B", "hotpotqa_qwen": "Qwen-2.5-7B"}
-    ),
+    *(tau, workbench, stepshield, agentdojo, intercode, mint_more),
+    *(partial(_solutions, name=name) for name in mint.FILES),
+    *(partial(_questions, path=path, source=source) for source, path in QUESTIONS.items()),
 )
 
 
@@ -417,26 +410,19 @@ def joined(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
     return [replace(run, key=root(run.key)) for run in runs]
 
 
-def table(runs: Sequence[LabelledRun]) -> list[dict[str, Any]]:
+def table(runs: Sequence[LabelledRun]) -> Iterator[dict[str, Any]]:
     """Rows, keys, labels and shipped share of each source."""
-    rows = []
     for source in sorted({run.source for run in runs}):
         mine = [run for run in runs if run.source == source]
         labels = Counter(y for run in mine for y in run.labels)
-        rows.append(
-            {
-                "source": source,
-                "runs": len(mine),
-                "keys": len({run.key for run in mine}),
-                "succeeded": sum(run.succeeded for run in mine),
-                "good": labels[1],
-                "bad": labels[0],
-                "unknown": labels[None],
-                "exact": sum(len(run.exact) for run in mine),
-                "ships": sum(run.ships for run in mine),
-            }
-        )
-    return rows
+        counts = {
+            "runs": len(mine),
+            "keys": len({run.key for run in mine}),
+            "succeeded": sum(r.succeeded for r in mine),
+        }
+        counts |= {name: labels[y] for name, y in (("good", 1), ("bad", 0), ("unknown", None))}
+        exact, ships = sum(len(run.exact) for run in mine), sum(run.ships for run in mine)
+        yield {"source": source, **counts, "exact": exact, "ships": ships}
 
 
 if __name__ == "__main__":

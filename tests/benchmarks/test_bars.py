@@ -105,7 +105,7 @@ def test_without_a_name_the_sets_are_listed_with_their_purpose(capsys: pytest.Ca
 
 
 def test_a_set_that_there_is_not_names_those_there_are() -> None:
-    with pytest.raises(SystemExit, match="'judges'; there are judge, right, house, agents"):
+    with pytest.raises(SystemExit, match="'judges'; there are judge, house, agents"):
         registry.bars_of("judges")
 
 

@@ -255,7 +255,8 @@ def test_reliability_plot_is_a_png(tmp_path: Path):
 
 
 def test_mint_baselines_come_out_as_published_in_the_docs(shared_data: Path):
-    from benchmarks.baselines_mint import RESULT, rows
+    from benchmarks.mint import rows
+    from benchmarks.record import RESULTS
     from rrm.evaluation.metrics.pairs import codes, pair_parts
 
     trajectories = list(rows(shared_data / "transcripts" / "mint", critic=False))
@@ -263,7 +264,7 @@ def test_mint_baselines_come_out_as_published_in_the_docs(shared_data: Path):
     questions, n = codes([question_of(t) for t in trajectories])
     turns = np.array([len(t.steps) for t in trajectories])
     assert (len(trajectories), n) == (6137, 171)
-    published = json.loads(RESULT.read_text())
+    published = json.loads((RESULTS / "baselines_mint.json").read_text())
     for name, scores in {
         "length": length_scores(trajectories),
         "agent": out_of_fold(fit_agent, trajectories, labels),

@@ -21,6 +21,10 @@ from rrm.judge.score_text import own_text, score_blocks
 from rrm.prompt.criteria import parse_criteria
 
 MORE: list[tuple[str, float | str]] = json.loads((Path(__file__).parent / "judge_replies_more.json").read_text("utf-8"))
+CASES = Path(__file__).resolve().parents[4] / "shared" / "cases" / "judge_replies.json"
+if CASES.is_file():
+    told = json.loads(CASES.read_text("utf-8"))
+    MORE += [*told["readable"], *((text, "unparsable") for text in told["not_readable"])]
 REVISED = (
     "At first sight <score>0.9</score>, but 41 is wrong.\n"
     "<critique>[step 1] bad: 6*7 is not 41</critique>\n<score>0.1</score>"

@@ -1,4 +1,4 @@
-"""Sample files are a framework's own: each is named by a script beside it or in `benchmarks/formats`, which says by which versions of which packages it was made."""
+"""Sample files are a framework's own: each is named by a script beside it, which says by which versions of which packages it was made."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 SAMPLES = Path(__file__).parent / "samples"
-FORMATS = Path(__file__).parents[3] / "benchmarks" / "formats"
-SCRIPTS = sorted([*SAMPLES.glob("make_*.py"), *FORMATS.glob("make_*.py")])
+SCRIPTS = sorted(SAMPLES.glob("make_*.py"))
 
 
 def names(script: Path) -> str:
@@ -27,8 +26,8 @@ def test_a_script_names_its_packages_and_their_versions(script: Path) -> None:
 
 
 def test_every_sample_is_made_by_a_script() -> None:
-    said = "\n".join([*map(names, SCRIPTS), *(path.read_text(encoding="utf-8") for path in FORMATS.glob("make_*.mjs"))])
-    files = [path.name for path in SAMPLES.iterdir() if path.is_file() and path.suffix not in (".py", ".md")]
+    said = "\n".join([*map(names, SCRIPTS), *(path.read_text(encoding="utf-8") for path in SAMPLES.glob("make_*.mjs"))])
+    files = [path.name for path in SAMPLES.iterdir() if path.is_file() and path.suffix not in (".py", ".mjs", ".md")]
     assert len(files) >= 15
     for name in files:
         assert re.search(rf"\b{re.escape(name.partition('.')[0])}\b", said), f"no script makes {name}"

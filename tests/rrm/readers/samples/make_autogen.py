@@ -1,6 +1,6 @@
 """Makes `autogen_task.json` and `autogen_state.json` with autogen-agentchat 0.7.5 and a scripted client; no model and no server is asked.
 
-`pip install autogen-agentchat==0.7.5`, then `python benchmarks/formats/make_autogen.py`. Two calls at once, of which one fails, a call
+`pip install autogen-agentchat==0.7.5`, then `python tests/rrm/readers/samples/make_autogen.py`. Two calls at once, of which one fails, a call
 behind a thought, and the answer: what `run` gives, and what `save_state` keeps of the agent.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_core import FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, ModelInfo, RequestUsage
 
-HERE = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/rrm/readers/samples")
+HERE = Path(__file__).parent
 STEPS: list[tuple[Any, str | None]] = [
     ([FunctionCall("c1", '{"of": "door"}', "width"), FunctionCall("c2", '{"of": "gate"}', "width")], None),
     ([FunctionCall("c3", '{"of": "gateway"}', "width")], "The gate is called gateway."),

@@ -1,12 +1,12 @@
 // Makes vercel_ai_ui.json and vercel_ai_model.json with ai 6.0.326 and its mock model; no model and no server is asked.
 //
-// `npm install ai@6.0.326`, then `node benchmarks/formats/make_vercel_ai.mjs`. One chat of three steps, as useChat keeps it (UI messages) and
+// `npm install ai@6.0.326`, then `node tests/rrm/readers/samples/make_vercel_ai.mjs`. One chat of three steps, as useChat keeps it (UI messages) and
 // as generateText gives it (model messages): a call that fails, two calls at once of which one is of a dynamic tool, an answer.
 import { writeFileSync } from 'node:fs';
 import { convertToModelMessages, dynamicTool, jsonSchema, readUIMessageStream, stepCountIs, streamText, tool } from 'ai';
 import { MockLanguageModelV3, simulateReadableStream } from 'ai/test';
 
-const HERE = process.argv[2] ?? 'tests/rrm/readers/samples';
+const HERE = import.meta.dirname;
 const usage = {
   inputTokens: { total: 20, noCache: 20, cacheRead: 0, cacheWrite: 0 },
   outputTokens: { total: 5, text: 5, reasoning: 0 },

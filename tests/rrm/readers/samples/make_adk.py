@@ -1,13 +1,12 @@
 """Makes `adk_snake.json` and `adk_camel.json` with google-adk 2.13.0 and a scripted model; no model and no server is asked.
 
-`pip install google-adk==2.13.0`, then `python benchmarks/formats/make_adk.py`. A thought and two calls at once, of which one fails, a third and
+`pip install google-adk==2.13.0`, then `python tests/rrm/readers/samples/make_adk.py`. A thought and two calls at once, of which one fails, a third and
 the answer: the session in both spellings of its names.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.genai.types import Content, FunctionCall, Part
 
-HERE = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/rrm/readers/samples")
+HERE = Path(__file__).parent
 
 
 def called(number: str, of: str) -> Part:

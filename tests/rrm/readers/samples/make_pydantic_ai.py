@@ -1,19 +1,18 @@
 """Makes `pydantic_ai.json` with pydantic-ai-slim 2.68.0 and its function model; no model and no server is asked.
 
-`pip install pydantic-ai-slim==2.68.0`, then `python benchmarks/formats/make_pydantic_ai.py`. A thought and two calls at once, one of which
+`pip install pydantic-ai-slim==2.68.0`, then `python tests/rrm/readers/samples/make_pydantic_ai.py`. A thought and two calls at once, one of which
 must be made again, then the answer.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from pydantic_ai import Agent, ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-HERE = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/rrm/readers/samples")
+HERE = Path(__file__).parent
 STEPS = [
     [
         ThinkingPart("Both widths are needed."),

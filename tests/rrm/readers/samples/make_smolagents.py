@@ -1,13 +1,12 @@
 """Makes `smolagents_tools.json` and `smolagents_code.json` with smolagents 1.26.0 and a scripted model; no model and no server is asked.
 
-`pip install smolagents==1.26.0`, then `python benchmarks/formats/make_smolagents.py`. One task by an agent that calls tools (the full steps of
+`pip install smolagents==1.26.0`, then `python tests/rrm/readers/samples/make_smolagents.py`. One task by an agent that calls tools (the full steps of
 its memory) and by one that writes code (a `RunResult`); the first call fails.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from smolagents import ChatMessage, CodeAgent, Model, TokenUsage, ToolCallingAge
 from smolagents.agents import EMPTY_PROMPT_TEMPLATES, PromptTemplates
 from smolagents.models import ChatMessageToolCall, ChatMessageToolCallFunction
 
-HERE = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/rrm/readers/samples")
+HERE = Path(__file__).parent
 TASK = "How wide is the gateway?"
 PROMPTS: PromptTemplates = {**EMPTY_PROMPT_TEMPLATES, "system_prompt": "You measure things."}
 

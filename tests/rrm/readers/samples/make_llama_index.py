@@ -1,7 +1,7 @@
 """Makes `llama_index_messages.json` and `llama_index_events.jsonl` with llama-index-core 0.14.25 and a scripted model; no model and no server is
 asked.
 
-`pip install llama-index-core==0.14.25`, then `python benchmarks/formats/make_llama_index.py`. Two calls at once, of which one fails, a third and
+`pip install llama-index-core==0.14.25`, then `python tests/rrm/readers/samples/make_llama_index.py`. Two calls at once, of which one fails, a third and
 the answer: the messages that the agent's memory holds, and the events of its workflow. (The chat store's own `json()` fails beside pydantic
 2.14: a store is a `store` of such lists.)
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.tools import ToolSelection
 
-HERE = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/rrm/readers/samples")
+HERE = Path(__file__).parent
 
 
 def called(number: str, of: str) -> dict[str, Any]:

@@ -1,20 +1,19 @@
 """Makes `bedrock.json` with botocore 1.44.8, whose own model of the service checks the request and the response; no server is asked.
 
-`pip install botocore==1.44.8`, then `python benchmarks/formats/make_bedrock.py`. The last of three calls of `converse`, with its whole history: a
+`pip install botocore==1.44.8`, then `python tests/rrm/readers/samples/make_bedrock.py`. The last of three calls of `converse`, with its whole history: a
 thought and two calls at once, of which one fails, a third and the answer.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from botocore.session import get_session
 from botocore.stub import Stubber
 
-HERE = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/rrm/readers/samples")
+HERE = Path(__file__).parent
 
 
 def called(number: str, of: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Makes `langgraph_events.jsonl` and `langgraph_updates.jsonl` with langgraph 1.2.24, langchain-core 1.8.3 and a scripted model; no model and no
 server is asked.
 
-`pip install langgraph==1.2.24 langchain-core==1.8.3`, then `python benchmarks/formats/make_langgraph.py`. Two calls at once, of which one
+`pip install langgraph==1.2.24 langchain-core==1.8.3`, then `python tests/rrm/readers/samples/make_langgraph.py`. Two calls at once, of which one
 fails, a third and the answer: the events of `astream_events`, and the chunks of `stream` in the mode `updates`.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
-HERE = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/rrm/readers/samples")
+HERE = Path(__file__).parent
 ASKED = {"messages": [HumanMessage("Which is wider, the door or the gate?", id="m0")]}
 
 
