@@ -6,13 +6,13 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from rrm.engines.clients import UnreadableAnswer, chat_client
+from rrm.engines.clients import UnreadableAnswer, chat_client, send
 from rrm.engines.hidden import Hidden
-from rrm.engines.http_errors import RETRY_STATUS, Rejected, Retry
-from rrm.engines.replies import retry_after_s
+from rrm.engines.http_errors import Rejected
 from rrm.engines.server_options import ServerOptions, filled, is_address, public
 from rrm.engines.vllm_wire import WrongReply
 from rrm.errors import ConfigError, EngineError
@@ -67,39 +67,14 @@ class Server:
             Rejected: it will not.
             WrongReply: a body that is no JSON.
         """
-        import openai
-
         answer_type = str if as_text else object
         path = f"{self.url}{path}" if root else path
-        late = f"no reply within {self.timeout_s:g} s", "raise the time-out, or look into its log"
+        ask = self.client.get if body is None else partial(self.client.post, body=body)
+        late = "raise the time-out, or look into its log"
         try:
-            async with asyncio.timeout(self.timeout_s):
-                if body is None:
-                    return await self.client.get(path, cast_to=answer_type)
-                return await self.client.post(path, cast_to=answer_type, body=body)
-        except TimeoutError as error:
-            raise Retry(*late) from error
+            return await send(ask(path, cast_to=answer_type), self.timeout_s, self.hidden, late, self.connect_s)
         except UnreadableAnswer as error:
             raise WrongReply(str(error)) from error
-        except openai.APIConnectionError as error:  # time-outs among them
-            cause = error.__cause__ or error
-            if isinstance(cause, UnreadableAnswer):  # so the package's second version has it
-                raise WrongReply(str(cause)) from error
-            kind = type(cause).__name__
-            if kind == "ConnectTimeout":
-                reason = f"cannot connect (nothing answered within {self.connect_s:g} s)"
-                raise Retry(reason, "check that the machine is up and the address right", unconnected=True) from error
-            if isinstance(error, openai.APITimeoutError):
-                raise Retry(*late) from error
-            unconnected = kind == "ConnectError"
-            what = "cannot connect" if unconnected else "the connection broke off"
-            raise Retry(f"{what} ({cause})", "check that the server runs", unconnected=unconnected) from error
-        except openai.APIStatusError as error:
-            status, text = error.status_code, self.hidden.quote(error.response.text) or "(no message)"
-            if status in RETRY_STATUS or status >= 500:
-                hint, wait = "look into the server's log", retry_after_s(error.response.headers)
-                raise Retry(f"HTTP {status}: {text}", hint, wait, throttled=status == 429) from error
-            raise Rejected(status, text) from error
         except ValueError as error:  # a body that is no JSON
             raise WrongReply(f"it is no JSON ({error})") from error
 
