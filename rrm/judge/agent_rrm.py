@@ -21,7 +21,7 @@ from rrm.engines.base import ChatEngine, TokenEngine
 from rrm.engines.cost import CostTracker
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import RRMError
-from rrm.judge.backends import Chat, asker_of, chat_of, cut_of, slots_of
+from rrm.judge.backends import Chat, asker_of, chat_of, slots_of
 from rrm.judge.capabilities import Abilities
 from rrm.judge.domain import DomainFlagger, load_domain
 from rrm.judge.empty_transcripts import around_unspoken, unspoken
@@ -249,9 +249,8 @@ class AgentRRM:
         return [marker.mark(feedback, t) for feedback, t in zip(found, trajectories, strict=True)]
 
     def streams(self, mode: Mode) -> bool:
-        """Whether `judge_stream` can be asked for this mode: of a server's judge that reads in windows and has no criteria."""
-        whole = self.prompt_version != CUT_VERSION and self.criteria is None
-        return self.prompter is None and whole and not self.abilities.reads_slots(mode)
+        """Whether `judge_stream` can be asked for this mode: of a server's judge that has no criteria."""
+        return self.prompter is None and self.criteria is None and not self.abilities.reads_slots(mode)
 
     def judge_stream(
         self,
@@ -355,9 +354,8 @@ class AgentRRM:
         """What is read of each transcript for so many judgements of it, one where nothing is sampled: prompt tokens (estimated as
         `count_tokens` says), readings, coverage."""
         samples = samples if self.abilities.samples(mode) else 1
-        cut = self.prompt_version == CUT_VERSION
-        reader = cut_of(self) if cut else asker_of(self, slots=self.abilities.reads_slots(mode))
         self.abilities.check(mode)
+        reader = asker_of(self, slots=self.abilities.reads_slots(mode))
         return [reader.measure(trajectory, self.abilities.read_as(mode), samples) for trajectory in trajectories]
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> WindowPlan:
@@ -366,20 +364,16 @@ class AgentRRM:
         Raises:
             RRMError: the judge is of prompt version 1, which has none.
         """
+        if self.prompt_version == CUT_VERSION:
+            raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
         return self._plan(trajectory, mode)[0]
 
     def in_windows(self, trajectory: Trajectory, mode: Mode) -> bool:
         """Whether a transcript is read in several windows in this mode; the scores of such have maps of their own."""
-        if self.prompt_version == CUT_VERSION:
-            return False
-        return self.plan(trajectory, mode).windowed
+        return self._plan(trajectory, mode)[0].windowed
 
     def readings(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, list[Window]]:
-        """The windows in which a transcript is read in this mode, and each as it is read before anything is found.
-
-        Raises:
-            RRMError: as `plan`.
-        """
+        """The windows in which a transcript is read in this mode, and each as it is read before anything is found."""
         plan, earlier = self._plan(trajectory, mode)
         asked = [earlier] * (len(plan) - 1) + [self.abilities.read_as(mode)]
         return plan, [plan.reading(number, slots=said == "steps") for number, said in enumerate(asked)]
@@ -396,8 +390,6 @@ class AgentRRM:
 
     def _plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
         """The windows of a transcript, and what is asked of all but the last."""
-        if self.prompt_version == CUT_VERSION:
-            raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
         return asker_of(self, slots=self.abilities.reads_slots(mode)).plan(trajectory, self.abilities.read_as(mode))
 
     def _judgements(
@@ -415,8 +407,6 @@ class AgentRRM:
         wanted = self._wanted(mode, samples, seed, temperature, together, on_feedback, on_reading)
         if self.abilities.reads_slots(mode):
             return [[feedback] for feedback in self._judge_steps(trajectories, wanted)]
-        if self.prompt_version == CUT_VERSION:
-            return cut_of(self).judge(trajectories, wanted)
         return judge_in_windows(asker_of(self), trajectories, wanted, together=self.prompter is None)
 
     def _judge_steps(self, trajectories: Sequence[Trajectory], wanted: JudgeRequest) -> list[Feedback]:

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 from rrm.data.pictures import ImageBudget
 from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.judge.criteria import CriteriaAsker
-from rrm.judge.cut import LocalCut, ServerCut
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.slots import LocalSlots, ServedSlots, SlotReader
 from rrm.judge.templated import TemplatedEngine
 from rrm.judge.text_backends import LocalAsker, ServerAsker
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.prompter import Prompter
+from rrm.prompt.rendering import CUT_VERSION
 from rrm.prompt.windows import Planner
 
 
@@ -66,7 +66,7 @@ def slots_of(judge: JudgeParts) -> tuple[Prompter, SlotReader]:
 
 
 def asker_of(judge: JudgeParts, *, slots: bool = False) -> LocalAsker | ServerAsker | CriteriaAsker:
-    """Who answers for the readings of version 2.
+    """Who answers for a judge's readings.
 
     Args:
         slots: whether slots are read: on a server, their places are those of a judge here.
@@ -84,16 +84,9 @@ def asker_of(judge: JudgeParts, *, slots: bool = False) -> LocalAsker | ServerAs
         sent = judge.prompter is None
         return LocalAsker(judge.engine, prompter, settings.modes, is_bad, settings.max_new_tokens, sent)
     characters = settings.transcript_tokens * CHARACTERS_PER_TOKEN
-    own = Planner(CharacterTokenizer(), characters, max_windows=judge.max_windows)
+    cut = settings.prompt_version == CUT_VERSION
+    own = Planner(CharacterTokenizer(), characters, max_windows=judge.max_windows, cut=cut)
     planner = own if judge.reader is None else judge.reader.planner
     return ServerAsker(
         judge.engine, planner, judge.reader, settings.modes, settings.opening, judge.images, judge.unfinished
     )
-
-
-def cut_of(judge: JudgeParts) -> LocalCut | ServerCut:
-    """Who answers in version 1."""
-    settings = judge.settings
-    if judge.prompter is not None:
-        return LocalCut(judge.engine, judge.prompter, settings.max_new_tokens)
-    return ServerCut(judge.engine, judge.reader, settings.transcript_tokens, settings.opening)

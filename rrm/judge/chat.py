@@ -28,10 +28,10 @@ from rrm.data.feedback import (
 )
 from rrm.data.usage import Usage, total_of
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
-from rrm.errors import EngineError, RRMError, TooLong
+from rrm.errors import EngineError, TooLong
 from rrm.judge.expected_score import branch_logprobs, expected_score, with_opening
 from rrm.judge.hallucinated_steps import cut_from_critique, cut_from_trace, said_of
-from rrm.judge.repair import SCORE, Repair, is_repair, said_of_repair, with_repair
+from rrm.judge.repair import Repair, is_repair, said_of_repair, with_repair
 from rrm.judge.score_text import open_think, read_said, without_thoughts
 
 
@@ -86,49 +86,6 @@ class Judgement:
     """What a server used for it."""
 
 
-def judge_chat(
-    engine: ChatEngine,
-    items: Sequence[ChatItem],
-    *,
-    info: JudgeInfo,
-    params: SamplingParams,
-    samples: int = 1,
-    calibrate: Callable[[float], float] | None = None,
-    on_feedback: Callable[[Feedback], None] | None = None,
-) -> list[Feedback]:
-    """Judge rendered transcripts over a chat engine; one Feedback per item, in order.
-
-    Args:
-        info: model, hash, prompt version and mode; seed, samples and the score's source are filled in here.
-        params: `top_logprobs > 0` asks for the expected score; `seed` is the run's.
-        samples: replies per transcript; the score is their mean, the texts are those of the one nearest to it.
-        calibrate: raw score → score in [0, 1]; None keeps the raw score.
-        on_feedback: called once per item as its last reply arrives (engines that answer many rows at once).
-    """
-    if samples < 1 or (samples > 1 and params.temperature <= 0):
-        raise RRMError(f"samples={samples} needs samples ≥ 1, and a temperature > 0 where it is more than one")
-    info = info.model_copy(update={"seed": params.seed})
-    replies: list[dict[int, Reply | EngineError]] = [{} for _ in items]
-    done: dict[int, Feedback] = {}
-
-    def take(index: int, reply: Reply | EngineError) -> None:
-        row, sample = divmod(index, samples)
-        replies[row][sample] = reply
-        if len(replies[row]) == samples:
-            in_order = [replies[row][k] for k in range(samples)]
-            # known by now: a server refuses it before it answers
-            asked = info.model_copy(update=sampled_as(engine, params))
-            done[row] = to_feedback(items[row], in_order, asked, calibrate)
-            if on_feedback is not None:
-                on_feedback(done[row])
-
-    rows = [item.request() for item in items for _ in range(samples)]
-    keys = [item.id if k == 0 else f"{item.id}/sample{k}" for item in items for k in range(samples)]
-    begins = [k == 0 for _ in items for k in range(samples)]
-    complete_all(engine, rows, params, keys, take, begins, lambda index: items[index // samples].opening, SCORE)
-    return [done[row] for row in range(len(items))]
-
-
 def sampled_as(engine: ChatEngine, params: SamplingParams) -> dict[str, Any]:
     """What a row's `judge` says of how replies were sampled, known once the server has answered."""
     refused = getattr(engine, "refuses_temperature", False)
@@ -171,18 +128,6 @@ def complete_all(
 def unopened(repair: Repair, opening: Callable[[Request], str]) -> Repair:
     """The repair of replies into whose mouth nothing is put: a judge that was trained to go on from there knows no talk."""
     return replace(repair, problem=lambda request, reply: None if opening(request) else repair.problem(request, reply))
-
-
-def to_feedback(
-    item: ChatItem,
-    replies: Sequence[Reply | EngineError],
-    info: JudgeInfo,
-    calibrate: Callable[[float], float] | None = None,
-) -> Feedback:
-    """The replies to one transcript as its Feedback (pure)."""
-    return combine(
-        item, [read_reply(r if isinstance(r, EngineError) else item.opened(r)) for r in replies], info, calibrate
-    )
 
 
 def combine(

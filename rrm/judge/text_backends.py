@@ -76,7 +76,7 @@ class ServerAsker:
         """A reading as it is sent."""
         content = neutralise_special(ask.chain.plan.reading(ask.number, ask.marks).text)
         told = rubric(ask.mode, unfinished=self.unfinished) + (
-            GRID_TOLD if ask.last and not (self.trained or self.reader) else ""
+            GRID_TOLD if ask.last and not (self.trained or self.reader or self.planner.cut) else ""
         )
         messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
         return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
@@ -214,11 +214,17 @@ class LocalAsker:
                     take(asks[i], Judgement("scored", findings=tuple(self._found(steps, logprobs))))
                 continue
 
-            def on_row(row: int, judgements: list[Judgement], chosen: list[int] = chosen) -> None:
-                take(asks[chosen[row]], judgements[0])
+            def on_row(row: int, judgement: Judgement, chosen: list[int] = chosen) -> None:
+                take(asks[chosen[row]], judgement)
 
-            names = [asks[i].key for i in chosen]
-            judge_rows(self.engine, self.prompter, [prompts[i] for i in chosen], names, mode, params, 1, on_row)
+            keys = [self._key(asks[i]) for i in chosen]
+            judge_rows(self.engine, self.prompter, [prompts[i] for i in chosen], keys, mode, params, on_row)
+
+    def _key(self, ask: WindowRequest) -> str:
+        """Names a reply; every version's own, as seeds derive from it."""
+        if self.planner.cut:
+            return f"{ask.chain.trajectory.id}/sample{ask.chain.sample}"
+        return f"{ask.key}/sample0"
 
     def sampled(self, params: SamplingParams) -> dict[str, Any]:
         """Nothing: each judgement knows its own temperature, as a retry's is another."""

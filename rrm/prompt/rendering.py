@@ -322,15 +322,6 @@ def shown_steps(text: str) -> frozenset[int]:
     return frozenset(int(k) for k in re.findall(r"^\[step (\d+)\]$", text, re.MULTILINE))
 
 
-def judge_messages(
-    trajectory: Trajectory, mode: Mode, tokenizer: Tokenizer, budget: int
-) -> tuple[list[dict[str, str]], int]:
-    """The judge's chat messages (system, user) and the number of transcript tokens cut."""
-    rendered = render_transcript(trajectory, tokenizer, budget)
-    messages = [{"role": "system", "content": rubric(mode)}, {"role": "user", "content": rendered.text}]
-    return messages, rendered.truncated_tokens
-
-
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
     "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}"

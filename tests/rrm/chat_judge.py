@@ -10,10 +10,52 @@ from typing import Any
 from rrm.data.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Message, Source, Trajectory
-from rrm.engines.base import SamplingParams
+from rrm.engines.base import ChatEngine, Reply, SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import EngineError
-from rrm.judge.chat import ChatItem, judge_chat
+from rrm.judge.chat import ChatItem, combine, complete_all, read_reply
+from rrm.judge.repair import SCORE
+
+
+def to_feedback(
+    item: ChatItem,
+    replies: Sequence[Reply | EngineError],
+    info: JudgeInfo,
+    calibrate: Callable[[float], float] | None = None,
+) -> Feedback:
+    """The replies to one transcript as its Feedback."""
+    read = [read_reply(r if isinstance(r, EngineError) else item.opened(r)) for r in replies]
+    return combine(item, read, info, calibrate)
+
+
+def judge_chat(
+    engine: ChatEngine,
+    items: Sequence[ChatItem],
+    *,
+    info: JudgeInfo,
+    params: SamplingParams,
+    samples: int = 1,
+    calibrate: Callable[[float], float] | None = None,
+    on_feedback: Callable[[Feedback], None] | None = None,
+) -> list[Feedback]:
+    """Judge rendered transcripts, each in one request a sample."""
+    info = info.model_copy(update={"seed": params.seed, "temperature": params.temperature})
+    replies: list[dict[int, Reply | EngineError]] = [{} for _ in items]
+    done: dict[int, Feedback] = {}
+
+    def take(index: int, reply: Reply | EngineError) -> None:
+        row, sample = divmod(index, samples)
+        replies[row][sample] = reply
+        if len(replies[row]) == samples:
+            done[row] = to_feedback(items[row], [replies[row][k] for k in range(samples)], info, calibrate)
+            if on_feedback is not None:
+                on_feedback(done[row])
+
+    rows = [item.request() for item in items for _ in range(samples)]
+    keys = [item.id if k == 0 else f"{item.id}/sample{k}" for item in items for k in range(samples)]
+    begins = [k == 0 for _ in items for k in range(samples)]
+    complete_all(engine, rows, params, keys, take, begins, lambda index: items[index // samples].opening, SCORE)
+    return [done[row] for row in range(len(items))]
 
 
 def transcripts(n: int, said: str = "done") -> list[Trajectory]:
