@@ -11,7 +11,7 @@ ROOMS = {
     "rrm.engines.hf": "models.base>base_model models.damage>damage models.device>device models.hub>hub models.weights>weights",
     "rrm.evaluation": "calibrate judge.fitting>fit_calibration",
     "rrm.guard": "deadline>timeouts guard.absent>failing_judge guard.standing>state",
-    "rrm.judge": "parts>step_aggregation phantoms>hallucinated_steps integrations.asking>cached_judge judge.abilities>capabilities judge.abstaining>abstention judge.askers>backends judge.writers>text_backends judge.expected>expected_score judge.following>incremental_judge judge.form>transcript_form judge.heats>comparison_batches judge.said_score>score_text judge.shown>prompt_preview judge.unspoken>empty_transcripts judge.wanted>judge_request",
+    "rrm.judge": "parts>step_aggregation phantoms>hallucinated_steps integrations.asking>cached_judge judge.abilities>capabilities judge.abstaining>abstention judge.askers>backends judge.writers>backends judge.expected>expected_score judge.following>incremental_judge judge.form>transcript_form judge.heats>comparison_batches judge.said_score>score_text judge.shown>prompt_preview judge.unspoken>empty_transcripts judge.wanted>judge_request",
     "rrm.prompt": "judge.cut>windows annotators.actions>actions annotators.answers>answers annotators.failures>failures annotators.rules>rules",
     "rrm.readers": "check writers.atif>atif_export writers.inspect_ai>inspect_ai_export writers.otel>otel_export writers.naming>export_names writers>exports readers.edits>json_patch",
     "rrm.report": "publishing.card>dataset_card publishing.dataset>dataset",

@@ -1,14 +1,11 @@
-"""How a judge's replies are sampled: at which temperature, as far as which tag; and what is warned of before they are, once."""
+"""At which temperature a judge's replies are sampled; and what is warned of before they are, once."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from rrm.data.feedback import Mode
-from rrm.engines.base import SamplingParams
 from rrm.errors import ConfigError, RRMError
-from rrm.judge.backends import JudgeParts
 from rrm.judge.capabilities import Abilities
 
 log = logging.getLogger(__name__)
@@ -67,19 +64,3 @@ class Sampling:
                 mode,
                 samples,
             )
-
-
-def params_of(judge: JudgeParts, seed: int, temperature: float) -> SamplingParams:
-    """How replies are sampled: here as far as the score's tag, from a server (whose model may think first) to its end."""
-    settings = judge.settings
-    params = SamplingParams(
-        max_new_tokens=settings.max_new_tokens, temperature=temperature, seed=seed, stop=("<score>",)
-    )
-    if settings.criteria is not None:
-        params = replace(params, stop=())
-    if judge.prompter is not None:
-        return params
-    timeout = getattr(judge.engine, "timeout_s", SamplingParams.timeout_s)
-    if settings.criteria is not None:
-        return replace(params, timeout_s=timeout)
-    return replace(params, stop=(), timeout_s=timeout, top_logprobs=20)

@@ -14,7 +14,7 @@ from rrm.judge.windowed import Backend, JudgeState, hear_all
 
 
 def judge_stream(
-    asker: Backend,
+    backend: Backend,
     trajectories: Iterable[Trajectory],
     wanted: JudgeRequest,
     domain: OutOfDomainDetector | None,
@@ -47,4 +47,4 @@ def judge_stream(
     def ended(chain: JudgeState, rows: list[Feedback]) -> None:
         tell(rows[0], chain.trajectory)
 
-    hear_all(asker, spoken(), wanted, ended)
+    hear_all(backend, spoken(), wanted, ended)
