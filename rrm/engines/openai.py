@@ -19,9 +19,8 @@ from typing import Any
 
 from rrm.data.seeds import derive_seed
 from rrm.data.usage import Usage, total_of
-from rrm.engines.async_runner import run
+from rrm.engines.async_runner import Feed, run
 from rrm.engines.base import Answered, Reply, Request, SamplingParams
-from rrm.engines.bodies import RequestForm, Way, form_of
 from rrm.engines.clients import UnreadableAnswer, chat_client, list_client, send
 from rrm.engines.contexts import Counts, most_used, read_context
 from rrm.engines.cost import CostTracker, WorkSize
@@ -44,8 +43,7 @@ from rrm.engines.http_errors import (
     way_out_of,
     workaround_of,
 )
-from rrm.engines.prefetch import Feed
-from rrm.engines.replies import body_of, reply_of, usage_of
+from rrm.engines.replies import RequestForm, Way, body_of, form_of, reply_of, usage_of
 from rrm.engines.server_options import (
     ServerOptions,
     addresses_of,

@@ -22,18 +22,14 @@ from rrm.engines.cost import CostTracker
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import RRMError
 from rrm.judge.backends import Chat, LocalBackend, ServerBackend
-from rrm.judge.capabilities import Abilities
+from rrm.judge.capabilities import Abilities, Sampling
 from rrm.judge.criteria import CriteriaBackend
 from rrm.judge.domain import DomainFlagger, load_domain
-from rrm.judge.empty_transcripts import around_unspoken, unspoken
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.judge.judge_request import JudgeRequest, OnReading
-from rrm.judge.sampling import Sampling
-from rrm.judge.slots import LocalSlots, ServedSlots, SlotReader
-from rrm.judge.steps import judge_steps
-from rrm.judge.streaming import judge_stream
-from rrm.judge.templated import TemplatedEngine
-from rrm.judge.windowed import judge_in_windows
+from rrm.judge.judge_request import JudgeRequest, OnReading, around_unspoken, unspoken
+from rrm.judge.local import TemplatedEngine
+from rrm.judge.steps import LocalSlots, ServedSlots, SlotReader, judge_steps
+from rrm.judge.windowed import judge_in_windows, judge_stream
 from rrm.prompt import rules
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.criteria import Criteria, load_criteria

@@ -15,10 +15,9 @@ from rrm.data.pictures import ImageBudget, VisibleImages
 from rrm.data.trajectory import Trajectory
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine
 from rrm.errors import EngineError
-from rrm.judge.chat import ChatItem, Judgement, read_reply, sampled_as
+from rrm.judge.chat import SCORE, ChatItem, Judgement, is_repair, read_reply, sampled_as, score_problem, with_repair
 from rrm.judge.expected_score import branch_logprobs
 from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
-from rrm.judge.repair import SCORE, is_repair, score_problem, with_repair
 from rrm.judge.windowed import Ended, JudgeState, Take, WindowRequest, hear_in_rounds, next_ask
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter

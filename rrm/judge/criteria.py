@@ -27,8 +27,7 @@ from rrm.engines.base import Reply, Request, SamplingParams
 from rrm.errors import ConfigError, EngineError, SchemaRefused
 from rrm.judge.answers import is_object, read_answers, read_notes
 from rrm.judge.backends import ServerBackend, with_pictures
-from rrm.judge.chat import Judgement, complete_all, read_reply
-from rrm.judge.repair import Repair, said_of_repair
+from rrm.judge.chat import Judgement, Repair, complete_all, read_reply, said_of_repair
 from rrm.judge.windowed import Ended, JudgeState, Take, WindowRequest, hear_in_rounds
 from rrm.prompt.criteria import TAG, Criteria, answer_schema, beside_text, notes_text, system_text
 from rrm.prompt.neutralise import neutralise, neutralise_special

@@ -17,10 +17,8 @@ from rrm.engines.hf.batching import common_prefix
 from rrm.errors import EngineError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.domain import DomainFlagger
-from rrm.judge.empty_transcripts import unspoken
-from rrm.judge.judge_request import JudgeRequest
-from rrm.judge.slots import LocalSlots, SlotAsk, SlotReader, Take, WindowSlots
-from rrm.judge.steps import judge_steps
+from rrm.judge.judge_request import JudgeRequest, unspoken
+from rrm.judge.steps import LocalSlots, SlotAsk, SlotReader, Take, WindowSlots, judge_steps
 
 _NAMES = itertools.count()
 KEPT_READINGS = 2

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from rrm.data.feedback import Feedback, JudgeInfo, Mode
+from rrm.data.trajectory import Trajectory
 from rrm.engines.base import SamplingParams
 from rrm.judge.calibration import Calibration, key_of
 from rrm.judge.chat import ChatItem, Judgement, combine
@@ -78,3 +79,23 @@ class JudgeRequest:
         if self.on_feedback is not None:
             for feedback in rows:
                 self.on_feedback(feedback)
+
+
+T = TypeVar("T")
+REASON = "the agent never spoke: the transcript has no step (no message of an assistant), so there is nothing to judge"
+
+
+def unspoken(trajectory: Trajectory, info: JudgeInfo) -> Feedback:
+    """The row of such a transcript: `unparsable`, which is not judged again on --retry-errors, without text or number."""
+    return Feedback(id=trajectory.id, status="unparsable", coverage=0.0, judge=info, reason=REASON)
+
+
+def around_unspoken(
+    trajectories: Sequence[Trajectory],
+    judge: Callable[[list[Trajectory]], list[T]],
+    unspoken: Callable[[Trajectory], T],
+) -> list[T]:
+    """What `judge` says of the transcripts that have steps, and `unspoken` of the others, in the given order."""
+    said = {i: unspoken(t) for i, t in enumerate(trajectories) if not t.steps}
+    judged = iter(judge([t for t in trajectories if t.steps]))
+    return [said[i] if i in said else next(judged) for i in range(len(trajectories))]

@@ -35,11 +35,10 @@ from rrm.data.usage import Usage, total_of
 from rrm.engines.base import Reply, Request, SamplingParams
 from rrm.errors import ConfigError, EngineError, TooLong
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.chat import complete_all
+from rrm.judge.chat import Repair, complete_all
 from rrm.judge.comparison_batches import ComparisonGraph, draw_heats
 from rrm.judge.criteria import FREE, CriteriaBackend, ExtraContext, without_instructions
-from rrm.judge.empty_transcripts import unspoken
-from rrm.judge.repair import Repair
+from rrm.judge.judge_request import unspoken
 from rrm.judge.score_text import open_think, outside_think
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.neutralise import neutralise_special

@@ -16,6 +16,7 @@ A reading without a reply, or too long, fails its row. One whose reply cannot be
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,8 +32,9 @@ from rrm.data.usage import Usage, total_of
 from rrm.engines.base import SamplingParams
 from rrm.errors import SpendingLimit
 from rrm.judge.chat import ChatItem, Judgement
+from rrm.judge.domain import DomainFlagger, OutOfDomainDetector
 from rrm.judge.hallucinated_steps import only_critique, only_trace
-from rrm.judge.judge_request import JudgeRequest, OnReading
+from rrm.judge.judge_request import JudgeRequest, OnReading, unspoken
 from rrm.judge.step_aggregation import findings_of_parts, is_bad_of_parts
 from rrm.prompt.windows import Planner, WindowPlan
 
@@ -291,6 +293,43 @@ def judge_in_windows(
 
     hear_all(backend, [trajectories[row] for row in order], wanted, end)
     return [done[row] for row in range(len(trajectories))]
+
+
+def judge_stream(
+    backend: Backend,
+    trajectories: Iterable[Trajectory],
+    wanted: JudgeRequest,
+    domain: OutOfDomainDetector | None,
+    on_feedback: Callable[[Feedback], None],
+) -> None:
+    """Judge each transcript; one without a step is `unparsable`, and nobody is asked.
+
+    Args:
+        trajectories: read in a thread of their own, a little ahead.
+        wanted: its own `on_feedback` is not called.
+        domain: marks rows unlike what the judge was measured on.
+        on_feedback: hears of each row as soon as it is judged, of one at a time.
+
+    Raises:
+        SpendingLimit: the money is spent: what was begun was judged, the rest was not.
+    """
+    one_at_a_time = threading.Lock()
+
+    def tell(feedback: Feedback, trajectory: Trajectory) -> None:
+        with one_at_a_time:
+            on_feedback(DomainFlagger(domain, [trajectory]).mark(feedback, trajectory))
+
+    def spoken() -> Iterator[Trajectory]:
+        for trajectory in trajectories:
+            if trajectory.steps:
+                yield trajectory
+            else:
+                tell(unspoken(trajectory, wanted.info), trajectory)
+
+    def ended(chain: JudgeState, rows: list[Feedback]) -> None:
+        tell(rows[0], chain.trajectory)
+
+    hear_all(backend, spoken(), wanted, ended)
 
 
 def next_ask(chain: JudgeState, number: int) -> WindowRequest:

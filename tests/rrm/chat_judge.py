@@ -13,8 +13,7 @@ from rrm.data.trajectory import Message, Source, Trajectory
 from rrm.engines.base import ChatEngine, Reply, SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import EngineError
-from rrm.judge.chat import ChatItem, combine, complete_all, read_reply
-from rrm.judge.repair import SCORE
+from rrm.judge.chat import SCORE, ChatItem, combine, complete_all, read_reply
 
 
 def to_feedback(

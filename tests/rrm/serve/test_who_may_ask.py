@@ -14,7 +14,7 @@ from rrm.data.sizes import VARIABLE, weight
 from rrm.errors import RRMError
 from rrm.serve.address import ServerAddress
 from rrm.serve.bodies import SMALL, VALUES
-from rrm.serve.connections import KEPT, MOST, most_connections
+from rrm.serve.limits import KEPT, MOST, most_connections
 
 BODY = {"transcripts": [run("a", "score 0.5")]}
 
