@@ -15,8 +15,8 @@ from rrm.data.pictures import ImageBudget, VisibleImages
 from rrm.data.trajectory import Trajectory
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine
 from rrm.errors import EngineError
-from rrm.judge.chat import SCORE, ChatItem, Judgement, is_repair, read_reply, sampled_as, score_problem, with_repair
-from rrm.judge.expected_score import branch_logprobs
+from rrm.judge.chat import SCORE, Judgement, is_repair, read_reply, sampled_as, score_problem, with_repair
+from rrm.judge.expected_score import branch_logprobs, with_opening
 from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
 from rrm.judge.windowed import Ended, JudgeState, Take, WindowRequest, hear_in_rounds, next_ask
 from rrm.prompt.neutralise import neutralise_special
@@ -90,8 +90,8 @@ class ServerBackend(Chat):
         """Ask for the readings of each, one right after the other."""
 
         def answered(request: Request, reply: Reply | EngineError) -> Request | None:
-            ask, item = request.about
-            ask.chain.take(ask, read_reply(reply if isinstance(reply, EngineError) else item.opened(reply)))
+            ask, opened = request.about
+            ask.chain.take(ask, read_reply(reply if isinstance(reply, EngineError) else with_opening(reply, opened)))
             if ask.chain.result is None:
                 return self.request(ask.chain, ask.number + 1)
             ended(ask.chain)
@@ -100,12 +100,12 @@ class ServerBackend(Chat):
         def opening(request: Request) -> str:
             if is_repair(request):
                 return ""
-            ask, item = request.about
-            return item.opening if ask.last else ""  # of earlier readings no score is wanted
+            ask, opened = request.about
+            return opened if ask.last else ""  # of earlier readings no score is wanted
 
         def problem(request: Request, reply: Reply) -> str | None:
-            ask, item = request.about
-            return score_problem(request, reply) if ask.last and not item.opening else None
+            ask, opened = request.about  # a judge that was trained to go on from there knows no talk
+            return score_problem(request, reply) if ask.last and not opened else None
 
         hear = with_repair(self.engine, answered, replace(SCORE, problem=problem))
         branch_logprobs(self.engine, (self.request(chain, 0) for chain in chains), params, hear, opening)
@@ -116,9 +116,9 @@ class ServerBackend(Chat):
         with self._tokenizing:
             messages = self.messages(ask)
         opening = OPENINGS[ask.mode] if self.opening else ""
-        item = ChatItem(ask.key, messages, chain.n_steps, opening=opening)
+        messages += [{"role": "assistant", "content": opening}] if opening else []
         begins, left = number == 0 and chain.sample == 0, len(chain.plan) - number
-        return Request(item.request(), item.id, begins, about=(ask, item), readings=left)
+        return Request(messages, ask.key, begins, about=(ask, opening), readings=left)
 
 
 def with_pictures(ask: WindowRequest, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -27,36 +27,22 @@ from rrm.data.feedback import (
     parse_findings,
 )
 from rrm.data.usage import Usage, total_of
-from rrm.engines.base import Answered, ChatEngine, Reply, Request, SamplingParams
+from rrm.engines.base import Answered, ChatEngine, Reply, Request, SamplingParams, converse
 from rrm.errors import EngineError, TooLong
-from rrm.judge.expected_score import branch_logprobs, expected_score, with_opening
+from rrm.judge.expected_score import expected_score
 from rrm.judge.hallucinated_steps import cut_from_critique, cut_from_trace, said_of
 from rrm.judge.score_text import open_think, outside_think, read_said, without_thoughts
 from rrm.prompt.prompter import GRID
 
 
 @dataclass(frozen=True)
-class ChatItem:
-    """One transcript, rendered for a chat judge."""
+class TranscriptFacts:
+    """What a row says of its transcript."""
 
     id: str
-    """The trajectory's id; seeds derive from it."""
-    messages: list[dict[str, str]]
     n_steps: int
     """Findings that speak of later steps are left out."""
     truncated_tokens: int = 0
-    coverage: float | None = None
-    """Share of the transcript's tokens that the messages show; None: not known."""
-    opening: str = ""
-    """Tag that opens the reply, put into the assistant's mouth: a trained judge's replies go on from there."""
-
-    def request(self) -> list[dict[str, str]]:
-        """The messages to send."""
-        return [*self.messages, {"role": "assistant", "content": self.opening}] if self.opening else self.messages
-
-    def opened(self, reply: Reply) -> Reply:
-        """The reply with its opening tag in front, which a server that goes on from it does not repeat."""
-        return with_opening(reply, self.opening)
 
 
 @dataclass(frozen=True)
@@ -73,7 +59,7 @@ class Judgement:
     """The number in the text, where `raw_score` is an expectation."""
     reason: str | None = None
     coverage: float | None = None
-    """Share of the transcript's tokens that was read for it; None: what the item says."""
+    """Share of the transcript's tokens that was read for it."""
     findings: tuple[Finding, ...] | None = None
     """What it says of the steps; None: what the critique says."""
     temperature: float | None = None
@@ -186,41 +172,25 @@ def complete_all(
     rows: Sequence[list[dict[str, str]]],
     params: SamplingParams,
     keys: Sequence[str],
+    begins: Sequence[bool],
     take: Callable[[int, Reply | EngineError], None],
-    begins: Sequence[bool] | None = None,
-    opening: Callable[[int], str] = lambda row: "",
-    repair: Repair | None = None,
+    repair: Repair,
 ) -> None:
-    """Every row's reply through `take`: many at once where the engine can, else one after the other.
+    """Every row's reply through `take`: many at once where the engine can, else one after the other; one that cannot be read is asked for again.
 
     Args:
-        begins: which rows begin a piece of work, which a spending limit leaves out whole; default: all.
-        opening: what is put into the mouth of a row's reply, of which the expected score is wanted; empty: nothing, or it is not.
-        repair: how a reply that cannot be read is asked for again, where nothing is put into its mouth; None: it is not.
+        begins: which rows begin a piece of work, which a spending limit leaves out whole.
     """
 
     def answered(request: Request, reply: Reply | EngineError) -> None:
         take(request.about, reply)
 
-    found = enumerate(zip(rows, keys, strict=True))
-    requests = [Request(messages, key, begins is None or begins[i], about=i) for i, (messages, key) in found]
-    hear = (
-        answered
-        if repair is None
-        else with_repair(engine, answered, unopened(repair, lambda request: opening(request.about)))
-    )
-    branch_logprobs(
-        engine, requests, params, hear, lambda request: "" if is_repair(request) else opening(request.about)
-    )
-
-
-def unopened(repair: Repair, opening: Callable[[Request], str]) -> Repair:
-    """The repair of replies into whose mouth nothing is put: a judge that was trained to go on from there knows no talk."""
-    return replace(repair, problem=lambda request, reply: None if opening(request) else repair.problem(request, reply))
+    requests = [Request(rows[i], key, begins[i], about=i) for i, key in enumerate(keys)]
+    converse(engine, requests, params, with_repair(engine, answered, repair))
 
 
 def combine(
-    item: ChatItem,
+    item: TranscriptFacts,
     judgements: Sequence[Judgement],
     info: JudgeInfo,
     calibrate: Callable[[float], float] | None = None,
@@ -258,7 +228,7 @@ def _temperature(judgement: Judgement) -> dict[str, float]:
 
 
 def _feedback(
-    item: ChatItem,
+    item: TranscriptFacts,
     said: Judgement,
     info: JudgeInfo,
     raw: float | None,
@@ -269,9 +239,6 @@ def _feedback(
     trace, phantoms = cut_from_trace(said.trace, item.n_steps) if said.trace else (said.trace, set[int]())
     critique, more = cut_from_critique(said.critique, item.n_steps) if said.critique else (said.critique, set[int]())
     findings = parse_findings(said.critique, item.n_steps) if said.findings is None else list(said.findings)
-    coverage = item.coverage if said.coverage is None else said.coverage
-    if said.coverage is None and coverage is not None and said.status in ("judge_error", "too_long"):
-        coverage = 0.0
     return Feedback(
         id=item.id,
         status=said.status,
@@ -282,7 +249,7 @@ def _feedback(
         critique=critique,
         findings=findings,
         truncated_tokens=item.truncated_tokens,
-        coverage=coverage,
+        coverage=said.coverage,
         usage=usage,
         judge=info.model_copy(update=dict(said.about)) if said.about else info,
         reason="; ".join(filter(None, (reason, said_of(phantoms | more)))) or None,

@@ -214,7 +214,7 @@ class CriteriaBackend(ServerBackend):
             return found.reason if ask.last and unread else None
 
         repair = Repair(problem, "Answer every question again, all in the form that was asked for and nothing else.")
-        complete_all(self.engine, rows, sent, keys, lambda i, reply: judge(asks[i], reply), begins, repair=repair)
+        complete_all(self.engine, rows, sent, keys, begins, lambda i, reply: judge(asks[i], reply), repair)
 
     def _read(self, ask: WindowRequest, reply: Reply | EngineError, *, structured: bool) -> Judgement:
         """What a reply says; of the last reading with how it was asked."""

@@ -11,7 +11,7 @@ from rrm.data.feedback import Feedback, JudgeInfo, Mode
 from rrm.data.trajectory import Trajectory
 from rrm.engines.base import SamplingParams
 from rrm.judge.calibration import Calibration, key_of
-from rrm.judge.chat import ChatItem, Judgement, combine
+from rrm.judge.chat import Judgement, TranscriptFacts, combine
 
 OnReading = Callable[[str, int], None]
 
@@ -45,7 +45,7 @@ class JudgeRequest:
 
     def rows(
         self,
-        item: ChatItem,
+        item: TranscriptFacts,
         judgements: Sequence[Judgement],
         *,
         windowed: bool = False,

@@ -219,7 +219,7 @@ def rank_groups(
         rows = [h.messages if chat.reader is None else chat.reader.as_taken(h.messages) for h in heats]
         keys = [f"{ready[h.group].code}-{n}" for n, h in enumerate(heats)]
         begins = [n == 0 or heats[n - 1].group != h.group for n, h in enumerate(heats)]
-        complete_all(chat.engine, rows, params, keys, take, begins, repair=_repair(heats))
+        complete_all(chat.engine, rows, params, keys, begins, take, _repair(heats))
     return [_ranking(group, info) for group in ready]
 
 

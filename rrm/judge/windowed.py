@@ -31,7 +31,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage, total_of
 from rrm.engines.base import SamplingParams
 from rrm.errors import SpendingLimit
-from rrm.judge.chat import ChatItem, Judgement
+from rrm.judge.chat import Judgement, TranscriptFacts
 from rrm.judge.domain import DomainFlagger, OutOfDomainDetector
 from rrm.judge.hallucinated_steps import only_critique, only_trace
 from rrm.judge.judge_request import JudgeRequest, OnReading, unspoken
@@ -264,7 +264,7 @@ def hear_all(
         if len(results) < len(chain.together):
             return
         cut = chain.plan.transcript_tokens - chain.plan.shown_tokens
-        item = ChatItem(chain.trajectory.id, [], chain.n_steps, -(-cut // backend.planner.scale))
+        item = TranscriptFacts(chain.trajectory.id, chain.n_steps, -(-cut // backend.planner.scale))
         rows = wanted.rows(item, results, windowed=chain.plan.windowed, sampled=backend.sampled(wanted.params))
         if (told := told_of(chain.trajectory)) is not None:
             rows = [row.model_copy(update={"images": ImagesRead.model_validate(told)}) for row in rows]

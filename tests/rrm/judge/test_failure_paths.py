@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 import pytest
-from chat_judge import judge_chat, to_feedback, transcripts
+from chat_judge import ChatItem, judge_chat, to_feedback, transcripts
 from hypothesis import given
 from hypothesis import strategies as st
 from openai_server import Answer, completion, failure, serve
@@ -21,7 +21,7 @@ from rrm.engines.scripted import ScriptedChatEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import EngineError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.chat import ChatItem, read_reply
+from rrm.judge.chat import read_reply
 from rrm.judge.expected_score import expected_score
 
 INFO = JudgeInfo(model="openai:test#m", prompt_version="1", mode="full")
