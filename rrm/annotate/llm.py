@@ -23,8 +23,7 @@ from rrm.judge.backends import ServerBackend
 from rrm.judge.calibration import Calibration
 from rrm.judge.judge_request import JudgeRequest
 from rrm.judge.windowed import JudgeState, WindowRequest, hear_all
-from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
-from rrm.prompt.rendering import PROMPT_VERSION
+from rrm.prompt.rendering import CHARACTERS_PER_TOKEN, PROMPT_VERSION, CharacterTokenizer
 from rrm.prompt.windows import Planner
 from rrm.readers.base import printable
 

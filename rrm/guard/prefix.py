@@ -29,7 +29,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.cached_judge import BatchJudge, lock_of
 from rrm.judge.incremental_judge import Follower
 from rrm.judge.prefixes import is_chat_model, lacks_prefixes, of_unfinished
-from rrm.prompt.characters import CHARACTERS_PER_TOKEN
+from rrm.prompt.rendering import CHARACTERS_PER_TOKEN
 from rrm.scoring.escalating import EscalatingJudge
 
 log = logging.getLogger(__name__)

@@ -31,10 +31,9 @@ from rrm.judge.local import TemplatedEngine
 from rrm.judge.steps import LocalSlots, ServedSlots, SlotReader, judge_steps
 from rrm.judge.windowed import judge_in_windows, judge_stream
 from rrm.prompt import rules
-from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.criteria import Criteria, load_criteria
 from rrm.prompt.prompter import Prompter
-from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
+from rrm.prompt.rendering import CHARACTERS_PER_TOKEN, CUT_VERSION, PROMPT_VERSION, CharacterTokenizer
 from rrm.prompt.windows import Planner, Window, WindowPlan
 
 AT_AN_ADDRESS = "rrm.serve.client"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rrm.data.feedback import Mode
 from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.prompt.characters import CharacterTokenizer
+from rrm.prompt.rendering import CharacterTokenizer
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Mode `steps`: the probability that each step was good, and the score, read at slots in one prefill (DESIGN §4).
 
-    p_good of a step   softmax over the two verdict tokens at its slot; of a step read in parts, `rrm.judge.step_aggregation`
+    p_good of a step   softmax over the two verdict tokens at its slot; of a step read in parts, `rrm.judge.abstention`
     raw score          the same at the slot of the run, at the end of the last reading
 
 A server is asked to complete each prompt as far as a slot by one token (`/completions` with token ids, all slots of a reading in one
@@ -29,11 +29,10 @@ from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage, total_of
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine, converse
 from rrm.errors import EngineError, SpendingLimit, TooLong
-from rrm.judge.abstention import VerdictRule
+from rrm.judge.abstention import VerdictRule, p_good_of_parts
 from rrm.judge.calibration import Calibration
 from rrm.judge.judge_request import JudgeRequest, OnReading
 from rrm.judge.local import SLICE_ROWS, SLICE_SECONDS, TOO_LONG, fits
-from rrm.judge.step_aggregation import p_good_of_parts
 from rrm.prompt.prompter import Prompt, Prompter
 from rrm.prompt.rules import check_steps, rules_trace
 from rrm.prompt.windows import WindowPlan

@@ -31,11 +31,11 @@ from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage, total_of
 from rrm.engines.base import SamplingParams
 from rrm.errors import SpendingLimit
+from rrm.judge.abstention import findings_of_parts, is_bad_of_parts
 from rrm.judge.chat import Judgement, TranscriptFacts
 from rrm.judge.domain import DomainFlagger, OutOfDomainDetector
 from rrm.judge.hallucinated_steps import only_critique, only_trace
 from rrm.judge.judge_request import JudgeRequest, OnReading, unspoken
-from rrm.judge.step_aggregation import findings_of_parts, is_bad_of_parts
 from rrm.prompt.windows import Planner, WindowPlan
 
 UNANSWERED = frozenset({"judge_error", "too_long"})

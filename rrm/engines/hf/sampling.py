@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rrm.engines.hf.device import widest_float
+from rrm.engines.hf.base_model import widest_float
 
 BELOW_ONE = 1 - 2**-24
 """The largest float32 below 1: times a sum it stays below the sum, so a token of mass 0 is never chosen."""

@@ -13,7 +13,7 @@ from typing import Any
 from rrm.data.pictures import Picture, decoded, picture_of
 from rrm.data.seeds import derive_seed
 from rrm.engines.base import Reply, SamplingParams
-from rrm.engines.hf.damage import named_damage
+from rrm.engines.hf.base_model import named_damage
 from rrm.errors import EngineError, RRMError, TooLong
 from rrm.prompt.template import SpecialTokenEscaper
 

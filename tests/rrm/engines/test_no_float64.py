@@ -10,7 +10,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rrm.engines.base import SamplingParams
 from rrm.engines.hf import sampling
-from rrm.engines.hf.device import widest_float
+from rrm.engines.hf.base_model import widest_float
 from rrm.engines.hf.engine import HFEngine
 
 

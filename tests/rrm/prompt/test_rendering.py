@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrm.data.trajectory import Message, ToolCall, Trajectory
-from rrm.prompt.characters import CharacterTokenizer
-from rrm.prompt.rendering import MARKER, answers, render_transcript, water_fill
+from rrm.prompt.rendering import MARKER, CharacterTokenizer, answers, render_transcript, water_fill
 from rrm.prompt.windows import Planner
 
 CHARS = CharacterTokenizer()
