@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from typing import Any
 from rrm.data.seeds import derive_seed
 from rrm.data.usage import Usage, total_of
 from rrm.engines.async_runner import Feed, run
-from rrm.engines.base import Answered, Reply, Request, SamplingParams
+from rrm.engines.base import Answered, Reply, Request, SamplingParams, one_reply
 from rrm.engines.clients import UnreadableAnswer, chat_client, list_client, send
 from rrm.engines.contexts import Counts, most_used, read_context
 from rrm.engines.cost import CostTracker, WorkSize
@@ -153,38 +153,7 @@ class OpenAIEngine:
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
         """One reply. Raises `EngineError` when none could be had."""
-        reply = self.complete_many([messages], params, [key])[0]
-        if isinstance(reply, EngineError):
-            raise reply
-        return reply
-
-    def complete_many(
-        self,
-        list_of_messages: Sequence[list[dict[str, str]]],
-        params: SamplingParams,
-        keys: Sequence[str],
-        on_reply: Callable[[int, Reply | EngineError], None] | None = None,
-    ) -> list[Reply | EngineError]:
-        """A reply, or the error in its place, per row and in the rows' order.
-
-        `on_reply(i, reply)` is called as each row finishes, in whatever order the server answers.
-
-        Raises:
-            KeyRefused: the server does not take the key; rows that had not finished by then are not asked.
-            SpendingLimit: the money is spent; rows that had not begun by then are not asked.
-        """
-        if len(keys) != len(list_of_messages):
-            raise ValueError(f"{len(list_of_messages)} rows but {len(keys)} keys")
-        done: dict[int, Reply | EngineError] = {}
-
-        def answered(request: Request, reply: Reply | EngineError) -> None:
-            done[request.about] = reply
-            if on_reply is not None:
-                on_reply(request.about, reply)
-
-        rows = enumerate(zip(list_of_messages, keys, strict=True))
-        self.converse([Request(messages, key, about=i) for i, (messages, key) in rows], params, answered)
-        return [done[i] for i in range(len(list_of_messages))]
+        return one_reply(self, messages, params, key)
 
     def converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
         """Ask each request, and after it what `answered` says comes next; `concurrency` of them at once.

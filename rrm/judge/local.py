@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rrm.data.feedback import Mode, parse_judgement
 from rrm.data.time_slices import windows
-from rrm.engines.base import Completion, Reply, SamplingParams, TokenEngine
+from rrm.engines.base import Answered, Completion, Reply, Request, SamplingParams, TokenEngine, one_reply
 from rrm.engines.hf.trie import off_grid_mass
 from rrm.engines.sessions import open_session
 from rrm.errors import EngineError, TooLong
@@ -210,9 +210,6 @@ def _written(prompter: Prompter, completion: Completion, mode: Mode) -> Written:
     return Written(completion.ids, OPENINGS[mode] + text, completion)
 
 
-OnReply = Callable[[int, Reply | EngineError], None]
-
-
 class TemplatedEngine:
     """A `ChatEngine` over a `TokenEngine`.
 
@@ -228,42 +225,38 @@ class TemplatedEngine:
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
         """One reply; `TooLong` where prompt and reply exceed the model's positions."""
-        (reply,) = self.complete_many([messages], params, [key])
-        if isinstance(reply, EngineError):
-            raise reply
-        return reply
+        return one_reply(self, messages, params, key)
 
-    def complete_many(
-        self,
-        rows: Sequence[list[dict[str, str]]],
-        params: SamplingParams,
-        keys: Sequence[str],
-        on_reply: OnReply | None = None,
-    ) -> list[Reply | EngineError]:
-        """A reply, or the error in its place, per row and in the rows' order; `on_reply` hears of each as it ends."""
-        if len(set(keys)) != len(rows):
-            raise EngineError(f"{len(rows)} rows need as many distinct keys, got {len(set(keys))}")
-        found: dict[int, Reply | EngineError] = {}
+    def converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
+        """Ask each request, and after it what `answered` says comes next, all in one running batch.
 
-        def take(row: int, reply: Reply | EngineError) -> None:
-            found[row] = reply
-            if on_reply is not None:
-                on_reply(row, reply)
+        Raises:
+            EngineError: two at work have one key.
+        """
+        room, at_work = getattr(self.engine, "max_positions", None), dict[str, Request]()
 
-        room = getattr(self.engine, "max_positions", None)
-        prompts = [self.tokenizer.encode(render(self.tokenizer, m), add_special_tokens=False) for m in rows]
-        by_key = {key: row for row, key in enumerate(keys)}
+        def begin(request: Request | None, ids: list[int]) -> None:
+            while request is not None and room is not None and len(ids) + params.max_new_tokens > room:
+                request = answered(request, TooLong(TOO_LONG))
+                ids = [] if request is None else self._ids(request)
+            if request is not None:
+                if request.key in at_work:
+                    raise EngineError(f"rows need distinct keys: {request.key!r} is at work")
+                at_work[request.key] = request
+                session.submit(request.key, ids)
+
         with open_session(self.engine, params) as session:
-            for key, row in sorted(by_key.items(), key=lambda pair: len(prompts[pair[1]]), reverse=True):
-                if room is not None and len(prompts[row]) + params.max_new_tokens > room:
-                    take(row, TooLong(TOO_LONG))
-                else:
-                    session.submit(key, prompts[row])
+            prompts = [(request, self._ids(request)) for request in requests]
+            for request, ids in sorted(prompts, key=lambda pair: len(pair[1]), reverse=True):
+                begin(request, ids)
             while not session.idle:
                 for key, completion in session.step():
                     self.engine.release([key])
-                    take(by_key[key], self._reply(completion))
-        return [found[row] for row in range(len(rows))]
+                    following = answered(at_work.pop(key), self._reply(completion))
+                    begin(following, [] if following is None else self._ids(following))
+
+    def _ids(self, request: Request) -> list[int]:
+        return self.tokenizer.encode(render(self.tokenizer, request.messages), add_special_tokens=False)
 
     def _reply(self, completion: Completion) -> Reply:
         text = self.tokenizer.decode(completion.ids, skip_special_tokens=True)
