@@ -16,9 +16,8 @@ from typing import TypeVar
 
 from rrm.engines.endpoints import backoff
 from rrm.engines.http_errors import Rejected, Retry
-from rrm.engines.vllm_http import Server, servers_at
+from rrm.engines.vllm_http import Server, WrongReply, looking_body, servers_at
 from rrm.engines.vllm_weights import Weights, check_own, error_text, load, restore, unload
-from rrm.engines.vllm_wire import WrongReply, looking_body
 from rrm.errors import EngineError
 
 log = logging.getLogger(__name__)

@@ -33,9 +33,8 @@ from itertools import pairwise
 
 from rrm.data.pictures import in_words
 from rrm.data.trajectory import Step, Trajectory
-from rrm.prompt.canonical import LEFT_OUT, canonical_room, canonical_step, head_texts
+from rrm.prompt.canonical import LEFT_OUT, canonical_room, canonical_step, head_texts, in_form
 from rrm.prompt.facts import facts
-from rrm.prompt.forms import in_form
 from rrm.prompt.neutralise import neutralise_digest
 from rrm.prompt.rendering import (
     MARKER,
