@@ -26,7 +26,7 @@ from rrm.judge.capabilities import Abilities, Sampling
 from rrm.judge.criteria import CriteriaBackend
 from rrm.judge.domain import DomainFlagger, load_domain
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.judge.judge_request import JudgeRequest, OnReading, around_unspoken, unspoken
+from rrm.judge.judge_request import JudgeRequest, OnReading, unspoken
 from rrm.judge.local import TemplatedEngine
 from rrm.judge.steps import LocalSlots, ServedSlots, SlotReader, judge_steps
 from rrm.judge.windowed import judge_in_windows, judge_stream
@@ -232,21 +232,8 @@ class AgentRRM:
         temperature = self._sampling.temperature(self.abilities, self.asked.temperature, mode, samples)
         marker = DomainFlagger(self.domain, trajectories)
         hear = None if on_feedback is None else lambda feedback: on_feedback(marker.heard(feedback))
-
-        def without_steps(trajectory: Trajectory) -> Feedback:
-            feedback = unspoken(trajectory, self.info(mode, seed))
-            if on_feedback is not None:
-                on_feedback(feedback)
-            return feedback
-
-        found = around_unspoken(
-            trajectories,
-            lambda rows: [
-                row for (row,) in self._judgements(rows, mode, samples, seed, temperature, True, hear, on_reading)
-            ],
-            without_steps,
-        )
-        return [marker.mark(feedback, t) for feedback, t in zip(found, trajectories, strict=True)]
+        found = self._judgements(trajectories, mode, samples, seed, temperature, True, hear, on_reading)
+        return [marker.mark(feedback, t) for (feedback,), t in zip(found, trajectories, strict=True)]
 
     def streams(self, mode: Mode) -> bool:
         """Whether `judge_stream` can be asked for this mode: of a server's judge that has no criteria."""
@@ -287,11 +274,7 @@ class AgentRRM:
     ) -> list[list[Feedback]]:
         """k independent judgements of each trajectory, as Feedback of their own (rejection sampling, variance); one where
         nothing is sampled."""
-        found = around_unspoken(
-            trajectories,
-            lambda rows: self._judgements(rows, mode, k, seed, temperature, False),
-            lambda trajectory: [unspoken(trajectory, self.info(mode, seed))],
-        )
+        found = self._judgements(trajectories, mode, k, seed, temperature, False)
         marker = DomainFlagger(self.domain, trajectories)
         return [[marker.mark(f, t) for f in judged] for judged, t in zip(found, trajectories, strict=True)]
 
@@ -460,17 +443,21 @@ class AgentRRM:
         on_feedback: Callable[[Feedback], None] | None = None,
         on_reading: OnReading | None = None,
     ) -> list[list[Feedback]]:
-        """Each transcript's judgements: as one Feedback (`together`), or each as its own; one where nothing is sampled."""
+        """Each transcript's judgements: as one Feedback (`together`), or each as its own; one where nothing is sampled, or the agent never spoke."""
         wanted = self._wanted(mode, samples, seed, temperature, together, on_feedback, on_reading)
-        if self.abilities.reads_slots(mode):
-            return [[feedback] for feedback in self._judge_steps(trajectories, wanted)]
-        return judge_in_windows(self.backend(), trajectories, wanted, together=self.prompter is None)
+        silent = {i: [unspoken(t, wanted.info)] for i, t in enumerate(trajectories) if not t.steps}
+        for rows in silent.values():
+            wanted.tell(rows)
+        judged = iter(self._judged([t for t in trajectories if t.steps], wanted))
+        return [silent[i] if i in silent else next(judged) for i in range(len(trajectories))]
 
-    def _judge_steps(self, trajectories: Sequence[Trajectory], wanted: JudgeRequest) -> list[Feedback]:
-        """Each transcript's slots as its Feedback."""
-        self.abilities.check(wanted.mode)
-        prompter, slots = self.slots()
-        return judge_steps(slots, prompter, trajectories, wanted, self.settings.verdicts)
+    def _judged(self, trajectories: Sequence[Trajectory], wanted: JudgeRequest) -> list[list[Feedback]]:
+        if self.abilities.reads_slots(wanted.mode):
+            self.abilities.check(wanted.mode)
+            prompter, slots = self.slots()
+            found = judge_steps(slots, prompter, trajectories, wanted, self.settings.verdicts)
+            return [[feedback] for feedback in found]
+        return judge_in_windows(self.backend(), trajectories, wanted, together=self.prompter is None)
 
     def _wanted(
         self,

@@ -163,7 +163,7 @@ class LocalBackend:
         trained: the modes the judge was trained in; empty: any but `steps`.
         is_bad: whether a step of this raw probability is called bad.
         max_new_tokens: of a reply.
-        slots_sent: `measure` is of a server, which is sent a prompt once for each slot, as far as that slot (`slots.ServedSlots`).
+        slots_sent: `measure` is of a server, which is sent a prompt once for each slot, as far as that slot (`rrm.judge.steps.ServedSlots`).
     """
 
     engine: TokenEngine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from rrm.data.feedback import Feedback, JudgeInfo, Mode
 from rrm.data.trajectory import Trajectory
@@ -81,21 +81,9 @@ class JudgeRequest:
                 self.on_feedback(feedback)
 
 
-T = TypeVar("T")
 REASON = "the agent never spoke: the transcript has no step (no message of an assistant), so there is nothing to judge"
 
 
 def unspoken(trajectory: Trajectory, info: JudgeInfo) -> Feedback:
     """The row of such a transcript: `unparsable`, which is not judged again on --retry-errors, without text or number."""
     return Feedback(id=trajectory.id, status="unparsable", coverage=0.0, judge=info, reason=REASON)
-
-
-def around_unspoken(
-    trajectories: Sequence[Trajectory],
-    judge: Callable[[list[Trajectory]], list[T]],
-    unspoken: Callable[[Trajectory], T],
-) -> list[T]:
-    """What `judge` says of the transcripts that have steps, and `unspoken` of the others, in the given order."""
-    said = {i: unspoken(t) for i, t in enumerate(trajectories) if not t.steps}
-    judged = iter(judge([t for t in trajectories if t.steps]))
-    return [said[i] if i in said else next(judged) for i in range(len(trajectories))]
