@@ -8,7 +8,7 @@ ROOMS = {
     "rrm.cli": "doctor",
     "rrm.data": "annotation blocks csvlabels>csv_labels extras feedback folds imports>import_paths jsonl jsonnumbers>json_numbers labels nearest output pacing>time_slices pictures plain_yaml printing progress provenance questions seeds sizes splits stops>stop_signals text trajectory usage verdicts evaluation.metrics.localisation>localisation readers.ours>own_entries publishing.secrets>secrets",
     "rrm.engines": "engines.vllm_session>sessions engines.vllm_wire>vllm_http engines.bodies>replies loops>async_runner money>cost engines.feed>async_runner engines.refusals>http_errors",
-    "rrm.engines.hf": "models.base>base_model models.damage>base_model models.device>base_model models.hub>hub models.weights>weights",
+    "rrm.engines.hf": "engines.hf.sampling>decoder models.base>base_model models.damage>base_model models.device>base_model models.hub>hub models.weights>weights",
     "rrm.evaluation": "calibrate judge.fitting>fit_calibration",
     "rrm.guard": "deadline>timeouts guard.absent>prefix guard.standing>state",
     "rrm.judge": "judge.streaming>windowed judge.sampling>capabilities judge.templated>local judge.slots>steps parts>abstention phantoms>hallucinated_steps integrations.asking>cached_judge judge.abilities>capabilities judge.abstaining>abstention judge.askers>backends judge.writers>backends judge.expected>expected_score judge.following>incremental_judge judge.form>transcript_form judge.heats>comparison_batches judge.said_score>score_text judge.shown>prompt_preview judge.unspoken>judge_request judge.wanted>judge_request",
@@ -16,7 +16,7 @@ ROOMS = {
     "rrm.readers": "check writers.atif>atif_export writers.inspect_ai>inspect_ai_export writers.otel>otel_export writers.naming>export_names writers>exports readers.edits>json_patch",
     "rrm.report": "publishing.card>dataset_card publishing.dataset>dataset",
     "rrm.scoring": "coverage choose estimate judged>row_index ledger ranking score>run scored>row_matching sharding spending>usage_totals unshown>unsupported_media",
-    "rrm.serve": "serve.wire>schemas",
+    "rrm.serve": "serve.bodies>app serve.wire>schemas",
     "rrm.train": "checkpoints fsdp run_folder models.adapter>adapter train.earlier>parent_judges annotators.given>given_labels",
 }
 # fmt: on
