@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from rrm.engines.base import Reply, Request, SamplingParams
+from rrm.engines.base import Reply, Request, SamplingParams, converse
 from rrm.errors import EngineError
 
 
@@ -146,5 +146,5 @@ def complete_many(
         on_reply(request.about, reply)
 
     asked = [Request(row, key, about=i) for i, (row, key) in enumerate(zip(rows, keys, strict=True))]
-    engine.converse(asked, params, answered)
+    converse(engine, asked, params, answered)
     return [done[i] for i in range(len(rows))]
