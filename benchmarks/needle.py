@@ -25,7 +25,7 @@ from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.prompt.characters import CHARACTERS_PER_TOKEN
+from rrm.prompt.rendering import CHARACTERS_PER_TOKEN
 
 LENGTHS = (2_000, 20_000, 200_000)
 """Tokens of a log."""

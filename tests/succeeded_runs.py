@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.prompt.forms import in_form
+from rrm.prompt.canonical import in_form
 
 CHANGES = frozenset({"refund_order", "send_email"})
 TOOLS = [{"name": n} for n in ("get_order", "search_orders", "get_policy", "refund_order", "send_email")]

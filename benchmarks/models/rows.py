@@ -30,8 +30,7 @@ from benchmarks.models.sources import FOLDS, WEIGHTS, LabelledRun, load
 from rrm.annotate.planted import OPERATORS, Donors, Planted, SuccessfulRun, counterpart, plant
 from rrm.data.mistakes import MEANING_KINDS, MISTAKE_KINDS, MistakeKind
 from rrm.data.trajectory import Trajectory
-from rrm.prompt.canonical import canonical_step
-from rrm.prompt.forms import Form, in_form
+from rrm.prompt.canonical import Form, canonical_step, in_form
 from rrm.prompt.prompter import Prompt, Prompter
 
 VERSION = "3"

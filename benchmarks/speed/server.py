@@ -44,8 +44,7 @@ from reagent.lab.transcripts import make_transcripts
 from rrm.data.trajectory import Message, Trajectory, write_jsonl
 from rrm.engines.server_options import ServerOptions
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.backends import asker_of
-from rrm.judge.text_backends import ServerAsker
+from rrm.judge.backends import ServerBackend
 from rrm.judge.windowed import chains_of, next_ask
 from rrm.scoring.run import score_file
 
@@ -97,12 +96,12 @@ class Ours:
 
     def prompts(self, tokenizer: Any) -> list[str]:
         """What is sent, as the server's chat template writes it."""
-        asker = asker_of(self.judge)
-        assert isinstance(asker, ServerAsker)
-        chains = list(chains_of(asker, self.rows, "full", 1))
+        backend = self.judge.backend()
+        assert isinstance(backend, ServerBackend)
+        chains = list(chains_of(backend, self.rows, "full", 1))
         if any(len(chain.plan) > 1 for chain in chains):
             raise SystemExit("a transcript takes more than one window: serve the model with a longer context")
-        messages = [asker.messages(next_ask(chain, 0)) for chain in chains]
+        messages = [backend.messages(next_ask(chain, 0)) for chain in chains]
         return [tokenizer.apply_chat_template(m, tokenize=False, add_generation_prompt=True) for m in messages]
 
     def run(self, folder: Path) -> dict[str, float]:

@@ -19,12 +19,11 @@ from rrm.data.time_slices import windows
 from rrm.data.trajectory import Trajectory
 from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.errors import SpendingLimit
+from rrm.judge.backends import ServerBackend
 from rrm.judge.calibration import Calibration
 from rrm.judge.judge_request import JudgeRequest
-from rrm.judge.text_backends import ServerAsker
 from rrm.judge.windowed import JudgeState, WindowRequest, hear_all
-from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
-from rrm.prompt.rendering import PROMPT_VERSION
+from rrm.prompt.rendering import CHARACTERS_PER_TOKEN, PROMPT_VERSION, CharacterTokenizer
 from rrm.prompt.windows import Planner
 from rrm.readers.base import printable
 
@@ -40,7 +39,7 @@ MAX_TRACE_WORDS = 200
 
 
 @dataclass(frozen=True)
-class Annotator(ServerAsker):
+class Annotator(ServerBackend):
     """Asks for labels: a judge's prompt, with `INSTRUCTION` at the end of the rubric."""
 
     def messages(self, ask: WindowRequest) -> list[dict[str, str]]:
@@ -132,7 +131,7 @@ def annotate(
     counts = Counter() if counts is None else counts
     info = JudgeInfo(model=model, prompt_version=PROMPT_VERSION, mode="full", seed=seed)
     planner = Planner(CharacterTokenizer(), transcript_tokens * CHARACTERS_PER_TOKEN)
-    asker = Annotator(engine, planner, None, (), opening=False)
+    backend = Annotator(engine, planner, None)
     params = SamplingParams(
         max_new_tokens=max_new_tokens,
         temperature=temperature,
@@ -150,7 +149,7 @@ def annotate(
                 said[chain.row] = found[0]
 
             try:
-                hear_all(asker, rows, JudgeRequest(info, params, Calibration(), 1, True, None), keep)
+                hear_all(backend, rows, JudgeRequest(info, params, Calibration(), 1, True, None), keep)
             except SpendingLimit as reached:
                 limit = reached
             answered = [(t, said[row]) for row, t in enumerate(rows) if row in said]

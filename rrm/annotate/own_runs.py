@@ -16,7 +16,7 @@ from rrm.data.seeds import derive_seed
 from rrm.data.text import normalise
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
-from rrm.prompt.forms import in_form
+from rrm.prompt.canonical import in_form
 
 SUCCESS = 0.99
 """The outcome from which a run succeeded."""

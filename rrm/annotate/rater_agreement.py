@@ -120,7 +120,7 @@ def compared(
                 unclear.setdefault(one.annotator, set()).add((_of(one), finding.step))
             else:
                 of = steps.setdefault((_of(one), finding.step), {})
-                # of several findings on a step one that is bad decides, as everywhere (`rrm.judge.step_aggregation`)
+                # of several findings on a step one that is bad decides, as everywhere (`rrm.judge.abstention`)
                 of[one.annotator] = "bad" if "bad" in (finding.verdict, of.get(one.annotator)) else "good"
 
     def cluster(of: _Of) -> Hashable:

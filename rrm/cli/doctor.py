@@ -103,7 +103,7 @@ def devices() -> dict[str, Any]:
         return {"error": "no torch: weights run on a server alone (pip install 'agent-rrm[local]')"}
     except Exception as error:  # noqa: BLE001 - a torch that is installed and broken is what a doctor is asked about
         return {"error": f"torch cannot be imported: {type(error).__name__}: {error}"}
-    from rrm.engines.hf.device import default_device, default_dtype
+    from rrm.engines.hf.base_model import default_device, default_dtype
 
     accelerators = []
     if torch.cuda.is_available():

@@ -19,8 +19,8 @@ from rrm.errors import ConfigError, RRMError
 from rrm.guard.timeouts import Deadline
 
 if TYPE_CHECKING:
-    from rrm.guard.failing_judge import AbsentJudge
     from rrm.guard.policy import GuardPolicy
+    from rrm.guard.prefix import AbsentJudge
     from rrm.judge.agent_rrm import AgentRRM
 
 log = logging.getLogger(__name__)
@@ -103,8 +103,8 @@ def _hook(
     """What a hook is answered; a judge is loaded only where one is asked."""
     from rrm.guard.audit import NOT_JUDGED, AuditRow, append, read_audit
     from rrm.guard.claude_code import JUDGED, MOST, SPOKEN, answer, hook_input, session_of, step_is_over
-    from rrm.guard.failing_judge import AbsentJudge
     from rrm.guard.guard import Guard
+    from rrm.guard.prefix import AbsentJudge
     from rrm.guard.state import GuardState, now
 
     hook = hook_input(sys.stdin.read(MOST))
@@ -144,7 +144,7 @@ def _judge_of(options: JudgeOptions, deadline: Deadline, escalate: str | None) -
     Raises:
         ConfigError: an option that is wrong, or does not go with the judge: a mistake of the command, as in its policy.
     """
-    from rrm.guard.failing_judge import AbsentJudge
+    from rrm.guard.prefix import AbsentJudge
     from rrm.scoring.escalating import escalating
     from rrm.serve.address import SCHEMES
     from rrm.serve.client import CONCURRENCY, RemoteJudge, address_for

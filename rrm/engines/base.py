@@ -227,8 +227,8 @@ class ChatEngine(Protocol):
 
 
 def converse(engine: ChatEngine, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
-    """Ask each request, and what `answered` says comes after it: as many at once as the engine can (`converse`; `complete_many`: round
-    by round), else one after the other.
+    """Ask each request, and what `answered` says comes after it: as many at once as an engine with a `converse` of its own can, else one after
+    the other.
 
     Raises:
         KeyRefused: the server does not take the key.
@@ -237,12 +237,6 @@ def converse(engine: ChatEngine, requests: Iterable[Request], params: SamplingPa
     at_once = getattr(engine, "converse", None)
     if at_once is not None:
         at_once(requests, params, answered)
-        return
-    many = getattr(engine, "complete_many", None)
-    if many is not None:
-        asked = list(requests)
-        while asked:
-            asked = _round(many, asked, params, answered)
         return
     for request in requests:
         following: Request | None = request
@@ -256,13 +250,10 @@ def converse(engine: ChatEngine, requests: Iterable[Request], params: SamplingPa
             following = answered(following, reply)
 
 
-def _round(many: Callable[..., Any], asked: list[Request], params: SamplingParams, answered: Answered) -> list[Request]:
-    """Ask these at once; returns what is to be asked after them."""
-    following: dict[int, Request] = {}
-
-    def take(row: int, reply: Reply | EngineError) -> None:
-        if (request := answered(asked[row], reply)) is not None:
-            following[row] = request
-
-    many([request.messages for request in asked], params, [request.key for request in asked], take)
-    return [following[row] for row in sorted(following)]
+def one_reply(engine: Any, messages: list[dict[str, Any]], params: SamplingParams, key: str) -> Reply:
+    """`complete` of an engine that can `converse`."""
+    replies = list[Reply | EngineError]()
+    engine.converse([Request(messages, key)], params, lambda request, reply: replies.append(reply))
+    if isinstance(replies[0], EngineError):
+        raise replies[0]
+    return replies[0]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rrm.data.sizes import TooManyBytes, bounded, check_weight, inflated, most_bytes
+from rrm.engines.hidden import Hidden
+from rrm.engines.http_errors import Retry, failure
+from rrm.engines.replies import retry_after_s
 from rrm.engines.server_options import shown_address
 
 if TYPE_CHECKING:
     from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 
+T = TypeVar("T")
 PACKED = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 ASKED = {"Accept-Encoding": "gzip, deflate"}
 """What can be unpacked a piece at a time."""
@@ -43,6 +48,47 @@ class UnreadableAnswer(ValueError):
     def __init__(self, why: str, status: int) -> None:
         super().__init__(why)
         self.status = status
+
+
+async def send(request: Awaitable[T], limit_s: float, hidden: Hidden, late: str, connect_s: float | None = None) -> T:
+    """Return the reply to a request of an OpenAI client.
+
+    Args:
+        late: what to do where none comes within `limit_s`.
+        connect_s: longest wait for a connection, where it has a limit of its own.
+
+    Raises:
+        Retry, Rejected, UnreadableAnswer: there is none, or an error, or one that is not read.
+    """
+    import openai
+
+    slow = Retry(f"no reply within {limit_s:g} s", late)
+    try:
+        async with asyncio.timeout(limit_s):  # the client's own is per read; a server that drips bytes must end as well
+            return await request
+    except TimeoutError as error:
+        raise slow from error
+    except openai.APIConnectionError as error:  # time-outs among them
+        cause = error.__cause__ or error
+        if isinstance(cause, UnreadableAnswer):  # so the package's second version has it
+            raise cause from error
+        kind = type(cause).__name__  # of whichever HTTP library the client has
+        silent = kind == "ConnectTimeout" and connect_s is not None
+        if isinstance(error, openai.APITimeoutError) and not silent:
+            raise slow from error
+        unconnected = silent or kind == "ConnectError"
+        reason = f"{'cannot connect' if unconnected else 'the connection broke off'} ({cause})"
+        if silent:
+            reason = f"cannot connect (nothing answered within {connect_s:g} s)"
+        hint = (
+            "check that the machine is up and the address right"
+            if silent
+            else "check that the server runs at this address"
+        )
+        raise Retry(reason, hint, unconnected=unconnected) from error
+    except openai.APIStatusError as error:
+        text = hidden.quote(error.response.text) or "(no message)"
+        raise failure(error.status_code, text, retry_after_s(error.response.headers)) from error
 
 
 async def _read_soon(response: Any) -> None:

@@ -63,6 +63,8 @@ HINTS = {
 class Rejected(Exception):
     """A status that trying again does not change."""
 
+    unconnected = False
+
     def __init__(self, status: int, text: str) -> None:
         self.status, self.text = status, text
         super().__init__(status, text)
@@ -87,6 +89,9 @@ class Retry(Exception):
         unconnected: nobody answers there.
     """
 
+    status = 0
+    """Of HTTP; 0: none came."""
+
     def __init__(
         self, reason: str, hint: str, retry_after: float = 0.0, *, throttled: bool = False, unconnected: bool = False
     ) -> None:
@@ -102,9 +107,9 @@ def failure(status: int, text: str, wait: float = 0.0) -> Retry | Rejected:
         wait: seconds the server asks for.
     """
     if (status in RETRY_STATUS or status >= 500) and not no_money(status, text):
-        return Retry(
-            f"HTTP {status}: {text}", HINTS.get(status, "look into the server's log"), wait, throttled=status == 429
-        )
+        again = Retry(f"HTTP {status}: {text}", HINTS.get(status, "look into the server's log"), wait)
+        again.throttled, again.status = status == 429, status
+        return again
     return Rejected(status, text)
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,13 +19,12 @@ from typing import Any
 
 from rrm.data.seeds import derive_seed
 from rrm.data.usage import Usage, total_of
-from rrm.engines.async_runner import run
-from rrm.engines.base import Answered, Reply, Request, SamplingParams
-from rrm.engines.bodies import RequestForm, Way, form_of
-from rrm.engines.clients import UnreadableAnswer, chat_client, list_client
+from rrm.engines.async_runner import Feed, run
+from rrm.engines.base import Answered, Reply, Request, SamplingParams, one_reply
+from rrm.engines.clients import UnreadableAnswer, chat_client, list_client, send
 from rrm.engines.contexts import Counts, most_used, read_context
 from rrm.engines.cost import CostTracker, WorkSize
-from rrm.engines.endpoints import ConcurrencyLimiter, Endpoint, Endpoints, room_for
+from rrm.engines.endpoints import ConcurrencyLimiter, Endpoint, Endpoints, backoff, room_for
 from rrm.engines.hidden import Hidden
 from rrm.engines.http_errors import (
     FOR_ALL,
@@ -45,13 +43,7 @@ from rrm.engines.http_errors import (
     way_out_of,
     workaround_of,
 )
-from rrm.engines.prefetch import Feed
-from rrm.engines.replies import (
-    body_of,
-    reply_of,
-    retry_after_s,
-    usage_of,
-)
+from rrm.engines.replies import RequestForm, Way, body_of, form_of, reply_of, usage_of
 from rrm.engines.server_options import (
     ServerOptions,
     addresses_of,
@@ -161,38 +153,7 @@ class OpenAIEngine:
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
         """One reply. Raises `EngineError` when none could be had."""
-        reply = self.complete_many([messages], params, [key])[0]
-        if isinstance(reply, EngineError):
-            raise reply
-        return reply
-
-    def complete_many(
-        self,
-        list_of_messages: Sequence[list[dict[str, str]]],
-        params: SamplingParams,
-        keys: Sequence[str],
-        on_reply: Callable[[int, Reply | EngineError], None] | None = None,
-    ) -> list[Reply | EngineError]:
-        """A reply, or the error in its place, per row and in the rows' order.
-
-        `on_reply(i, reply)` is called as each row finishes, in whatever order the server answers.
-
-        Raises:
-            KeyRefused: the server does not take the key; rows that had not finished by then are not asked.
-            SpendingLimit: the money is spent; rows that had not begun by then are not asked.
-        """
-        if len(keys) != len(list_of_messages):
-            raise ValueError(f"{len(list_of_messages)} rows but {len(keys)} keys")
-        done: dict[int, Reply | EngineError] = {}
-
-        def answered(request: Request, reply: Reply | EngineError) -> None:
-            done[request.about] = reply
-            if on_reply is not None:
-                on_reply(request.about, reply)
-
-        rows = enumerate(zip(list_of_messages, keys, strict=True))
-        self.converse([Request(messages, key, about=i) for i, (messages, key) in rows], params, answered)
-        return [done[i] for i in range(len(list_of_messages))]
+        return one_reply(self, messages, params, key)
 
     def converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
         """Ask each request, and after it what `answered` says comes next; `concurrency` of them at once.
@@ -292,7 +253,7 @@ class OpenAIEngine:
                 raise
             except Retry as error:
                 failures, throttled = failures + (not error.throttled), throttled + error.throttled
-                pause = self._pause(failures + throttled)
+                pause = backoff(self.backoff_s, failures + throttled - 1, MAX_BACKOFF_S)
                 elsewhere = self.endpoints.failed(endpoint, error, burst, max(pause, error.retry_after))
                 spent = failures > self.max_retries or throttled > THROTTLED_TRIES * self.max_retries
                 if why := self.endpoints.why_closed(throttled if spent and not failures else None, answers):
@@ -309,11 +270,6 @@ class OpenAIEngine:
                 await line.gate.give(endpoint)
             if not elsewhere:  # a pause it asked for the gate keeps, and lets others through that are free before
                 await asyncio.sleep(pause)
-
-    def _pause(self, tries: int) -> float:
-        """Seconds to back off before the next try, after so many."""
-        # not seeded on purpose: clients that wait alike would meet again
-        return random.uniform(0.0, min(self.backoff_s * 2 ** (tries - 1), MAX_BACKOFF_S))
 
     async def _ask(
         self,
@@ -386,14 +342,18 @@ class OpenAIEngine:
 
     async def _post(self, form: RequestForm, params: SamplingParams, paid: list[Usage]) -> Reply:
         """One HTTP request; every way it can fail becomes `Retry` or `Rejected`. `paid` gains what it used."""
-        import openai
-
         limit = min(self.timeout_s, params.timeout_s)
+        late = "raise the time-out (--timeout) or lower the concurrency (--concurrency)"
         used, whole, lost = Usage(requests=1, unreported=1), False, True
         try:
-            # the client's own limit is per read; a server that drips bytes must end as well
-            async with asyncio.timeout(limit):
-                raw = await form.create(**form.body, timeout=limit)
+            raw = await send(form.create(**form.body, timeout=limit), limit, self._hidden, late)
+        except UnreadableAnswer as error:
+            raise Rejected(error.status, str(error)) from error
+        except (Retry, Rejected) as error:
+            if error.status or error.unconnected:
+                used, lost = Usage(requests=1), error.status >= 500 or error.status == 408
+            raise
+        else:
             payload = body_of(raw.http_response, self._hidden)
             used = usage_of(payload)
             if (failed := error_in(payload, self._hidden)) is not None:
@@ -401,27 +361,6 @@ class OpenAIEngine:
                 raise failure(*failed)
             reply = reply_of(form.read, payload, raw.http_response, self._hidden)
             whole, lost = True, False
-        except (TimeoutError, openai.APITimeoutError) as error:
-            raise Retry(
-                f"no reply within {limit:g} s",
-                "raise the time-out (--timeout) or lower the concurrency (--concurrency)",
-            ) from error
-        except UnreadableAnswer as error:
-            raise Rejected(error.status, str(error)) from error
-        except openai.APIConnectionError as error:
-            if isinstance(
-                cause := error.__cause__ or error, UnreadableAnswer
-            ):  # so the package's second version has it
-                raise Rejected(cause.status, str(cause)) from error
-            unconnected = type(cause).__name__ == "ConnectError"  # of whichever HTTP library the client has
-            used, lost = Usage(requests=1, unreported=int(not unconnected)), not unconnected
-            broke = f"the connection broke off ({cause or type(cause).__name__})"
-            said = f"cannot connect ({cause})" if unconnected else broke
-            raise Retry(said, "check that the server runs at this address", unconnected=unconnected) from error
-        except openai.APIStatusError as error:
-            status, text = error.status_code, self._hidden.quote(error.response.text) or "(no message)"
-            used, lost = Usage(requests=1), status >= 500 or status == 408
-            raise failure(status, text, retry_after_s(error.response.headers)) from error
         finally:
             paid.append(self.purse.pay(used, whole=whole, at_most=most_used(form.body) if lost else None))
         if not reply.text.strip() and reply.stop_reason != "length":  # of prompts it always is

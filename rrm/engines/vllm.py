@@ -31,18 +31,19 @@ from rrm.data.seeds import derive_seed
 from rrm.engines.async_runner import Background, together
 from rrm.engines.base import Completion, SamplingParams, Span, check_choices
 from rrm.engines.http_errors import Rejected, Retry, is_too_long
-from rrm.engines.vllm_http import Server, servers_of
-from rrm.engines.vllm_servers import Servers
-from rrm.engines.vllm_session import VLLMSession
-from rrm.engines.vllm_weights import NAME, OWN, Weights, save, sweep, version_at
-from rrm.engines.vllm_wire import (
+from rrm.engines.sessions import VLLMSession
+from rrm.engines.vllm_http import (
+    Server,
     choosing_body,
     completion_of,
     next_logprobs_of,
     normalised,
     sampling_body,
     scoring_body,
+    servers_of,
 )
+from rrm.engines.vllm_servers import Servers
+from rrm.engines.vllm_weights import NAME, OWN, Weights, save, sweep, version_at
 from rrm.errors import EngineError, TooLong
 
 T = TypeVar("T")

@@ -1,24 +1,227 @@
-"""One vLLM server over HTTP: its address, what it is sent, and every way in which that can fail."""
+"""One vLLM server over HTTP: its address, what it is sent and answers for token ids (checked against vLLM 0.32), and how that can fail.
+
+Nothing that it says is taken on trust: other ids than were sent, another model's name, a number that is none, or ids beyond the
+vocabulary are errors, because a policy that learned from them would learn nonsense without anyone noticing.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from rrm.engines.clients import UnreadableAnswer, chat_client
+from rrm.engines.base import Completion, SamplingParams, StopReason
+from rrm.engines.clients import UnreadableAnswer, chat_client, send
 from rrm.engines.hidden import Hidden
-from rrm.engines.http_errors import RETRY_STATUS, Rejected, Retry
-from rrm.engines.replies import retry_after_s
+from rrm.engines.http_errors import Rejected, Retry
 from rrm.engines.server_options import ServerOptions, filled, is_address, public
-from rrm.engines.vllm_wire import WrongReply
 from rrm.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
+
+LOWEST = -9998.0
+"""vLLM writes −9999 for a log-probability of −∞, which no sampled token has."""
+SLACK = 1e-3
+"""What a log-probability may lie above 0, by rounding."""
+NEUTRAL = {
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+"""Sent with every request: what one leaves out, vLLM takes from the model's generation_config.json, and samples from other
+probabilities than the policy's."""
+
+
+class WrongReply(ValueError):
+    """A reply that cannot be one to this request; the message says why."""
+
+
+def sampling_body(
+    model: str, ids: Sequence[int], params: SamplingParams, limit: int, seed: int, eos_ids: Collection[int]
+) -> dict[str, Any]:
+    """A request for one completion. Stop texts are looked for in the text with its special tokens, as `hf` does."""
+    return {
+        **NEUTRAL,
+        "model": model,
+        "prompt": list(ids),
+        "max_tokens": limit,
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "seed": seed,
+        "logprobs": 0,  # the sampled token's
+        "return_token_ids": True,
+        "add_special_tokens": False,
+        "stop": list(params.stop),
+        "include_stop_str_in_output": True,
+        "stop_token_ids": sorted(eos_ids),
+        "skip_special_tokens": False,
+        "spaces_between_special_tokens": False,
+    }
+
+
+def scoring_body(model: str, ids: Sequence[int], tokens: Sequence[int]) -> dict[str, Any]:
+    """A request for the log-probabilities that tokens come after `ids`.
+
+    Not `prompt_logprobs`, which gives those of a whole prompt at once: under `--enable-lora` on a CPU that request ends vLLM 0.32's
+    engine, and every row with it.
+    """
+    return _next_token(model, ids, tokens)
+
+
+def choosing_body(model: str, ids: Sequence[int], choices: Sequence[int]) -> dict[str, Any]:
+    """A request for the log-probabilities of the only tokens that may come next."""
+    return _next_token(model, ids, choices) | {"allowed_token_ids": list(choices)}
+
+
+def looking_body(model: str, ids: Sequence[int], temperature: float) -> dict[str, Any]:
+    """A request for the likeliest next tokens' log-probabilities at a temperature."""
+    return {
+        **NEUTRAL,
+        "model": model,
+        "prompt": list(ids),
+        "max_tokens": 1,
+        "temperature": temperature,
+        "top_p": 1.0,
+        "logprobs": 5,
+    }
+
+
+def _next_token(model: str, ids: Sequence[int], tokens: Sequence[int]) -> dict[str, Any]:
+    return {
+        **NEUTRAL,
+        "model": model,
+        "prompt": list(ids),
+        "max_tokens": 1,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "logprobs": len(tokens),
+        "logprob_token_ids": list(tokens),
+        "return_tokens_as_token_ids": True,
+        "return_token_ids": True,
+        "add_special_tokens": False,
+    }
+
+
+def choice_of(payload: Any, model: str, ids: Sequence[int]) -> Mapping[str, Any]:
+    """The reply's only choice, of this model to these ids.
+
+    Raises:
+        WrongReply: it is not.
+    """
+    if not isinstance(payload, dict) or not isinstance(payload.get("choices"), list) or len(payload["choices"]) != 1:
+        raise WrongReply("it is no completion with one choice")
+    if payload.get("model") != model:
+        raise WrongReply(f"it answers as {payload.get('model')!r:.80}, and {model!r} was asked")
+    choice = payload["choices"][0]
+    if not isinstance(choice, dict):
+        raise WrongReply("its choice is no object")
+    if choice.get("prompt_token_ids") != list(ids):
+        raise WrongReply(
+            "its `prompt_token_ids` are not the ids that were sent (a server older than vLLM 0.11 gives none)"
+        )
+    return choice
+
+
+def completion_of(
+    payload: Any,
+    model: str,
+    ids: Sequence[int],
+    limit: int,
+    eos_ids: Collection[int],
+    vocabulary: int | None,
+    context: int | None = None,
+) -> Completion:
+    """A reply to `sampling_body` as a Completion.
+
+    Args:
+        context: the servers', in tokens, where it is known.
+
+    Raises:
+        WrongReply: it cannot be one.
+        Retry: the server gave the row up.
+    """
+    choice = choice_of(payload, model, ids)
+    if choice.get("finish_reason") == "abort":  # it was told to end: what it has sampled by then is no turn
+        raise Retry("it gave a row up (`abort`)", "look into the server's log")
+    sampled = choice.get("token_ids")
+    if not isinstance(sampled, list) or not 1 <= len(sampled) <= limit:
+        raise WrongReply(f"it has no 1 to {limit} `token_ids`")
+    for token in sampled:
+        if not isinstance(token, int) or isinstance(token, bool) or token < 0 or token >= (vocabulary or math.inf):
+            raise WrongReply(f"{token!r:.40} is no token id of this vocabulary ({vocabulary})")
+    said = choice.get("logprobs")
+    logprobs = said.get("token_logprobs") if isinstance(said, dict) else None
+    if not isinstance(logprobs, list) or len(logprobs) != len(sampled):
+        raise WrongReply(f"it has no log-probability for each of its {len(sampled)} tokens")
+    reason = _stop_reason(choice, sampled, eos_ids)
+    if reason == "length" and len(sampled) < limit and context is not None and len(ids) + len(sampled) < context:
+        raise WrongReply(
+            f"it was cut at {len(sampled)} of {limit} tokens (max_new_tokens of the model's generation_config.json? start the "
+            "server with --generation-config vllm)"
+        )
+    return Completion(sampled, [logprob_of(value) for value in logprobs], reason)
+
+
+def _stop_reason(choice: Mapping[str, Any], sampled: Sequence[int], eos_ids: Collection[int]) -> StopReason:
+    reason = choice.get("finish_reason")
+    if reason == "length":
+        return "length"
+    if reason != "stop":
+        raise WrongReply(f"it ended by {reason!r:.40}")
+    return "eos" if sampled[-1] in eos_ids else "stop"
+
+
+def logprob_of(value: Any) -> float:
+    """A log-probability.
+
+    Raises:
+        WrongReply: it cannot be one of a token that was sampled.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not LOWEST < value <= SLACK:
+        raise WrongReply(f"{value!r:.40} is no log-probability of a sampled token")
+    return float(value)
+
+
+def next_logprobs_of(payload: Any, model: str, ids: Sequence[int], tokens: Sequence[int]) -> list[float]:
+    """log p(token | ids) of each token, of a reply to `scoring_body` or `choosing_body`; −inf where the server says −9999.
+
+    Raises:
+        WrongReply: it cannot be one.
+    """
+    said = choice_of(payload, model, ids).get("logprobs")
+    top = said.get("top_logprobs") if isinstance(said, dict) else None
+    if not isinstance(top, list) or len(top) != 1 or not isinstance(top[0], dict):
+        raise WrongReply("it has no `top_logprobs` for one token")
+    return [_any_logprob(top[0].get(f"token_id:{token}")) for token in tokens]
+
+
+def normalised(logprobs: Sequence[float]) -> list[float]:
+    """The same with probabilities that sum to 1.
+
+    Raises:
+        WrongReply: all are 0.
+    """
+    highest = max(logprobs)
+    if highest == -math.inf:
+        raise WrongReply("it gives none of the choices a probability")
+    total = highest + math.log(sum(math.exp(value - highest) for value in logprobs))
+    return [value - total for value in logprobs]
+
+
+def _any_logprob(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value > SLACK:
+        raise WrongReply(f"{value!r:.40} is no log-probability")
+    return -math.inf if value <= LOWEST else float(value)
+
 
 PREFIX = "vllm:"
 CONNECT_S = 10.0
@@ -67,39 +270,14 @@ class Server:
             Rejected: it will not.
             WrongReply: a body that is no JSON.
         """
-        import openai
-
         answer_type = str if as_text else object
         path = f"{self.url}{path}" if root else path
-        late = f"no reply within {self.timeout_s:g} s", "raise the time-out, or look into its log"
+        ask = self.client.get if body is None else partial(self.client.post, body=body)
+        late = "raise the time-out, or look into its log"
         try:
-            async with asyncio.timeout(self.timeout_s):
-                if body is None:
-                    return await self.client.get(path, cast_to=answer_type)
-                return await self.client.post(path, cast_to=answer_type, body=body)
-        except TimeoutError as error:
-            raise Retry(*late) from error
+            return await send(ask(path, cast_to=answer_type), self.timeout_s, self.hidden, late, self.connect_s)
         except UnreadableAnswer as error:
             raise WrongReply(str(error)) from error
-        except openai.APIConnectionError as error:  # time-outs among them
-            cause = error.__cause__ or error
-            if isinstance(cause, UnreadableAnswer):  # so the package's second version has it
-                raise WrongReply(str(cause)) from error
-            kind = type(cause).__name__
-            if kind == "ConnectTimeout":
-                reason = f"cannot connect (nothing answered within {self.connect_s:g} s)"
-                raise Retry(reason, "check that the machine is up and the address right", unconnected=True) from error
-            if isinstance(error, openai.APITimeoutError):
-                raise Retry(*late) from error
-            unconnected = kind == "ConnectError"
-            what = "cannot connect" if unconnected else "the connection broke off"
-            raise Retry(f"{what} ({cause})", "check that the server runs", unconnected=unconnected) from error
-        except openai.APIStatusError as error:
-            status, text = error.status_code, self.hidden.quote(error.response.text) or "(no message)"
-            if status in RETRY_STATUS or status >= 500:
-                hint, wait = "look into the server's log", retry_after_s(error.response.headers)
-                raise Retry(f"HTTP {status}: {text}", hint, wait, throttled=status == 429) from error
-            raise Rejected(status, text) from error
         except ValueError as error:  # a body that is no JSON
             raise WrongReply(f"it is no JSON ({error})") from error
 

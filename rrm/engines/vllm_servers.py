@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
+from rrm.engines.endpoints import backoff
 from rrm.engines.http_errors import Rejected, Retry
-from rrm.engines.vllm_http import Server, servers_at
+from rrm.engines.vllm_http import Server, WrongReply, looking_body, servers_at
 from rrm.engines.vllm_weights import Weights, check_own, error_text, load, restore, unload
-from rrm.engines.vllm_wire import WrongReply, looking_body
 from rrm.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -199,10 +198,9 @@ class Servers:
                 if left <= 0:
                     reason = f"{error.reason} (tried {failures} times in {now - since:.0f} s)"
                     raise server.error(reason, error.hint) from error
-                # not seeded on purpose: clients that wait alike would meet again
-                pause = random.uniform(0, min(MAX_BACKOFF_S, self.backoff_s * 2**rounds))
+                pause = backoff(self.backoff_s, rounds, MAX_BACKOFF_S)
                 await asyncio.sleep(min(left, max(error.retry_after, pause)))
-                rounds, tried = min(rounds + 1, 20), set()
+                rounds, tried = rounds + 1, set()
 
     def release(self, key: str) -> None:
         """Forget which server holds a row's beginning."""
@@ -274,8 +272,8 @@ class Servers:
             left = since + (self.patience_s if unconnected else min(self.patience_s, REFUSED_S)) - self.clock()
             if left <= 0:
                 raise missed[0]
-            await asyncio.sleep(min(left, random.uniform(0, min(MAX_BACKOFF_S, self.backoff_s * 2**rounds))))
-            rounds = min(rounds + 1, 20)
+            await asyncio.sleep(min(left, backoff(self.backoff_s, rounds, MAX_BACKOFF_S)))
+            rounds += 1
 
     async def _load_round(self, weights: Weights) -> tuple[list[Server], list[EngineError]]:
         """(servers that took them, what the others said), of all at once."""

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rrm.engines.http_errors import Rejected, Retry
-from rrm.engines.vllm_http import Server
-from rrm.engines.vllm_wire import WrongReply
+from rrm.engines.vllm_http import Server, WrongReply
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"[0-9a-f]{8}-\d+(\.part)?")

@@ -25,7 +25,7 @@ from rrm.errors import RRMError
 from rrm.evaluation.baselines import StepProbabilities, step_scores_of
 from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, compare, too_few
 from rrm.evaluation.metrics import pairs, probability, process
-from rrm.judge.step_aggregation import p_good_of_parts
+from rrm.judge.abstention import p_good_of_parts
 
 
 def step_probabilities(findings: Sequence[Finding], n_steps: int) -> list[float | None]:

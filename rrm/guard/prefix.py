@@ -17,8 +17,9 @@ from __future__ import annotations
 import copy
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from rrm.data.feedback import Feedback, Mode
 from rrm.data.trajectory import Trajectory
@@ -28,7 +29,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.cached_judge import BatchJudge, lock_of
 from rrm.judge.incremental_judge import Follower
 from rrm.judge.prefixes import is_chat_model, lacks_prefixes, of_unfinished
-from rrm.prompt.characters import CHARACTERS_PER_TOKEN
+from rrm.prompt.rendering import CHARACTERS_PER_TOKEN
 from rrm.scoring.escalating import EscalatingJudge
 
 log = logging.getLogger(__name__)
@@ -176,3 +177,21 @@ class PrefixJudge:
             for m in trajectory.messages
         )
         return said // CHARACTERS_PER_TOKEN
+
+
+class AbsentJudge:
+    """A judge that is not there.
+
+    Args:
+        model: its name, for the audit.
+        why: it cannot be loaded.
+    """
+
+    def __init__(self, model: str | None, why: Exception) -> None:
+        self.model, self.why = model, why
+
+    def judge(self, trajectories: Sequence[Trajectory], **asked: object) -> NoReturn:
+        """Raises RRMError, always: why there is none."""
+        del trajectories, asked
+        said = str(self.why) if isinstance(self.why, RRMError) else f"{type(self.why).__name__}: {self.why}"
+        raise RRMError(f"no judge: {said}") from self.why

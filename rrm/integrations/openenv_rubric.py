@@ -18,8 +18,8 @@ from rrm.data.feedback import Feedback, Mode
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import MissingExtra, RRMError
 from rrm.integrations.loading import asker
+from rrm.judge.abstention import is_bad_of_parts
 from rrm.judge.cached_judge import BatchJudge, by_content
-from rrm.judge.step_aggregation import is_bad_of_parts
 from rrm.readers.chat import as_text
 from rrm.readers.messages import chat_messages
 

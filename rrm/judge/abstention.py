@@ -7,13 +7,17 @@
 
 p_good and the score stay as they are. What later windows are told of a step follows from p_good and the threshold alone, so that
 they do not depend on whether a judge abstains.
+
+A step that is longer than a window is read in parts, and the worst part decides: what is wrong stands somewhere in it, and the sound parts
+around would outvote it. Such steps have more chances of a false alarm; calibration and threshold are fitted on these minima.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from rrm.data.annotation import Verdict
+from rrm.data.annotation import Finding, Verdict
 from rrm.data.feedback import Feedback
 
 
@@ -36,3 +40,19 @@ def abstain(feedback: Feedback) -> None:
     """Take back, in place, what a row says of single steps: its transcript is outside what the judge was measured on."""
     feedback.findings = [f.model_copy(update={"verdict": "unsure", "text": ""}) for f in feedback.findings]
     feedback.trace = feedback.critique = None
+
+
+def p_good_of_parts(parts: Iterable[float]) -> float:
+    """The probability that a step is good, of its parts' (at least one)."""
+    return min(parts)
+
+
+def is_bad_of_parts(verdicts: Collection[Verdict]) -> bool | None:
+    """Whether a step is bad, of what is said of its parts; None where nothing clear is."""
+    clear = {verdict for verdict in verdicts if verdict in ("good", "bad")}
+    return "bad" in clear if clear else None
+
+
+def findings_of_parts(findings: Sequence[Finding]) -> list[Finding]:
+    """What counts of the findings on one step: those that say that a part is bad, all where none does."""
+    return [finding for finding in findings if finding.verdict == "bad"] or list(findings)

@@ -17,25 +17,24 @@ from rrm.data.annotation import OutOfDomain
 from rrm.data.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.data.pictures import ImageBudget
 from rrm.data.trajectory import Trajectory
-from rrm.engines.base import ChatEngine, TokenEngine
+from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
 from rrm.engines.cost import CostTracker
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import RRMError
-from rrm.judge.backends import Chat, asker_of, chat_of, cut_of, slots_of
-from rrm.judge.capabilities import Abilities
+from rrm.judge.backends import Chat, LocalBackend, ServerBackend
+from rrm.judge.capabilities import Abilities, Sampling
+from rrm.judge.criteria import CriteriaBackend
 from rrm.judge.domain import DomainFlagger, load_domain
-from rrm.judge.empty_transcripts import around_unspoken, unspoken
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.judge.judge_request import JudgeRequest, OnReading
-from rrm.judge.sampling import Sampling, params_of
-from rrm.judge.steps import judge_steps
-from rrm.judge.streaming import judge_stream
-from rrm.judge.windowed import judge_in_windows
+from rrm.judge.judge_request import JudgeRequest, OnReading, unspoken
+from rrm.judge.local import TemplatedEngine
+from rrm.judge.steps import LocalSlots, ServedSlots, SlotReader, judge_steps
+from rrm.judge.windowed import judge_in_windows, judge_stream
 from rrm.prompt import rules
 from rrm.prompt.criteria import Criteria, load_criteria
 from rrm.prompt.prompter import Prompter
-from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
-from rrm.prompt.windows import Window, WindowPlan
+from rrm.prompt.rendering import CHARACTERS_PER_TOKEN, CUT_VERSION, PROMPT_VERSION, CharacterTokenizer
+from rrm.prompt.windows import Planner, Window, WindowPlan
 
 AT_AN_ADDRESS = "rrm.serve.client"
 """Where judges behind `rrm serve` are; by name, as it is built on this module."""
@@ -83,7 +82,8 @@ class AgentRRM:
         self.max_windows, self.images = max_windows, images
         if images is not None and prompter is not None:
             raise RRMError("a judge over a TokenEngine reads text alone: give images to one over a ChatEngine")
-        self.engine, self.prompter, self.reader = engine, prompter, reader
+        self.engine: Any = engine
+        self.prompter, self.reader = prompter, reader
         self.settings = settings or untrained(prompter)
         if prompter is not None and prompter.version != self.settings.prompt_version:
             raise RRMError(
@@ -232,26 +232,12 @@ class AgentRRM:
         temperature = self._sampling.temperature(self.abilities, self.asked.temperature, mode, samples)
         marker = DomainFlagger(self.domain, trajectories)
         hear = None if on_feedback is None else lambda feedback: on_feedback(marker.heard(feedback))
-
-        def without_steps(trajectory: Trajectory) -> Feedback:
-            feedback = unspoken(trajectory, self.info(mode, seed))
-            if on_feedback is not None:
-                on_feedback(feedback)
-            return feedback
-
-        found = around_unspoken(
-            trajectories,
-            lambda rows: [
-                row for (row,) in self._judgements(rows, mode, samples, seed, temperature, True, hear, on_reading)
-            ],
-            without_steps,
-        )
-        return [marker.mark(feedback, t) for feedback, t in zip(found, trajectories, strict=True)]
+        found = self._judgements(trajectories, mode, samples, seed, temperature, True, hear, on_reading)
+        return [marker.mark(feedback, t) for (feedback,), t in zip(found, trajectories, strict=True)]
 
     def streams(self, mode: Mode) -> bool:
-        """Whether `judge_stream` can be asked for this mode: of a server's judge that reads in windows and has no criteria."""
-        whole = self.prompt_version != CUT_VERSION and self.criteria is None
-        return self.prompter is None and whole and not self.abilities.reads_slots(mode)
+        """Whether `judge_stream` can be asked for this mode: of a server's judge that has no criteria."""
+        return self.prompter is None and self.criteria is None and not self.abilities.reads_slots(mode)
 
     def judge_stream(
         self,
@@ -275,7 +261,7 @@ class AgentRRM:
         """
         temperature = self._sampling.temperature(self.abilities, self.asked.temperature, mode, samples)
         wanted = self._wanted(mode, samples, seed, temperature, True, None, on_reading)
-        judge_stream(asker_of(self), trajectories, wanted, self.domain, on_feedback)
+        judge_stream(self.backend(), trajectories, wanted, self.domain, on_feedback)
 
     def sample(
         self,
@@ -288,11 +274,7 @@ class AgentRRM:
     ) -> list[list[Feedback]]:
         """k independent judgements of each trajectory, as Feedback of their own (rejection sampling, variance); one where
         nothing is sampled."""
-        found = around_unspoken(
-            trajectories,
-            lambda rows: self._judgements(rows, mode, k, seed, temperature, False),
-            lambda trajectory: [unspoken(trajectory, self.info(mode, seed))],
-        )
+        found = self._judgements(trajectories, mode, k, seed, temperature, False)
         marker = DomainFlagger(self.domain, trajectories)
         return [[marker.mark(f, t) for f in judged] for judged, t in zip(found, trajectories, strict=True)]
 
@@ -355,10 +337,9 @@ class AgentRRM:
         """What is read of each transcript for so many judgements of it, one where nothing is sampled: prompt tokens (estimated as
         `count_tokens` says), readings, coverage."""
         samples = samples if self.abilities.samples(mode) else 1
-        cut = self.prompt_version == CUT_VERSION
-        reader = cut_of(self) if cut else asker_of(self, slots=self.abilities.reads_slots(mode))
         self.abilities.check(mode)
-        return [reader.measure(trajectory, self.abilities.read_as(mode), samples) for trajectory in trajectories]
+        backend = self.backend(slots=self.abilities.reads_slots(mode))
+        return [backend.measure(trajectory, self.abilities.read_as(mode), samples) for trajectory in trajectories]
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> WindowPlan:
         """The windows in which a transcript is read.
@@ -366,20 +347,16 @@ class AgentRRM:
         Raises:
             RRMError: the judge is of prompt version 1, which has none.
         """
+        if self.prompt_version == CUT_VERSION:
+            raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
         return self._plan(trajectory, mode)[0]
 
     def in_windows(self, trajectory: Trajectory, mode: Mode) -> bool:
         """Whether a transcript is read in several windows in this mode; the scores of such have maps of their own."""
-        if self.prompt_version == CUT_VERSION:
-            return False
-        return self.plan(trajectory, mode).windowed
+        return self._plan(trajectory, mode)[0].windowed
 
     def readings(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, list[Window]]:
-        """The windows in which a transcript is read in this mode, and each as it is read before anything is found.
-
-        Raises:
-            RRMError: as `plan`.
-        """
+        """The windows in which a transcript is read in this mode, and each as it is read before anything is found."""
         plan, earlier = self._plan(trajectory, mode)
         asked = [earlier] * (len(plan) - 1) + [self.abilities.read_as(mode)]
         return plan, [plan.reading(number, slots=said == "steps") for number, said in enumerate(asked)]
@@ -390,15 +367,70 @@ class AgentRRM:
 
     def as_chat(self) -> Chat:
         """The model as anybody would talk to it, for questions that are not the fixed rubric's."""
-        return chat_of(self)
+        prompter = self.prompter or self.reader
+        budget = self.settings.transcript_tokens * (1 if prompter else CHARACTERS_PER_TOKEN)
+        tokenizer = prompter.tokenizer if prompter else CharacterTokenizer()
+        windows = self.max_windows if prompter is None else prompter.planner.max_windows
+        planner = Planner(tokenizer, budget, prompter.planner.clean if prompter else str, max_windows=windows)
+        if self.prompter is None:
+            return Chat(self.engine, planner, self.reader)
+        return Chat(TemplatedEngine(self.engine, self.prompter.tokenizer), planner, None)
+
+    # ---- who answers ----
+
+    def slots(self) -> tuple[Prompter, SlotReader]:
+        """What renders prompts with slots, and what reads these."""
+        if self.prompter is not None:
+            return self.prompter, LocalSlots(self.engine)
+        assert self.reader is not None
+        tokenizer = self.reader.tokenizer
+        timeout = getattr(self.engine, "timeout_s", SamplingParams.timeout_s)
+        return self.reader, ServedSlots(self.engine, lambda token: tokenizer.decode([token]), timeout)
+
+    def backend(self, *, slots: bool = False) -> LocalBackend | ServerBackend:
+        """Who answers for its readings.
+
+        Args:
+            slots: whether slots are read: on a server, their places are those of a judge here.
+        """
+        settings = self.settings
+        if settings.criteria is not None:
+            chat, images, on = self.as_chat(), self.images, self.unfinished
+            return CriteriaBackend(
+                chat.engine, chat.planner, chat.reader, images=images, unfinished=on, criteria=settings.criteria
+            )
+        prompter = self.reader if slots and self.prompter is None else self.prompter
+        if prompter is not None:
+
+            def is_bad(raw: float) -> bool:
+                return settings.calibration.p_good(raw) < settings.threshold
+
+            sent = self.prompter is None
+            return LocalBackend(self.engine, prompter, settings.modes, is_bad, settings.max_new_tokens, sent)
+        characters, cut = settings.transcript_tokens * CHARACTERS_PER_TOKEN, settings.prompt_version == CUT_VERSION
+        own = Planner(CharacterTokenizer(), characters, max_windows=self.max_windows, cut=cut)
+        planner, opening = own if self.reader is None else self.reader.planner, settings.opening
+        return ServerBackend(self.engine, planner, self.reader, settings.modes, opening, self.images, self.unfinished)
+
+    def params(self, seed: int, temperature: float) -> SamplingParams:
+        """How replies are sampled: here as far as the score's tag, from a server (whose model may think first) to its end."""
+        served, asks = self.prompter is None, self.criteria is not None
+        return SamplingParams(
+            max_new_tokens=self.settings.max_new_tokens,
+            temperature=temperature,
+            seed=seed,
+            stop=() if served or asks else ("<score>",),
+            timeout_s=getattr(self.engine, "timeout_s", SamplingParams.timeout_s)
+            if served
+            else SamplingParams.timeout_s,
+            top_logprobs=20 if served and not asks else 0,
+        )
 
     # ---- inside ----
 
     def _plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
         """The windows of a transcript, and what is asked of all but the last."""
-        if self.prompt_version == CUT_VERSION:
-            raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
-        return asker_of(self, slots=self.abilities.reads_slots(mode)).plan(trajectory, self.abilities.read_as(mode))
+        return self.backend(slots=self.abilities.reads_slots(mode)).plan(trajectory, self.abilities.read_as(mode))
 
     def _judgements(
         self,
@@ -411,19 +443,21 @@ class AgentRRM:
         on_feedback: Callable[[Feedback], None] | None = None,
         on_reading: OnReading | None = None,
     ) -> list[list[Feedback]]:
-        """Each transcript's judgements: as one Feedback (`together`), or each as its own; one where nothing is sampled."""
+        """Each transcript's judgements: as one Feedback (`together`), or each as its own; one where nothing is sampled, or the agent never spoke."""
         wanted = self._wanted(mode, samples, seed, temperature, together, on_feedback, on_reading)
-        if self.abilities.reads_slots(mode):
-            return [[feedback] for feedback in self._judge_steps(trajectories, wanted)]
-        if self.prompt_version == CUT_VERSION:
-            return cut_of(self).judge(trajectories, wanted)
-        return judge_in_windows(asker_of(self), trajectories, wanted, together=self.prompter is None)
+        silent = {i: [unspoken(t, wanted.info)] for i, t in enumerate(trajectories) if not t.steps}
+        for rows in silent.values():
+            wanted.tell(rows)
+        judged = iter(self._judged([t for t in trajectories if t.steps], wanted))
+        return [silent[i] if i in silent else next(judged) for i in range(len(trajectories))]
 
-    def _judge_steps(self, trajectories: Sequence[Trajectory], wanted: JudgeRequest) -> list[Feedback]:
-        """Each transcript's slots as its Feedback."""
-        self.abilities.check(wanted.mode)
-        prompter, slots = slots_of(self)
-        return judge_steps(slots, prompter, trajectories, wanted, self.settings.verdicts)
+    def _judged(self, trajectories: Sequence[Trajectory], wanted: JudgeRequest) -> list[list[Feedback]]:
+        if self.abilities.reads_slots(wanted.mode):
+            self.abilities.check(wanted.mode)
+            prompter, slots = self.slots()
+            found = judge_steps(slots, prompter, trajectories, wanted, self.settings.verdicts)
+            return [[feedback] for feedback in found]
+        return judge_in_windows(self.backend(), trajectories, wanted, together=self.prompter is None)
 
     def _wanted(
         self,
@@ -437,7 +471,7 @@ class AgentRRM:
     ) -> JudgeRequest:
         """What is asked of each transcript; one judgement where nothing is sampled."""
         samples = samples if self.abilities.samples(mode) else 1
-        params = params_of(self, seed, temperature)
+        params = self.params(seed, temperature)
         maps = self.settings.calibration
         sources = {key: facts.get("score_source") for key, facts in self.settings.calibrated_on.items()}
         return JudgeRequest(self.info(mode, seed), params, maps, samples, together, on_feedback, on_reading, sources)

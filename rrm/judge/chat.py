@@ -27,36 +27,22 @@ from rrm.data.feedback import (
     parse_findings,
 )
 from rrm.data.usage import Usage, total_of
-from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
-from rrm.errors import EngineError, RRMError, TooLong
-from rrm.judge.expected_score import branch_logprobs, expected_score, with_opening
+from rrm.engines.base import Answered, ChatEngine, Reply, Request, SamplingParams, converse
+from rrm.errors import EngineError, TooLong
+from rrm.judge.expected_score import expected_score
 from rrm.judge.hallucinated_steps import cut_from_critique, cut_from_trace, said_of
-from rrm.judge.repair import SCORE, Repair, is_repair, said_of_repair, with_repair
-from rrm.judge.score_text import open_think, read_said, without_thoughts
+from rrm.judge.score_text import open_think, outside_think, read_said, without_thoughts
+from rrm.prompt.prompter import GRID
 
 
 @dataclass(frozen=True)
-class ChatItem:
-    """One transcript, rendered for a chat judge."""
+class TranscriptFacts:
+    """What a row says of its transcript."""
 
     id: str
-    """The trajectory's id; seeds derive from it."""
-    messages: list[dict[str, str]]
     n_steps: int
     """Findings that speak of later steps are left out."""
     truncated_tokens: int = 0
-    coverage: float | None = None
-    """Share of the transcript's tokens that the messages show; None: not known."""
-    opening: str = ""
-    """Tag that opens the reply, put into the assistant's mouth: a trained judge's replies go on from there."""
-
-    def request(self) -> list[dict[str, str]]:
-        """The messages to send."""
-        return [*self.messages, {"role": "assistant", "content": self.opening}] if self.opening else self.messages
-
-    def opened(self, reply: Reply) -> Reply:
-        """The reply with its opening tag in front, which a server that goes on from it does not repeat."""
-        return with_opening(reply, self.opening)
 
 
 @dataclass(frozen=True)
@@ -73,7 +59,7 @@ class Judgement:
     """The number in the text, where `raw_score` is an expectation."""
     reason: str | None = None
     coverage: float | None = None
-    """Share of the transcript's tokens that was read for it; None: what the item says."""
+    """Share of the transcript's tokens that was read for it."""
     findings: tuple[Finding, ...] | None = None
     """What it says of the steps; None: what the critique says."""
     temperature: float | None = None
@@ -86,47 +72,93 @@ class Judgement:
     """What a server used for it."""
 
 
-def judge_chat(
-    engine: ChatEngine,
-    items: Sequence[ChatItem],
-    *,
-    info: JudgeInfo,
-    params: SamplingParams,
-    samples: int = 1,
-    calibrate: Callable[[float], float] | None = None,
-    on_feedback: Callable[[Feedback], None] | None = None,
-) -> list[Feedback]:
-    """Judge rendered transcripts over a chat engine; one Feedback per item, in order.
+MOST = 4000
+"""Characters of the unreadable reply, its last ones, that are sent back."""
+SCORE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"score": {"type": "number", "enum": list(GRID)}},
+    "required": ["score"],
+    "additionalProperties": False,
+}
 
-    Args:
-        info: model, hash, prompt version and mode; seed, samples and the score's source are filled in here.
-        params: `top_logprobs > 0` asks for the expected score; `seed` is the run's.
-        samples: replies per transcript; the score is their mean, the texts are those of the one nearest to it.
-        calibrate: raw score → score in [0, 1]; None keeps the raw score.
-        on_feedback: called once per item as its last reply arrives (engines that answer many rows at once).
-    """
-    if samples < 1 or (samples > 1 and params.temperature <= 0):
-        raise RRMError(f"samples={samples} needs samples ≥ 1, and a temperature > 0 where it is more than one")
-    info = info.model_copy(update={"seed": params.seed})
-    replies: list[dict[int, Reply | EngineError]] = [{} for _ in items]
-    done: dict[int, Feedback] = {}
 
-    def take(index: int, reply: Reply | EngineError) -> None:
-        row, sample = divmod(index, samples)
-        replies[row][sample] = reply
-        if len(replies[row]) == samples:
-            in_order = [replies[row][k] for k in range(samples)]
-            # known by now: a server refuses it before it answers
-            asked = info.model_copy(update=sampled_as(engine, params))
-            done[row] = to_feedback(items[row], in_order, asked, calibrate)
-            if on_feedback is not None:
-                on_feedback(done[row])
+@dataclass(frozen=True)
+class Repair:
+    """A second request for a reply that cannot be read."""
 
-    rows = [item.request() for item in items for _ in range(samples)]
-    keys = [item.id if k == 0 else f"{item.id}/sample{k}" for item in items for k in range(samples)]
-    begins = [k == 0 for _ in items for k in range(samples)]
-    complete_all(engine, rows, params, keys, take, begins, lambda index: items[index // samples].opening, SCORE)
-    return [done[row] for row in range(len(items))]
+    problem: Callable[[Request, Reply], str | None]
+    """Returns the reason why a reply cannot be read; None: it can be, or is not worth another request."""
+    form: str
+    """Says what to reply with."""
+    schema: dict[str, Any] | None = None
+    """Of the new reply, where the server can be held to one."""
+    whole: bool = True
+    """Whether the new reply takes the place of the old one; else its score alone, and the old one's texts stay."""
+
+
+@dataclass(frozen=True)
+class _Again:
+    request: Request
+    reply: Reply
+    problem: str
+
+
+def with_repair(engine: ChatEngine, answered: Answered, repair: Repair) -> Answered:
+    """`answered`, which hears of an unreadable reply only once it was asked for again; at once where the engine is scripted."""
+    if not getattr(engine, "asks_again", True):
+        return answered
+
+    def heard(request: Request, reply: Reply | EngineError) -> Request | None:
+        if isinstance(request.about, _Again):
+            return answered(request.about.request, _joined(request.about, reply, repair))
+        if isinstance(reply, EngineError) or reply.stop_reason == "length" or not reply.text.strip():
+            return answered(request, reply)
+        problem = repair.problem(request, reply)
+        if problem is None:
+            return answered(request, reply)
+        said = outside_think(open_think(reply.text)).strip()[-MOST:] or "(nothing outside the reasoning)"
+        told = f"Your reply cannot be read: {problem}. {repair.form}"
+        messages = [*request.messages, {"role": "assistant", "content": said}, {"role": "user", "content": told}]
+        about = _Again(request, reply, problem)
+        return Request(messages, f"{request.key}/repair", begins=False, about=about, json_schema=repair.schema)
+
+    return heard
+
+
+def is_repair(request: Request) -> bool:
+    """Whether a request asks again for what could not be read."""
+    return isinstance(request.about, _Again)
+
+
+def said_of_repair(reply: Reply) -> str | None:
+    """The reason that a row gives for a second request; None where there was none."""
+    return reply.repaired and f"asked once more, as the first reply could not be read: {reply.repaired}"
+
+
+def _joined(again: _Again, reply: Reply | EngineError, repair: Repair) -> Reply:
+    first, usage = again.reply, total_of((again.reply.usage, reply.usage))
+    if isinstance(reply, EngineError):
+        return replace(first, usage=usage, repaired=f"{again.problem}; asked once more: {reply}")
+    if repair.whole:
+        return replace(reply, usage=usage, repaired=again.problem)
+    said = read_said(open_think(first.text), ended=True)
+    texts = ((said.trace, "think"), (said.critique, "critique"))
+    kept = "".join(f"<{tag}>{text}</{tag}>" for text, tag in texts if text)
+    return replace(reply, text=kept + outside_think(open_think(reply.text)), usage=usage, repaired=again.problem)
+
+
+def score_problem(request: Request, reply: Reply) -> str | None:
+    """The reason why a reply has no score."""
+    return read_said(open_think(reply.text), ended=True).problem
+
+
+SCORE = Repair(
+    score_problem,
+    'Reply with nothing but the JSON object {"score": NUMBER}, the number from 0.0 to 1.0 with one decimal.',
+    SCORE_SCHEMA,
+    whole=False,
+)
+"""Of a judge's score."""
 
 
 def sampled_as(engine: ChatEngine, params: SamplingParams) -> dict[str, Any]:
@@ -140,53 +172,25 @@ def complete_all(
     rows: Sequence[list[dict[str, str]]],
     params: SamplingParams,
     keys: Sequence[str],
+    begins: Sequence[bool],
     take: Callable[[int, Reply | EngineError], None],
-    begins: Sequence[bool] | None = None,
-    opening: Callable[[int], str] = lambda row: "",
-    repair: Repair | None = None,
+    repair: Repair,
 ) -> None:
-    """Every row's reply through `take`: many at once where the engine can, else one after the other.
+    """Every row's reply through `take`: many at once where the engine can, else one after the other; one that cannot be read is asked for again.
 
     Args:
-        begins: which rows begin a piece of work, which a spending limit leaves out whole; default: all.
-        opening: what is put into the mouth of a row's reply, of which the expected score is wanted; empty: nothing, or it is not.
-        repair: how a reply that cannot be read is asked for again, where nothing is put into its mouth; None: it is not.
+        begins: which rows begin a piece of work, which a spending limit leaves out whole.
     """
 
     def answered(request: Request, reply: Reply | EngineError) -> None:
         take(request.about, reply)
 
-    found = enumerate(zip(rows, keys, strict=True))
-    requests = [Request(messages, key, begins is None or begins[i], about=i) for i, (messages, key) in found]
-    hear = (
-        answered
-        if repair is None
-        else with_repair(engine, answered, unopened(repair, lambda request: opening(request.about)))
-    )
-    branch_logprobs(
-        engine, requests, params, hear, lambda request: "" if is_repair(request) else opening(request.about)
-    )
-
-
-def unopened(repair: Repair, opening: Callable[[Request], str]) -> Repair:
-    """The repair of replies into whose mouth nothing is put: a judge that was trained to go on from there knows no talk."""
-    return replace(repair, problem=lambda request, reply: None if opening(request) else repair.problem(request, reply))
-
-
-def to_feedback(
-    item: ChatItem,
-    replies: Sequence[Reply | EngineError],
-    info: JudgeInfo,
-    calibrate: Callable[[float], float] | None = None,
-) -> Feedback:
-    """The replies to one transcript as its Feedback (pure)."""
-    return combine(
-        item, [read_reply(r if isinstance(r, EngineError) else item.opened(r)) for r in replies], info, calibrate
-    )
+    requests = [Request(rows[i], key, begins[i], about=i) for i, key in enumerate(keys)]
+    converse(engine, requests, params, with_repair(engine, answered, repair))
 
 
 def combine(
-    item: ChatItem,
+    item: TranscriptFacts,
     judgements: Sequence[Judgement],
     info: JudgeInfo,
     calibrate: Callable[[float], float] | None = None,
@@ -224,7 +228,7 @@ def _temperature(judgement: Judgement) -> dict[str, float]:
 
 
 def _feedback(
-    item: ChatItem,
+    item: TranscriptFacts,
     said: Judgement,
     info: JudgeInfo,
     raw: float | None,
@@ -235,9 +239,6 @@ def _feedback(
     trace, phantoms = cut_from_trace(said.trace, item.n_steps) if said.trace else (said.trace, set[int]())
     critique, more = cut_from_critique(said.critique, item.n_steps) if said.critique else (said.critique, set[int]())
     findings = parse_findings(said.critique, item.n_steps) if said.findings is None else list(said.findings)
-    coverage = item.coverage if said.coverage is None else said.coverage
-    if said.coverage is None and coverage is not None and said.status in ("judge_error", "too_long"):
-        coverage = 0.0
     return Feedback(
         id=item.id,
         status=said.status,
@@ -248,7 +249,7 @@ def _feedback(
         critique=critique,
         findings=findings,
         truncated_tokens=item.truncated_tokens,
-        coverage=coverage,
+        coverage=said.coverage,
         usage=usage,
         judge=info.model_copy(update=dict(said.about)) if said.about else info,
         reason="; ".join(filter(None, (reason, said_of(phantoms | more)))) or None,

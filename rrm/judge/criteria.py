@@ -14,26 +14,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from rrm.data.annotation import Finding
-from rrm.data.feedback import Mode, Reads
-from rrm.data.pictures import ImageBudget
+from rrm.data.feedback import Mode
 from rrm.data.text import references
 from rrm.data.trajectory import Trajectory
 from rrm.data.usage import total_of
-from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
+from rrm.engines.base import Reply, Request, SamplingParams
 from rrm.errors import ConfigError, EngineError, SchemaRefused
 from rrm.judge.answers import is_object, read_answers, read_notes
-from rrm.judge.chat import Judgement, complete_all, read_reply, sampled_as
-from rrm.judge.repair import Repair, said_of_repair
-from rrm.judge.text_backends import with_pictures
-from rrm.judge.windowed import Ended, JudgeState, WindowRequest, hear_in_rounds, next_ask
+from rrm.judge.backends import ServerBackend, with_pictures
+from rrm.judge.chat import Judgement, Repair, complete_all, read_reply, said_of_repair
+from rrm.judge.windowed import Ended, JudgeState, Take, WindowRequest, hear_in_rounds
 from rrm.prompt.criteria import TAG, Criteria, answer_schema, beside_text, notes_text, system_text
 from rrm.prompt.neutralise import neutralise, neutralise_special
-from rrm.prompt.prompter import Prompter
 from rrm.prompt.windows import Planner, WindowPlan
 
 POLICY, REFERENCE = 0.25, 0.125
@@ -61,22 +58,10 @@ class ExtraContext:
 
 
 @dataclass(frozen=True)
-class CriteriaAsker:
-    """Asks a chat engine, for all readings of a round at once where it can (`rrm.judge.windowed.Backend`).
+class CriteriaBackend(ServerBackend):
+    """Asks a chat engine the questions, for all readings of a round at once where it can."""
 
-    Args:
-        planner: divides transcripts, with the tokenizer of the model or in characters; its budget is the whole window's.
-        reader: with the model's tokenizer, where there is one and the model is on a server.
-    """
-
-    criteria: Criteria
-    engine: ChatEngine
-    planner: Planner
-    reader: Prompter | None
-    images: ImageBudget | None = None
-    """What it is shown of pictures; None: words in their places."""
-    unfinished: bool = False
-    """Whether runs go on after what is shown."""
+    criteria: Criteria = field(kw_only=True)
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
         """How a transcript is read, and what its earlier readings are asked for.
@@ -98,19 +83,6 @@ class CriteriaAsker:
             plan = self._planner(room - int(self.planner.budget * NOTES)).plan(shown, slots=False)
         return plan, "critique"
 
-    def measure(self, trajectory: Trajectory, mode: Mode, samples: int) -> Reads:
-        """What is read of a transcript, a request for each reading of each sample; tokens without notes, estimated in characters
-        where there is no tokenizer."""
-        chain = JudgeState(trajectory, *self.plan(trajectory, mode), mode=mode)
-        asks = [next_ask(chain, number) for number in range(len(chain.plan))]
-        contents = [m["content"] for ask in asks for m in self.messages(ask, structured=False)]
-        tokens = sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
-        return Reads(tokens * samples, len(asks) * samples, chain.plan.coverage)
-
-    def sampled(self, params: SamplingParams) -> dict[str, Any]:
-        """`rrm.judge.chat.sampled_as`."""
-        return sampled_as(self.engine, params)
-
     def beside(self, trajectory: Trajectory) -> ExtraContext:
         """The policy and the reference answer of a transcript, as far as the criteria allow them."""
         policy = policy_of(trajectory) if self.criteria.see_policy else None
@@ -126,7 +98,7 @@ class CriteriaAsker:
             cut += lost
         return ExtraContext(beside_text(*texts), bool(reference), cut > 0)
 
-    def messages(self, ask: WindowRequest, *, structured: bool) -> list[dict[str, str]]:
+    def messages(self, ask: WindowRequest, *, structured: bool = False) -> list[dict[str, str]]:
         """A reading as it is sent."""
         beside = self.beside(ask.chain.trajectory).text
         if ask.last:
@@ -141,11 +113,9 @@ class CriteriaAsker:
 
     def run_requests(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
         """Ask for the readings of all, round by round."""
-        hear_in_rounds(self, chains, params, ended)
+        hear_in_rounds(self.ask, chains, params, ended)
 
-    def ask(
-        self, asks: Sequence[WindowRequest], params: SamplingParams, take: Callable[[WindowRequest, Judgement], None]
-    ) -> None:
+    def ask(self, asks: Sequence[WindowRequest], params: SamplingParams, take: Take) -> None:
         """What each reading says, through `take` as it comes."""
         self._in_tags([ask for ask in asks if not ask.last], params, take)
         waiting = [ask for ask in asks if ask.last]
@@ -180,9 +150,7 @@ class CriteriaAsker:
                 kept[k, i], room = line, room - size
         return _NOTE_LINES + "".join(kept[i] for i in sorted(kept)) + "\n" if kept else ""
 
-    def _in_schema(
-        self, asks: Sequence[WindowRequest], params: SamplingParams, take: Callable[[WindowRequest, Judgement], None]
-    ) -> list[WindowRequest]:
+    def _in_schema(self, asks: Sequence[WindowRequest], params: SamplingParams, take: Take) -> list[WindowRequest]:
         """Ask with a JSON schema; returns those that are to be asked in tags."""
         again: list[WindowRequest] = []
 
@@ -206,9 +174,7 @@ class CriteriaAsker:
         self._send(asks, params, True, judge)
         return again
 
-    def _in_tags(
-        self, asks: Sequence[WindowRequest], params: SamplingParams, take: Callable[[WindowRequest, Judgement], None]
-    ) -> None:
+    def _in_tags(self, asks: Sequence[WindowRequest], params: SamplingParams, take: Take) -> None:
         def judge(ask: WindowRequest, reply: Reply | EngineError) -> None:
             if isinstance(reply, Reply) and ask.last and self._takes_schema is None:
                 self._remember(False)  # refused with a schema, and answered without
@@ -248,7 +214,7 @@ class CriteriaAsker:
             return found.reason if ask.last and unread else None
 
         repair = Repair(problem, "Answer every question again, all in the form that was asked for and nothing else.")
-        complete_all(self.engine, rows, sent, keys, lambda i, reply: judge(asks[i], reply), begins, repair=repair)
+        complete_all(self.engine, rows, sent, keys, begins, lambda i, reply: judge(asks[i], reply), repair)
 
     def _read(self, ask: WindowRequest, reply: Reply | EngineError, *, structured: bool) -> Judgement:
         """What a reply says; of the last reading with how it was asked."""

@@ -16,13 +16,9 @@ from rrm.data.trajectory import Trajectory
 from rrm.engines.hf.batching import common_prefix
 from rrm.errors import EngineError
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.backends import slots_of
 from rrm.judge.domain import DomainFlagger
-from rrm.judge.empty_transcripts import unspoken
-from rrm.judge.judge_request import JudgeRequest
-from rrm.judge.sampling import params_of
-from rrm.judge.slots import LocalSlots, SlotAsk, SlotReader, Take, WindowSlots
-from rrm.judge.steps import judge_steps
+from rrm.judge.judge_request import JudgeRequest, unspoken
+from rrm.judge.steps import LocalSlots, SlotAsk, SlotReader, Take, WindowSlots, judge_steps
 
 _NAMES = itertools.count()
 KEPT_READINGS = 2
@@ -118,7 +114,7 @@ class Follower:
     def __init__(self, judge: AgentRRM, *, seed: int = 0) -> None:
         judge.abilities.check("steps")
         self._judge, self._seed = judge, seed
-        self._prompter, reader = slots_of(judge)
+        self._prompter, reader = judge.slots()
         self._slots = KeptSlots(reader)
 
     def judge(self, trajectory: Trajectory) -> Feedback:
@@ -129,7 +125,7 @@ class Follower:
             return unspoken(trajectory, info)
         # the same name from call to call: readings are known by it
         run = trajectory.model_copy(update={"id": "run"})
-        wanted = JudgeRequest(info, params_of(judge, self._seed, 0.0), judge.settings.calibration, 1, True, None)
+        wanted = JudgeRequest(info, judge.params(self._seed, 0.0), judge.settings.calibration, 1, True, None)
         (found,) = judge_steps(self._slots, self._prompter, [run], wanted, judge.settings.verdicts)
         return DomainFlagger(judge.domain, [run]).mark(found.model_copy(update={"id": trajectory.id}), run)
 

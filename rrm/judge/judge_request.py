@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from rrm.data.feedback import Feedback, JudgeInfo, Mode
+from rrm.data.trajectory import Trajectory
 from rrm.engines.base import SamplingParams
 from rrm.judge.calibration import Calibration, key_of
-from rrm.judge.chat import ChatItem, Judgement, combine
+from rrm.judge.chat import Judgement, TranscriptFacts, combine
 
 OnReading = Callable[[str, int], None]
 
@@ -44,7 +45,7 @@ class JudgeRequest:
 
     def rows(
         self,
-        item: ChatItem,
+        item: TranscriptFacts,
         judgements: Sequence[Judgement],
         *,
         windowed: bool = False,
@@ -78,3 +79,11 @@ class JudgeRequest:
         if self.on_feedback is not None:
             for feedback in rows:
                 self.on_feedback(feedback)
+
+
+REASON = "the agent never spoke: the transcript has no step (no message of an assistant), so there is nothing to judge"
+
+
+def unspoken(trajectory: Trajectory, info: JudgeInfo) -> Feedback:
+    """The row of such a transcript: `unparsable`, which is not judged again on --retry-errors, without text or number."""
+    return Feedback(id=trajectory.id, status="unparsable", coverage=0.0, judge=info, reason=REASON)

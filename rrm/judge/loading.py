@@ -11,9 +11,7 @@ from urllib.parse import urlsplit
 from rrm.data.extras import needs
 from rrm.data.pictures import ImageBudget
 from rrm.engines.base import ChatEngine, TokenEngine
-from rrm.engines.hf.base_model import base_path
-from rrm.engines.hf.damage import named_damage
-from rrm.engines.hf.device import default_device, default_dtype
+from rrm.engines.hf.base_model import base_path, default_device, default_dtype, named_damage
 from rrm.engines.hf.hub import HubError, download
 from rrm.engines.server_options import ServerOptions, addresses_of, filled, meant, public, saved
 from rrm.engines.shipped_judges import DEFAULT, FILE, judge_folder, shipped

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any
 
 from rrm.data.feedback import Mode, parse_judgement
 from rrm.data.time_slices import windows
-from rrm.engines.base import Completion, SamplingParams, TokenEngine
+from rrm.engines.base import Answered, Completion, Reply, Request, SamplingParams, TokenEngine, one_reply
 from rrm.engines.hf.trie import off_grid_mass
 from rrm.engines.sessions import open_session
-from rrm.errors import EngineError
+from rrm.errors import EngineError, TooLong
 from rrm.judge.chat import Judgement
 from rrm.prompt.prompter import GRID, Prompt, Prompter
 from rrm.prompt.rendering import OPENINGS
+from rrm.prompt.template import render
 
 SCORE_TAG = "<score>"
 SCORE_ROOM = 8
@@ -30,14 +31,8 @@ SLICE_ROWS = 16
 """Rows that are scored together at most while others are still being written, and in `score` mode's first slice."""
 TOO_LONG = "prompt and reply exceed the model's positions; choose a smaller transcript budget"
 """Why nothing was asked of a model here."""
-OnRow = Callable[[int, list["Judgement"]], None]
-"""Called with a row's number and its judgements as soon as it has all of them."""
-
-
-class TokenDecoder(Protocol):
-    """The part of a tokenizer needed to read sampled text."""
-
-    def decode(self, token_ids: list[int], *, skip_special_tokens: bool = ...) -> str: ...
+OnRow = Callable[[int, Judgement], None]
+"""Called with a row's number and its judgement."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +93,6 @@ def write_replies(
     return [_written(prompter, completion, mode) for completion in completions]
 
 
-@dataclass(frozen=True)
-class _Ask:
-    """One reply that is wanted: sample `sample` of row `row`."""
-
-    row: int
-    sample: int
-
-
 def judge_written(
     engine: TokenEngine,
     prompter: Prompter,
@@ -145,83 +132,64 @@ def judge_rows(
     engine: TokenEngine,
     prompter: Prompter,
     prompts: Sequence[Prompt],
-    names: Sequence[str],
+    keys: Sequence[str],
     mode: Mode,
     params: SamplingParams,
-    samples: int,
-    on_row: OnRow = lambda row, judgements: None,
-) -> list[list[Judgement]]:
-    """`samples` judgements of each prompt; in `score` mode, which samples nothing, one.
+    on_row: OnRow,
+) -> None:
+    """Judge each prompt; a malformed reply is written again, and the first failure is kept where every retry fails too.
 
     Args:
-        on_row: hears of each row as soon as it is judged: in slices of about `SLICE_SECONDS` in `score` mode, else when
-            its last sample is written, while others still are.
+        keys: name the replies, whose seeds derive from them.
+        on_row: hears of each row as soon as it is judged: in slices of about `SLICE_SECONDS` in `score` mode, else while others are
+            still being written.
     """
     if mode == "score":
-        return _score_in_slices(engine, prompter, prompts, on_row)
-    found: list[dict[int, Judgement]] = [{} for _ in prompts]
-
-    def take(ask: _Ask, judgement: Judgement) -> None:
-        found[ask.row][ask.sample] = judgement
-        if len(found[ask.row]) == samples:
-            on_row(ask.row, [found[ask.row][k] for k in range(samples)])
-
-    asks = [_Ask(row, sample) for row in range(len(prompts)) for sample in range(samples)]
-    first: dict[_Ask, Judgement] = {}
+        _score_in_slices(engine, prompter, prompts, on_row)
+        return
+    rows, first = list(range(len(prompts))), dict[int, Judgement]()
     for attempt in range(1 + RETRIES):
         if attempt:
             # greedy text may run in circles until it is cut off; asking again at temperature 0 would only repeat it
             params = replace(params, temperature=max(params.temperature, RETRY_TEMPERATURE))
-        failed: list[_Ask] = []
-        for ask, read in _write_and_read(engine, prompter, prompts, names, asks, mode, params, attempt):
+        failed: list[int] = []
+        by_key = {f"{keys[row]}/try{attempt}": row for row in rows}
+        if len(by_key) != len(rows):
+            raise EngineError(
+                f"{len(rows)} replies need distinct row ids, got {len(by_key)} distinct: give rows ids of their own"
+            )
+        for row, read in _write_and_read(engine, prompter, prompts, by_key, mode, params):
             judgement = replace(read, temperature=params.temperature)
-            first.setdefault(ask, judgement)
-            if judgement.status == "scored":
-                take(ask, judgement)
-            elif attempt == RETRIES:
-                take(ask, first[ask])  # the first failure is kept where every retry fails too
+            first.setdefault(row, judgement)
+            if judgement.status == "scored" or attempt == RETRIES:
+                on_row(row, judgement if judgement.status == "scored" else first[row])
             else:
-                failed.append(ask)
-        asks = sorted(failed, key=lambda ask: (ask.row, ask.sample))
-        if not asks:
-            break
-    return [[row[k] for k in range(samples)] for row in found]
+                failed.append(row)
+        rows = sorted(failed)
 
 
-def _score_in_slices(
-    engine: TokenEngine, prompter: Prompter, prompts: Sequence[Prompt], on_row: OnRow
-) -> list[list[Judgement]]:
+def _score_in_slices(engine: TokenEngine, prompter: Prompter, prompts: Sequence[Prompt], on_row: OnRow) -> None:
     """`score` mode: rows of like length together, longest first."""
-    found: dict[int, list[Judgement]] = {}
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i].ids), reverse=True)
     for rows in windows(order, max(len(order), 1), first=SLICE_ROWS, seconds=SLICE_SECONDS):
         scored = score_rows(engine, prompter, [prompts[i].ids for i in rows])
         for i, (raw, off) in zip(rows, scored, strict=True):
-            found[i] = [Judgement("scored", raw_score=raw, off_grid_mass=off)]
-            on_row(i, found[i])
-    return [found[i] for i in range(len(prompts))]
+            on_row(i, Judgement("scored", raw_score=raw, off_grid_mass=off))
 
 
 def _write_and_read(
     engine: TokenEngine,
     prompter: Prompter,
     prompts: Sequence[Prompt],
-    names: Sequence[str],
-    asks: Sequence[_Ask],
+    by_key: Mapping[str, int],
     mode: Mode,
     params: SamplingParams,
-    attempt: int,
-) -> Iterator[tuple[_Ask, Judgement]]:
-    """Sample a reply to each ask as far as its score tag, and read it, in the order in which they end."""
-    by_key = {f"{names[ask.row]}/sample{ask.sample}/try{attempt}": ask for ask in asks}
-    if len(by_key) != len(asks):
-        raise EngineError(
-            f"{len(asks)} replies need distinct row ids, got {len(by_key)} distinct: give rows ids of their own"
-        )
+) -> Iterator[tuple[int, Judgement]]:
+    """Sample a reply to each row as far as its score tag, and read it, in the order in which they end."""
     pending: list[tuple[str, Completion]] = []
     with open_session(engine, params) as session:
-        for key, ask in sorted(by_key.items(), key=lambda pair: len(prompts[pair[1].row].ids), reverse=True):
-            session.submit(key, prompts[ask.row].ids)
+        for key, row in sorted(by_key.items(), key=lambda pair: len(prompts[pair[1]].ids), reverse=True):
+            session.submit(key, prompts[row].ids)
         since = time.monotonic()
         while pending or not session.idle:
             pending += session.step()
@@ -229,7 +197,7 @@ def _write_and_read(
             if not (session.idle or late or len(pending) >= SLICE_ROWS):
                 continue
             keys = [key for key, _ in pending]
-            chosen = [prompts[by_key[key].row] for key in keys]
+            chosen = [prompts[by_key[key]] for key in keys]
             written = [_written(prompter, completion, mode) for _, completion in pending]
             judged = judge_written(engine, prompter, chosen, written, keys, mode)
             engine.release(keys)
@@ -240,3 +208,56 @@ def _write_and_read(
 def _written(prompter: Prompter, completion: Completion, mode: Mode) -> Written:
     text = prompter.tokenizer.decode(completion.ids, skip_special_tokens=True)
     return Written(completion.ids, OPENINGS[mode] + text, completion)
+
+
+class TemplatedEngine:
+    """A `ChatEngine` over a `TokenEngine`.
+
+    Args:
+        tokenizer: the model's, with the template it is used with (`rrm.prompt.template.set_template`).
+    """
+
+    takes_schema = False
+    """Nothing holds what it writes to a form."""
+
+    def __init__(self, engine: TokenEngine, tokenizer: Any) -> None:
+        self.engine, self.tokenizer = engine, tokenizer
+
+    def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
+        """One reply; `TooLong` where prompt and reply exceed the model's positions."""
+        return one_reply(self, messages, params, key)
+
+    def converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
+        """Ask each request, and after it what `answered` says comes next, all in one running batch.
+
+        Raises:
+            EngineError: two at work have one key.
+        """
+        room, at_work = getattr(self.engine, "max_positions", None), dict[str, Request]()
+
+        def begin(request: Request | None, ids: list[int]) -> None:
+            while request is not None and room is not None and len(ids) + params.max_new_tokens > room:
+                request = answered(request, TooLong(TOO_LONG))
+                ids = [] if request is None else self._ids(request)
+            if request is not None:
+                if request.key in at_work:
+                    raise EngineError(f"rows need distinct keys: {request.key!r} is at work")
+                at_work[request.key] = request
+                session.submit(request.key, ids)
+
+        with open_session(self.engine, params) as session:
+            prompts = [(request, self._ids(request)) for request in requests]
+            for request, ids in sorted(prompts, key=lambda pair: len(pair[1]), reverse=True):
+                begin(request, ids)
+            while not session.idle:
+                for key, completion in session.step():
+                    self.engine.release([key])
+                    following = answered(at_work.pop(key), self._reply(completion))
+                    begin(following, [] if following is None else self._ids(following))
+
+    def _ids(self, request: Request) -> list[int]:
+        return self.tokenizer.encode(render(self.tokenizer, request.messages), add_special_tokens=False)
+
+    def _reply(self, completion: Completion) -> Reply:
+        text = self.tokenizer.decode(completion.ids, skip_special_tokens=True)
+        return Reply(text, "length" if completion.stop_reason == "length" else "eos")

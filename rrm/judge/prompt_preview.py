@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from rrm.data.feedback import Mode
 from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.prompt.characters import CharacterTokenizer
-from rrm.prompt.rendering import CUT_VERSION, Tokenizer, render_transcript, shown_steps
+from rrm.prompt.rendering import CharacterTokenizer
 
 
 @dataclass(frozen=True)
@@ -34,19 +33,12 @@ def shown(judge: AgentRRM, trajectory: Trajectory, mode: Mode) -> Shown:
         RRMError: the judge cannot be asked for the mode.
     """
     judge.abilities.check(mode)
-    prompter, version = judge.prompter or judge.reader, judge.prompt_version
+    prompter = judge.prompter or judge.reader
     # without the judge's own tokenizer a token counts as four characters
-    tokenizer: Tokenizer = CharacterTokenizer() if prompter is None else prompter.tokenizer
-    scale = getattr(tokenizer, "ids_a_token", 1)
-    if version == CUT_VERSION:
-        rendered = render_transcript(trajectory, tokenizer, judge.settings.transcript_tokens * scale)
-        size = len(tokenizer.encode(rendered.text, add_special_tokens=False))
-        whole = size + rendered.truncated_tokens
-        texts, sizes, steps = [rendered.text], [size], [tuple(sorted(shown_steps(rendered.text)))]
-        return Shown(version, texts, [s // scale for s in sizes], steps, whole // scale, size / max(whole, 1))
+    scale = getattr(CharacterTokenizer() if prompter is None else prompter.tokenizer, "ids_a_token", 1)
     plan, readings = judge.readings(trajectory, mode)
     return Shown(
-        version,
+        judge.prompt_version,
         [r.text for r in readings],
         [len(r.ids) // scale for r in readings],
         [r.steps for r in readings],

@@ -35,11 +35,10 @@ from rrm.data.usage import Usage, total_of
 from rrm.engines.base import Reply, Request, SamplingParams
 from rrm.errors import ConfigError, EngineError, TooLong
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.chat import complete_all
+from rrm.judge.chat import Repair, complete_all
 from rrm.judge.comparison_batches import ComparisonGraph, draw_heats
-from rrm.judge.criteria import FREE, CriteriaAsker, ExtraContext, without_instructions
-from rrm.judge.empty_transcripts import unspoken
-from rrm.judge.repair import Repair
+from rrm.judge.criteria import FREE, CriteriaBackend, ExtraContext, without_instructions
+from rrm.judge.judge_request import unspoken
 from rrm.judge.score_text import open_think, outside_think
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.neutralise import neutralise_special
@@ -183,12 +182,12 @@ def rank_groups(
         return served(groups, size=size, both_orders=both_orders, seed=seed, on_ranking=on_ranking)
     chat = judge.as_chat()
     prompts = _Prompts(chat.planner, judge.criteria)
-    asker = None if judge.criteria is None else CriteriaAsker(judge.criteria, chat.engine, chat.planner, chat.reader)
+    backend = judge.backend() if judge.criteria is not None else None
     ready = []
     for number, attempts in enumerate(groups):
         first = {t.digest: i for i, t in reversed(list(enumerate(attempts))) if t.steps}
         told = derive_seed(seed, "rank", group_hash(attempts))
-        shown = None if asker is None or not attempts else asker.beside(attempts[0])
+        shown = backend.beside(attempts[0]) if isinstance(backend, CriteriaBackend) and attempts else None
         group = _Group(attempts, first, hashlib.sha256(str(told).encode("ascii")).hexdigest()[:6], shown)
         drawn = draw_heats(sorted(first.values()), size, told) if len(first) > 1 else []
         for order in (o for heat in drawn for o in ([heat, heat[::-1]] if both_orders else [heat])):
@@ -220,7 +219,7 @@ def rank_groups(
         rows = [h.messages if chat.reader is None else chat.reader.as_taken(h.messages) for h in heats]
         keys = [f"{ready[h.group].code}-{n}" for n, h in enumerate(heats)]
         begins = [n == 0 or heats[n - 1].group != h.group for n, h in enumerate(heats)]
-        complete_all(chat.engine, rows, params, keys, take, begins, repair=_repair(heats))
+        complete_all(chat.engine, rows, params, keys, begins, take, _repair(heats))
     return [_ranking(group, info) for group in ready]
 
 

@@ -16,6 +16,7 @@ A reading without a reply, or too long, fails its row. One whose reply cannot be
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,10 +31,11 @@ from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage, total_of
 from rrm.engines.base import SamplingParams
 from rrm.errors import SpendingLimit
-from rrm.judge.chat import ChatItem, Judgement
+from rrm.judge.abstention import findings_of_parts, is_bad_of_parts
+from rrm.judge.chat import Judgement, TranscriptFacts
+from rrm.judge.domain import DomainFlagger, OutOfDomainDetector
 from rrm.judge.hallucinated_steps import only_critique, only_trace
-from rrm.judge.judge_request import JudgeRequest, OnReading
-from rrm.judge.step_aggregation import findings_of_parts, is_bad_of_parts
+from rrm.judge.judge_request import JudgeRequest, OnReading, unspoken
 from rrm.prompt.windows import Planner, WindowPlan
 
 UNANSWERED = frozenset({"judge_error", "too_long"})
@@ -189,34 +191,36 @@ class Backend(Protocol):
         ...
 
 
-class RoundAsker(Protocol):
-    """One that asks for many readings at once."""
-
-    def ask(
-        self, asks: Sequence[WindowRequest], params: SamplingParams, take: Callable[[WindowRequest, Judgement], None]
-    ) -> None:
-        """What each reading says, through `take` as it comes."""
-        ...
+Take = Callable[[WindowRequest, Judgement], None]
+"""Hears of what a reading says."""
 
 
-def hear_in_rounds(asker: RoundAsker, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
+def hear_in_rounds(
+    ask: Callable[[Sequence[WindowRequest], SamplingParams, Take], None],
+    chains: Iterable[JudgeState],
+    params: SamplingParams,
+    ended: Ended,
+) -> None:
     """Ask for the first readings of all, then for their second ones, and so on.
+
+    Args:
+        ask: asks for many at once.
 
     Raises:
         SpendingLimit: the money is spent: what was begun was read to its end, the rest was not begun.
     """
     heard, limit = set[int](), None
 
-    def take(ask: WindowRequest, judgement: Judgement) -> None:
-        heard.add(id(ask.chain))
-        ask.chain.take(ask, judgement)
-        if ask.chain.result is not None:
-            ended(ask.chain)
+    def take(asked: WindowRequest, judgement: Judgement) -> None:
+        heard.add(id(asked.chain))
+        asked.chain.take(asked, judgement)
+        if asked.chain.result is not None:
+            ended(asked.chain)
 
     left, number = list(chains), 0
     while left:
         try:
-            asker.ask([next_ask(chain, number) for chain in left], params, take)
+            ask([next_ask(chain, number) for chain in left], params, take)
         except SpendingLimit as reached:
             limit = reached
             left = [chain for chain in left if id(chain) in heard]
@@ -227,13 +231,13 @@ def hear_in_rounds(asker: RoundAsker, chains: Iterable[JudgeState], params: Samp
 
 
 def chains_of(
-    asker: Backend, trajectories: Iterable[Trajectory], mode: Mode, samples: int, on_reading: OnReading | None = None
+    backend: Backend, trajectories: Iterable[Trajectory], mode: Mode, samples: int, on_reading: OnReading | None = None
 ) -> Iterator[JudgeState]:
     """`samples` judgements of each transcript, each with the findings of its own earlier readings."""
-    budget = getattr(asker, "images", None)
+    budget = getattr(backend, "images", None)
     for row, given in enumerate(trajectories):
         trajectory = given if budget is None else seen(given, budget)
-        plan, earlier = asker.plan(trajectory, mode)
+        plan, earlier = backend.plan(trajectory, mode)
         together = list[JudgeState]()
         for sample in range(samples):
             chain = JudgeState(
@@ -244,7 +248,7 @@ def chains_of(
 
 
 def hear_all(
-    asker: Backend,
+    backend: Backend,
     trajectories: Iterable[Trajectory],
     wanted: JudgeRequest,
     ended: Callable[[JudgeState, list[Feedback]], None],
@@ -260,18 +264,18 @@ def hear_all(
         if len(results) < len(chain.together):
             return
         cut = chain.plan.transcript_tokens - chain.plan.shown_tokens
-        item = ChatItem(chain.trajectory.id, [], chain.n_steps, -(-cut // asker.planner.scale))
-        rows = wanted.rows(item, results, windowed=chain.plan.windowed, sampled=asker.sampled(wanted.params))
+        item = TranscriptFacts(chain.trajectory.id, chain.n_steps, -(-cut // backend.planner.scale))
+        rows = wanted.rows(item, results, windowed=chain.plan.windowed, sampled=backend.sampled(wanted.params))
         if (told := told_of(chain.trajectory)) is not None:
             rows = [row.model_copy(update={"images": ImagesRead.model_validate(told)}) for row in rows]
         ended(chain, rows)
 
-    chains = chains_of(asker, trajectories, wanted.mode, wanted.samples, wanted.on_reading)
-    asker.run_requests(chains, wanted.params, end)
+    chains = chains_of(backend, trajectories, wanted.mode, wanted.samples, wanted.on_reading)
+    backend.run_requests(chains, wanted.params, end)
 
 
 def judge_in_windows(
-    asker: Backend, trajectories: Sequence[Trajectory], wanted: JudgeRequest, *, together: bool
+    backend: Backend, trajectories: Sequence[Trajectory], wanted: JudgeRequest, *, together: bool
 ) -> list[list[Feedback]]:
     """Each transcript's judgements, in the order of the transcripts.
 
@@ -287,8 +291,45 @@ def judge_in_windows(
         done[order[chain.row]] = rows
         wanted.tell(rows)
 
-    hear_all(asker, [trajectories[row] for row in order], wanted, end)
+    hear_all(backend, [trajectories[row] for row in order], wanted, end)
     return [done[row] for row in range(len(trajectories))]
+
+
+def judge_stream(
+    backend: Backend,
+    trajectories: Iterable[Trajectory],
+    wanted: JudgeRequest,
+    domain: OutOfDomainDetector | None,
+    on_feedback: Callable[[Feedback], None],
+) -> None:
+    """Judge each transcript; one without a step is `unparsable`, and nobody is asked.
+
+    Args:
+        trajectories: read in a thread of their own, a little ahead.
+        wanted: its own `on_feedback` is not called.
+        domain: marks rows unlike what the judge was measured on.
+        on_feedback: hears of each row as soon as it is judged, of one at a time.
+
+    Raises:
+        SpendingLimit: the money is spent: what was begun was judged, the rest was not.
+    """
+    one_at_a_time = threading.Lock()
+
+    def tell(feedback: Feedback, trajectory: Trajectory) -> None:
+        with one_at_a_time:
+            on_feedback(DomainFlagger(domain, [trajectory]).mark(feedback, trajectory))
+
+    def spoken() -> Iterator[Trajectory]:
+        for trajectory in trajectories:
+            if trajectory.steps:
+                yield trajectory
+            else:
+                tell(unspoken(trajectory, wanted.info), trajectory)
+
+    def ended(chain: JudgeState, rows: list[Feedback]) -> None:
+        tell(rows[0], chain.trajectory)
+
+    hear_all(backend, spoken(), wanted, ended)
 
 
 def next_ask(chain: JudgeState, number: int) -> WindowRequest:

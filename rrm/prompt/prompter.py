@@ -19,7 +19,6 @@ from rrm.prompt.rendering import (
     OPENINGS,
     PROMPT_VERSION,
     PROMPT_VERSIONS,
-    judge_messages,
     rubric,
 )
 from rrm.prompt.template import SpecialTokenEscaper, as_taken, render, set_template
@@ -95,20 +94,25 @@ class Prompter:
         """The two tokens a slot chooses from: good, bad."""
         canonical = version == CANONICAL_VERSION
         self.planner = Planner(
-            tokenizer, transcript_tokens, self._disarm, good[:shared], max_windows, canonical, step_tokens
-        )
-        """Divides transcripts into windows, in version 2."""
+            tokenizer, transcript_tokens, self._disarm, good[:shared], max_windows, canonical, step_tokens,
+            cut=version == CUT_VERSION,
+        )  # fmt: skip
+        """Divides transcripts into windows; in version 1 it cuts them."""
         self._around: dict[Mode, tuple[list[int], list[int]]] = {}
 
     def encode(self, text: str) -> list[int]:
         """Token ids of our own text, without special tokens added."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
-    # ---- version 2: readings ----
+    # ---- readings ----
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> WindowPlan:
-        """How a transcript is read in version 2: its readings, one where it fits."""
-        return self.planner.plan(trajectory, slots=mode == "steps")
+        """How a transcript is read: its readings, one where it fits and in version 1."""
+        plan = self.planner.plan(trajectory, slots=mode == "steps")
+        if self.version == CUT_VERSION and (cut := plan.transcript_tokens - plan.shown_tokens):
+            shown = len(self.reading(plan, 0, mode).ids) - sum(map(len, self._template(mode)))
+            plan.shown_tokens, plan.transcript_tokens = shown, shown + cut
+        return plan
 
     def reading(self, plan: WindowPlan, number: int, mode: Mode, findings: Mapping[int, bool] | None = None) -> Prompt:
         """The prompt of a plan's `number`-th reading, from 0; the last one ends with the slot of the run's outcome.
@@ -118,6 +122,10 @@ class Prompter:
         """
         before, after = self._template(mode)
         read = plan.reading(number, findings, slots=mode == "steps")
+        cut = plan.transcript_tokens - plan.shown_tokens
+        if self.version == CUT_VERSION:  # encoded as one text
+            text = render(self.tokenizer, self._messages(mode, read.text)) + OPENINGS[mode]
+            return Prompt(self.encode(text), cut, coverage=plan.coverage)
         ids = before + read.ids
         slots = tuple(Slot(slot.at + len(before), slot.step) for slot in read.slots)
         last = number == len(plan) - 1
@@ -125,7 +133,7 @@ class Prompter:
             ids = ids + after
         if last and mode == "steps":
             slots = (*slots, Slot(len(ids) - 1, None))
-        return Prompt(ids, plan.transcript_tokens - plan.shown_tokens, slots, read.steps, plan.coverage)
+        return Prompt(ids, cut, slots, read.steps, plan.coverage)
 
     @property
     def after_slot(self) -> list[int]:
@@ -135,11 +143,7 @@ class Prompter:
     def _template(self, mode: Mode) -> tuple[list[int], list[int]]:
         """Ids of what stands before a transcript and after it: rubric, roles, and the opening of the reply."""
         if mode not in self._around:
-            messages = [
-                {"role": "system", "content": rubric(mode, self.version)},
-                {"role": "user", "content": _CONTENT},
-            ]
-            before, _, after = render(self.tokenizer, messages).rpartition(_CONTENT)
+            before, _, after = render(self.tokenizer, self._messages(mode, _CONTENT)).rpartition(_CONTENT)
             end = self.encode(after + OPENINGS[mode])
             self._around[mode] = self.encode(before), end + (self.planner.slot_end if mode == "steps" else [])
         return self._around[mode]
@@ -149,17 +153,13 @@ class Prompter:
     def messages(self, trajectory: Trajectory, mode: Mode) -> tuple[list[dict[str, str]], int]:
         """Rubric (system) and transcript (user), and how many transcript tokens the budget cut.
 
-        No special token of this tokenizer comes out of the transcript when it is encoded. In version 2 it is the last reading,
-        without findings.
+        No special token of this tokenizer comes out of the transcript when it is encoded. It is the last reading, without findings.
         """
-        if self.version == CUT_VERSION:
-            messages, cut = judge_messages(trajectory, mode, self.tokenizer, self.transcript_tokens)
-            messages[-1]["content"] = self._disarm(messages[-1]["content"])
-            return messages, cut
         plan = self.plan(trajectory, mode).limit(1)
-        content = plan.reading(0).text
-        cut = plan.transcript_tokens - plan.shown_tokens
-        return [{"role": "system", "content": rubric(mode, self.version)}, {"role": "user", "content": content}], cut
+        return self._messages(mode, plan.reading(0).text), plan.transcript_tokens - plan.shown_tokens
+
+    def _messages(self, mode: Mode, content: str) -> list[dict[str, str]]:
+        return [{"role": "system", "content": rubric(mode, self.version)}, {"role": "user", "content": content}]
 
     def as_taken(self, messages: list[dict[str, str]]) -> list[dict[str, str]]:
         """The messages in the roles that this base's template has (`rrm.prompt.template.as_taken`)."""
@@ -171,14 +171,8 @@ class Prompter:
         return render(self.tokenizer, messages) + OPENINGS[mode], cut
 
     def prompt(self, trajectory: Trajectory, mode: Mode) -> Prompt:
-        """Rubric, transcript and the opening of the reply, as token ids; in version 2 of the last reading."""
-        if self.version != CUT_VERSION:
-            plan = self.plan(trajectory, mode).limit(1)
-            return self.reading(plan, 0, mode)
-        text, cut = self.text(trajectory, mode)
-        ids = self.encode(text)
-        shown = len(ids) - sum(map(len, self._template(mode)))
-        return Prompt(ids, cut, coverage=shown / (shown + cut) if cut else 1.0)
+        """Rubric, transcript and the opening of the reply, as token ids, of the last reading."""
+        return self.reading(self.plan(trajectory, mode).limit(1), 0, mode)
 
     def grid(self) -> list[list[int]]:
         """Token ids of each grid value as it stands between the score tags."""

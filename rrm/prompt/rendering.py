@@ -84,6 +84,23 @@ class Tokenizer(Protocol):
     def decode(self, token_ids: list[int]) -> str: ...
 
 
+class CharacterTokenizer:
+    """Counts a token as four characters: the budget of a server whose tokenizer we do not have."""
+
+    ids_a_token = 4
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """One id a character."""
+        return [ord(c) for c in text]
+
+    def decode(self, token_ids: list[int]) -> str:
+        """The inverse of `encode`."""
+        return "".join(map(chr, token_ids))
+
+
+CHARACTERS_PER_TOKEN = CharacterTokenizer.ids_a_token
+
+
 @dataclass(frozen=True)
 class Rendered:
     """A transcript as text, and how many of its tokens were cut."""
@@ -320,15 +337,6 @@ def _render_steps(
 def shown_steps(text: str) -> frozenset[int]:
     """The steps a rendered transcript (or a prompt with one) shows: those it opens a block for."""
     return frozenset(int(k) for k in re.findall(r"^\[step (\d+)\]$", text, re.MULTILINE))
-
-
-def judge_messages(
-    trajectory: Trajectory, mode: Mode, tokenizer: Tokenizer, budget: int
-) -> tuple[list[dict[str, str]], int]:
-    """The judge's chat messages (system, user) and the number of transcript tokens cut."""
-    rendered = render_transcript(trajectory, tokenizer, budget)
-    messages = [{"role": "system", "content": rubric(mode)}, {"role": "user", "content": rendered.text}]
-    return messages, rendered.truncated_tokens
 
 
 CHAT_TEMPLATE = (

@@ -33,9 +33,8 @@ from itertools import pairwise
 
 from rrm.data.pictures import in_words
 from rrm.data.trajectory import Step, Trajectory
-from rrm.prompt.canonical import LEFT_OUT, canonical_room, canonical_step, head_texts
+from rrm.prompt.canonical import LEFT_OUT, canonical_room, canonical_step, head_texts, in_form
 from rrm.prompt.facts import facts
-from rrm.prompt.forms import in_form
 from rrm.prompt.neutralise import neutralise_digest
 from rrm.prompt.rendering import (
     MARKER,
@@ -44,6 +43,8 @@ from rrm.prompt.rendering import (
     head_room,
     observation_text,
     on_one_line,
+    render_transcript,
+    shown_steps,
     task_and_tools,
     water_fill,
 )
@@ -128,6 +129,7 @@ class Planner:
         canonical: steps in their canonical form (prompt version 3), and every window with the same head.
         step_tokens: ids of a canonical step that are shown; a longer one loses the middle of what the agent wrote or of what came
             back. None: all.
+        cut: one reading, cut to the budget (prompt version 1).
     """
 
     def __init__(
@@ -139,8 +141,9 @@ class Planner:
         max_windows: int | None = None,
         canonical: bool = False,
         step_tokens: int | None = None,
+        cut: bool = False,
     ) -> None:
-        self.canonical, self.step_tokens = canonical, step_tokens
+        self.canonical, self.step_tokens, self.cut = canonical, step_tokens, cut
         self.tokenizer, self.budget, self.clean, self.max_windows = tokenizer, budget, clean, max_windows
         self.slot_end = list(slot_end)
         self.scale: int = getattr(tokenizer, "ids_a_token", 1)
@@ -174,7 +177,7 @@ class Planner:
 
     def plan(self, trajectory: Trajectory, *, slots: bool) -> WindowPlan:
         """How a transcript is read; with `slots` one follows each step (mode `steps`)."""
-        plan = WindowPlan(self, trajectory, slots)
+        plan = CutPlan(self, trajectory) if self.cut else WindowPlan(self, trajectory, slots)
         if self.max_windows is not None and len(plan) > self.max_windows:
             found, _ = check_steps(self.told_of(trajectory))
             plan.limit(self.max_windows, {f.step for f in found if f.verdict == "bad"})
@@ -452,3 +455,24 @@ class WindowPlan:
             chosen.insert(0, block)
         if len(chosen) > len(last):
             self._windows.append(chosen)
+
+
+class CutPlan(WindowPlan):
+    """A transcript cut to one reading, as in prompt version 1: what exceeds the budget is left out, and counted."""
+
+    def __init__(self, planner: Planner, trajectory: Trajectory) -> None:
+        rendered = render_transcript(trajectory, planner.tokenizer, planner.budget)
+        text = planner.clean(rendered.text)
+        steps = tuple(sorted(shown_steps(text)))
+        self._read = Window(text, planner.encode(text), (), steps, steps)
+        self._windows, self._kept = [[]], [0]
+        self.shown_tokens = len(self._read.ids)
+        self.transcript_tokens = self.shown_tokens + rendered.truncated_tokens
+
+    def limit(self, most: int, flagged: Collection[int] = ()) -> WindowPlan:
+        """Itself: it is one reading."""
+        return self
+
+    def reading(self, number: int, findings: Mapping[int, bool] | None = None, *, slots: bool | None = None) -> Window:
+        """The one reading, which is told no findings."""
+        return self._read

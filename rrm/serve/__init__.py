@@ -1,6 +1,6 @@
 """A judge as an HTTP service: `rrm serve`, and the client that stands for it wherever a judge is named, `http://HOST:PORT`.
 
-    wire.py      requests and answers, and their limits
+    schemas.py   requests and answers, and their limits
     worker.py    a process that holds a judge: jobs in, rows out, as lines of JSON
     pool.py      what waits, in batches over the workers; a worker that dies loses nothing
     metrics.py   counts and times for Prometheus

@@ -1,25 +1,32 @@
-"""The endpoints: POST /v1/score, /v1/rank, /v1/measure; GET /v1/judge, /healthz, /metrics, /openapi.json."""
+"""The endpoints: POST /v1/score, /v1/rank, /v1/measure; GET /v1/judge, /healthz, /metrics, /openapi.json.
+
+A large body is read in a thread, a piece at a time, so that it keeps no other client waiting. A thread alone would not do: what is written
+in C or Rust holds the interpreter until it returns, seconds for 32 MiB of JSON. So the parser calls into Python at each object, and a run is
+written a message at a time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from rrm import __version__
 from rrm.data.feedback import Feedback, Mode
+from rrm.data.sizes import check_weight
+from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, ReadError
 from rrm.readers import read_value
 from rrm.readers.base import AttachmentBudget
-from rrm.serve.bodies import SMALL, BodyRoute, dumps
 from rrm.serve.limits import AGAIN_S, GONE, Ascii, BodyLimits, RequestLimits, answer
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import Full, ItemFailed, JudgeRefused, PendingItem, TooMany, WorkerPool
@@ -33,6 +40,82 @@ from rrm.serve.schemas import (
     ScoreRequest,
     ScoreResponse,
 )
+
+SMALL = 2**15
+"""Bytes of a body that is read between two others; a larger one would keep them waiting."""
+VALUES = 8
+"""Times the largest body that the values of one may take."""
+
+
+def loads(body: bytes) -> Any:
+    """`json.loads`, interruptible at each object.
+
+    Raises:
+        ValueError: it is no JSON.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(body, object_hook=lambda found: found)
+
+
+def check_values(body: bytes, most: int) -> None:
+    """Refuse a body that is small as bytes and large as values: 31 MiB of `{},` would take 1.4 GB.
+
+    Raises:
+        HTTPException: 413.
+    """
+    try:
+        check_weight(body, "the body", VALUES * most)
+    except ValueError as error:
+        raise HTTPException(413, f"{error}: send fewer transcripts at once") from None
+
+
+def dumps(run: Trajectory) -> str:
+    """A run's JSON in ASCII, interruptible at each message; they stand last.
+
+    Raises:
+        ValueError, RecursionError: it cannot be written.
+    """
+    head = json.dumps(run.model_dump(mode="json", exclude={"messages"}))
+    messages = ", ".join(json.dumps(message.model_dump(mode="json")) for message in run.messages)
+    return f'{head[:-1]}, "messages": [{messages}]}}'
+
+
+class BodyRequest(Request):
+    """A request whose body is put together and parsed in a thread unless it is `SMALL`; one such body is parsed at a time."""
+
+    async def body(self) -> bytes:
+        """All of it."""
+        if not hasattr(self, "_body"):
+            chunks = [chunk async for chunk in self.stream()]
+            small = sum(map(len, chunks)) <= SMALL
+            self._body = b"".join(chunks) if small else await asyncio.to_thread(b"".join, chunks)
+        return self._body
+
+    async def json(self) -> Any:
+        """Its body's value; as `loads` raises."""
+        if not hasattr(self, "_json"):
+            body = await self.body()
+            if len(body) <= SMALL:
+                self._json = loads(body)
+            else:
+                async with self.app.state.large:
+                    check_values(body, self.app.state.limits.body_bytes)
+                    self._json = await asyncio.to_thread(loads, body)
+        return self._json
+
+
+class BodyRoute(APIRoute):
+    """An endpoint that is given its body so."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """What answers a request."""
+        answered = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            return await answered(BodyRequest(request.scope, request.receive))
+
+        return handler
+
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"description": "no key, or another one"},

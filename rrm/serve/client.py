@@ -24,7 +24,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.judge_request import OnReading
 from rrm.judge.rank import SIZE, Ranking
-from rrm.prompt.characters import CHARACTERS_PER_TOKEN
+from rrm.prompt.rendering import CHARACTERS_PER_TOKEN
 from rrm.serve.address import KEY as KEY
 from rrm.serve.address import TIMEOUT_S, Fault, ServerAddress, TooLarge
 from rrm.serve.calls import PATIENCE_S, Backoff, Busy, Calls

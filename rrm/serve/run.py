@@ -16,8 +16,7 @@ import uvicorn
 from rrm.cli.judge_options import JudgeOptions
 from rrm.errors import RRMError
 from rrm.serve.app import make_app
-from rrm.serve.connections import most_connections, protocol
-from rrm.serve.limits import BodyLimits
+from rrm.serve.limits import BodyLimits, most_connections, protocol
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import JOB_S, WorkerPool
 

@@ -24,7 +24,7 @@ from rrm.data.import_paths import imported
 from rrm.data.labels import JudgementTarget, StepTarget, weight_of
 from rrm.data.questions import question_of
 from rrm.data.trajectory import Message, Trajectory
-from rrm.judge.text_backends import local_plan
+from rrm.judge.backends import local_plan
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, shown_steps
 

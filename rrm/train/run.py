@@ -20,7 +20,7 @@ from rrm.data.import_paths import imported, is_import_path
 from rrm.data.labels import step_targets_of, truth_of
 from rrm.data.output import file_when_whole, folder_when_whole
 from rrm.data.provenance import environment
-from rrm.engines.hf.damage import named_damage
+from rrm.engines.hf.base_model import named_damage
 from rrm.engines.hf.host_memory import keep_freed_memory
 from rrm.errors import ConfigError, RRMError
 from rrm.evaluation.fit_calibration import calibrate

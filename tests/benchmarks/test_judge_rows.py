@@ -23,8 +23,7 @@ from reagent.lab.model import build_lab_tokenizer
 from rrm.annotate.planted import Planted
 from rrm.data.text import normalise
 from rrm.data.trajectory import Trajectory
-from rrm.prompt.canonical import canonical_step, head_texts
-from rrm.prompt.forms import Form
+from rrm.prompt.canonical import Form, canonical_step, head_texts
 from rrm.prompt.prompter import Prompt, Prompter
 
 SOURCES = ["fireact", "tau"]

@@ -4,16 +4,81 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rrm.data.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Message, Source, Trajectory
-from rrm.engines.base import SamplingParams
+from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import EngineError
-from rrm.judge.chat import ChatItem, judge_chat
+from rrm.judge.chat import SCORE, TranscriptFacts, combine, is_repair, read_reply, with_repair
+from rrm.judge.expected_score import branch_logprobs, with_opening
+
+
+@dataclass(frozen=True)
+class ChatItem:
+    """One transcript, rendered."""
+
+    id: str
+    messages: list[dict[str, str]]
+    n_steps: int
+    truncated_tokens: int = 0
+    opening: str = ""
+
+
+def to_feedback(
+    item: ChatItem,
+    replies: Sequence[Reply | EngineError],
+    info: JudgeInfo,
+    calibrate: Callable[[float], float] | None = None,
+) -> Feedback:
+    """The replies to one transcript as its Feedback."""
+    read = [read_reply(r if isinstance(r, EngineError) else with_opening(r, item.opening)) for r in replies]
+    return combine(TranscriptFacts(item.id, item.n_steps, item.truncated_tokens), read, info, calibrate)
+
+
+def judge_chat(
+    engine: ChatEngine,
+    items: Sequence[ChatItem],
+    *,
+    info: JudgeInfo,
+    params: SamplingParams,
+    samples: int = 1,
+    calibrate: Callable[[float], float] | None = None,
+    on_feedback: Callable[[Feedback], None] | None = None,
+) -> list[Feedback]:
+    """Judge rendered transcripts, each in one request a sample."""
+    info = info.model_copy(update={"seed": params.seed, "temperature": params.temperature})
+    replies: list[dict[int, Reply | EngineError]] = [{} for _ in items]
+    done: dict[int, Feedback] = {}
+
+    def answered(request: Request, reply: Reply | EngineError) -> None:
+        row, sample = request.about
+        replies[row][sample] = reply
+        if len(replies[row]) == samples:
+            done[row] = to_feedback(items[row], [replies[row][k] for k in range(samples)], info, calibrate)
+            if on_feedback is not None:
+                on_feedback(done[row])
+
+    def opening(request: Request) -> str:
+        return "" if is_repair(request) else items[request.about[0]].opening
+
+    requests = [
+        Request(
+            [*item.messages, *([{"role": "assistant", "content": item.opening}] if item.opening else [])],
+            item.id if k == 0 else f"{item.id}/sample{k}",
+            k == 0,
+            about=(row, k),
+        )
+        for row, item in enumerate(items)
+        for k in range(samples)
+    ]
+    unopened = replace(SCORE, problem=lambda asked, reply: None if opening(asked) else SCORE.problem(asked, reply))
+    branch_logprobs(engine, requests, params, with_repair(engine, answered, unopened), opening)
+    return [done[row] for row in range(len(items))]
 
 
 def transcripts(n: int, said: str = "done") -> list[Trajectory]:

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rrm.data.seeds import derive_seed
 from rrm.engines.base import Completion, SamplingParams
-from rrm.engines.hf.sampling import row_uniforms
+from rrm.engines.hf.decoder import row_uniforms
 
 VOCAB, EOS = 300, 0
 RUBRIC = list(range(20, 60))

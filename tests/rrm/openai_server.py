@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from rrm.engines.base import Reply, Request, SamplingParams, converse
+from rrm.errors import EngineError
+
 
 @dataclass
 class Answer:
@@ -126,3 +129,22 @@ def serve(answer: Callable[[int, dict[str, Any]], Answer]) -> Iterator[Server]:
         httpd.shutdown()
         httpd.server_close()
         thread.join()
+
+
+def complete_many(
+    engine: Any,
+    rows: list[list[dict[str, Any]]],
+    params: SamplingParams,
+    keys: list[str],
+    on_reply: Callable[[int, Reply | EngineError], None] = lambda row, reply: None,
+) -> list[Reply | EngineError]:
+    """A reply, or the error in its place, per row and in the rows' order; `on_reply` hears of each as it comes."""
+    done: dict[int, Reply | EngineError] = {}
+
+    def answered(request: Request, reply: Reply | EngineError) -> None:
+        done[request.about] = reply
+        on_reply(request.about, reply)
+
+    asked = [Request(row, key, about=i) for i, (row, key) in enumerate(zip(rows, keys, strict=True))]
+    converse(engine, asked, params, answered)
+    return [done[i] for i in range(len(rows))]

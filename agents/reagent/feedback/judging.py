@@ -23,7 +23,7 @@ from rrm.data.feedback import Feedback, Mode
 from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage, total_of
 from rrm.errors import RRMError
-from rrm.prompt.characters import CHARACTERS_PER_TOKEN
+from rrm.prompt.rendering import CHARACTERS_PER_TOKEN
 from rrm.scoring.run import outside_of
 
 if TYPE_CHECKING:

@@ -1,17 +1,19 @@
-"""A base model and its tokenizer (a directory, a hub id, or the default base, fetched once), and the settings of its LoRA adapter."""
+"""A base model and its tokenizer (a directory, a hub id, or the default base, fetched once), its LoRA adapter's settings, and where it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rrm.config import BaseSettings, LoraSettings
-from rrm.engines.hf.damage import named_damage
 from rrm.engines.hf.hub import HubError, download
 from rrm.engines.shipped_judges import judge_folder
 from rrm.errors import RRMError
+
+if TYPE_CHECKING:
+    import torch
 
 
 def base_path(base: str) -> str:
@@ -112,3 +114,55 @@ def lora_config(settings: LoraSettings, model: Any) -> Any:
         layers_to_transform=list(range(skip, model.config.num_hidden_layers)) if skip else None,
         task_type="CAUSAL_LM",
     )
+
+
+@contextmanager
+def named_damage(*places: str | Path) -> Iterator[None]:
+    """What loads weights from folders (or hub ids).
+
+    Raises:
+        RRMError: a `*.safetensors` file of theirs is cut off, or is none.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        files = [
+            str(file) for place in places for file in sorted(Path(place).glob("*.safetensors")) if _is_damaged(file)
+        ]
+        found = ", ".join(files or map(str, places))
+        raise RRMError(f"{found}: the weights are damaged ({error}); copy or fetch them again") from error
+
+
+def _is_damaged(file: Path) -> bool:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy"):
+            return False
+    except SafetensorError:
+        return True
+
+
+def default_device() -> str:
+    """`cuda` or `mps` where there is one, else `cpu`."""
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def default_dtype(device: str) -> torch.dtype:
+    """bfloat16 on an accelerator, float32 on a CPU, where scores then do not depend on the batch."""
+    import torch
+
+    return torch.float32 if device == "cpu" else torch.bfloat16
+
+
+def widest_float(device: str | torch.device) -> torch.dtype:
+    """float64, or float32 on Apple's `mps`, which has no float64: asking for it there is a TypeError."""
+    import torch
+
+    return torch.float32 if str(device).partition(":")[0] == "mps" else torch.float64

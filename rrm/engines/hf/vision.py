@@ -6,18 +6,16 @@ processor is taken with its Pillow backend, which needs no torchvision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rrm.data.pictures import Picture, decoded, picture_of
 from rrm.data.seeds import derive_seed
 from rrm.engines.base import Reply, SamplingParams
-from rrm.engines.hf.damage import named_damage
+from rrm.engines.hf.base_model import named_damage
 from rrm.errors import EngineError, RRMError, TooLong
 from rrm.prompt.template import SpecialTokenEscaper
-
-OnReply = Callable[[int, Reply | EngineError], None]
 
 
 class VisionEngine:
@@ -87,25 +85,6 @@ class VisionEngine:
                 raise EngineError(f"the model does not take the prompt with its images: {error}") from error
         ended = bool(made) and made[-1] in self._ends
         return Reply(self.processor.tokenizer.decode(made, skip_special_tokens=True), "eos" if ended else "length")
-
-    def complete_many(
-        self,
-        rows: Sequence[list[dict[str, Any]]],
-        params: SamplingParams,
-        keys: Sequence[str],
-        on_reply: OnReply | None = None,
-    ) -> list[Reply | EngineError]:
-        """A reply, or the error in its place, per row; `on_reply` hears of each as it ends."""
-        found: list[Reply | EngineError] = []
-        for row, (messages, key) in enumerate(zip(rows, keys, strict=True)):
-            try:
-                reply: Reply | EngineError = self.complete(messages, params, key)
-            except EngineError as error:
-                reply = error
-            found.append(reply)
-            if on_reply is not None:
-                on_reply(row, reply)
-        return found
 
     def _inputs(self, messages: list[dict[str, Any]]) -> Any:
         """What the model takes: token ids, and the pictures' pixels where there are any."""

@@ -25,7 +25,7 @@ from rrm.data.feedback import Feedback, JudgeInfo
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.errors import EngineError
-from rrm.prompt.characters import CharacterTokenizer
+from rrm.prompt.rendering import CharacterTokenizer
 from rrm.prompt.windows import Planner
 
 LAMBDA = 0.3

@@ -240,10 +240,11 @@ def test_as_many_are_annotated_at_once_as_the_server_takes() -> None:
         concurrency = 100
         rounds: ClassVar[list[int]] = []
 
-        def complete_many(self, rows: Any, params: Any, keys: Any, take: Any) -> None:
-            self.rounds.append(len(rows))
-            for i in range(len(rows)):
-                take(i, Reply(text="<critique>[step 1] good: ok</critique><score>0.5</score>", stop_reason="eos"))
+        def converse(self, requests: Any, params: Any, answered: Any) -> None:
+            asked = list(requests)
+            self.rounds.append(len(asked))
+            for request in asked:
+                answered(request, Reply("<critique>[step 1] good: ok</critique><score>0.5</score>", "eos"))
 
     rows = [Trajectory(id=f"t{i}", task=f"q{i}", messages=[Message(role="assistant", content="a")]) for i in range(100)]
     server: Any = Server()

@@ -16,9 +16,8 @@ from rrm.annotate.planted_calls import _ERRORS
 from rrm.annotate.proven import proven_mistakes
 from rrm.data.mistakes import MISTAKE_KINDS, MistakeKind
 from rrm.data.trajectory import Message
-from rrm.prompt.canonical import CanonicalStep, canonical_step, head_texts, readable
+from rrm.prompt.canonical import CanonicalStep, canonical_step, head_texts, in_form, readable
 from rrm.prompt.failures import is_transient
-from rrm.prompt.forms import in_form
 
 
 def runs_of(form: str = "own") -> list[SuccessfulRun]:

@@ -24,7 +24,7 @@ from rrm.data.pictures import (
 )
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ConfigError
-from rrm.prompt.characters import CharacterTokenizer
+from rrm.prompt.rendering import CharacterTokenizer
 from rrm.prompt.windows import Planner
 
 

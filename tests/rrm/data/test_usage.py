@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openai_server import Answer, completion, serve
+from openai_server import Answer, complete_many, completion, serve
 
 from rrm.data.usage import Usage, read_usage, total_of
 from rrm.engines.base import SamplingParams
@@ -141,7 +141,7 @@ def test_long_requests_among_short_ones_do_not_break_the_limit() -> None:
     with serve(answer) as server:
         engine = OpenAIEngine(server.url, "m", concurrency=64, options=options)
         with pytest.raises(SpendingLimit, match="and the next transcript may go beyond it"):
-            engine.complete_many(rows, SamplingParams(), [str(k) for k in range(200)])
+            complete_many(engine, rows, SamplingParams(), [str(k) for k in range(200)])
     assert 0.1 < engine.purse.spent < 0.12
 
 

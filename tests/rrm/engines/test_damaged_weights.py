@@ -9,7 +9,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from rrm.engines.hf.damage import named_damage
+from rrm.engines.hf.base_model import named_damage
 from rrm.errors import RRMError
 
 

@@ -7,7 +7,7 @@ import json
 import tracemalloc
 
 import pytest
-from openai_server import Answer, completion, serve
+from openai_server import Answer, complete_many, completion, serve
 
 from rrm.data.sizes import VARIABLE
 from rrm.engines.base import SamplingParams
@@ -33,7 +33,7 @@ def test_a_redirect_is_not_followed(status: int) -> None:
             serve(lambda n, body: Answer(status, headers={"Location": there})) as server,
             pytest.raises(KeyRefused, match=rf"HTTP {status}: sends its clients on to {other.url}.*name that address"),
         ):
-            engine(server.url).complete_many([ASK] * 3, PARAMS, ["a", "b", "c"])
+            complete_many(engine(server.url), [ASK] * 3, PARAMS, ["a", "b", "c"])
         assert engine(server.url).context_tokens() is None
     assert other.requests == [] and other.paths == []
 

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from openai_server import Answer, completion, failure, serve
+from openai_server import Answer, complete_many, completion, failure, serve
 
 from rrm.engines import endpoints as module
 from rrm.engines.base import Reply, SamplingParams
@@ -138,7 +138,7 @@ def test_a_dead_server_costs_nothing_but_tries() -> None:
     with serve(lambda n, body: completion("fine")) as live:
         engine = OpenAIEngine(f"{dead},{live.url}", "m", concurrency=16, backoff_s=0.001)
         rows = [[{"role": "user", "content": str(i)}] for i in range(60)]
-        found = engine.complete_many(rows, PARAMS, [str(i) for i in range(60)])
+        found = complete_many(engine, rows, PARAMS, [str(i) for i in range(60)])
         assert all(isinstance(r, Reply) for r in found) and len(live.requests) == 60
         assert engine.endpoints.all[0].out_until > 0
 
@@ -146,7 +146,7 @@ def test_a_dead_server_costs_nothing_but_tries() -> None:
 def test_an_error_names_the_address_it_came_from() -> None:
     with serve(lambda n, body: failure(404, "no such model")) as one, serve(lambda n, body: completion("x")) as other:
         engine = OpenAIEngine(f"{one.url},{other.url}", "m", concurrency=1)
-        found = engine.complete_many([[{"role": "user", "content": str(i)}] for i in range(2)], PARAMS, ["a", "b"])
+        found = complete_many(engine, [[{"role": "user", "content": str(i)}] for i in range(2)], PARAMS, ["a", "b"])
     (error,) = [reply for reply in found if not isinstance(reply, Reply)]
     assert one.url in str(error) and other.url not in str(error)
 
@@ -162,7 +162,7 @@ def test_two_servers_share_the_work() -> None:
 
     with serve(answer) as a, serve(answer) as b:
         engine = OpenAIEngine(f"{a.url},{b.url}", "m", concurrency=2)
-        engine.complete_many([[{"role": "user", "content": str(i)}] for i in range(20)], PARAMS, ["k"] * 20)
+        complete_many(engine, [[{"role": "user", "content": str(i)}] for i in range(20)], PARAMS, ["k"] * 20)
     assert len(a.requests) + len(b.requests) == 20 and min(len(a.requests), len(b.requests)) >= 4
 
 
@@ -183,7 +183,7 @@ def test_a_server_that_takes_four_at_once_is_asked_by_sixty_four(wait: dict[str,
     with serve(answer) as server:
         engine = OpenAIEngine(server.url, "m", concurrency=64, backoff_s=0.001)
         rows = [[{"role": "user", "content": str(i)}] for i in range(100)]
-        found = engine.complete_many(rows, PARAMS, [str(i) for i in range(100)])
+        found = complete_many(engine, rows, PARAMS, [str(i) for i in range(100)])
     assert all(isinstance(reply, Reply) and reply.text == "fine" for reply in found)
 
 

@@ -17,9 +17,9 @@ from rrm.data.seeds import derive_seed
 from rrm.engines.base import Completion, SamplingParams, Span
 from rrm.engines.hf import head as heads
 from rrm.engines.hf.batching import common_prefix, micro_batches
+from rrm.engines.hf.decoder import choose, row_uniforms
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.hf.head import widened
-from rrm.engines.hf.sampling import choose, row_uniforms
 from rrm.engines.hf.trie import build_trie, off_grid_mass
 from rrm.errors import EngineError
 

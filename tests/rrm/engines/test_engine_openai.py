@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from openai_server import Answer, Server, completion, failure, serve
+from openai_server import Answer, Server, complete_many, completion, failure, serve
 
 from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Message, Trajectory
@@ -52,8 +52,12 @@ def test_results_stand_by_row_whatever_the_order_of_completion() -> None:
 
     order: list[int] = []
     with serve(answer) as server:
-        replies = engine(server, concurrency=4).complete_many(
-            [ask(f"row {i}") for i in range(4)], PARAMS, list("abcd"), lambda i, reply: order.append(i)
+        replies = complete_many(
+            engine(server, concurrency=4),
+            [ask(f"row {i}") for i in range(4)],
+            PARAMS,
+            list("abcd"),
+            lambda i, reply: order.append(i),
         )
     assert [r.text for r in replies if isinstance(r, Reply)] == [f"reply to row {i}" for i in range(4)]
     assert sorted(order) == [0, 1, 2, 3]
@@ -68,7 +72,7 @@ def test_concurrency_is_bounded() -> None:
         return completion("x")
 
     with serve(answer) as server:
-        engine(server, concurrency=2).complete_many([ask(str(i)) for i in range(12)], PARAMS, ["k"] * 12)
+        complete_many(engine(server, concurrency=2), [ask(str(i)) for i in range(12)], PARAMS, ["k"] * 12)
     assert server.most_at_once == 2 and len(server.requests) == 12
 
 
@@ -132,7 +136,7 @@ def test_an_error_takes_its_row_and_no_other() -> None:
         return failure(404) if body["messages"][0]["content"] == "bad" else completion("fine")
 
     with serve(answer) as server:
-        replies = engine(server).complete_many([ask("a"), ask("bad"), ask("b")], PARAMS, ["1", "2", "3"])
+        replies = complete_many(engine(server), [ask("a"), ask("bad"), ask("b")], PARAMS, ["1", "2", "3"])
     assert [type(r) for r in replies] == [Reply, EngineError, Reply]
 
 

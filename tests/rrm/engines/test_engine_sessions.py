@@ -11,8 +11,8 @@ from engine_models import EOS, RUBRIC, assert_same, make_rows, naive_generate
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rrm.engines.base import Completion, SamplingParams, Span
+from rrm.engines.hf.decoder import row_uniforms
 from rrm.engines.hf.engine import HFEngine
-from rrm.engines.hf.sampling import row_uniforms
 from rrm.engines.hf.slots import SlotCache
 from rrm.engines.scripted import ScriptedEngine
 from rrm.engines.sessions import BatchSession, open_session

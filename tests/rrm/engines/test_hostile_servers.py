@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from openai_server import Answer, completion, failure, serve
+from openai_server import Answer, complete_many, completion, failure, serve
 
 from rrm.data.blocks import contents, parse_judgement
 from rrm.engines.base import Reply, SamplingParams
@@ -77,7 +77,7 @@ def test_a_server_that_closes_for_a_day_ends_the_run_at_once() -> None:
     said = r"asks to wait 86,\d{3} s: what was judged is kept; run the same command"
     closes = serve(lambda n, body: failure(429, "quota of today is used", retry_after="86400"))
     with closes as server, pytest.raises(KeyRefused, match=said):
-        engine(server.url, concurrency=4).complete_many([ASK] * 20, PARAMS, [str(i) for i in range(20)])
+        complete_many(engine(server.url, concurrency=4), [ASK] * 20, PARAMS, [str(i) for i in range(20)])
     assert len(server.requests) <= 4
 
 
@@ -85,7 +85,7 @@ def test_where_one_of_two_closes_for_a_day_the_other_does_the_work(caplog: pytes
     closes = serve(lambda n, body: failure(503, "maintenance", retry_after="86400"))
     with closes as closed, serve(lambda n, body: completion("fine")) as open_:
         both = engine(f"{closed.url},{open_.url}", concurrency=4, max_retries=3)
-        found = both.complete_many([ASK] * 20, PARAMS, [str(i) for i in range(20)])
+        found = complete_many(both, [ASK] * 20, PARAMS, [str(i) for i in range(20)])
     assert all(isinstance(reply, Reply) for reply in found)
     assert len(open_.requests) == 20 and len(closed.requests) <= 4
     assert caplog.text.count("asks to wait 86400 s") == 1
@@ -136,8 +136,8 @@ def test_a_server_that_only_says_that_it_is_too_much_ends_the_run() -> None:
     """It took 22 rows 150 s to fail, and the other thousand were to take two hours."""
     said = r"HTTP 429: .*slow down.*; in 4 tries it answered nothing else: what was judged is kept"
     with serve(lambda n, body: failure(429, "slow down")) as server, pytest.raises(KeyRefused, match=said):
-        engine(server.url, concurrency=4, max_retries=1).complete_many(
-            [ASK] * 1000, PARAMS, [str(i) for i in range(1000)]
+        complete_many(
+            engine(server.url, concurrency=4, max_retries=1), [ASK] * 1000, PARAMS, [str(i) for i in range(1000)]
         )
     assert len(server.requests) <= 4 * 4
 
@@ -161,5 +161,5 @@ def test_a_row_that_is_throttled_while_others_are_answered_fails_alone() -> None
     asks = [[{"role": "user", "content": "poor" if i == 0 else "rich"}] for i in range(40)]
     with serve(answer) as server:
         one = engine(server.url, concurrency=2, max_retries=1)
-        found = one.complete_many(asks, PARAMS, [str(i) for i in range(40)])
+        found = complete_many(one, asks, PARAMS, [str(i) for i in range(40)])
     assert isinstance(found[0], EngineError) and all(isinstance(reply, Reply) for reply in found[1:])

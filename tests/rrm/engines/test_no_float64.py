@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rrm.engines.base import SamplingParams
-from rrm.engines.hf import sampling
-from rrm.engines.hf.device import widest_float
+from rrm.engines.hf import decoder as sampling
+from rrm.engines.hf.base_model import widest_float
 from rrm.engines.hf.engine import HFEngine
 
 

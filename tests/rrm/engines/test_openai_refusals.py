@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chat_judge import rows_of, transcripts
-from openai_server import Answer, completion, failure, serve
+from openai_server import Answer, complete_many, completion, failure, serve
 
 from rrm.engines.base import SamplingParams
 from rrm.engines.http_errors import Rejected, context_of, way_out_of
@@ -168,7 +168,7 @@ def test_a_filter_that_forbids_one_text_takes_one_row() -> None:
     with serve(answer) as server:
         engine = OpenAIEngine(server.url, "m", concurrency=1)
         rows = [[{"role": "user", "content": text}] for text in ("a", "bad", "b")]
-        found = engine.complete_many(rows, PARAMS, ["1", "2", "3"])
+        found = complete_many(engine, rows, PARAMS, ["1", "2", "3"])
     assert first.is_set() and isinstance(found[1], EngineError) and not isinstance(found[1], KeyRefused)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from openai_server import completion, serve
 
+from rrm.engines.async_runner import Feed
 from rrm.engines.base import Request, SamplingParams
 from rrm.engines.openai import OpenAIEngine
-from rrm.engines.prefetch import Feed
 
 
 async def drawn(source: Any, ahead: int = 3) -> list[int]:
@@ -78,7 +78,7 @@ def test_a_slow_input_delays_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_end_does_not_wait_for_an_input_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rrm.engines.prefetch.CLOSE_S", 0.01)
+    monkeypatch.setattr("rrm.engines.async_runner.FEED_CLOSE_S", 0.01)
     never = threading.Event()
 
     def source() -> Iterator[int]:

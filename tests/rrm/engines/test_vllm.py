@@ -14,8 +14,7 @@ from vllm_server import VLLMServer, serve_vllm
 from rrm.engines.base import SamplingParams, Span, SyncedEngine
 from rrm.engines.sessions import ContinuousEngine
 from rrm.engines.vllm import VLLMEngine
-from rrm.engines.vllm_http import servers_of
-from rrm.engines.vllm_wire import WrongReply, completion_of, normalised
+from rrm.engines.vllm_http import WrongReply, completion_of, normalised, servers_of
 from rrm.errors import ConfigError, EngineError
 
 GREEDY = SamplingParams(max_new_tokens=8)

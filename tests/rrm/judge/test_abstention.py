@@ -22,12 +22,11 @@ from rrm.errors import RRMError
 from rrm.evaluation.steps import evaluate_steps
 from rrm.guard import Guard, GuardPolicy, read_audit
 from rrm.integrations.inspect_sample import explanation, references
-from rrm.judge.abstention import VerdictRule
+from rrm.judge.abstention import VerdictRule, is_bad_of_parts
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.cached_judge import first_finding
 from rrm.judge.domain import OutOfDomainDetector, fit_domain
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings, settings_hash
-from rrm.judge.step_aggregation import is_bad_of_parts
 from rrm.prompt.prompter import Prompter
 from rrm.report.rows import index_entry
 from rrm.scoring.run import score_file

@@ -23,7 +23,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.domain import FILE, MOST_BYTES, Group, OutOfDomainDetector, features, fit_domain, widened
 from rrm.judge.judge_dir import JudgeSettings, content_hash, save_settings
 from rrm.judge.transcript_form import words_of
-from rrm.prompt.forms import in_form
+from rrm.prompt.canonical import in_form
 from rrm.scoring.run import score_file
 
 WORDS = ("river", "stone", "paper", "house", "cloud", "glass", "train", "bread", "light", "wheel")

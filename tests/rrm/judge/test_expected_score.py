@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from chat_judge import ChatItem, judge_chat
 from hypothesis import given
 from hypothesis import strategies as st
 from openai_server import Answer, completion, failure, serve
@@ -15,7 +16,6 @@ from rrm.data.feedback import JudgeInfo
 from rrm.engines.base import Reply, SamplingParams
 from rrm.engines.openai import OpenAIEngine
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.chat import ChatItem, judge_chat
 from rrm.judge.expected_score import MIN_OPEN, expected_score, other_way
 from rrm.judge.judge_dir import JudgeSettings
 

@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import pytest
+from chat_judge import ChatItem, judge_chat, to_feedback, transcripts
 from hypothesis import given
 from hypothesis import strategies as st
 from openai_server import Answer, completion, failure, serve
@@ -17,8 +18,10 @@ from rrm.data.seeds import derive_seed
 from rrm.engines.base import Reply, SamplingParams
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.scripted import ScriptedChatEngine
+from rrm.engines.server_options import ServerOptions
 from rrm.errors import EngineError, RRMError
-from rrm.judge.chat import ChatItem, judge_chat, read_reply, to_feedback
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.chat import read_reply
 from rrm.judge.expected_score import expected_score
 
 INFO = JudgeInfo(model="openai:test#m", prompt_version="1", mode="full")
@@ -109,7 +112,9 @@ def test_samples_mean_spread_and_nearest_text() -> None:
     assert feedback.judge.score_std == pytest.approx(0.2081665999466133)  # of 0.2, 0.5, 0.6 with n - 1
     assert (feedback.trace, feedback.judge.samples) == ("t0.5", 3)
     with pytest.raises(RRMError, match="temperature"):
-        judge_chat(engine, items("a"), info=INFO, params=SamplingParams(), samples=2)
+        AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m", server=ServerOptions(temperature=0.0)).judge(
+            transcripts(1), samples=2
+        )
 
 
 def test_failed_samples_are_left_out_of_the_mean_and_named() -> None:

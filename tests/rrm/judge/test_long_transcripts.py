@@ -15,7 +15,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.prompt.characters import CharacterTokenizer
+from rrm.prompt.rendering import CharacterTokenizer
 from rrm.prompt.windows import Planner, Window, WindowPlan
 
 _STEP = re.compile(r"^\[step (\d+)\]$", re.MULTILINE)

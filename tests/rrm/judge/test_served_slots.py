@@ -23,7 +23,7 @@ from rrm.engines.server_options import ServerOptions
 from rrm.errors import EngineError, KeyRefused, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
-from rrm.judge.slots import p_good
+from rrm.judge.steps import p_good
 from rrm.prompt.prompter import Prompter
 from rrm.scoring.estimate import estimate
 

@@ -22,8 +22,7 @@ from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.judge.loading import LoadOptions, load_reader
 from rrm.judge.serving import RUBRIC, SHARE, UNKNOWN, room
 from rrm.prompt import rules
-from rrm.prompt.characters import CharacterTokenizer
-from rrm.prompt.rendering import CUT_VERSION
+from rrm.prompt.rendering import CUT_VERSION, CharacterTokenizer
 from rrm.prompt.rules import check_steps
 from rrm.prompt.windows import Planner
 from rrm.scoring.estimate import estimate

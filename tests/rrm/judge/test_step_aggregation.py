@@ -6,7 +6,7 @@ import pytest
 
 from rrm.data.annotation import Finding, Verdict
 from rrm.evaluation.step_scores import step_probabilities
-from rrm.judge.step_aggregation import findings_of_parts, is_bad_of_parts, p_good_of_parts
+from rrm.judge.abstention import findings_of_parts, is_bad_of_parts, p_good_of_parts
 from rrm.judge.steps import SlotReadings
 from rrm.prompt.prompter import Prompt
 from rrm.prompt.windows import Slot

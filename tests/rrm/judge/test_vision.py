@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from engine_models import make_tokenizer
-from openai_server import completion, serve
+from openai_server import complete_many, completion, serve
 from PIL import Image
 from tokenizers.processors import TemplateProcessing
 from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor
@@ -174,7 +174,7 @@ def test_a_row_that_fails_ends_no_run(folder: Path) -> None:
     one = [{"role": "system", "content": "Judge."}, {"role": "user", "content": "look"}]
 
     def said() -> list[Any]:
-        return engine.complete_many([one, one[1:]], params, ["a", "b"])
+        return complete_many(engine, [one, one[1:]], params, ["a", "b"])
 
     assert all(isinstance(reply, Reply) for reply in said())
     engine.processor.chat_template = "{{ raise_exception('no such ' + messages[0]['role']) }}"

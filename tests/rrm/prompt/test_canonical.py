@@ -12,8 +12,8 @@ from linear_time import assert_linear
 from reagent.lab.model import build_lab_tokenizer
 from rrm.data.trajectory import Message, Step, ToolCall, Trajectory
 from rrm.prompt.canonical import CanonicalCall, canonical_message, canonical_step, head_texts, readable
-from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.prompter import Prompter
+from rrm.prompt.rendering import CharacterTokenizer
 from rrm.prompt.windows import Planner
 
 CHARS = CharacterTokenizer()

@@ -6,8 +6,8 @@ import pytest
 from linear_time import assert_linear
 
 from rrm.data.trajectory import Trajectory
-from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.facts import facts
+from rrm.prompt.rendering import CharacterTokenizer
 from rrm.prompt.windows import Planner
 
 TOOLS = [

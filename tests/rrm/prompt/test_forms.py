@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from rrm.data.trajectory import Message, Trajectory
-from rrm.prompt.canonical import canonical_step
-from rrm.prompt.characters import CharacterTokenizer
-from rrm.prompt.forms import Form, in_form
+from rrm.prompt.canonical import Form, canonical_step, in_form
+from rrm.prompt.rendering import CharacterTokenizer
 from rrm.prompt.windows import Planner
 
 FORMS: tuple[Form, ...] = ("native", "react")

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrm.data.trajectory import Message, ToolCall, Trajectory
-from rrm.prompt.characters import CharacterTokenizer
-from rrm.prompt.rendering import MARKER, answers, judge_messages, render_transcript, water_fill
+from rrm.prompt.rendering import MARKER, CharacterTokenizer, answers, render_transcript, water_fill
 from rrm.prompt.windows import Planner
 
 CHARS = CharacterTokenizer()
@@ -164,9 +163,12 @@ def test_budget_holds(texts, budget) -> None:
 
 def test_the_judge_never_sees_outcome_reference_or_meta() -> None:
     t = run(say("It is 5."), outcome=0.0, meta={"reference": "SECRET-REFERENCE", "agent": "SECRET-AGENT"})
-    messages, _ = judge_messages(t, "full", CHARS, 4000)
-    assert "SECRET" not in str(messages)
-    assert messages == judge_messages(t.model_copy(update={"outcome": 1.0, "meta": {}}), "full", CHARS, 4000)[0]
+    for cut in (True, False):
+        read = [
+            Planner(CHARS, 4000, cut=cut).plan(one, slots=False).reading(0)
+            for one in (t, t.model_copy(update={"outcome": 1.0, "meta": {}}))
+        ]
+        assert "SECRET" not in read[0].text and read[0] == read[1]
 
 
 def test_only_the_renderer_writes_step_markers_and_tags() -> None:

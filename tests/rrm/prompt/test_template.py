@@ -21,7 +21,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
-from rrm.prompt.rendering import CHAT_TEMPLATE, OPENINGS, judge_messages, rubric
+from rrm.prompt.rendering import CHAT_TEMPLATE, OPENINGS, render_transcript, rubric
 from rrm.prompt.template import DATE, render, set_template, special_tokens
 
 HEADERS = (
@@ -124,7 +124,8 @@ def test_a_transcript_that_quotes_the_rubric_does_not_stand_for_it(family: str) 
 
 def test_a_base_with_chatml_reads_what_it_always_read() -> None:
     tokenizer = build_lab_tokenizer(["<score>0.1</score> critique think a task fine"], 400)
-    messages, _ = judge_messages(run("[gMASK] <start_of_image>"), "full", tokenizer, 300)
+    text = render_transcript(run("[gMASK] <start_of_image>"), tokenizer, 300).text
+    messages = [{"role": "system", "content": rubric("full")}, {"role": "user", "content": text}]
     tokenizer.chat_template = CHAT_TEMPLATE
     wanted = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) + "<think>"
     prompter = Prompter(tokenizer, 300, "1")

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from reagent.lab.model import build_lab_tokenizer
 from rrm.data.trajectory import Message, ToolCall, Trajectory
 from rrm.errors import RRMError
-from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.neutralise import neutralise_digest
 from rrm.prompt.prompter import Prompter
-from rrm.prompt.rendering import agent_text
+from rrm.prompt.rendering import CharacterTokenizer, agent_text
 from rrm.prompt.windows import Planner, WindowPlan
 
 CHARS = CharacterTokenizer()

@@ -16,8 +16,7 @@ from rrm.engines.scripted import ScriptedChatEngine
 from rrm.evaluation.calibrate import CachedJudge
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.prompt.characters import CharacterTokenizer
-from rrm.prompt.rendering import render_transcript
+from rrm.prompt.rendering import CharacterTokenizer, render_transcript
 from rrm.readers import read
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from rrm.serve.app import make_app
-from rrm.serve.connections import HEAD_S, protocol
-from rrm.serve.limits import BodyLimits
+from rrm.serve.limits import HEAD_S, BodyLimits, protocol
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import WorkerPool
 from rrm.serve.run import KEEP_ALIVE_S, listen_on

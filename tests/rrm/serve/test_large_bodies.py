@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from serving import PATIENCE_S, Served, run, serving, until
 
 from rrm.data.trajectory import Trajectory
-from rrm.serve import bodies
-from rrm.serve.bodies import SMALL
+from rrm.serve import app as bodies
+from rrm.serve.app import SMALL
 from rrm.serve.schemas import RankRequest, ScoreRequest
 
 LARGE = {"transcripts": [run("a", "score 0.5") | {"meta": {"text": "x" * SMALL}}]}

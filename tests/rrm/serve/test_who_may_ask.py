@@ -13,8 +13,8 @@ from serving import PATIENCE_S, Served, run, serving
 from rrm.data.sizes import VARIABLE, weight
 from rrm.errors import RRMError
 from rrm.serve.address import ServerAddress
-from rrm.serve.bodies import SMALL, VALUES
-from rrm.serve.connections import KEPT, MOST, most_connections
+from rrm.serve.app import SMALL, VALUES
+from rrm.serve.limits import KEPT, MOST, most_connections
 
 BODY = {"transcripts": [run("a", "score 0.5")]}
 
