@@ -319,7 +319,8 @@ def _parse(reader: Reader, item: SourceItem, outcome: str | None) -> Trajectory 
             _set_outcome(trajectory, item.value, outcome, label(item.value, outcome))
         return trajectory
     except (ValueError, RecursionError) as error:
-        return ReadError(item.path, item.line, f"{describe(error)} (format {reader.NAME})")
+        lines = f" ({item.context['lines']} lines of {printable(item.context['of'])})" if "of" in item.context else ""
+        return ReadError(item.path, item.line, f"{describe(error)}{lines} (format {reader.NAME})")
 
 
 def _set_outcome(trajectory: Trajectory, record: Any, path: str, said: RunOutcome | None) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation, own_id, record_of
 from rrm.readers.chat import as_text, chat_content, chat_message, is_chat, text_of
-from rrm.readers.outcomes import find_outcome
 
 NAME = "anthropic"
 MARKS = ("messages[].role", "system|tools[].input_schema|messages[].content[].type")
@@ -49,9 +48,7 @@ def is_block(kind: str) -> bool:
 
 def parse(item: SourceItem) -> Trajectory:
     """One conversation: an object with `messages`, or the list alone."""
-    record = item.value if isinstance(item.value, dict) else {"messages": item.value}
-    if not isinstance(record.get("messages"), list):
-        raise ValueError("no list of `messages`")
+    record = record_of(item, "messages")
     messages = list[dict[str, Any]]()
     if record.get("system"):
         messages.append({"role": "system", "content": text_of(record["system"]) or as_text(record["system"])})
@@ -60,17 +57,7 @@ def parse(item: SourceItem) -> Trajectory:
     tools = anthropic_tools(record.get("tools"))
     question_id = own_id(record, "question_id")
     used = ["id", "messages", "system"] + ["tools"] * (tools is not None) + ["question_id"] * (question_id is not None)
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=without(record, *used),
-        id=own_id(record),
-        task=text_field(record, "question") or first_user_text(messages),
-        question_id=question_id,
-        outcome=find_outcome(record),
-        tools=tools,
-    )
+    return conversation(item, NAME, record, messages, used, question_id=question_id, tools=tools)
 
 
 def anthropic_tools(raw: Any) -> list[dict[str, Any]] | None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation, record_of
 from rrm.readers.chat import as_text, is_chat
-from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns, picture
 
 NAME = "bedrock"
@@ -41,9 +40,7 @@ def _is_block(block: Any) -> bool:
 
 def parse(item: SourceItem) -> Trajectory:
     """One conversation."""
-    record = item.value if isinstance(item.value, dict) else {"messages": item.value}
-    if not isinstance(record.get("messages"), list):
-        raise ValueError("no list of `messages`")
+    record = record_of(item, "messages")
     messages = system_of(record.get("system"))
     for i, message in enumerate(record["messages"]):
         messages += unblock(message, f"messages[{i}]")
@@ -52,16 +49,8 @@ def parse(item: SourceItem) -> Trajectory:
         messages += unblock(reply, "output.message")
         used.append("output")
     tools = tools_of(record.get("toolConfig"))
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=without(record, *used, *["toolConfig"] * (tools is not None)),
-        id=own_id(record),
-        task=text_field(record, "question") or first_user_text(messages),
-        outcome=find_outcome(record),
-        tools=tools,
-    )
+    used += ["toolConfig"] * (tools is not None)
+    return conversation(item, NAME, record, messages, used, tools=tools)
 
 
 def reply_of(record: Any) -> Message | None:

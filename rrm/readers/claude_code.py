@@ -16,7 +16,7 @@ from typing import Any
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.anthropic import unblock
-from rrm.readers.base import SourceItem, describe, make, printable
+from rrm.readers.base import SourceItem, make
 from rrm.readers.chat import text_of, tool_list
 from rrm.readers.claude_session import OF_THE_REPLY, Replies, abandoned, is_of_the_harness
 from rrm.readers.left import PARENT
@@ -72,17 +72,8 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     for number, ((session, chain), lines) in enumerate(runs.items()):
         context: dict[str, Any] = {"session": session, "chain": chain, "numbers": [line.line for line in lines]}
         context["orphans"] = [o.value for o in orphans] if number == 0 else []
+        context |= {"lines": len(lines) + len(context["orphans"]), "of": f"session {session[:40]}"}
         yield SourceItem([line.value for line in lines], path, lines[0].line, context=context)
-
-
-def parse(item: SourceItem) -> Trajectory:
-    """One session or sidechain, as `gather` gives it."""
-    count = len(item.value) + len(item.context["orphans"])
-    try:
-        return _trajectory(item)
-    except ValueError as error:
-        counted = printable(f"({count} lines of session {item.context['session'][:40]})")
-        raise ValueError(f"{describe(error)} {counted}") from error
 
 
 def _session(line: dict[str, Any]) -> str | None:
@@ -102,7 +93,8 @@ def _chain(line: dict[str, Any], roots: dict[str, str]) -> str:
     return root
 
 
-def _trajectory(item: SourceItem) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
+    """One session or sidechain, as `gather` gives it."""
     lines: list[dict[str, Any]] = item.value
     session, chain, orphans = item.context["session"], item.context["chain"], item.context["orphans"]
     others: Counter[str] = Counter(str(o.get("type"))[:40] for o in orphans)
@@ -131,7 +123,7 @@ def _trajectory(item: SourceItem) -> Trajectory:
     if not spoken:  # a session of Claude Code's own commands alone is a run without a step
         spoken = noted
     messages = [message for line, where in spoken for message in _messages(line, where)]
-    meta: dict[str, Any] = {"session_id": session, "lines": len(lines) + len(orphans)}
+    meta: dict[str, Any] = {"session_id": session, "lines": item.context["lines"]}
     meta |= {k: lines[0][k] for k in SESSION_KEYS if lines[0].get(k) is not None}
     meta |= {"sidechain": chain, PARENT: {"session_id": session}} if chain else {}
     meta |= {"results": results} if results else {}

@@ -13,7 +13,7 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import SourceItem, describe, make, own_id
+from rrm.readers.base import SourceItem, make, own_id
 from rrm.readers.chat import as_text, text_of
 from rrm.readers.left import PARENT
 from rrm.readers.otel_messages import from_json
@@ -77,7 +77,8 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
             known |= _names(item.value)
         runs[-1].append(item)
     for lines in runs:
-        yield SourceItem([line.value for line in lines], lines[0].path, lines[0].line)
+        context = {"lines": len(lines), "of": "session"}
+        yield SourceItem([line.value for line in lines], lines[0].path, lines[0].line, context=context)
 
 
 def _said(line: Line) -> Message:
@@ -93,11 +94,8 @@ def _names(line: Line) -> set[str]:
 
 def parse(item: SourceItem) -> Trajectory:
     """One session or thread, as `gather` gives it."""
-    lines = item.value if isinstance(item.value, list) else [item.value]
-    try:
-        return _exec(item, lines) if any(as_text(line.get("type")) in EXEC for line in lines) else _rollout(item, lines)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{describe(error)} ({len(lines)} lines of session)") from error
+    lines = item.value
+    return _exec(item, lines) if any(as_text(line.get("type")) in EXEC for line in lines) else _rollout(item, lines)
 
 
 def _rollout(item: SourceItem, lines: list[Line]) -> Trajectory:

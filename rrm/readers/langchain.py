@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation, own_id
 from rrm.readers.chat import as_text, chat_message, text_of, tool_call, tool_list
-from rrm.readers.outcomes import find_outcome, get
+from rrm.readers.outcomes import get
 
 NAME = "langchain"
 MARKS = (
@@ -111,20 +111,10 @@ def parse(item: SourceItem) -> Trajectory:
     tools = tool_list(record.get("tools"))
     question_id = own_id(record, "question_id")
     used = [head, *["tools"] * (tools is not None), *["question_id"] * (question_id is not None)]
-    meta = without(record, *used, *["id"] * (own_id(record) is not None))  # of a `constructor` the id is its class
-    meta |= {head: beside} if beside else {}
-    meta |= {"removed_messages": removed} if removed else {}
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=own_id(record, "id", "thread_id", "run_id"),
-        task=text_field(record, "question") or first_user_text(messages),
-        question_id=question_id,
-        outcome=find_outcome(record),
-        tools=tools,
-    )
+    used += ["id"] * (own_id(record) is not None)  # of a `constructor` the id is its class
+    meta = ({head: beside} if beside else {}) | ({"removed_messages": removed} if removed else {})
+    ids = ("id", "thread_id", "run_id")
+    return conversation(item, NAME, record, messages, used, ids=ids, meta=meta, question_id=question_id, tools=tools)
 
 
 def message_of(raw: Any, where: str = "message") -> Message:

@@ -16,7 +16,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import vercel_ai
 from rrm.readers.anthropic import has_blocks
-from rrm.readers.base import SourceItem, describe, make, own_id
+from rrm.readers.base import SourceItem, make, own_id
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.langchain import is_messages, message_of
 from rrm.readers.langsmith import is_off, says_success
@@ -109,14 +109,6 @@ def _listed(item: SourceItem) -> list[SourceItem]:
 
 def parse(item: SourceItem) -> Trajectory:
     """One trace, or an agent below its root, as `gather` gives it."""
-    try:
-        return _run(item)
-    except (ValueError, RecursionError) as error:
-        told = f"{item.context['lines']} lines of trace {item.context['trace'][:40]}"
-        raise ValueError(f"{describe(error)}; left out: {told}") from error
-
-
-def _run(item: SourceItem) -> Trajectory:
     record, found = item.value, item.context.get("found") or _assembled(item)
     observations = _objects(record)
     named = len(record["observations"]) - len(observations)

@@ -16,7 +16,7 @@ from typing import Any
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.anthropic import anthropic_tools, unblock
-from rrm.readers.base import SourceItem, describe, make, own_id
+from rrm.readers.base import SourceItem, make, own_id
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.langchain import is_messages, message_of
 from rrm.readers.outcomes import FIELDS, RunOutcome, as_outcome, get
@@ -172,15 +172,6 @@ def is_off(value: Any) -> bool:
     return isinstance(value, int | float) and not 0 <= value <= 1
 
 
-def parse(item: SourceItem) -> Trajectory:
-    """One trace, as `gather` gives it."""
-    try:
-        return _run(item)
-    except (ValueError, RecursionError) as error:
-        told = f"{item.context['lines']} lines of trace {as_text(item.value['trace_id'])[:40]}"
-        raise ValueError(f"{describe(error)}; left out: {told}") from error
-
-
 def _assembled(item: SourceItem) -> Conversation:
     """The conversations of a trace."""
     runs: list[Record] = item.value["runs"]
@@ -210,7 +201,8 @@ def _leaves(runs: list[Record]) -> list[Record]:
     return [r for r in runs if r.get("run_type") == "llm" and own_id(r) not in parents]
 
 
-def _run(item: SourceItem) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
+    """One trace, as `gather` gives it."""
     record, found = item.value, item.context.get("found") or _assembled(item)
     runs: list[Record] = record["runs"]
     messages = found.messages or _asked_and_said(record)
