@@ -20,7 +20,7 @@ from rrm.integrations.inspect_sample import explanation
 from rrm.integrations.loading import asker
 from rrm.judge.cached_judge import BatchJudge, JudgeQueue, by_content
 from rrm.readers import read_value
-from rrm.readers.inspect_ai_export import said
+from rrm.readers.exports import said
 
 try:
     from agentevals.types import EvaluatorResult  # pyright: ignore[reportMissingImports]
