@@ -13,7 +13,7 @@ ROOMS = {
     "rrm.guard": "deadline>timeouts guard.absent>failing_judge guard.standing>state",
     "rrm.judge": "parts>step_aggregation phantoms>hallucinated_steps integrations.asking>cached_judge judge.abilities>capabilities judge.abstaining>abstention judge.askers>backends judge.writers>text_backends judge.expected>expected_score judge.following>incremental_judge judge.form>transcript_form judge.heats>comparison_batches judge.said_score>score_text judge.shown>prompt_preview judge.unspoken>empty_transcripts judge.wanted>judge_request",
     "rrm.prompt": "annotators.actions>actions annotators.answers>answers annotators.failures>failures annotators.rules>rules",
-    "rrm.readers": "check writers.atif>atif_export writers.inspect_ai>exports writers.otel>exports writers.naming>exports writers>exports readers.edits>json_patch",
+    "rrm.readers": "check writers.atif>atif_export writers.inspect_ai>exports writers.otel>exports writers.naming>exports writers>exports readers.edits>json_patch readers.repeats>responses readers.input_items>responses readers.call_chains>calls readers.claude_session>claude_code readers.retries>inspect_ai",
     "rrm.report": "publishing.card>dataset_card publishing.dataset>dataset",
     "rrm.scoring": "coverage choose estimate judged>row_index ledger ranking score>run scored>row_matching sharding spending>usage_totals unshown>unsupported_media",
     "rrm.serve": "serve.wire>schemas",

@@ -60,10 +60,10 @@ from rrm.readers.archive import Archive, Unpacker
 from rrm.readers.base import AttachmentBudget, Container, Gatherer, Labeller, Reader, SourceItem, describe
 from rrm.readers.chat import is_chat
 from rrm.readers.formats import unknown
+from rrm.readers.inspect_ai import key_of, superseded
 from rrm.readers.left import Notes
 from rrm.readers.outcomes import RunOutcome, Scales, outcome_at
 from rrm.readers.paths import expand
-from rrm.readers.retries import key_of, superseded
 from rrm.readers.sources import Value, members, values
 from rrm.readers.unique import UniqueIds
 
