@@ -68,44 +68,13 @@ from rrm.readers.sources import Value, members, values
 from rrm.readers.unique import UniqueIds
 
 log = logging.getLogger(__name__)
+# fmt: off
 READERS: tuple[Reader, ...] = (
-    canonical,
-    atif,
-    mini_swe_agent,
-    swe_agent,
-    openhands,
-    openhands_events,
-    claude_code,
-    codex,
-    gemini,
-    inspect_ai,
-    otel,
-    langfuse,
-    langsmith,
-    langgraph,
-    smolagents,
-    crewai,
-    adk,
-    autogen,
-    pydantic_ai,
-    llama_index,
-    tau2,
-    tau_bench,
-    verl,
-    prm800k,
-    processbench,
-    judge_sft,
-    calls,
-    langchain,
-    vercel_ai,
-    responses,
-    bedrock,
-    anthropic,
-    openai,
-    search_tags,
-    react,
-    mapping,
+    canonical, atif, mini_swe_agent, swe_agent, openhands, openhands_events, claude_code, codex, gemini, inspect_ai, otel, langfuse,
+    langsmith, langgraph, smolagents, crewai, adk, autogen, pydantic_ai, llama_index, tau2, tau_bench, verl, prm800k, processbench,
+    judge_sft, calls, langchain, vercel_ai, responses, bedrock, anthropic, openai, search_tags, react, mapping,
 )
+# fmt: on
 """In the order they are asked: the more particular a format's marks, the earlier."""
 FORMATS: dict[str, Reader] = {reader.NAME: reader for reader in READERS}
 # looked up once: to ask an object for a protocol costs more than to read a small transcript
