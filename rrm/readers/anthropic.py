@@ -6,7 +6,8 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.readers.base import SourceItem, conversation, own_id, record_of
-from rrm.readers.chat import as_text, chat_content, chat_message, is_chat, text_of
+from rrm.readers.chat import as_text, chat_content, chat_message, is_chat, text_of, tool_call
+from rrm.readers.turns import joined
 
 NAME = "anthropic"
 MARKS = ("messages[].role", "system|tools[].input_schema|messages[].content[].type")
@@ -109,29 +110,23 @@ def _add(message: dict[str, Any], kind: str, block: dict[str, Any]) -> None:
         calls = message.setdefault("tool_calls", [])
         if block.get("id") is not None and any(call.get("id") == as_text(block["id"]) for call in calls):
             return
-        arguments = {} if block.get("input") is None else block["input"]
-        call = {k: v for k, v in block.items() if k not in ("type", "input", "caller") and v is not None}
-        call["name"], call["arguments"] = as_text(block.get("name", "")), arguments
-        if not isinstance(arguments, dict | str):
-            call["arguments"] = as_text(arguments)
-        if "id" in call:
-            call["id"] = as_text(call["id"])
-        calls.append(call)
+        call = {k: v for k, v in block.items() if k not in ("type", "input", "caller")}
+        call |= {
+            "name": as_text(block.get("name", "")),
+            "arguments": {} if block.get("input") is None else block["input"],
+        }
+        calls.append(tool_call(call))
     elif kind in ("thinking", "redacted_thinking"):
         thought = "[redacted thinking]" if block.get("thinking") is None else block["thinking"]
         # Mistral's are of the same type, and lists of parts
         said = text_of(thought) or as_text(thought)
-        message["reasoning_content"] = _join(message.get("reasoning_content"), said)
+        message["reasoning_content"] = joined(message.get("reasoning_content"), said)
     elif kind == "text" and not isinstance(message["content"], list):
-        message["content"] = _join(message["content"], as_text(block.get("text", "")))
+        message["content"] = joined(message["content"], as_text(block.get("text", "")))
     else:  # an image or document: from here on the content is a list of parts
         before = message["content"]
         parts = before if isinstance(before, list) else [{"type": "text", "text": before}] if before else []
         message["content"] = [*parts, block]
-
-
-def _join(before: str | None, text: str) -> str:
-    return f"{before}\n{text}" if before else text
 
 
 def _result(block: dict[str, Any], shell: dict[str, Any]) -> dict[str, Any]:

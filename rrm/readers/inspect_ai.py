@@ -17,7 +17,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.archive import MAGIC, Archive
 from rrm.readers.base import AttachmentBudget, SourceItem, describe, first_user_text, make
-from rrm.readers.chat import as_text, chat_message, text_of
+from rrm.readers.chat import as_text, chat_message, text_of, tool_call
 from rrm.readers.jsontext import decode, parse_json
 from rrm.readers.outcomes import MISSING, RunOutcome, as_outcome, get, outcome_at
 from rrm.readers.sources import load
@@ -244,13 +244,9 @@ def _messages(raw: Any, where: str, times: dict[str, Message]) -> list[Message]:
 def _call(raw: Any) -> Message:
     """One call; what could not be parsed as its arguments is said."""
     if not isinstance(raw, dict):
-        return {"name": "", "arguments": as_text(raw)}
-    arguments = raw.get("arguments", {})
-    call: Message = {"name": as_text(raw.get("function", raw.get("name", ""))), "arguments": arguments}
-    if not isinstance(arguments, dict | str):
-        call["arguments"] = as_text(arguments)
-    if raw.get("id") is not None:
-        call["id"] = as_text(raw["id"])
+        return tool_call(raw)
+    name = raw.get("function", raw.get("name", ""))
+    call = tool_call({"name": as_text(name), "arguments": raw.get("arguments"), "id": raw.get("id")})
     return call | ({"parse_error": raw["parse_error"]} if raw.get("parse_error") is not None else {})
 
 

@@ -204,9 +204,7 @@ def _part(block: Message) -> Message:
     if block.get("type") != "image":
         return block
     source = block["source"] if isinstance(block.get("source"), dict) else block
-    data = source.get("base64", source.get("data"))
-    url = source.get("url")
+    data, url = source.get("base64", source.get("data")), source.get("url")
     if isinstance(data, str):
-        mime = source.get("mime_type", source.get("media_type", "image/png"))
-        url = f"data:{as_text(mime)};base64,{data}"
+        url = f"data:{as_text(source.get('mime_type', source.get('media_type', 'image/png')))};base64,{data}"
     return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else block

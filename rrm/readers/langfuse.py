@@ -18,6 +18,7 @@ from rrm.readers import vercel_ai
 from rrm.readers.anthropic import has_blocks
 from rrm.readers.base import SourceItem, make, own_id
 from rrm.readers.chat import as_text, is_chat, tool_list
+from rrm.readers.google import field as _get
 from rrm.readers.langchain import is_messages, message_of
 from rrm.readers.langsmith import is_off, says_success
 from rrm.readers.messages import chat_messages
@@ -68,12 +69,6 @@ def _kind(observation: Record) -> str:
     """An observation's type; '' where it says none."""
     kind = observation.get("type")
     return kind if isinstance(kind, str) else ""
-
-
-def _get(record: Record, key: str) -> Any:
-    """A field by its name in the API, or as exports of the database write it (`trace_id`)."""
-    found = record.get(key)
-    return found if found is not None else record.get("".join(f"_{c.lower()}" if c.isupper() else c for c in key))
 
 
 def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:

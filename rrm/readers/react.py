@@ -12,7 +12,7 @@ from typing import Any
 from rrm.data.json_numbers import strict
 from rrm.data.trajectory import Trajectory
 from rrm.readers.base import SourceItem, make, own_id, text_field, without
-from rrm.readers.chat import is_chat, text_of
+from rrm.readers.chat import agent_message, is_chat, text_of
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
 
@@ -191,10 +191,7 @@ def turns(text: str, calls_before: int = 0) -> list[dict[str, Any]]:
 
 
 def _assistant(said: list[str], calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    if not said and not calls:
-        return []
-    message: dict[str, Any] = {"role": "assistant", "content": "\n".join(said) or None}
-    return [message | ({"tool_calls": calls} if calls else {})]
+    return agent_message("\n".join(said), calls=calls)
 
 
 def _observation(text: str, before: list[dict[str, Any]]) -> dict[str, Any]:

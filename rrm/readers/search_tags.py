@@ -7,6 +7,7 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.readers.base import SourceItem, make, own_id, text_field, without
+from rrm.readers.chat import agent_message
 from rrm.readers.outcomes import find_outcome
 
 NAME = "search_tags"
@@ -107,12 +108,7 @@ class _Writer:
 
     def flush(self) -> None:
         """End the current assistant message, if it holds anything."""
-        said, thought = self.said.strip(), self.thought.strip()
-        if said or thought or self.calls:
-            message: dict[str, Any] = {"role": "assistant", "content": said or None}
-            message |= {"reasoning_content": thought} if thought else {}
-            message |= {"tool_calls": self.calls} if self.calls else {}
-            self.messages.append(message)
+        self.messages += agent_message(self.said.strip(), self.thought.strip(), self.calls)
         self.said = self.thought = ""
         self.calls = []
 
