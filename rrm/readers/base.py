@@ -246,11 +246,13 @@ def conversation(
     *,
     ids: tuple[str, ...] = ("id",),
     meta: dict[str, Any] | None = None,
+    task: str | None = None,
     question_id: str | None = None,
     tools: list[dict[str, Any]] | None = None,
 ) -> Trajectory:
     """`make` for a record whose question and outcome have the usual names: what is not `used` goes to meta."""
-    task, found = text_field(record, "question") or first_user_text(messages), without(record, *used) | (meta or {})
+    task = text_field(record, "question") if task is None else task
+    found = without(record, *used) | (meta or {})
     more: dict[str, Any] = {"id": own_id(record, *ids), "outcome": find_outcome(record)}
     return make(item, name, messages, meta=found, task=task, question_id=question_id, tools=tools, **more)
 

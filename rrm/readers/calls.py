@@ -20,7 +20,7 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import SourceItem, describe, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, describe, make, own_id, text_field, without
 from rrm.readers.call_bodies import IDS, LoggedCall, Message, locate, read_call
 from rrm.readers.chat import as_text
 from rrm.readers.outcomes import find_outcome
@@ -100,16 +100,11 @@ def parse(item: SourceItem) -> Trajectory:
     meta |= {"failed_calls": failed} if failed else {}
     tools = next((call.tools for call in reversed(run.calls) if call.tools is not None), None)
     ended = ({k: v for k, v in call.record.items() if k not in OF_THE_CALL} for call in reversed(run.calls))
+    outcome = next((found for record in ended if (found := find_outcome(record))), None)
+    id = run.id or own_id(last.record, "custom_id", "id", "request_id", "call_id") or last.response_id
+    task, question = text_field(last.record, "question"), own_id(last.record, "question_id")
     return make(
-        item,
-        NAME,
-        run.messages,
-        meta=meta,
-        id=run.id or own_id(last.record, "custom_id", "id", "request_id", "call_id") or last.response_id,
-        task=text_field(last.record, "question") or first_user_text(run.messages),
-        question_id=own_id(last.record, "question_id"),
-        outcome=next((found for record in ended if (found := find_outcome(record))), None),
-        tools=tools,
+        item, NAME, run.messages, meta=meta, id=id, task=task, question_id=question, outcome=outcome, tools=tools
     )
 
 

@@ -130,15 +130,8 @@ def _rollout(item: SourceItem, lines: list[Line]) -> Trajectory:
     started_by = head.get("source") if isinstance(head.get("source"), dict) else None
     about |= {PARENT: started_by} if started_by and "subagent" in started_by else {}
     meta = {k: v for k, v in head.items() if k != "id"} | about | {"lines": len(lines)}
-    return make(
-        item,
-        NAME,
-        messages,
-        meta={k: v for k, v in meta.items() if v not in (None, "", [], {})},
-        id=own_id(head),
-        task=task,
-        tools=reader.tools or None,
-    )
+    meta = {k: v for k, v in meta.items() if v not in (None, "", [], {})}
+    return make(item, NAME, messages, meta=meta, id=own_id(head), task=task, tools=reader.tools or None)
 
 
 def _item(payload: Message) -> Message:

@@ -11,10 +11,9 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import SourceItem, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation, make, text_field
 from rrm.readers.chat import as_text, is_chat
 from rrm.readers.messages import chat_messages
-from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns
 
 NAME = "crewai"
@@ -82,17 +81,9 @@ def parse(item: SourceItem) -> Trajectory:
         if "tasks_output" in value
         else ["description", "expected_output", "messages", "raw", "agent"]
     )
-    meta = without(value, *used) | ({"tasks_without_messages": only} if only else {})
-    asked = [as_text(t.get("description", "")) for t in tasks or []]
-    return make(
-        item,
-        NAME,
-        turns.messages,
-        meta=meta,
-        id=own_id(value),
-        task=text_field(value, "question") or "\n".join(asked),
-        outcome=find_outcome(value),
-    )
+    meta = {"tasks_without_messages": only} if only else {}
+    task = text_field(value, "question") or "\n".join(as_text(t.get("description", "")) for t in tasks or [])
+    return conversation(item, NAME, value, turns.messages, used, meta=meta, task=task)
 
 
 def _task(turns: Turns, task: Message, where: str) -> bool:

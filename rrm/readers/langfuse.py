@@ -115,15 +115,8 @@ def parse(item: SourceItem) -> Trajectory:
     outcome, fields = (None, {}) if behind else _outcome(record)
     meta = _meta(item, observations) | more | fields | ({"observations_not_exported": named} if named else {})
     offered = (tool_list(found) for o in observations if (found := _tools(o)))
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=item.context["trace"] + behind,
-        outcome=outcome,
-        tools=max((t for t in offered if t), key=len, default=None),
-    )
+    tools, id = max((t for t in offered if t), key=len, default=None), item.context["trace"] + behind
+    return make(item, NAME, messages, meta=meta, id=id, outcome=outcome, tools=tools)
 
 
 def _objects(record: Record) -> list[Record]:

@@ -209,24 +209,17 @@ def parse(item: SourceItem) -> Trajectory:
     if not messages:
         raise ValueError(f"no messages in {len(runs)} runs")
     behind, more = subagent(item, found)
+    id, meta = as_text(record["trace_id"]) + behind, _meta(item, _leaves(runs)) | more
     if behind:  # feedback is on the trace's root
-        return make(
-            item, NAME, messages, meta=_meta(item, _leaves(runs)) | more, id=as_text(record["trace_id"]) + behind
-        )
+        return make(item, NAME, messages, meta=meta, id=id)
     feedback = _feedback(record)
     on_scale = {p: raw for p, raw in feedback.items() if _key(record, p) not in item.context["other_scale"]}
     labels = {p: v for p, raw in on_scale.items() if (v := as_outcome(raw)) is not None}
     sole = next((p for p in labels if len(feedback) == 1 and says_success(_key(record, p))), None)
     fields = {"outcome_fields": list(labels)} if feedback and sole is None else {}
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=_meta(item, _leaves(runs)) | more | fields,
-        id=as_text(record["trace_id"]),
-        outcome=None if sole is None else RunOutcome(labels[sole], sole),
-        tools=next((t for r in _leaves(runs) if (t := _tools(r))), None),
-    )
+    outcome = None if sole is None else RunOutcome(labels[sole], sole)
+    tools = next((t for r in _leaves(runs) if (t := _tools(r))), None)
+    return make(item, NAME, messages, meta=meta | fields, id=id, outcome=outcome, tools=tools)
 
 
 def _meta(item: SourceItem, leaves: list[Record]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.readers.base import SourceItem, make
 from rrm.readers.chat import chat_message, text_of
 from rrm.readers.response_items import ItemReader
-from rrm.readers.swe_agent import ENVIRONMENT, INSTANCE, instance_id, meta_and_outcome
+from rrm.readers.swe_agent import ENVIRONMENT, instance_id, meta_and_outcome, question_of
 
 NAME = "mini_swe_agent"
 MARKS = ("trajectory_format", "info.mini_version|info.exit_status")
@@ -43,15 +43,7 @@ def parse(item: SourceItem) -> Trajectory:
             messages.append(made)
     meta, outcome = meta_and_outcome(record, "messages", "instance_id")
     name = instance_id(item, record, meta)
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=name,
-        question_id=name if name and INSTANCE.fullmatch(name) else None,
-        outcome=outcome,
-    )
+    return make(item, NAME, messages, meta=meta, id=name, question_id=question_of(name), outcome=outcome)
 
 
 def _is_output(message: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.readers.base import SourceItem, make, own_id, without
 from rrm.readers.chat import as_text, tool_call, tool_list
 from rrm.readers.outcomes import RunOutcome, find_outcome
-from rrm.readers.swe_agent import ENVIRONMENT, INSTANCE
+from rrm.readers.swe_agent import ENVIRONMENT, question_of
 
 NAME = "openhands"
 MARKS = (
@@ -89,16 +89,8 @@ def parse(item: SourceItem) -> Trajectory:
     if "lines" in item.context:
         meta["lines"] = item.context["lines"]
     name = own_id(record, "instance_id", "id", "conversation_id") or item.context.get("id")
-    return make(
-        item,
-        NAME,
-        log.messages,
-        meta=meta,
-        id=name,
-        question_id=name if name and INSTANCE.fullmatch(name) else None,
-        outcome=_outcome(record),
-        tools=log.tools,
-    )
+    question, outcome = question_of(name), _outcome(record)
+    return make(item, NAME, log.messages, meta=meta, id=name, question_id=question, outcome=outcome, tools=log.tools)
 
 
 def _outcome(record: Object) -> RunOutcome | None:

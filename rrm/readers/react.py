@@ -102,16 +102,8 @@ def parse(item: SourceItem) -> Trajectory:
     meta = {k: v for k, v in meta.items() if not (k == "prompt" and v in ("", []))}
     if item.key is not None:
         meta["key"] = item.key
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=own_id(record),
-        task=task,
-        question_id=question_id,
-        outcome=find_outcome(record, *labels),
-    )
+    outcome = find_outcome(record, *labels)
+    return make(item, NAME, messages, meta=meta, id=own_id(record), task=task, question_id=question_id, outcome=outcome)
 
 
 def _from_chat(raw: list[Any]) -> tuple[list[dict[str, Any]], str]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import SourceItem, first_user_text, make, own_id, printable, text_field, without
+from rrm.readers.base import SourceItem, make, own_id, printable, text_field, without
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.response_items import ItemReader, act_of, as_items, is_items, kind_of, response_tools
 from rrm.readers.spans import seconds
@@ -206,16 +206,10 @@ def parse(item: SourceItem) -> Trajectory:
         if records[1:]
         else {}
     )
+    outcome = next((o for one in reversed(records) if (o := find_outcome(one)) is not None), None)
+    id, task, tools = own_id(record), text_field(record, "question"), [*(tools or []), *read.tools] or tools
     return make(
-        item,
-        NAME,
-        read.messages,
-        meta=meta,
-        id=own_id(record),
-        task=text_field(record, "question") or first_user_text(read.messages),
-        question_id=question_id,
-        outcome=next((o for one in reversed(records) if (o := find_outcome(one)) is not None), None),
-        tools=[*(tools or []), *read.tools] or tools,
+        item, NAME, read.messages, meta=meta, id=id, task=task, question_id=question_id, outcome=outcome, tools=tools
     )
 
 

@@ -6,9 +6,8 @@ import re
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import SourceItem, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation, own_id, text_field
 from rrm.readers.chat import agent_message
-from rrm.readers.outcomes import find_outcome
 
 NAME = "search_tags"
 FIELDS = ("gen_text_store", "trajectory", "transcript", "output", "response", "completion", "generated_text", "text")
@@ -58,16 +57,9 @@ def parse(item: SourceItem) -> Trajectory:
     question = question or ""
     prelude = [{"role": "system", "content": prompt}] if cut else []
     used = [k for k in ("question", "query", "task") if record.get(k) == question]
-    return make(
-        item,
-        NAME,
-        [*prelude, {"role": "user", "content": question}, *turns(run)],
-        meta=without(record, *used, *([key] if key else []), "id", "question_id"),
-        id=own_id(record),
-        task=question,
-        question_id=own_id(record, "question_id"),
-        outcome=find_outcome(record),
-    )
+    messages = [*prelude, {"role": "user", "content": question}, *turns(run)]
+    used += ["id", "question_id"] + ([key] if key else [])
+    return conversation(item, NAME, record, messages, used, task=question, question_id=own_id(record, "question_id"))
 
 
 def _split(text: str) -> tuple[str, bool, str]:

@@ -84,16 +84,14 @@ def parse(item: SourceItem) -> Trajectory:
     name, attempt = instance_id(item, record, meta), item.context.get("attempt")
     if attempt is not None:
         meta |= {"attempt": attempt, "attempts_of": item.context.get("of")}
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=None if name is None else name if attempt is None else f"{name}:attempt{attempt}",
-        task=next((text_of(m["content"]) for m in messages if m["role"] == "user" and not m.get("is_demo")), ""),
-        question_id=name if name and INSTANCE.fullmatch(name) else None,
-        outcome=outcome,
-    )
+    id = f"{name}:attempt{attempt}" if name is not None and attempt is not None else name
+    task = next((text_of(m["content"]) for m in messages if m["role"] == "user" and not m.get("is_demo")), "")
+    return make(item, NAME, messages, meta=meta, id=id, task=task, question_id=question_of(name), outcome=outcome)
+
+
+def question_of(name: str | None) -> str | None:
+    """An instance of SWE-bench is the question of its runs."""
+    return name if name and INSTANCE.fullmatch(name) else None
 
 
 def meta_and_outcome(record: dict[str, Any], *used: str) -> tuple[dict[str, Any], RunOutcome | None]:
