@@ -65,12 +65,11 @@ def anthropic_tools(raw: Any) -> list[dict[str, Any]] | None:
     """`{name, description, input_schema}` as OpenAI function definitions; others are kept; None where unreadable."""
     if not isinstance(raw, list) or not all(isinstance(t, dict) for t in raw):
         return None
-    return [_tool(t) if "input_schema" in t else t for t in raw]
-
-
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    function = {k: v for k, v in tool.items() if k not in ("input_schema", "type")}
-    return {"type": "function", "function": {**function, "parameters": tool["input_schema"]}}
+    named = [(t, {k: v for k, v in t.items() if k not in ("input_schema", "type")}) for t in raw]
+    return [
+        {"type": "function", "function": {**f, "parameters": t["input_schema"]}} if "input_schema" in t else t
+        for t, f in named
+    ]
 
 
 def unblock(raw: Any, where: str) -> list[dict[str, Any]]:

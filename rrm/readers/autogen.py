@@ -106,7 +106,8 @@ def _add(turns: Turns, message: Message, agents: set[str], users: set[str]) -> b
     elif kind == "SystemMessage":
         turns.add_text("system", content)
     elif kind == "AssistantMessage" or (
-        source not in users and kind != "UserMessage" and not _asks(turns, source, agents)
+        # what another than an agent says at the beginning asks
+        source not in users and kind != "UserMessage" and (turns.messages or source in agents)
     ):
         if message.get("thought"):
             turns.thought(as_text(message["thought"]), name=source)
@@ -115,11 +116,6 @@ def _add(turns: Turns, message: Message, agents: set[str], users: set[str]) -> b
     else:
         turns.add_text("user", _content(content), name=source, **more)
     return True
-
-
-def _asks(turns: Turns, source: Any, agents: set[str]) -> bool:
-    """Whether what another than an agent says begins the conversation."""
-    return not turns.messages and source not in agents
 
 
 def _content(content: Any) -> Any:

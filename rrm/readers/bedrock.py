@@ -31,11 +31,8 @@ def sniff(value: Any) -> bool:
 
 def has_blocks(content: Any) -> bool:
     """Whether a message's content is in Converse's blocks."""
-    return isinstance(content, list) and bool(content) and all(_is_block(block) for block in content)
-
-
-def _is_block(block: Any) -> bool:
-    return isinstance(block, dict) and "type" not in block and len(block) == 1 and next(iter(block)) in BLOCKS
+    blocks = content if isinstance(content, list) else []
+    return bool(blocks) and all(isinstance(b, dict) and len(b) == 1 and next(iter(b)) in BLOCKS for b in blocks)
 
 
 def parse(item: SourceItem) -> Trajectory:

@@ -256,7 +256,9 @@ def _order(calls: list[LoggedCall]) -> list[int]:
     later = {i for following in after.values() for i in following}
     first = [i for i in range(len(calls)) if i not in later]
     order, seen = list[int](), set[int]()
-    for start in [*sorted(first, key=lambda i: _size(calls[i])), *sorted(later)]:  # later: circles, which begin nowhere
+    asked = [len([m for m in call.request or [] if m["role"] not in TOLD]) for call in calls]
+    first.sort(key=lambda i: (asked[i], bool(calls[i].reply)))
+    for start in [*first, *sorted(later)]:  # later: circles, which begin nowhere
         queue = deque([start])
         while queue:
             i = queue.popleft()
@@ -265,10 +267,6 @@ def _order(calls: list[LoggedCall]) -> list[int]:
                 order.append(i)
                 queue.extend(after.get(i, []))
     return order
-
-
-def _size(call: LoggedCall) -> tuple[int, bool]:
-    return len([m for m in call.request or [] if m["role"] not in TOLD]), bool(call.reply)
 
 
 def _in_conversations(calls: list[LoggedCall]) -> None:

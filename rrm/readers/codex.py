@@ -74,7 +74,8 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
             runs.append([])
             known.clear()
         if begins:
-            known |= _names(item.value)
+            said = _said(item.value)
+            known |= {v for k in ("id", "thread_id", "forked_from_id") if isinstance(v := said.get(k), str)}
         runs[-1].append(item)
     for lines in runs:
         context = {"lines": len(lines), "of": "session"}
@@ -84,12 +85,6 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
 def _said(line: Line) -> Message:
     """What a line says of the session that it begins."""
     return line["payload"] if isinstance(line.get("payload"), dict) else line
-
-
-def _names(line: Line) -> set[str]:
-    """The ids of the session that a line begins, and of the one that it goes on from."""
-    said = _said(line)
-    return {v for k in ("id", "thread_id", "forked_from_id") if isinstance(v := said.get(k), str)}
 
 
 def parse(item: SourceItem) -> Trajectory:
@@ -107,7 +102,8 @@ def _rollout(item: SourceItem, lines: list[Line]) -> Trajectory:
         payload = payload if isinstance(payload, dict) else {}
         if kind == "response_item":
             before = len(reader.messages)
-            reader.read([_item(payload)])
+            shell = {"name": "shell"} if payload.get("type") == "local_shell_call" else {}
+            reader.read([payload | shell])
             for message in reader.messages[before:]:
                 message.setdefault("timestamp", line.get("timestamp"))
         elif kind == "session_meta":
@@ -132,11 +128,6 @@ def _rollout(item: SourceItem, lines: list[Line]) -> Trajectory:
     meta = {k: v for k, v in head.items() if k != "id"} | about | {"lines": len(lines)}
     meta = {k: v for k, v in meta.items() if v not in (None, "", [], {})}
     return make(item, NAME, messages, meta=meta, id=own_id(head), task=task, tools=reader.tools or None)
-
-
-def _item(payload: Message) -> Message:
-    """An item as the Responses API has it: a local shell call is named `shell`."""
-    return {**payload, "name": "shell"} if payload.get("type") == "local_shell_call" else payload
 
 
 def _settled(message: Message) -> Message:

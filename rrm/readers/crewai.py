@@ -26,16 +26,11 @@ def sniff(value: Any) -> bool:
     """A crew's output, one task's, a line of a crew's log, or a list of those lines."""
     if isinstance(value, list):
         return bool(value) and all(_is_entry(v) for v in value)
-    return isinstance(value, dict) and (_is_crew(value) or _is_task(value) or _is_entry(value))
-
-
-def _is_crew(value: Message) -> bool:
-    listed = value.get("tasks_output")
-    return isinstance(listed, list) and all(isinstance(t, dict) and "description" in t for t in listed)
-
-
-def _is_task(value: Message) -> bool:
-    return all(k in value for k in ("description", "agent", "raw", "expected_output"))
+    if not isinstance(value, dict):
+        return False
+    listed, is_task = value.get("tasks_output"), value.keys() >= {"description", "agent", "raw", "expected_output"}
+    is_crew = isinstance(listed, list) and all(isinstance(t, dict) and "description" in t for t in listed)
+    return is_crew or is_task or _is_entry(value)
 
 
 def _is_entry(value: Any) -> bool:

@@ -138,12 +138,14 @@ def parse(item: SourceItem) -> Trajectory:
     unfold = _Attachments(sample.get("attachments"), item.unfolding or AttachmentBudget(MAX_UNFOLDED))
     events = [e for e in sample["events"] if isinstance(e, dict)] if isinstance(sample.get("events"), list) else []
     times = _times(events)
-    raw = sample["messages"] or _asked(sample.get("input"))
+    given = sample.get("input")  # all there is of a sample that failed before its first message
+    asked = given if isinstance(given, list) else [{"role": "user", "content": given}] if given is not None else []
+    raw = sample["messages"] or asked
     messages = [m for i, one in enumerate(raw) for m in _messages(unfold.inside(one), f"messages[{i}]", times)]
-    given = sample.get("input")
     task = unfold.inside(given) if isinstance(given, str) else first_user_text(messages)
     scores = {name: value for name, value in _scores(sample).items() if not is_ours(name)}
-    readable = {n: v for n, s in scores.items() if (v := label(s)) is not None and n not in _off(item)}
+    off = item.context.get("other_scale", set())
+    readable = {n: v for n, s in scores.items() if (v := label(s)) is not None and n not in off}
     sole = next(iter(readable), None) if len(scores) == 1 else None
     fields = {"outcome_fields": [f"scores.{name}" for name in readable]} if len(scores) > 1 else {}
     number = f"{as_text(about.get('task', 'sample'))[:80]}:{as_text(sample.get('id'))[:80]}"
@@ -161,15 +163,6 @@ def parse(item: SourceItem) -> Trajectory:
         outcome=None if sole is None else RunOutcome(readable[sole], f"scores.{sole}"),
         tools=_tools(events),
     )
-
-
-def _off(item: SourceItem) -> set[str]:
-    return item.context.get("other_scale", set())
-
-
-def _asked(given: Any) -> list[Any]:
-    """A sample that failed before its first message has only its input."""
-    return given if isinstance(given, list) else [{"role": "user", "content": given}] if given is not None else []
 
 
 def _meta(sample: Message, about: Message, events: list[Message], unfold: _Attachments) -> dict[str, Any]:

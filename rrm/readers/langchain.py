@@ -43,6 +43,7 @@ PLACES = (
 """Where a state, a checkpoint of one, a prompt or a result keeps its messages."""
 THOUGHTS = ("thinking", "reasoning", "redacted_thinking", "reasoning_content")
 CALLS = ("tool_use", "tool_call", "function_call", "server_tool_call", "server_tool_use", "invalid_tool_call")
+OWN_TYPES = (("type", "tool_call"), ("type", "invalid_tool_call"))
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 Message = dict[str, Any]
 
@@ -152,18 +153,14 @@ def message_of(raw: Any, where: str = "message") -> Message:
 def _calls(fields: Message, more: Message, blocks: list[Message]) -> list[Message]:
     """The calls of a message, each once: they stand in `tool_calls`, in content blocks, and raw in `additional_kwargs`."""
     listed = [fields.get(key) for key in ("tool_calls", "invalid_tool_calls")]
-    calls = [_call(c) for group in listed if isinstance(group, list) for c in group if c is not None]
+    calls = [tool_call(c) for group in listed if isinstance(group, list) for c in group if c is not None]
+    calls = [{k: v for k, v in c.items() if (k, v) not in OWN_TYPES} for c in calls]
     raw = more.pop("tool_calls", None) or more.pop("function_call", None)
     if not calls and raw is not None:
         calls = [tool_call(c) for c in (raw if isinstance(raw, list) else [raw]) if c is not None]
     known = {c.get("id") for c in calls}
     names = {c["name"] for c in calls}
     return calls + [b for b in blocks if b.get("id") not in known and not ("id" not in b and b["name"] in names)]
-
-
-def _call(raw: Any) -> Message:
-    call = tool_call(raw)
-    return {k: v for k, v in call.items() if k != "type" or v not in ("tool_call", "invalid_tool_call")}
 
 
 def _content(raw: Any) -> tuple[Any, list[Message], list[str]]:

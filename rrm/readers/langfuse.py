@@ -57,12 +57,8 @@ def _is_one(value: Any) -> bool:
     if isinstance(listed, list) and "messages" not in value:
         # a list of traces holds observations by their ids, and other data sets have texts of this name
         whole = any(isinstance(o, dict) for o in listed) or any(key in value for key in OF_A_TRACE)
-        return whole and all(map(_is_listed, listed))
+        return whole and all(isinstance(o, str) or (isinstance(o, dict) and _kind(o) in TYPES) for o in listed)
     return _kind(value) in TYPES and _get(value, "traceId") is not None and "id" in value
-
-
-def _is_listed(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, dict) and _kind(value) in TYPES)
 
 
 def _kind(observation: Record) -> str:

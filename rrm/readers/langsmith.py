@@ -73,7 +73,9 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     for name, held in runs.items():
         traces.setdefault(_trace_of(name, runs, known), []).append(held)
     made = [
-        SourceItem(_trace(t, [r for r, _ in g]), g[0][1].path, g[0][1].line, context=_places(g))
+        SourceItem(
+            _trace(t, [r for r, _ in g]), g[0][1].path, g[0][1].line, context={"lines": len({id(i) for _, i in g})}
+        )
         for t, g in traces.items()
     ]
     # a 1 is no success where the file has the key's 5
@@ -81,10 +83,6 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     for item in made:
         item.context["other_scale"] = other_scale
         yield from with_subagents(item, as_text(item.value["trace_id"]), _assembled)
-
-
-def _places(group: list[tuple[Record, SourceItem]]) -> dict[str, Any]:
-    return {"lines": len({id(item) for _, item in group})}
 
 
 def _flattened(value: Any) -> Iterator[Record]:
@@ -179,14 +177,12 @@ def _assembled(item: SourceItem) -> Conversation:
     tools = {name for r in runs if r.get("run_type") == "tool" and (name := own_id(r)) is not None}
     agents = {name: as_text(r["name"]) for r in runs if r.get("name") in AGENTS and (name := own_id(r)) is not None}
     tools_above, agents_above = above(parents, tools), above(parents, agents.keys())
-    calls = list[ModelSpan]()
-    for run in _leaves(runs):
-        calls.append(_call(run))
+    calls = [_call(run) for run in _leaves(runs)]
     # a graph's state holds the whole conversation, results included
     states = [r for r in runs if r.get("run_type") == "chain" and _listed(get_messages(r.get("outputs"))) is not None]
     for run in states:
         wrote = _read(get_messages(run["outputs"]), f"run {own_id(run)} outputs", "assistant")
-        calls.append(ModelSpan([], wrote, _end(run)))
+        calls.append(ModelSpan([], wrote, _seconds(run.get("end_time")) or _order(run)[0]))
     for call, run in zip(calls, [*_leaves(runs), *states], strict=True):
         name = own_id(run) or ""
         call.inside_tool = bool(tools_above.get(name))
@@ -231,10 +227,6 @@ def _meta(item: SourceItem, leaves: list[Record]) -> dict[str, Any]:
     more = {"model": model, "duration_s": round(end - start, 6) if start is not None and end is not None else None}
     counts = dict(Counter(as_text(r.get("run_type", ""))[:40] for r in record["runs"]))
     return kept | {"lines": item.context["lines"], "runs": counts} | {k: v for k, v in more.items() if v is not None}
-
-
-def _end(run: Record) -> float:
-    return _seconds(run.get("end_time")) or _order(run)[0]
 
 
 def get_messages(value: Any) -> Any:

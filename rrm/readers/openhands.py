@@ -146,7 +146,10 @@ class _Log:
             self._say("system", _text(args.get("content")), event)
         elif kind == "message":
             urls = args.get("image_urls") or args.get("images_urls")
-            content = _with_images(_text(args.get("content")), urls)
+            content: Any = _text(args.get("content"))
+            if isinstance(urls, list) and urls:
+                pictures = ({"type": "image_url", "image_url": {"url": as_text(u)}} for u in urls)
+                content = [{"type": "text", "text": content}, *pictures]
             self._open = None
             self._say("assistant" if spoken else "user", content, event, file_urls=args.get("file_urls"))
         elif not spoken or kind in QUIET:
@@ -294,12 +297,6 @@ def _text(value: Any) -> str:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
-
-
-def _with_images(text: str, urls: Any) -> str | list[Object]:
-    if not isinstance(urls, list) or not urls:
-        return text
-    return [{"type": "text", "text": text}, *({"type": "image_url", "image_url": {"url": as_text(u)}} for u in urls)]
 
 
 def _parts(raw: list[Any]) -> str | list[Object]:

@@ -49,10 +49,6 @@ def _is_react(text: str) -> bool:
     return labels or (CONSOLE.search(text) is not None and CONSOLE_TASK.search(text) is not None)
 
 
-def _is_react_reply(message: dict[str, Any]) -> bool:
-    return message.get("role") == "assistant" and LABEL.search(text_of(message.get("content"))) is not None
-
-
 def _source(value: Any) -> tuple[tuple[str, ...], str | list[Any] | None]:
     """(fields used, the text or the messages) of a ReAct record."""
     if isinstance(value, str):
@@ -66,7 +62,11 @@ def _source(value: Any) -> tuple[tuple[str, ...], str | list[Any] | None]:
             if key in CONTINUES and isinstance(prompt, str) and prompt.strip():
                 return (key, "prompt"), f"{prompt.rstrip()}\n{found.lstrip()}"
             return (key,), found
-        if isinstance(found, list) and is_chat(found) and any(map(_is_react_reply, found)):
+        if (
+            isinstance(found, list)
+            and is_chat(found)
+            and any(m.get("role") == "assistant" and LABEL.search(text_of(m.get("content"))) for m in found)
+        ):
             return (key,), found
     return (), None
 
@@ -170,7 +170,8 @@ def turns(text: str, calls_before: int = 0) -> list[dict[str, Any]]:
             continue
         if kind == "Action":
             given = labels[i + 1] if i + 1 < len(labels) and labels[i + 1].group(1) == "Action Input" else None
-            call = _named(body) if given else action(body)
+            is_name = bool(body) and len(body) <= 100 and "\n" not in body  # its arguments follow under `Action Input`
+            call = action(body) if given is None else {"name": body} if is_name else None
         elif kind == "Action Input" and calls and "arguments" not in calls[-1]:
             calls[-1]["arguments"] = _arguments(body)
             continue
@@ -208,11 +209,6 @@ def action(text: str) -> dict[str, Any] | None:
     given = match.group(2) if match.group(2) is not None else match.group(3)
     key = "answer" if match.group(1).lower() in ("finish", "answer") else "input"
     return {"name": match.group(1), "arguments": {key: given}}
-
-
-def _named(text: str) -> dict[str, Any] | None:
-    """A bare tool name, whose arguments follow under `Action Input`."""
-    return {"name": text} if text and len(text) <= 100 and "\n" not in text else None
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -50,7 +50,8 @@ def parse(item: SourceItem) -> Trajectory:
     if text is None:
         raise ValueError(f"no text with search tags ({', '.join(QUERY)}) under {', '.join(FIELDS)}")
     record = item.value if isinstance(item.value, dict) else {}
-    prompt, cut, run = _split(text)
+    found = ASSISTANT.search(text)  # logs may hold the rendered prompt in front
+    prompt, cut, run = (text[: found.start()], True, text[found.end() :]) if found else ("", False, text)
     question = text_field(record, "question", "query", "task")
     if question is None and cut:
         question = re.split(r"Question:\s*", prompt)[-1].replace("<|im_end|>", "").strip()
@@ -60,12 +61,6 @@ def parse(item: SourceItem) -> Trajectory:
     messages = [*prelude, {"role": "user", "content": question}, *turns(run)]
     used += ["id", "question_id"] + ([key] if key else [])
     return conversation(item, NAME, record, messages, used, task=question, question_id=own_id(record, "question_id"))
-
-
-def _split(text: str) -> tuple[str, bool, str]:
-    """(prompt, whether there is one, the agent's text): logs may hold the rendered prompt in front."""
-    found = ASSISTANT.search(text)
-    return (text[: found.start()], True, text[found.end() :]) if found else ("", False, text)
 
 
 class _Writer:

@@ -128,7 +128,8 @@ def _messages(record: dict[str, Any]) -> list[dict[str, Any]]:
     if len(spoken) > len(steps) and _in_order(steps, spoken):  # what the agent was made to say again stands there alone
         return messages
     if len(spoken) > len(steps) or not all(_same(m, s) for m, s in zip(spoken, steps, strict=False)):
-        return _prelude(messages) + [m for k, s in enumerate(steps) for m in _turn(k, s)]
+        first = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
+        return messages[:first] + [m for k, s in enumerate(steps) for m in _turn(k, s)]
     merged, at = list[dict[str, Any]](), 0
     for message, follows in zip(messages, [*messages[1:], None], strict=True):
         merged.append(message)
@@ -153,11 +154,6 @@ def _step(raw: Any, where: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise ValueError(f"{where} must be an object with action and observation, got {type(raw).__name__}")
     return raw
-
-
-def _prelude(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    first = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
-    return messages[:first]
 
 
 def _same(message: dict[str, Any], step: dict[str, Any]) -> bool:
