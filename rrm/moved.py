@@ -14,7 +14,7 @@ ROOMS = {
     "rrm.guard": "deadline>timeouts guard.absent>prefix guard.standing>state",
     "rrm.judge": "judge.streaming>windowed judge.sampling>capabilities judge.templated>local judge.slots>steps parts>abstention phantoms>hallucinated_steps integrations.asking>cached_judge judge.abilities>capabilities judge.abstaining>abstention judge.askers>backends judge.writers>backends judge.expected>expected_score judge.following>incremental_judge judge.form>transcript_form judge.heats>comparison_batches judge.said_score>score_text judge.shown>prompt_preview judge.unspoken>judge_request judge.wanted>judge_request",
     "rrm.prompt": "judge.cut>windows prompt.characters>rendering annotators.actions>actions annotators.answers>answers annotators.failures>failures annotators.rules>rules",
-    "rrm.readers": "check writers.atif>atif_export writers.inspect_ai>inspect_ai_export writers.otel>otel_export writers.naming>export_names writers>exports readers.edits>json_patch",
+    "rrm.readers": "check writers.atif>atif_export writers.inspect_ai>exports writers.otel>exports writers.naming>exports writers>exports readers.edits>json_patch readers.repeats>responses readers.input_items>responses readers.call_chains>calls readers.claude_session>claude_code readers.retries>inspect_ai",
     "rrm.scoring": "coverage choose estimate judged>row_index ledger ranking score>run scored>row_matching sharding spending>usage_totals unshown>unsupported_media",
     "rrm.serve": "serve.bodies>app serve.wire>schemas",
     "rrm.train": "checkpoints fsdp run_folder models.adapter>adapter train.earlier>parent_judges annotators.given>given_labels",

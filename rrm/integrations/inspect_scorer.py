@@ -18,7 +18,7 @@ from rrm.errors import MissingExtra
 from rrm.integrations.inspect_sample import explanation, references, trajectory_of
 from rrm.integrations.loading import asker
 from rrm.judge.cached_judge import BatchJudge
-from rrm.readers.inspect_ai_export import said
+from rrm.readers.exports import said
 
 try:
     import anyio

@@ -60,52 +60,21 @@ from rrm.readers.archive import Archive, Unpacker
 from rrm.readers.base import AttachmentBudget, Container, Gatherer, Labeller, Reader, SourceItem, describe
 from rrm.readers.chat import is_chat
 from rrm.readers.formats import unknown
+from rrm.readers.inspect_ai import key_of, superseded
 from rrm.readers.left import Notes
 from rrm.readers.outcomes import RunOutcome, Scales, outcome_at
 from rrm.readers.paths import expand
-from rrm.readers.retries import key_of, superseded
 from rrm.readers.sources import Value, members, values
 from rrm.readers.unique import UniqueIds
 
 log = logging.getLogger(__name__)
+# fmt: off
 READERS: tuple[Reader, ...] = (
-    canonical,
-    atif,
-    mini_swe_agent,
-    swe_agent,
-    openhands,
-    openhands_events,
-    claude_code,
-    codex,
-    gemini,
-    inspect_ai,
-    otel,
-    langfuse,
-    langsmith,
-    langgraph,
-    smolagents,
-    crewai,
-    adk,
-    autogen,
-    pydantic_ai,
-    llama_index,
-    tau2,
-    tau_bench,
-    verl,
-    prm800k,
-    processbench,
-    judge_sft,
-    calls,
-    langchain,
-    vercel_ai,
-    responses,
-    bedrock,
-    anthropic,
-    openai,
-    search_tags,
-    react,
-    mapping,
+    canonical, atif, mini_swe_agent, swe_agent, openhands, openhands_events, claude_code, codex, gemini, inspect_ai, otel, langfuse,
+    langsmith, langgraph, smolagents, crewai, adk, autogen, pydantic_ai, llama_index, tau2, tau_bench, verl, prm800k, processbench,
+    judge_sft, calls, langchain, vercel_ai, responses, bedrock, anthropic, openai, search_tags, react, mapping,
 )
+# fmt: on
 """In the order they are asked: the more particular a format's marks, the earlier."""
 FORMATS: dict[str, Reader] = {reader.NAME: reader for reader in READERS}
 # looked up once: to ask an object for a protocol costs more than to read a small transcript
@@ -319,7 +288,8 @@ def _parse(reader: Reader, item: SourceItem, outcome: str | None) -> Trajectory 
             _set_outcome(trajectory, item.value, outcome, label(item.value, outcome))
         return trajectory
     except (ValueError, RecursionError) as error:
-        return ReadError(item.path, item.line, f"{describe(error)} (format {reader.NAME})")
+        lines = f" ({item.context['lines']} lines of {printable(item.context['of'])})" if "of" in item.context else ""
+        return ReadError(item.path, item.line, f"{describe(error)}{lines} (format {reader.NAME})")
 
 
 def _set_outcome(trajectory: Trajectory, record: Any, path: str, said: RunOutcome | None) -> None:

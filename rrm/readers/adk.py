@@ -11,10 +11,9 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.readers import google
-from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation, record_of
 from rrm.readers.chat import as_text
 from rrm.readers.google import field
-from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns
 
 NAME = "adk"
@@ -35,9 +34,7 @@ def _is_event(value: Any) -> bool:
 
 def parse(item: SourceItem) -> Trajectory:
     """One session."""
-    record = item.value if isinstance(item.value, dict) else {"events": item.value}
-    if not isinstance(record.get("events"), list):
-        raise ValueError("no list of `events`")
+    record = record_of(item, "events")
     turns, usage, troubles, partial = Turns(), Counter[str](), list[dict[str, Any]](), 0
     for i, event in enumerate(record["events"]):
         if not isinstance(event, dict):
@@ -58,14 +55,6 @@ def parse(item: SourceItem) -> Trajectory:
         if (code := field(event, "errorCode")) is not None:
             troubles.append({"code": code, "message": field(event, "errorMessage"), "author": author})
     state = record.get("state")
-    meta = without(record, "id", "events", "state") | ({"state": state} if state else {})
-    found = {"usage": dict(usage), "trouble": troubles, "partial_events": partial}
-    return make(
-        item,
-        NAME,
-        turns.messages,
-        meta=meta | {k: v for k, v in found.items() if v},
-        id=own_id(record),
-        task=text_field(record, "question") or first_user_text(turns.messages),
-        outcome=find_outcome(record),
-    )
+    found = {"state": state, "usage": dict(usage), "trouble": troubles, "partial_events": partial}
+    meta = {k: v for k, v in found.items() if v}
+    return conversation(item, NAME, record, turns.messages, ("id", "events", "state"), meta=meta)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
-from rrm.readers.chat import as_text, chat_content, chat_message, is_chat, text_of
-from rrm.readers.outcomes import find_outcome
+from rrm.readers.base import SourceItem, conversation, own_id, record_of
+from rrm.readers.chat import as_text, chat_content, chat_message, is_chat, text_of, tool_call
+from rrm.readers.turns import joined
 
 NAME = "anthropic"
 MARKS = ("messages[].role", "system|tools[].input_schema|messages[].content[].type")
@@ -49,9 +49,7 @@ def is_block(kind: str) -> bool:
 
 def parse(item: SourceItem) -> Trajectory:
     """One conversation: an object with `messages`, or the list alone."""
-    record = item.value if isinstance(item.value, dict) else {"messages": item.value}
-    if not isinstance(record.get("messages"), list):
-        raise ValueError("no list of `messages`")
+    record = record_of(item, "messages")
     messages = list[dict[str, Any]]()
     if record.get("system"):
         messages.append({"role": "system", "content": text_of(record["system"]) or as_text(record["system"])})
@@ -60,29 +58,18 @@ def parse(item: SourceItem) -> Trajectory:
     tools = anthropic_tools(record.get("tools"))
     question_id = own_id(record, "question_id")
     used = ["id", "messages", "system"] + ["tools"] * (tools is not None) + ["question_id"] * (question_id is not None)
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=without(record, *used),
-        id=own_id(record),
-        task=text_field(record, "question") or first_user_text(messages),
-        question_id=question_id,
-        outcome=find_outcome(record),
-        tools=tools,
-    )
+    return conversation(item, NAME, record, messages, used, question_id=question_id, tools=tools)
 
 
 def anthropic_tools(raw: Any) -> list[dict[str, Any]] | None:
     """`{name, description, input_schema}` as OpenAI function definitions; others are kept; None where unreadable."""
     if not isinstance(raw, list) or not all(isinstance(t, dict) for t in raw):
         return None
-    return [_tool(t) if "input_schema" in t else t for t in raw]
-
-
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    function = {k: v for k, v in tool.items() if k not in ("input_schema", "type")}
-    return {"type": "function", "function": {**function, "parameters": tool["input_schema"]}}
+    named = [(t, {k: v for k, v in t.items() if k not in ("input_schema", "type")}) for t in raw]
+    return [
+        {"type": "function", "function": {**f, "parameters": t["input_schema"]}} if "input_schema" in t else t
+        for t, f in named
+    ]
 
 
 def unblock(raw: Any, where: str) -> list[dict[str, Any]]:
@@ -122,29 +109,23 @@ def _add(message: dict[str, Any], kind: str, block: dict[str, Any]) -> None:
         calls = message.setdefault("tool_calls", [])
         if block.get("id") is not None and any(call.get("id") == as_text(block["id"]) for call in calls):
             return
-        arguments = {} if block.get("input") is None else block["input"]
-        call = {k: v for k, v in block.items() if k not in ("type", "input", "caller") and v is not None}
-        call["name"], call["arguments"] = as_text(block.get("name", "")), arguments
-        if not isinstance(arguments, dict | str):
-            call["arguments"] = as_text(arguments)
-        if "id" in call:
-            call["id"] = as_text(call["id"])
-        calls.append(call)
+        call = {k: v for k, v in block.items() if k not in ("type", "input", "caller")}
+        call |= {
+            "name": as_text(block.get("name", "")),
+            "arguments": {} if block.get("input") is None else block["input"],
+        }
+        calls.append(tool_call(call))
     elif kind in ("thinking", "redacted_thinking"):
         thought = "[redacted thinking]" if block.get("thinking") is None else block["thinking"]
         # Mistral's are of the same type, and lists of parts
         said = text_of(thought) or as_text(thought)
-        message["reasoning_content"] = _join(message.get("reasoning_content"), said)
+        message["reasoning_content"] = joined(message.get("reasoning_content"), said)
     elif kind == "text" and not isinstance(message["content"], list):
-        message["content"] = _join(message["content"], as_text(block.get("text", "")))
+        message["content"] = joined(message["content"], as_text(block.get("text", "")))
     else:  # an image or document: from here on the content is a list of parts
         before = message["content"]
         parts = before if isinstance(before, list) else [{"type": "text", "text": before}] if before else []
         message["content"] = [*parts, block]
-
-
-def _join(before: str | None, text: str) -> str:
-    return f"{before}\n{text}" if before else text
 
 
 def _result(block: dict[str, Any], shell: dict[str, Any]) -> dict[str, Any]:

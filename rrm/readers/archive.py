@@ -96,7 +96,8 @@ class Archive:
             raise ValueError("the zip member is damaged: it does not stand where the directory says")
         name, extra = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
         start = info.header_offset + _LOCAL_HEADER + name + extra
-        return pa.CompressedInputStream(pa.PythonFile(_Slice(self._file, start, info.compress_size), mode="r"), "zstd")
+        self._file.seek(start)
+        return pa.CompressedInputStream(pa.BufferReader(self._file.read(min(info.compress_size, MAX_MEMBER))), "zstd")
 
 
 @runtime_checkable
@@ -106,22 +107,3 @@ class Unpacker(Reader, Protocol):
     def unpack(self, archive: Archive, /) -> Iterator[SourceItem | ReadError] | None:
         """The runs of an archive, one at a time; None where it is none of the format's. The items go to `parse`."""
         ...
-
-
-class _Slice(io.RawIOBase):
-    """Some bytes of a file as a file of their own."""
-
-    def __init__(self, file: BinaryIO, start: int, size: int) -> None:
-        self._file, self._at, self._left = file, start, size
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes from where the last read ended."""
-        wanted = self._left if size is None or size < 0 else min(size, self._left)
-        self._file.seek(self._at)
-        data = self._file.read(wanted)
-        self._at += len(data)
-        self._left -= len(data)
-        return data

@@ -87,17 +87,8 @@ def parse(item: SourceItem) -> Trajectory:
         meta = {**held, **meta, **({"extra": extra} if extra else {}), **({OURS: rest} if rest else {})}
         if not extra:
             del meta["extra"]
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=id,
-        task=task if isinstance(task, str) else None,
-        question_id=question if isinstance(question, str) else None,
-        outcome=_outcome(record),
-        tools=tools,
-    )
+    told = {k: v for k, v in (("task", task), ("question_id", question)) if isinstance(v, str)}
+    return make(item, NAME, messages, meta=meta, id=id, outcome=_outcome(record), tools=tools, **told)
 
 
 def _outcome(record: dict[str, Any]) -> RunOutcome | None:

@@ -9,9 +9,9 @@ import re
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation
 from rrm.readers.chat import as_text
-from rrm.readers.outcomes import find_outcome, get
+from rrm.readers.outcomes import get
 from rrm.readers.turns import Turns, picture
 
 NAME = "autogen"
@@ -73,17 +73,8 @@ def parse(item: SourceItem) -> Trajectory:
     for message in listed:
         if not _add(turns, message, agents, users):
             beside.append(message)
-    head = path.partition(".")[0]
-    rest = {k: v for k, v in record.items() if k != head}
-    return make(
-        item,
-        NAME,
-        turns.messages,
-        meta=without(rest, "id") | ({"other_messages": beside} if beside else {}),
-        id=own_id(record),
-        task=text_field(record, "question") or first_user_text(turns.messages),
-        outcome=find_outcome(record),
-    )
+    meta = {"other_messages": beside} if beside else {}
+    return conversation(item, NAME, record, turns.messages, ("id", path.partition(".")[0]), meta=meta)
 
 
 def _add(turns: Turns, message: Message, agents: set[str], users: set[str]) -> bool:
@@ -115,7 +106,8 @@ def _add(turns: Turns, message: Message, agents: set[str], users: set[str]) -> b
     elif kind == "SystemMessage":
         turns.add_text("system", content)
     elif kind == "AssistantMessage" or (
-        source not in users and kind != "UserMessage" and not _asks(turns, source, agents)
+        # what another than an agent says at the beginning asks
+        source not in users and kind != "UserMessage" and (turns.messages or source in agents)
     ):
         if message.get("thought"):
             turns.thought(as_text(message["thought"]), name=source)
@@ -124,11 +116,6 @@ def _add(turns: Turns, message: Message, agents: set[str], users: set[str]) -> b
     else:
         turns.add_text("user", _content(content), name=source, **more)
     return True
-
-
-def _asks(turns: Turns, source: Any, agents: set[str]) -> bool:
-    """Whether what another than an agent says begins the conversation."""
-    return not turns.messages and source not in agents
 
 
 def _content(content: Any) -> Any:

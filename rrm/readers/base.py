@@ -24,7 +24,7 @@ from rrm.errors import ReadError
 from rrm.readers.chat import text_of
 from rrm.readers.leaks import outcome_leaks
 from rrm.readers.left import FIELD, come_out_empty, left_behind
-from rrm.readers.outcomes import RunOutcome, as_outcome
+from rrm.readers.outcomes import RunOutcome, as_outcome, find_outcome
 
 REFERENCE_KEYS = (
     "reference",
@@ -235,6 +235,34 @@ def make(
         meta=meta,
         source=Source(file=item.path, line=item.line, format=name, outcome_field=outcome and outcome.field),
     )
+
+
+def conversation(
+    item: SourceItem,
+    name: str,
+    record: dict[str, Any],
+    messages: list[dict[str, Any]],
+    used: Iterable[str],
+    *,
+    ids: tuple[str, ...] = ("id",),
+    meta: dict[str, Any] | None = None,
+    task: str | None = None,
+    question_id: str | None = None,
+    tools: list[dict[str, Any]] | None = None,
+) -> Trajectory:
+    """`make` for a record whose question and outcome have the usual names: what is not `used` goes to meta."""
+    task = text_field(record, "question") if task is None else task
+    found = without(record, *used) | (meta or {})
+    more: dict[str, Any] = {"id": own_id(record, *ids), "outcome": find_outcome(record)}
+    return make(item, name, messages, meta=found, task=task, question_id=question_id, tools=tools, **more)
+
+
+def record_of(item: SourceItem, key: str) -> dict[str, Any]:
+    """The item's record, which has a list under `key`, or is that list."""
+    record = item.value if isinstance(item.value, dict) else {key: item.value}
+    if not isinstance(record.get(key), list):
+        raise ValueError(f"no list of `{key}`")
+    return record
 
 
 def key_list(record: dict[str, Any]) -> str:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation, record_of
 from rrm.readers.chat import as_text, is_chat
-from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns, picture
 
 NAME = "bedrock"
@@ -32,18 +31,13 @@ def sniff(value: Any) -> bool:
 
 def has_blocks(content: Any) -> bool:
     """Whether a message's content is in Converse's blocks."""
-    return isinstance(content, list) and bool(content) and all(_is_block(block) for block in content)
-
-
-def _is_block(block: Any) -> bool:
-    return isinstance(block, dict) and "type" not in block and len(block) == 1 and next(iter(block)) in BLOCKS
+    blocks = content if isinstance(content, list) else []
+    return bool(blocks) and all(isinstance(b, dict) and len(b) == 1 and next(iter(b)) in BLOCKS for b in blocks)
 
 
 def parse(item: SourceItem) -> Trajectory:
     """One conversation."""
-    record = item.value if isinstance(item.value, dict) else {"messages": item.value}
-    if not isinstance(record.get("messages"), list):
-        raise ValueError("no list of `messages`")
+    record = record_of(item, "messages")
     messages = system_of(record.get("system"))
     for i, message in enumerate(record["messages"]):
         messages += unblock(message, f"messages[{i}]")
@@ -52,16 +46,8 @@ def parse(item: SourceItem) -> Trajectory:
         messages += unblock(reply, "output.message")
         used.append("output")
     tools = tools_of(record.get("toolConfig"))
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=without(record, *used, *["toolConfig"] * (tools is not None)),
-        id=own_id(record),
-        task=text_field(record, "question") or first_user_text(messages),
-        outcome=find_outcome(record),
-        tools=tools,
-    )
+    used += ["toolConfig"] * (tools is not None)
+    return conversation(item, NAME, record, messages, used, tools=tools)
 
 
 def reply_of(record: Any) -> Message | None:

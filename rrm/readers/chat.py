@@ -85,6 +85,13 @@ def chat_message(raw: Any, where: str = "message") -> dict[str, Any]:
     return message
 
 
+def agent_message(text: str, thought: str = "", calls: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """The message of what an agent said, thought and called; none where it did nothing."""
+    message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    message |= ({"reasoning_content": thought} if thought else {}) | ({"tool_calls": calls} if calls else {})
+    return [message] if text or thought or calls else []
+
+
 def _audit_trail(message: dict[str, Any]) -> None:
     """Keep `timestamp` and `duration_s` where they have the right type; otherwise keep them under another name."""
     stamp, duration = message.get("timestamp"), message.get("duration_s")

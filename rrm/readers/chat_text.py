@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from rrm.data.json_numbers import DECODER
-from rrm.readers.chat import ROLES
+from rrm.readers.chat import ROLES, agent_message
 
 Turn = tuple[str, str]
 """A role (of `ROLES`' values) and the text as it stands."""
@@ -256,12 +256,7 @@ class _MessageWriter:
 
     def flush(self) -> None:
         """End the model's message, if it holds anything."""
-        said, thought = self.text.strip(), self.thought.strip()
-        if said or thought or self._calls:
-            message: dict[str, Any] = {"role": "assistant", "content": said or None}
-            message |= {"reasoning_content": thought} if thought else {}
-            message |= {"tool_calls": self._calls} if self._calls else {}
-            self.messages.append(message)
+        self.messages += agent_message(self.text.strip(), self.thought.strip(), self._calls)
         self.text, self.thought, self._calls, self._asked_at = "", "", [], -1
 
 

@@ -178,16 +178,13 @@ def _duplicates(state: _State, trajectory: Trajectory) -> None:
         report.repeated_id_rows += 1
         _example(report.repeated_ids, name)
     state.ids.add(key)
-    said = [(m.role, m.text(), m.reasoning_content, _calls(m.tool_calls)) for m in trajectory.messages]
+    calls = [[(c.name, c.arguments_text()) for c in m.tool_calls or []] for m in trajectory.messages]
+    said = [(m.role, m.text(), m.reasoning_content, c) for m, c in zip(trajectory.messages, calls, strict=True)]
     body = _hash(json.dumps(said))
     if body in state.bodies:
         report.duplicate_rows += 1
         _example(report.duplicates, (trajectory.id, state.bodies[body]))
     state.bodies.setdefault(body, trajectory.id)
-
-
-def _calls(calls: list[Any] | None) -> list[tuple[str, str]]:
-    return [(c.name, c.arguments_text()) for c in calls or []]
 
 
 def _leaks(state: _State, trajectory: Trajectory) -> None:
@@ -199,17 +196,14 @@ def _leaks(state: _State, trajectory: Trajectory) -> None:
     if verdicts:
         report.outcome_leak_rows += 1
         _example(report.outcome_leaks, trajectory.id)
-    references = [r for r in _references(trajectory.meta.get("reference")) if len(r) > 2 and r not in YES_NO]
+    given = trajectory.meta.get("reference")
+    given = [v for v in (given if isinstance(given, list) else [given]) if isinstance(v, str | int | float)]
+    texts = [normalise(str(v)) for v in given if not isinstance(v, bool)]
+    references = [r for r in texts if len(r) > 2 and r not in YES_NO]
     if references:
         report.reference_rows += 1
         tools = [normalise(m.text()) for m in heard if m.role == "tool"]
         report.reference_in_tools_rows += any(contains_phrase(said, r) for said in tools for r in references)
-
-
-def _references(reference: Any) -> list[str]:
-    """The reference answers as normalised text: a string or number, or a list of them."""
-    values = reference if isinstance(reference, list) else [reference]
-    return [normalise(str(v)) for v in values if isinstance(v, str | int | float) and not isinstance(v, bool)]
 
 
 def _across(state: _State, trajectory: Trajectory) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import SourceItem, describe, make, own_id
+from rrm.readers.base import SourceItem, make, own_id
 from rrm.readers.chat import as_text, text_of
 from rrm.readers.left import PARENT
 from rrm.readers.otel_messages import from_json
@@ -74,10 +74,12 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
             runs.append([])
             known.clear()
         if begins:
-            known |= _names(item.value)
+            said = _said(item.value)
+            known |= {v for k in ("id", "thread_id", "forked_from_id") if isinstance(v := said.get(k), str)}
         runs[-1].append(item)
     for lines in runs:
-        yield SourceItem([line.value for line in lines], lines[0].path, lines[0].line)
+        context = {"lines": len(lines), "of": "session"}
+        yield SourceItem([line.value for line in lines], lines[0].path, lines[0].line, context=context)
 
 
 def _said(line: Line) -> Message:
@@ -85,19 +87,10 @@ def _said(line: Line) -> Message:
     return line["payload"] if isinstance(line.get("payload"), dict) else line
 
 
-def _names(line: Line) -> set[str]:
-    """The ids of the session that a line begins, and of the one that it goes on from."""
-    said = _said(line)
-    return {v for k in ("id", "thread_id", "forked_from_id") if isinstance(v := said.get(k), str)}
-
-
 def parse(item: SourceItem) -> Trajectory:
     """One session or thread, as `gather` gives it."""
-    lines = item.value if isinstance(item.value, list) else [item.value]
-    try:
-        return _exec(item, lines) if any(as_text(line.get("type")) in EXEC for line in lines) else _rollout(item, lines)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{describe(error)} ({len(lines)} lines of session)") from error
+    lines = item.value
+    return _exec(item, lines) if any(as_text(line.get("type")) in EXEC for line in lines) else _rollout(item, lines)
 
 
 def _rollout(item: SourceItem, lines: list[Line]) -> Trajectory:
@@ -109,7 +102,8 @@ def _rollout(item: SourceItem, lines: list[Line]) -> Trajectory:
         payload = payload if isinstance(payload, dict) else {}
         if kind == "response_item":
             before = len(reader.messages)
-            reader.read([_item(payload)])
+            shell = {"name": "shell"} if payload.get("type") == "local_shell_call" else {}
+            reader.read([payload | shell])
             for message in reader.messages[before:]:
                 message.setdefault("timestamp", line.get("timestamp"))
         elif kind == "session_meta":
@@ -132,20 +126,8 @@ def _rollout(item: SourceItem, lines: list[Line]) -> Trajectory:
     started_by = head.get("source") if isinstance(head.get("source"), dict) else None
     about |= {PARENT: started_by} if started_by and "subagent" in started_by else {}
     meta = {k: v for k, v in head.items() if k != "id"} | about | {"lines": len(lines)}
-    return make(
-        item,
-        NAME,
-        messages,
-        meta={k: v for k, v in meta.items() if v not in (None, "", [], {})},
-        id=own_id(head),
-        task=task,
-        tools=reader.tools or None,
-    )
-
-
-def _item(payload: Message) -> Message:
-    """An item as the Responses API has it: a local shell call is named `shell`."""
-    return {**payload, "name": "shell"} if payload.get("type") == "local_shell_call" else payload
+    meta = {k: v for k, v in meta.items() if v not in (None, "", [], {})}
+    return make(item, NAME, messages, meta=meta, id=own_id(head), task=task, tools=reader.tools or None)
 
 
 def _settled(message: Message) -> Message:

@@ -11,10 +11,9 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import SourceItem, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation, make, text_field
 from rrm.readers.chat import as_text, is_chat
 from rrm.readers.messages import chat_messages
-from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns
 
 NAME = "crewai"
@@ -27,16 +26,11 @@ def sniff(value: Any) -> bool:
     """A crew's output, one task's, a line of a crew's log, or a list of those lines."""
     if isinstance(value, list):
         return bool(value) and all(_is_entry(v) for v in value)
-    return isinstance(value, dict) and (_is_crew(value) or _is_task(value) or _is_entry(value))
-
-
-def _is_crew(value: Message) -> bool:
-    listed = value.get("tasks_output")
-    return isinstance(listed, list) and all(isinstance(t, dict) and "description" in t for t in listed)
-
-
-def _is_task(value: Message) -> bool:
-    return all(k in value for k in ("description", "agent", "raw", "expected_output"))
+    if not isinstance(value, dict):
+        return False
+    listed, is_task = value.get("tasks_output"), value.keys() >= {"description", "agent", "raw", "expected_output"}
+    is_crew = isinstance(listed, list) and all(isinstance(t, dict) and "description" in t for t in listed)
+    return is_crew or is_task or _is_entry(value)
 
 
 def _is_entry(value: Any) -> bool:
@@ -82,17 +76,9 @@ def parse(item: SourceItem) -> Trajectory:
         if "tasks_output" in value
         else ["description", "expected_output", "messages", "raw", "agent"]
     )
-    meta = without(value, *used) | ({"tasks_without_messages": only} if only else {})
-    asked = [as_text(t.get("description", "")) for t in tasks or []]
-    return make(
-        item,
-        NAME,
-        turns.messages,
-        meta=meta,
-        id=own_id(value),
-        task=text_field(value, "question") or "\n".join(asked),
-        outcome=find_outcome(value),
-    )
+    meta = {"tasks_without_messages": only} if only else {}
+    task = text_field(value, "question") or "\n".join(as_text(t.get("description", "")) for t in tasks or [])
+    return conversation(item, NAME, value, turns.messages, used, meta=meta, task=task)
 
 
 def _task(turns: Turns, task: Message, where: str) -> bool:

@@ -13,11 +13,10 @@ from typing import Any
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import google
-from rrm.readers.base import SourceItem, describe, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation
 from rrm.readers.chat import as_text
 from rrm.readers.google import field
 from rrm.readers.left import PARENT
-from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns
 
 NAME = "gemini"
@@ -58,7 +57,7 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
             if run is None or value.get("sessionId", run.value.get("sessionId")) != run.value.get("sessionId"):
                 if run is not None:
                     yield run
-                run = SourceItem({"messages": []}, item.path, item.line, context={"lines": 0})
+                run = SourceItem({"messages": []}, item.path, item.line, context={"lines": 0, "of": "session"})
             _take(run.value, value)
             run.context["lines"] += 1
         else:
@@ -95,14 +94,6 @@ def _take_back(session: Message, messages: list[Message]) -> None:
 
 def parse(item: SourceItem) -> Trajectory:
     """One session, or one conversation of contents."""
-    try:
-        return _run(item)
-    except (ValueError, RecursionError) as error:
-        told = f" ({item.context['lines']} lines of session)" if "lines" in item.context else ""
-        raise ValueError(f"{describe(error)}{told}") from error
-
-
-def _run(item: SourceItem) -> Trajectory:
     record = item.value if isinstance(item.value, dict) else {"contents": item.value}
     turns = Turns()
     if isinstance(record.get("contents"), list):
@@ -113,23 +104,12 @@ def _run(item: SourceItem) -> Trajectory:
             google.add(turns, as_text(field(content, "role") or "user"), content)
         for candidate in (record.get("candidates") or [])[:1] if isinstance(record.get("candidates"), list) else []:
             google.add(turns, "model", field(candidate, "content"))
-        meta = without(record, "id", "contents", "systemInstruction", "system_instruction", "candidates", "tools")
-        tools, id = google.tools_of(record.get("tools")), own_id(record)
-    else:
-        told = _session(turns, record)
-        meta = without(record, "messages", "sessionId") | told | {"lines": item.context.get("lines", 1)}
-        tools, id = None, own_id(record, "sessionId")
-        meta |= {PARENT: {"kind": "subagent"}} if record.get("kind") == "subagent" else {}
-    return make(
-        item,
-        NAME,
-        turns.messages,
-        meta=meta,
-        id=id,
-        task=text_field(record, "question") or first_user_text(turns.messages),
-        outcome=find_outcome(record),
-        tools=tools,
-    )
+        used = ("id", "contents", "systemInstruction", "system_instruction", "candidates", "tools")
+        tools = google.tools_of(record.get("tools"))
+        return conversation(item, NAME, record, turns.messages, used, tools=tools)
+    meta = _session(turns, record) | {"lines": item.context.get("lines", 1)}
+    meta |= {PARENT: {"kind": "subagent"}} if record.get("kind") == "subagent" else {}
+    return conversation(item, NAME, record, turns.messages, ("messages", "sessionId"), ids=("sessionId",), meta=meta)
 
 
 def _session(turns: Turns, record: Message) -> Message:

@@ -6,6 +6,8 @@ several none is chosen: `meta["outcome_fields"]` names them for `--outcome`. Wha
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,11 +15,13 @@ from typing import Any
 from rrm.data.own_entries import is_ours
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.archive import Archive
+from rrm.readers.archive import MAGIC, Archive
 from rrm.readers.base import AttachmentBudget, SourceItem, describe, first_user_text, make
-from rrm.readers.chat import as_text, chat_message, text_of
+from rrm.readers.chat import as_text, chat_message, text_of, tool_call
+from rrm.readers.jsontext import decode, parse_json
 from rrm.readers.outcomes import MISSING, RunOutcome, as_outcome, get, outcome_at
 from rrm.readers.sources import load
+from rrm.readers.spans import seconds
 
 NAME = "inspect"
 MARKS = ("eval.task|epoch", "samples[].messages|target")
@@ -26,6 +30,11 @@ ATTACHMENT = "attachment://"
 MAX_UNFOLDED = 1 << 28  # characters: a few long attachments can be named a million times
 DROPPED = ("messages", "input", "events", "events_data", "attachments", "output", "timelines", "target")
 """What the transcript already holds, or repeats of it; events are counted by kind."""
+SUFFIXES = (".eval", ".json")
+HEAD = 1 << 16
+"""Bytes of a JSON log in which what it is of must stand."""
+_TASK = re.compile(r'"task_id": ?"([^"]{1,200})"')
+_CREATED = re.compile(r'"created": ?"([^"]{1,60})"')
 Message = dict[str, Any]
 
 
@@ -129,12 +138,14 @@ def parse(item: SourceItem) -> Trajectory:
     unfold = _Attachments(sample.get("attachments"), item.unfolding or AttachmentBudget(MAX_UNFOLDED))
     events = [e for e in sample["events"] if isinstance(e, dict)] if isinstance(sample.get("events"), list) else []
     times = _times(events)
-    raw = sample["messages"] or _asked(sample.get("input"))
+    given = sample.get("input")  # all there is of a sample that failed before its first message
+    asked = given if isinstance(given, list) else [{"role": "user", "content": given}] if given is not None else []
+    raw = sample["messages"] or asked
     messages = [m for i, one in enumerate(raw) for m in _messages(unfold.inside(one), f"messages[{i}]", times)]
-    given = sample.get("input")
     task = unfold.inside(given) if isinstance(given, str) else first_user_text(messages)
     scores = {name: value for name, value in _scores(sample).items() if not is_ours(name)}
-    readable = {n: v for n, s in scores.items() if (v := label(s)) is not None and n not in _off(item)}
+    off = item.context.get("other_scale", set())
+    readable = {n: v for n, s in scores.items() if (v := label(s)) is not None and n not in off}
     sole = next(iter(readable), None) if len(scores) == 1 else None
     fields = {"outcome_fields": [f"scores.{name}" for name in readable]} if len(scores) > 1 else {}
     number = f"{as_text(about.get('task', 'sample'))[:80]}:{as_text(sample.get('id'))[:80]}"
@@ -152,15 +163,6 @@ def parse(item: SourceItem) -> Trajectory:
         outcome=None if sole is None else RunOutcome(readable[sole], f"scores.{sole}"),
         tools=_tools(events),
     )
-
-
-def _off(item: SourceItem) -> set[str]:
-    return item.context.get("other_scale", set())
-
-
-def _asked(given: Any) -> list[Any]:
-    """A sample that failed before its first message has only its input."""
-    return given if isinstance(given, list) else [{"role": "user", "content": given}] if given is not None else []
 
 
 def _meta(sample: Message, about: Message, events: list[Message], unfold: _Attachments) -> dict[str, Any]:
@@ -235,13 +237,9 @@ def _messages(raw: Any, where: str, times: dict[str, Message]) -> list[Message]:
 def _call(raw: Any) -> Message:
     """One call; what could not be parsed as its arguments is said."""
     if not isinstance(raw, dict):
-        return {"name": "", "arguments": as_text(raw)}
-    arguments = raw.get("arguments", {})
-    call: Message = {"name": as_text(raw.get("function", raw.get("name", ""))), "arguments": arguments}
-    if not isinstance(arguments, dict | str):
-        call["arguments"] = as_text(arguments)
-    if raw.get("id") is not None:
-        call["id"] = as_text(raw["id"])
+        return tool_call(raw)
+    name = raw.get("function", raw.get("name", ""))
+    call = tool_call({"name": as_text(name), "arguments": raw.get("arguments"), "id": raw.get("id")})
     return call | ({"parse_error": raw["parse_error"]} if raw.get("parse_error") is not None else {})
 
 
@@ -295,3 +293,69 @@ class _Attachments:
         if isinstance(value, list):
             return [self.inside(v) for v in value]
         return {k: self.inside(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+# ---- samples that stand again in the log of a retry ------------------------------------------------------------------
+
+
+def key_of(sample: Any) -> str:
+    """What names a sample in its log, as the members of an `.eval` log are named."""
+    return f"{sample.get('id')}_epoch_{sample.get('epoch')}" if isinstance(sample, dict) else ""
+
+
+def superseded(paths: Iterable[str]) -> dict[str, set[str]]:
+    """File → the samples of it that stand again in a later log of the same task. Only heads are read of logs without a retry; a file that
+    cannot be read is passed over here, for reading it says why."""
+    tasks: dict[str, list[tuple[float, str, str]]] = {}
+    logs = [path for path in paths if path.endswith(SUFFIXES) and os.path.isfile(path)]  # a pipe is read once
+    for path in logs if len(logs) > 1 else []:
+        if (head := _head(path)) is not None:
+            tasks.setdefault(head[0], []).append((seconds(head[1]) or 0.0, head[1], path))
+    found: dict[str, set[str]] = {}
+    for group in (sorted(group) for group in tasks.values() if len(group) > 1):
+        later = set[str]()
+        for *_, path in reversed(group):
+            own = _names(path)
+            if again := own & later:
+                found[path] = again
+            later |= own
+    return found
+
+
+def _head(path: str) -> tuple[str, str] | None:
+    """(task, time) of a log; None of another file."""
+    try:
+        with open(path, "rb") as file:
+            begun = file.read(HEAD)
+            if begun.startswith(MAGIC):
+                about = _about(Archive(path, file))
+            else:
+                text = begun.decode("utf-8", "replace")
+                task, made = _TASK.search(text), _CREATED.search(text)
+                about = {"task_id": task[1], "created": made[1]} if task and made else {}
+    except (OSError, ValueError, RecursionError):
+        return None
+    named = about.get("task_id"), about.get("created")
+    return named if isinstance(named[0], str) and isinstance(named[1], str) else None  # pyright: ignore[reportReturnType]
+
+
+def _about(archive: Archive) -> dict[str, Any]:
+    name = next((n for n in ("header.json", "_journal/start.json") if n in archive.names), None)
+    head = load(archive, name) if name else None
+    about = head.get("eval") if isinstance(head, dict) else None
+    return about if isinstance(about, dict) else {}
+
+
+def _names(path: str) -> set[str]:
+    """The samples of a log."""
+    try:
+        with open(path, "rb") as file:
+            if file.read(4).startswith(MAGIC):
+                members = (n for n in Archive(path, file).names if n.startswith("samples/"))
+                return {name.removeprefix("samples/").removesuffix(".json") for name in members}
+            file.seek(0)
+            log = parse_json(decode(file.read()))
+    except (OSError, ValueError, RecursionError):
+        return set()
+    listed = log.get("samples") if isinstance(log, dict) else None
+    return {key_of(sample) for sample in listed} if isinstance(listed, list) else set()

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation, own_id
 from rrm.readers.chat import as_text, chat_message, text_of, tool_call, tool_list
-from rrm.readers.outcomes import find_outcome, get
+from rrm.readers.outcomes import get
 
 NAME = "langchain"
 MARKS = (
@@ -43,6 +43,7 @@ PLACES = (
 """Where a state, a checkpoint of one, a prompt or a result keeps its messages."""
 THOUGHTS = ("thinking", "reasoning", "redacted_thinking", "reasoning_content")
 CALLS = ("tool_use", "tool_call", "function_call", "server_tool_call", "server_tool_use", "invalid_tool_call")
+OWN_TYPES = (("type", "tool_call"), ("type", "invalid_tool_call"))
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 Message = dict[str, Any]
 
@@ -111,20 +112,10 @@ def parse(item: SourceItem) -> Trajectory:
     tools = tool_list(record.get("tools"))
     question_id = own_id(record, "question_id")
     used = [head, *["tools"] * (tools is not None), *["question_id"] * (question_id is not None)]
-    meta = without(record, *used, *["id"] * (own_id(record) is not None))  # of a `constructor` the id is its class
-    meta |= {head: beside} if beside else {}
-    meta |= {"removed_messages": removed} if removed else {}
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=own_id(record, "id", "thread_id", "run_id"),
-        task=text_field(record, "question") or first_user_text(messages),
-        question_id=question_id,
-        outcome=find_outcome(record),
-        tools=tools,
-    )
+    used += ["id"] * (own_id(record) is not None)  # of a `constructor` the id is its class
+    meta = ({head: beside} if beside else {}) | ({"removed_messages": removed} if removed else {})
+    ids = ("id", "thread_id", "run_id")
+    return conversation(item, NAME, record, messages, used, ids=ids, meta=meta, question_id=question_id, tools=tools)
 
 
 def message_of(raw: Any, where: str = "message") -> Message:
@@ -162,18 +153,14 @@ def message_of(raw: Any, where: str = "message") -> Message:
 def _calls(fields: Message, more: Message, blocks: list[Message]) -> list[Message]:
     """The calls of a message, each once: they stand in `tool_calls`, in content blocks, and raw in `additional_kwargs`."""
     listed = [fields.get(key) for key in ("tool_calls", "invalid_tool_calls")]
-    calls = [_call(c) for group in listed if isinstance(group, list) for c in group if c is not None]
+    calls = [tool_call(c) for group in listed if isinstance(group, list) for c in group if c is not None]
+    calls = [{k: v for k, v in c.items() if (k, v) not in OWN_TYPES} for c in calls]
     raw = more.pop("tool_calls", None) or more.pop("function_call", None)
     if not calls and raw is not None:
         calls = [tool_call(c) for c in (raw if isinstance(raw, list) else [raw]) if c is not None]
     known = {c.get("id") for c in calls}
     names = {c["name"] for c in calls}
     return calls + [b for b in blocks if b.get("id") not in known and not ("id" not in b and b["name"] in names)]
-
-
-def _call(raw: Any) -> Message:
-    call = tool_call(raw)
-    return {k: v for k, v in call.items() if k != "type" or v not in ("tool_call", "invalid_tool_call")}
 
 
 def _content(raw: Any) -> tuple[Any, list[Message], list[str]]:
@@ -214,9 +201,7 @@ def _part(block: Message) -> Message:
     if block.get("type") != "image":
         return block
     source = block["source"] if isinstance(block.get("source"), dict) else block
-    data = source.get("base64", source.get("data"))
-    url = source.get("url")
+    data, url = source.get("base64", source.get("data")), source.get("url")
     if isinstance(data, str):
-        mime = source.get("mime_type", source.get("media_type", "image/png"))
-        url = f"data:{as_text(mime)};base64,{data}"
+        url = f"data:{as_text(source.get('mime_type', source.get('media_type', 'image/png')))};base64,{data}"
     return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else block

@@ -16,8 +16,9 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers import vercel_ai
 from rrm.readers.anthropic import has_blocks
-from rrm.readers.base import SourceItem, describe, make, own_id
+from rrm.readers.base import SourceItem, make, own_id
 from rrm.readers.chat import as_text, is_chat, tool_list
+from rrm.readers.google import field as _get
 from rrm.readers.langchain import is_messages, message_of
 from rrm.readers.langsmith import is_off, says_success
 from rrm.readers.messages import chat_messages
@@ -56,24 +57,14 @@ def _is_one(value: Any) -> bool:
     if isinstance(listed, list) and "messages" not in value:
         # a list of traces holds observations by their ids, and other data sets have texts of this name
         whole = any(isinstance(o, dict) for o in listed) or any(key in value for key in OF_A_TRACE)
-        return whole and all(map(_is_listed, listed))
+        return whole and all(isinstance(o, str) or (isinstance(o, dict) and _kind(o) in TYPES) for o in listed)
     return _kind(value) in TYPES and _get(value, "traceId") is not None and "id" in value
-
-
-def _is_listed(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, dict) and _kind(value) in TYPES)
 
 
 def _kind(observation: Record) -> str:
     """An observation's type; '' where it says none."""
     kind = observation.get("type")
     return kind if isinstance(kind, str) else ""
-
-
-def _get(record: Record, key: str) -> Any:
-    """A field by its name in the API, or as exports of the database write it (`trace_id`)."""
-    found = record.get(key)
-    return found if found is not None else record.get("".join(f"_{c.lower()}" if c.isupper() else c for c in key))
 
 
 def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
@@ -109,14 +100,6 @@ def _listed(item: SourceItem) -> list[SourceItem]:
 
 def parse(item: SourceItem) -> Trajectory:
     """One trace, or an agent below its root, as `gather` gives it."""
-    try:
-        return _run(item)
-    except (ValueError, RecursionError) as error:
-        told = f"{item.context['lines']} lines of trace {item.context['trace'][:40]}"
-        raise ValueError(f"{describe(error)}; left out: {told}") from error
-
-
-def _run(item: SourceItem) -> Trajectory:
     record, found = item.value, item.context.get("found") or _assembled(item)
     observations = _objects(record)
     named = len(record["observations"]) - len(observations)
@@ -128,15 +111,8 @@ def _run(item: SourceItem) -> Trajectory:
     outcome, fields = (None, {}) if behind else _outcome(record)
     meta = _meta(item, observations) | more | fields | ({"observations_not_exported": named} if named else {})
     offered = (tool_list(found) for o in observations if (found := _tools(o)))
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=item.context["trace"] + behind,
-        outcome=outcome,
-        tools=max((t for t in offered if t), key=len, default=None),
-    )
+    tools, id = max((t for t in offered if t), key=len, default=None), item.context["trace"] + behind
+    return make(item, NAME, messages, meta=meta, id=id, outcome=outcome, tools=tools)
 
 
 def _objects(record: Record) -> list[Record]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import SourceItem, describe, make, own_id
+from rrm.readers.base import SourceItem, make, own_id
 from rrm.readers.chat import as_text
 from rrm.readers.langchain import is_messages, message_of
 from rrm.readers.left import PARENT
@@ -86,6 +86,7 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
         run = runs.setdefault(name, SourceItem([], item.path, item.line, context={"name": name}))
         run.value.append(item.value)
     for name, run in runs.items():
+        run.context.update({"lines": len(run.value), "of": "trace"})
         if name[0] == "event":
             yield from with_subagents(run, name[1], _of_events)
         else:
@@ -95,10 +96,7 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
 def parse(item: SourceItem) -> Trajectory:
     """One run, as `gather` gives it."""
     name = item.context["name"]
-    try:
-        return _events(item, name[1]) if name[0] == "event" else _chunks(item, name[1:])
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{describe(error)} ({len(item.value)} lines of trace)") from error
+    return _events(item, name[1]) if name[0] == "event" else _chunks(item, name[1:])
 
 
 def _of_events(item: SourceItem) -> Conversation:
@@ -150,7 +148,7 @@ def _events(item: SourceItem, root: str) -> Trajectory:
     thread = next(
         (t for e in item.value if isinstance(m := e.get("metadata"), dict) and (t := own_id(m, "thread_id"))), None
     )
-    meta |= {"lines": item.context.get("lines", len(item.value))} | ({"thread_id": thread} if thread else {})
+    meta |= {"lines": item.context["lines"]} | ({"thread_id": thread} if thread else {})
     return make(item, NAME, found.messages, meta=meta, id=root + behind)
 
 
@@ -175,5 +173,5 @@ def _chunks(item: SourceItem, space: tuple[str, ...]) -> Trajectory:
                 place = f"{len(held)}" if mode == "updates" else f"{k}"
                 held[as_text(message.get("id") or f"at {place}")] = message
     parent = {PARENT: {"namespace": list(space)}} if space else {}
-    meta = {"modes": dict(modes), "lines": len(item.value), **parent} | ({"state": state} if state else {})
+    meta = {"modes": dict(modes), "lines": item.context["lines"], **parent} | ({"state": state} if state else {})
     return make(item, NAME, list(held.values()), meta=meta)

@@ -16,7 +16,7 @@ from typing import Any
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
 from rrm.readers.anthropic import anthropic_tools, unblock
-from rrm.readers.base import SourceItem, describe, make, own_id
+from rrm.readers.base import SourceItem, make, own_id
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.langchain import is_messages, message_of
 from rrm.readers.outcomes import FIELDS, RunOutcome, as_outcome, get
@@ -73,7 +73,9 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     for name, held in runs.items():
         traces.setdefault(_trace_of(name, runs, known), []).append(held)
     made = [
-        SourceItem(_trace(t, [r for r, _ in g]), g[0][1].path, g[0][1].line, context=_places(g))
+        SourceItem(
+            _trace(t, [r for r, _ in g]), g[0][1].path, g[0][1].line, context={"lines": len({id(i) for _, i in g})}
+        )
         for t, g in traces.items()
     ]
     # a 1 is no success where the file has the key's 5
@@ -81,10 +83,6 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     for item in made:
         item.context["other_scale"] = other_scale
         yield from with_subagents(item, as_text(item.value["trace_id"]), _assembled)
-
-
-def _places(group: list[tuple[Record, SourceItem]]) -> dict[str, Any]:
-    return {"lines": len({id(item) for _, item in group})}
 
 
 def _flattened(value: Any) -> Iterator[Record]:
@@ -172,15 +170,6 @@ def is_off(value: Any) -> bool:
     return isinstance(value, int | float) and not 0 <= value <= 1
 
 
-def parse(item: SourceItem) -> Trajectory:
-    """One trace, as `gather` gives it."""
-    try:
-        return _run(item)
-    except (ValueError, RecursionError) as error:
-        told = f"{item.context['lines']} lines of trace {as_text(item.value['trace_id'])[:40]}"
-        raise ValueError(f"{describe(error)}; left out: {told}") from error
-
-
 def _assembled(item: SourceItem) -> Conversation:
     """The conversations of a trace."""
     runs: list[Record] = item.value["runs"]
@@ -188,14 +177,12 @@ def _assembled(item: SourceItem) -> Conversation:
     tools = {name for r in runs if r.get("run_type") == "tool" and (name := own_id(r)) is not None}
     agents = {name: as_text(r["name"]) for r in runs if r.get("name") in AGENTS and (name := own_id(r)) is not None}
     tools_above, agents_above = above(parents, tools), above(parents, agents.keys())
-    calls = list[ModelSpan]()
-    for run in _leaves(runs):
-        calls.append(_call(run))
+    calls = [_call(run) for run in _leaves(runs)]
     # a graph's state holds the whole conversation, results included
     states = [r for r in runs if r.get("run_type") == "chain" and _listed(get_messages(r.get("outputs"))) is not None]
     for run in states:
         wrote = _read(get_messages(run["outputs"]), f"run {own_id(run)} outputs", "assistant")
-        calls.append(ModelSpan([], wrote, _end(run)))
+        calls.append(ModelSpan([], wrote, _seconds(run.get("end_time")) or _order(run)[0]))
     for call, run in zip(calls, [*_leaves(runs), *states], strict=True):
         name = own_id(run) or ""
         call.inside_tool = bool(tools_above.get(name))
@@ -210,31 +197,25 @@ def _leaves(runs: list[Record]) -> list[Record]:
     return [r for r in runs if r.get("run_type") == "llm" and own_id(r) not in parents]
 
 
-def _run(item: SourceItem) -> Trajectory:
+def parse(item: SourceItem) -> Trajectory:
+    """One trace, as `gather` gives it."""
     record, found = item.value, item.context.get("found") or _assembled(item)
     runs: list[Record] = record["runs"]
     messages = found.messages or _asked_and_said(record)
     if not messages:
         raise ValueError(f"no messages in {len(runs)} runs")
     behind, more = subagent(item, found)
+    id, meta = as_text(record["trace_id"]) + behind, _meta(item, _leaves(runs)) | more
     if behind:  # feedback is on the trace's root
-        return make(
-            item, NAME, messages, meta=_meta(item, _leaves(runs)) | more, id=as_text(record["trace_id"]) + behind
-        )
+        return make(item, NAME, messages, meta=meta, id=id)
     feedback = _feedback(record)
     on_scale = {p: raw for p, raw in feedback.items() if _key(record, p) not in item.context["other_scale"]}
     labels = {p: v for p, raw in on_scale.items() if (v := as_outcome(raw)) is not None}
     sole = next((p for p in labels if len(feedback) == 1 and says_success(_key(record, p))), None)
     fields = {"outcome_fields": list(labels)} if feedback and sole is None else {}
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=_meta(item, _leaves(runs)) | more | fields,
-        id=as_text(record["trace_id"]),
-        outcome=None if sole is None else RunOutcome(labels[sole], sole),
-        tools=next((t for r in _leaves(runs) if (t := _tools(r))), None),
-    )
+    outcome = None if sole is None else RunOutcome(labels[sole], sole)
+    tools = next((t for r in _leaves(runs) if (t := _tools(r))), None)
+    return make(item, NAME, messages, meta=meta | fields, id=id, outcome=outcome, tools=tools)
 
 
 def _meta(item: SourceItem, leaves: list[Record]) -> dict[str, Any]:
@@ -246,10 +227,6 @@ def _meta(item: SourceItem, leaves: list[Record]) -> dict[str, Any]:
     more = {"model": model, "duration_s": round(end - start, 6) if start is not None and end is not None else None}
     counts = dict(Counter(as_text(r.get("run_type", ""))[:40] for r in record["runs"]))
     return kept | {"lines": item.context["lines"], "runs": counts} | {k: v for k, v in more.items() if v is not None}
-
-
-def _end(run: Record) -> float:
-    return _seconds(run.get("end_time")) or _order(run)[0]
 
 
 def get_messages(value: Any) -> Any:

@@ -11,9 +11,9 @@ from typing import Any
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import SourceItem, describe, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation
 from rrm.readers.chat import ROLES, as_text, is_chat, tool_call
-from rrm.readers.outcomes import MISSING, find_outcome, get
+from rrm.readers.outcomes import MISSING, get
 from rrm.readers.turns import Turns, picture
 
 NAME = "llama_index"
@@ -70,7 +70,7 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     events: SourceItem | None = None
     for item in items:
         if isinstance(item.value, dict) and _is_event(item.value):
-            events = events or SourceItem([], item.path, item.line, context={"lines": 0})
+            events = events or SourceItem([], item.path, item.line, context={"lines": 0, "of": "trace"})
             events.value.append(item.value)
             events.context["lines"] += 1
         else:
@@ -81,14 +81,6 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
 
 def parse(item: SourceItem) -> Trajectory:
     """One conversation, or one workflow's events."""
-    try:
-        return _run(item)
-    except (ValueError, RecursionError) as error:
-        told = f" ({item.context['lines']} lines of trace)" if "lines" in item.context else ""
-        raise ValueError(f"{describe(error)}{told}") from error
-
-
-def _run(item: SourceItem) -> Trajectory:
     record, turns = item.value if isinstance(item.value, dict) else {"messages": item.value}, Turns()
     key = "chat_history" if "messages" not in record and "chat_history" in record else "messages"
     listed = record.get(key)
@@ -100,15 +92,8 @@ def _run(item: SourceItem) -> Trajectory:
     else:
         for i, message in enumerate(listed):
             _message(turns, message, f"{key}[{i}]")
-    return make(
-        item,
-        NAME,
-        turns.messages,
-        meta=without(record, "id", key) | item.context,
-        id=own_id(record),
-        task=text_field(record, "question") or first_user_text(turns.messages),
-        outcome=find_outcome(record),
-    )
+    meta = {k: item.context[k] for k in ("lines",) if k in item.context}
+    return conversation(item, NAME, record, turns.messages, ("id", key), meta=meta)
 
 
 def _event(turns: Turns, event: Message) -> None:

@@ -102,17 +102,9 @@ def parse(item: SourceItem) -> Trajectory:
     meta |= {field[5:]: value for field, value in found.items() if field.startswith("meta.")}
     if "reference" in found:
         meta["reference"] = found["reference"]
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=as_text(found["id"]) if "id" in found else None,
-        task=as_text(found["task"]) if "task" in found else None,
-        question_id=as_text(found["question_id"]) if "question_id" in found else None,
-        outcome=outcome_at(item.value, mapping["outcome"]) if "outcome" in mapping else None,
-        tools=tool_list(found.get("tools")),
-    )
+    told = {name: as_text(found[name]) for name in ("id", "task", "question_id") if name in found}
+    outcome = outcome_at(item.value, mapping["outcome"]) if "outcome" in mapping else None
+    return make(item, NAME, messages, meta=meta, outcome=outcome, tools=tool_list(found.get("tools")), **told)
 
 
 def _messages(found: dict[str, Any], mapping: dict[str, str]) -> list[dict[str, Any]]:

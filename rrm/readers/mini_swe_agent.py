@@ -13,7 +13,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.readers.base import SourceItem, make
 from rrm.readers.chat import chat_message, text_of
 from rrm.readers.response_items import ItemReader
-from rrm.readers.swe_agent import ENVIRONMENT, INSTANCE, instance_id, meta_and_outcome
+from rrm.readers.swe_agent import ENVIRONMENT, instance_id, meta_and_outcome, question_of
 
 NAME = "mini_swe_agent"
 MARKS = ("trajectory_format", "info.mini_version|info.exit_status")
@@ -38,25 +38,15 @@ def parse(item: SourceItem) -> Trajectory:
     for i, raw in enumerate(record["messages"]):
         for made in _messages(raw, f"messages[{i}]"):
             spoken = spoken or made["role"] == "assistant"
-            if made["role"] == "user" and spoken and _is_output(made):
+            extra, text = made.get("extra"), text_of(made["content"])
+            marked = any(k in extra for k in OUTPUT) if isinstance(extra, dict) and extra else False
+            is_output = marked if isinstance(extra, dict) and extra else text.startswith("<returncode>")
+            if made["role"] == "user" and spoken and is_output:
                 made |= {"role": "tool", "name": ENVIRONMENT}
             messages.append(made)
     meta, outcome = meta_and_outcome(record, "messages", "instance_id")
     name = instance_id(item, record, meta)
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=name,
-        question_id=name if name and INSTANCE.fullmatch(name) else None,
-        outcome=outcome,
-    )
-
-
-def _is_output(message: dict[str, Any]) -> bool:
-    extra, text = message.get("extra"), text_of(message["content"])
-    return any(k in extra for k in OUTPUT) if isinstance(extra, dict) and extra else text.startswith("<returncode>")
+    return make(item, NAME, messages, meta=meta, id=name, question_id=question_of(name), outcome=outcome)
 
 
 def _messages(raw: Any, where: str) -> list[dict[str, Any]]:

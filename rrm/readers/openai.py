@@ -40,16 +40,9 @@ def parse(item: SourceItem) -> Trajectory:
     unpaired = used == ("prompt", "completion") and isinstance(record.get("label"), bool)
     if meta.get("task") == task:
         del meta["task"]
+    outcome, id = find_outcome(record, *(["label"] if unpaired else [])), own_id(record)
     return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=own_id(record),
-        task=task,
-        question_id=question_id,
-        outcome=find_outcome(record, *(["label"] if unpaired else [])),
-        tools=tools,
+        item, NAME, messages, meta=meta, id=id, task=task, question_id=question_id, outcome=outcome, tools=tools
     )
 
 

@@ -12,7 +12,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.readers.base import SourceItem, make, own_id, without
 from rrm.readers.chat import as_text, tool_call, tool_list
 from rrm.readers.outcomes import RunOutcome, find_outcome
-from rrm.readers.swe_agent import ENVIRONMENT, INSTANCE
+from rrm.readers.swe_agent import ENVIRONMENT, question_of
 
 NAME = "openhands"
 MARKS = (
@@ -89,16 +89,8 @@ def parse(item: SourceItem) -> Trajectory:
     if "lines" in item.context:
         meta["lines"] = item.context["lines"]
     name = own_id(record, "instance_id", "id", "conversation_id") or item.context.get("id")
-    return make(
-        item,
-        NAME,
-        log.messages,
-        meta=meta,
-        id=name,
-        question_id=name if name and INSTANCE.fullmatch(name) else None,
-        outcome=_outcome(record),
-        tools=log.tools,
-    )
+    question, outcome = question_of(name), _outcome(record)
+    return make(item, NAME, log.messages, meta=meta, id=name, question_id=question, outcome=outcome, tools=log.tools)
 
 
 def _outcome(record: Object) -> RunOutcome | None:
@@ -154,7 +146,10 @@ class _Log:
             self._say("system", _text(args.get("content")), event)
         elif kind == "message":
             urls = args.get("image_urls") or args.get("images_urls")
-            content = _with_images(_text(args.get("content")), urls)
+            content: Any = _text(args.get("content"))
+            if isinstance(urls, list) and urls:
+                pictures = ({"type": "image_url", "image_url": {"url": as_text(u)}} for u in urls)
+                content = [{"type": "text", "text": content}, *pictures]
             self._open = None
             self._say("assistant" if spoken else "user", content, event, file_urls=args.get("file_urls"))
         elif not spoken or kind in QUIET:
@@ -302,12 +297,6 @@ def _text(value: Any) -> str:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
-
-
-def _with_images(text: str, urls: Any) -> str | list[Object]:
-    if not isinstance(urls, list) or not urls:
-        return text
-    return [{"type": "text", "text": text}, *({"type": "image_url", "image_url": {"url": as_text(u)}} for u in urls)]
 
 
 def _parts(raw: list[Any]) -> str | list[Object]:

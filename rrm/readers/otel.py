@@ -223,14 +223,6 @@ def _free(name: str, taken: dict[str, Any], times: Counter[str]) -> str:
 
 def parse(item: SourceItem) -> Trajectory:
     """One trace, as `gather` gives it."""
-    try:
-        return _run(item)
-    except (ValueError, RecursionError) as error:
-        told = f"{item.context['lines']} lines of trace {item.value['trace_id'][:40]}"
-        raise ValueError(f"{describe(error)}; left out: {told}") from error
-
-
-def _run(item: SourceItem) -> Trajectory:
     record, found = item.value, item.context.get("found") or _assembled(item)
     if not found.messages:
         raise ValueError(f"no messages in {len(record['spans'])} spans: was recording of message content switched on?")

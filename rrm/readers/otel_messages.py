@@ -67,12 +67,12 @@ def tools_of(attributes: dict[str, Any]) -> list[dict[str, Any]] | None:
     if listed is None:
         listed = [from_json(t) for t in _flat(attributes, "llm.request.functions")] or None
     tools = tool_list(listed)
-    return tools and [t if "function" in t or "name" not in t else _function(t) for t in tools]
-
-
-def _function(tool: dict[str, Any]) -> dict[str, Any]:
-    inner = {k: v for k, v in tool.items() if k != "type"}
-    return {"type": "function", "function": inner | {"parameters": from_json(inner.get("parameters", {}))}}
+    for k, tool in enumerate(tools or []):
+        if "function" not in tool and "name" in tool:
+            inner = {k: v for k, v in tool.items() if k != "type"}
+            inner["parameters"] = from_json(inner.get("parameters", {}))
+            tools[k] = {"type": "function", "function": inner}
+    return tools
 
 
 def _offered(flat: Any) -> Any:

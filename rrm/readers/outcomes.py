@@ -149,11 +149,6 @@ def _is_answer(record: dict[str, Any]) -> bool:
     return isinstance(value, str) and value.strip().casefold() not in TRUE | FALSE | UNGRADED
 
 
-def _is_grade(value: Any) -> bool:
-    """Whether a value can be nothing but how a run ended: no number of a choice, no mark of another scale and no answer."""
-    return isinstance(value, bool) or (isinstance(value, str) and value.strip().casefold() in GRADES)
-
-
 @dataclass
 class Scales:
     """Which fields hold numbers outside [0, 1] (`correct`: or words that are no labels), counted as rows go by: what was read from
@@ -183,7 +178,9 @@ class Scales:
             if said != name and (number or (name == "correct" and _is_answer(trajectory.meta))):
                 self.off[name] += 1
                 self._off["" if number and not ended else file, name] += 1
-        if said in SCALED and not _is_grade(trajectory.meta.get(said)):
+        value = trajectory.meta.get(said) if said in SCALED else None
+        is_grade = isinstance(value, bool) or (isinstance(value, str) and value.strip().casefold() in GRADES)
+        if said in SCALED and not is_grade:
             self._taken[file, said] += 1
 
     def complaint(self) -> str | None:

@@ -55,7 +55,9 @@ def _folder(folder: str) -> Iterator[str | ReadError]:
     files = sorted(p for place, _, names in walk for name in names if _is_file(p := Path(place, name)))
     yield from sorted(closed, key=str)
     visible = [p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
-    first = [p for p in visible if p.parent == Path(folder) or not _repeats(p)]
+    # OpenHands' pages hold the events of the folder beside theirs a second time
+    pages = {p for p in visible if p.parent.name == "event_cache" and (p.parent.parent / "events").is_dir()}
+    first = [p for p in visible if p.parent == Path(folder) or p not in pages]
     data = [p for p in first if not p.suffix or p.suffix.lower() in DATA_SUFFIXES or _holds_json(p)]
     if len(data) < len(files):
         others = {p.name for p in files} - {p.name for p in data}
@@ -75,11 +77,6 @@ def _is_file(path: Path) -> bool:
         return False
     except OSError:
         return True
-
-
-def _repeats(path: Path) -> bool:
-    """Whether a file is one of OpenHands' pages, which hold the events of the folder beside theirs a second time."""
-    return path.parent.name == "event_cache" and (path.parent.parent / "events").is_dir()
 
 
 def _holds_json(path: Path) -> bool:

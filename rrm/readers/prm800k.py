@@ -63,15 +63,9 @@ def parse(item: SourceItem) -> Trajectory:
     if findings:
         meta["annotations"] = [{"findings": findings, "annotator": annotator, "kind": "human"}]
     solved = label.get("finish_reason") == SOLVED and not by_hand
-    return make(
-        item,
-        NAME,
-        [{"role": "user", "content": question["problem"]}, *({"role": "assistant", "content": t} for t in texts)],
-        meta=meta,
-        id=own_id(record),
-        task=question["problem"],
-        outcome=RunOutcome(1.0, "label.finish_reason") if solved else None,
-    )
+    task, outcome = question["problem"], RunOutcome(1.0, "label.finish_reason") if solved else None
+    messages = [{"role": "user", "content": task}, *({"role": "assistant", "content": t} for t in texts)]
+    return make(item, NAME, messages, meta=meta, id=own_id(record), task=task, outcome=outcome)
 
 
 def _step(raw: Any, number: int, planned: list[str]) -> Object:

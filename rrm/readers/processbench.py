@@ -47,13 +47,7 @@ def parse(item: SourceItem) -> Trajectory:
         meta["agent"] = meta.pop("generator")
     if findings:
         meta["annotations"] = [{"findings": findings, "annotator": NAME, "kind": "human"}]
-    return make(
-        item,
-        NAME,
-        [{"role": "user", "content": problem}, *({"role": "assistant", "content": step} for step in steps)],
-        meta=meta,
-        id=own_id(record),
-        task=problem,
-        question_id=own_id(record, "question_id"),
-        outcome=None if right is None else RunOutcome(float(right), "final_answer_correct"),
-    )
+    messages = [{"role": "user", "content": problem}, *({"role": "assistant", "content": step} for step in steps)]
+    outcome = None if right is None else RunOutcome(float(right), "final_answer_correct")
+    id, question = own_id(record), own_id(record, "question_id")
+    return make(item, NAME, messages, meta=meta, id=id, task=problem, question_id=question, outcome=outcome)

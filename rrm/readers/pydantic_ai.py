@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation
 from rrm.readers.chat import as_text
-from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns, picture
 
 NAME = "pydantic_ai"
@@ -54,15 +53,7 @@ def parse(item: SourceItem) -> Trajectory:
                 _asked(turns, part)
         else:
             _answered(turns, message)
-    return make(
-        item,
-        NAME,
-        turns.messages,
-        meta=without(record, "id", key),
-        id=own_id(record, "id", "run_id"),
-        task=text_field(record, "question") or first_user_text(turns.messages),
-        outcome=find_outcome(record),
-    )
+    return conversation(item, NAME, record, turns.messages, ("id", key), ids=("id", "run_id"))
 
 
 def _asked(turns: Turns, part: Message) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from rrm.data.json_numbers import strict
 from rrm.data.trajectory import Trajectory
 from rrm.readers.base import SourceItem, make, own_id, text_field, without
-from rrm.readers.chat import is_chat, text_of
+from rrm.readers.chat import agent_message, is_chat, text_of
 from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
 
@@ -49,10 +49,6 @@ def _is_react(text: str) -> bool:
     return labels or (CONSOLE.search(text) is not None and CONSOLE_TASK.search(text) is not None)
 
 
-def _is_react_reply(message: dict[str, Any]) -> bool:
-    return message.get("role") == "assistant" and LABEL.search(text_of(message.get("content"))) is not None
-
-
 def _source(value: Any) -> tuple[tuple[str, ...], str | list[Any] | None]:
     """(fields used, the text or the messages) of a ReAct record."""
     if isinstance(value, str):
@@ -66,7 +62,11 @@ def _source(value: Any) -> tuple[tuple[str, ...], str | list[Any] | None]:
             if key in CONTINUES and isinstance(prompt, str) and prompt.strip():
                 return (key, "prompt"), f"{prompt.rstrip()}\n{found.lstrip()}"
             return (key,), found
-        if isinstance(found, list) and is_chat(found) and any(map(_is_react_reply, found)):
+        if (
+            isinstance(found, list)
+            and is_chat(found)
+            and any(m.get("role") == "assistant" and LABEL.search(text_of(m.get("content"))) for m in found)
+        ):
             return (key,), found
     return (), None
 
@@ -102,16 +102,8 @@ def parse(item: SourceItem) -> Trajectory:
     meta = {k: v for k, v in meta.items() if not (k == "prompt" and v in ("", []))}
     if item.key is not None:
         meta["key"] = item.key
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=own_id(record),
-        task=task,
-        question_id=question_id,
-        outcome=find_outcome(record, *labels),
-    )
+    outcome = find_outcome(record, *labels)
+    return make(item, NAME, messages, meta=meta, id=own_id(record), task=task, question_id=question_id, outcome=outcome)
 
 
 def _from_chat(raw: list[Any]) -> tuple[list[dict[str, Any]], str]:
@@ -178,7 +170,8 @@ def turns(text: str, calls_before: int = 0) -> list[dict[str, Any]]:
             continue
         if kind == "Action":
             given = labels[i + 1] if i + 1 < len(labels) and labels[i + 1].group(1) == "Action Input" else None
-            call = _named(body) if given else action(body)
+            is_name = bool(body) and len(body) <= 100 and "\n" not in body  # its arguments follow under `Action Input`
+            call = action(body) if given is None else {"name": body} if is_name else None
         elif kind == "Action Input" and calls and "arguments" not in calls[-1]:
             calls[-1]["arguments"] = _arguments(body)
             continue
@@ -191,10 +184,7 @@ def turns(text: str, calls_before: int = 0) -> list[dict[str, Any]]:
 
 
 def _assistant(said: list[str], calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    if not said and not calls:
-        return []
-    message: dict[str, Any] = {"role": "assistant", "content": "\n".join(said) or None}
-    return [message | ({"tool_calls": calls} if calls else {})]
+    return agent_message("\n".join(said), calls=calls)
 
 
 def _observation(text: str, before: list[dict[str, Any]]) -> dict[str, Any]:
@@ -219,11 +209,6 @@ def action(text: str) -> dict[str, Any] | None:
     given = match.group(2) if match.group(2) is not None else match.group(3)
     key = "answer" if match.group(1).lower() in ("finish", "answer") else "input"
     return {"name": match.group(1), "arguments": {key: given}}
-
-
-def _named(text: str) -> dict[str, Any] | None:
-    """A bare tool name, whose arguments follow under `Action Input`."""
-    return {"name": text} if text and len(text) <= 100 and "\n" not in text else None
 
 
 def _arguments(text: str) -> dict[str, Any]:

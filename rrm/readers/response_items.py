@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.readers.chat import ROLES, as_text, chat_message, tool_list
+from rrm.readers.turns import Turns
 
 PARTS = {"input_text", "output_text", "input_image", "input_file", "input_audio", "refusal"}
 """Content parts that no other API has."""
@@ -22,6 +23,7 @@ RESULTS = ("results", "outputs", "output", "result", "error")
 SETTINGS = {"item_reference", "compaction", "compaction_trigger", "configuration_update"}
 """Items that say nothing themselves (what they refer to stands elsewhere, or nobody can read it)."""
 NO_ARGUMENT = {"type", "id", "call_id", "status", "caller", "created_by", "async", "name", "namespace", "server_label"}
+OF_A_CALL = ("namespace", "server_label", "caller")
 Message = dict[str, Any]
 
 
@@ -91,15 +93,13 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-class ItemReader:
+class ItemReader(Turns):
     """Reads items in order; `messages`, the `tools` that items themselves declare, and `others` that are no message."""
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
+        super().__init__()
         self.tools: list[dict[str, Any]] = []
         self.others: list[dict[str, Any]] = []
-        self._open: Message | None = None
-        self._names: dict[str, str] = {}
 
     def read(self, items: list[Any]) -> ItemReader:
         """All items, after those that were read before.
@@ -126,13 +126,6 @@ class ItemReader:
                 self.others.append(raw)
         return self
 
-    def _turn(self, new: bool) -> Message:
-        """The model's open message, or a new one."""
-        if self._open is None or new:
-            self._open = {"role": "assistant", "content": None}
-            self.messages.append(self._open)
-        return self._open
-
     def _message(self, item: Message, where: str) -> None:
         made = chat_message({**{k: v for k, v in item.items() if k != "type"}, "content": None}, where)
         content, extra = _content(item.get("content"))
@@ -142,38 +135,35 @@ class ItemReader:
         if made.get("status") == "completed":
             del made["status"]
         if ROLES[str(item["role"]).strip().lower()] != "assistant":
-            self._open = None
+            self.close()
             self.messages.append(made)
             return
-        turn = self._turn(self._open is not None and self._open["content"] is not None)
+        if self._open is not None and self._open["content"] is not None:
+            self.close()
+        turn = self.agent()
         turn |= made | {k: turn[k] for k in ("reasoning_content", "tool_calls") if k in turn}
 
     def _reasoning(self, item: Message) -> None:
         summary, full = _texts(item.get("summary")), _texts(item.get("content"))
         text = full or summary or ("[encrypted reasoning]" if "encrypted_content" in item else "")
-        has_said = self._open is not None and self._open["content"] is not None and "tool_calls" not in self._open
-        turn = self._turn(has_said)
+        if self._open is not None and self._open["content"] is not None and "tool_calls" not in self._open:
+            self.close()
+        turn = self.agent()
         turn["reasoning_content"] = "\n".join(t for t in (turn.get("reasoning_content"), text) if t)
         if full and summary:
             turn["reasoning_summary"] = "\n".join(t for t in (turn.get("reasoning_summary"), summary) if t)
 
     def _call(self, item: Message, kind: str) -> None:
         tool = CALLS[kind] if kind in CALLS else kind.removesuffix("_call")
-        name = as_text(item.get("name") or tool)
-        call: Message = {"name": name, "arguments": _arguments(item)}
-        if (number := item.get("call_id", item.get("id"))) is not None:
-            call["id"] = as_text(number)
-            self._names[call["id"]] = name
-        call |= {k: item[k] for k in ("namespace", "server_label", "caller") if k in item}
-        if item.get("status") not in (None, "completed"):
-            call["status"] = item["status"]
-        self._turn(False).setdefault("tool_calls", []).append(call)
+        number, more = item.get("call_id", item.get("id")), {k: item.get(k) for k in OF_A_CALL}
+        status = None if item.get("status") == "completed" else item.get("status")
+        self.called(item.get("name") or tool, _arguments(item), number, **more, status=status)
         if tool in SERVED:
-            self._output({**item, **({"call_id": call["id"]} if "id" in call else {}), "output": _result(item)})
+            self._output({**item, "output": _result(item)})
 
     def _output(self, item: Message) -> None:
         """What came back; it ends what the model wrote in one go."""
-        self._open = None
+        self.close()
         if kind_of(item) == "mcp_approval_response":
             item = {
                 "call_id": item.get("approval_request_id"),

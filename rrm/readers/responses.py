@@ -3,23 +3,22 @@
 A response whose history the server keeps holds what is new alone: those of one file are put together by `previous_response_id`, or
 by their conversation's id in the order of their creation. Where two go on from one, each is a run with all that was before it. A
 response that was logged more than once (as it began and as it ended, or in a file that was appended twice) is one: its id says so.
-What it was given must stand under its `input`, or in the list that the API has of it (`rrm.readers.input_items`).
+What it was given must stand under its `input`, or in the list that the API has of it (`input_items` beside `response`), which begins with
+the newest item unless it was asked for otherwise, and does not say which it is: its items must tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError
-from rrm.readers.base import SourceItem, first_user_text, make, own_id, printable, text_field, without
-from rrm.readers.input_items import FIELD, HOW, inner, is_pair, is_response, with_input
+from rrm.readers.base import SourceItem, make, own_id, printable, text_field, without
 from rrm.readers.outcomes import find_outcome
-from rrm.readers.repeats import another, is_same, once
-from rrm.readers.response_items import ItemReader, as_items, is_items, response_tools
+from rrm.readers.response_items import ItemReader, act_of, as_items, is_items, kind_of, response_tools
 from rrm.readers.spans import seconds
 
 NAME = "responses"
@@ -28,6 +27,12 @@ LISTS = ("items", "data", "messages", "input")
 """Where a record that is no stored response keeps its items."""
 OVER_FOLDER = False
 PREVIOUS = "previous_response_id"
+FIELD = "input_items"
+HOW = f"GET /v1/responses/ID/{FIELD}?order=asc, all pages"
+UNFINISHED = ("queued", "in_progress")
+"""States of a response whose output may still become another."""
+Items = list[dict[str, Any]]
+T = TypeVar("T")
 
 
 def sniff(value: Any) -> bool:
@@ -69,7 +74,7 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
 
 
 def _once(items: Iterable[SourceItem]) -> tuple[list[SourceItem], list[ReadError]]:
-    """One item an id (`repeats.once`), and what that would lose, as errors."""
+    """One item an id (`once`), and what that would lose, as errors."""
     kept, dropped = once(items, _id, lambda item: inner(item.value))
     lost = [(item, stays) for item, stays in dropped if not is_same(inner(item.value), inner(stays.value))]
     return kept, [
@@ -201,14 +206,121 @@ def parse(item: SourceItem) -> Trajectory:
         if records[1:]
         else {}
     )
+    outcome = next((o for one in reversed(records) if (o := find_outcome(one)) is not None), None)
+    id, task, tools = own_id(record), text_field(record, "question"), [*(tools or []), *read.tools] or tools
     return make(
-        item,
-        NAME,
-        read.messages,
-        meta=meta,
-        id=own_id(record),
-        task=text_field(record, "question") or first_user_text(read.messages),
-        question_id=question_id,
-        outcome=next((o for one in reversed(records) if (o := find_outcome(one)) is not None), None),
-        tools=[*(tools or []), *read.tools] or tools,
+        item, NAME, read.messages, meta=meta, id=id, task=task, question_id=question_id, outcome=outcome, tools=tools
     )
+
+
+# ---- what a response was given ---------------------------------------------------------------------------------------
+
+
+def is_response(value: Any) -> bool:
+    """Whether a value is a stored response. Never raises."""
+    return isinstance(value, dict) and value.get("object") == "response" and isinstance(value.get("output"), list)
+
+
+def is_pair(value: Any) -> bool:
+    """Whether a value holds a stored response and, beside it, the list of its input. Never raises."""
+    return isinstance(value, dict) and FIELD in value and is_response(value.get("response"))
+
+
+def inner(value: Any) -> Any:
+    """The stored response of such a pair; anything else as it is."""
+    return value["response"] if is_pair(value) else value
+
+
+def with_input(value: Any) -> tuple[Any, bool]:
+    """A stored response with its listed items as `input`, oldest first, and whether there was a list; anything else as it is.
+
+    What stands beside the response is taken for its own; where it has a field of that name, it is kept under `beside_response`.
+
+    Raises:
+        ValueError: a page of several, no list of items, or one of which nothing says where it begins.
+    """
+    response = inner(value)
+    if response is value:
+        if not is_response(value) or value.get("input") is not None or value.get(FIELD) is None:
+            return value, False
+        beside = dict[str, Any]()
+    else:
+        beside = {k: v for k, v in value.items() if k not in ("response", FIELD)}
+    same_name = {k: v for k, v in beside.items() if k in response and v != response[k]}
+    found = {k: v for k, v in (beside | response).items() if k != FIELD} | {
+        "input": _oldest_first(_items(value[FIELD]))
+    }
+    return found | ({"beside_response": same_name} if same_name else {}), True
+
+
+def _items(listed: Any) -> Items:
+    """The items of a page, or of a plain list."""
+    if isinstance(listed, dict):
+        if listed.get("has_more"):
+            raise ValueError(f"`{FIELD}` is one page of several (`has_more`): put the items of all into it ({HOW})")
+        listed = listed.get("data")
+    if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
+        raise ValueError(f"`{FIELD}` is no list of items: put there what the API lists ({HOW})")
+    return listed
+
+
+def _oldest_first(items: Items) -> Items:
+    """The items in the order in which they were given.
+
+    A call stands before its result, and what the system says before what the user does. Results alone need no order.
+    """
+    place = {str(item.get("call_id")): at for at, item in enumerate(items) if act_of(item) == "call"}
+    acts = {act_of(item) for item in items}
+    steps = [
+        at - place[id]
+        for at, item in enumerate(items)
+        if act_of(item) == "output" and (id := str(item.get("call_id"))) in place
+    ]
+    told = [at for at, item in enumerate(items) if item.get("role") in ("system", "developer")]
+    asked = [at for at, item in enumerate(items) if kind_of(item) == "message" and item.get("role") == "user"]
+    steps += [min(asked) - min(told), max(asked) - max(told)] if told and asked else []
+    if len(items) < 2 or acts == {"output"} or (steps and min(steps) > 0):
+        return items
+    if steps and max(steps) < 0:
+        return items[::-1]
+    raise ValueError(
+        f"`{FIELD}` may begin with the oldest item or with the newest, as the API lists them, and nothing in it says which: put the items "
+        f"under the response's `input`, oldest first ({HOW})"
+    )
+
+
+# ---- responses that are logged more than once ------------------------------------------------------------------------
+
+
+def once(
+    entries: Iterable[T], id_of: Callable[[T], str | None], body_of: Callable[[T], dict[str, Any]]
+) -> tuple[list[T], list[tuple[T, T]]]:
+    """One entry an id, where the first of it stood (the last that is completed, else the last), and each that is dropped with the one
+    that is kept. An entry without an id is kept."""
+    kept, dropped = dict[str | int, T](), list[tuple[str, T]]()
+    for at, entry in enumerate(entries):
+        if (id := id_of(entry)) is None:
+            kept[at] = entry
+        elif (earlier := kept.get(id)) is None or _completed(body_of(entry)) or not _completed(body_of(earlier)):
+            dropped += [(id, earlier)] if earlier is not None else []
+            kept[id] = entry
+        else:
+            dropped.append((id, entry))
+    return list(kept.values()), [(entry, kept[id]) for id, entry in dropped]
+
+
+def _completed(body: dict[str, Any]) -> bool:
+    return body.get("status") == "completed"
+
+
+def is_same(body: dict[str, Any], kept: dict[str, Any]) -> bool:
+    """Whether a response may be the one that is kept: one that had not come to its end, or whose output the kept one begins with."""
+    said, whole = body.get("output"), kept.get("output")
+    if body.get("status") in UNFINISHED or not said:
+        return True
+    return isinstance(said, list) and isinstance(whole, list) and whole[: len(said)] == said
+
+
+def another(id: str | None, what: str, line: int | None, name: str) -> str:
+    """The error for a response that is dropped and is not the same; `what` differs, `line`: of the one that is kept."""
+    return f"another response with the id {printable(id or '', 60)!r} and another {what} is kept (line {line}): give each its own id (format {name})"

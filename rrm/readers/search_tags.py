@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import SourceItem, make, own_id, text_field, without
-from rrm.readers.outcomes import find_outcome
+from rrm.readers.base import SourceItem, conversation, own_id, text_field
+from rrm.readers.chat import agent_message
 
 NAME = "search_tags"
 FIELDS = ("gen_text_store", "trajectory", "transcript", "output", "response", "completion", "generated_text", "text")
@@ -50,29 +50,17 @@ def parse(item: SourceItem) -> Trajectory:
     if text is None:
         raise ValueError(f"no text with search tags ({', '.join(QUERY)}) under {', '.join(FIELDS)}")
     record = item.value if isinstance(item.value, dict) else {}
-    prompt, cut, run = _split(text)
+    found = ASSISTANT.search(text)  # logs may hold the rendered prompt in front
+    prompt, cut, run = (text[: found.start()], True, text[found.end() :]) if found else ("", False, text)
     question = text_field(record, "question", "query", "task")
     if question is None and cut:
         question = re.split(r"Question:\s*", prompt)[-1].replace("<|im_end|>", "").strip()
     question = question or ""
     prelude = [{"role": "system", "content": prompt}] if cut else []
     used = [k for k in ("question", "query", "task") if record.get(k) == question]
-    return make(
-        item,
-        NAME,
-        [*prelude, {"role": "user", "content": question}, *turns(run)],
-        meta=without(record, *used, *([key] if key else []), "id", "question_id"),
-        id=own_id(record),
-        task=question,
-        question_id=own_id(record, "question_id"),
-        outcome=find_outcome(record),
-    )
-
-
-def _split(text: str) -> tuple[str, bool, str]:
-    """(prompt, whether there is one, the agent's text): logs may hold the rendered prompt in front."""
-    found = ASSISTANT.search(text)
-    return (text[: found.start()], True, text[found.end() :]) if found else ("", False, text)
+    messages = [*prelude, {"role": "user", "content": question}, *turns(run)]
+    used += ["id", "question_id"] + ([key] if key else [])
+    return conversation(item, NAME, record, messages, used, task=question, question_id=own_id(record, "question_id"))
 
 
 class _Writer:
@@ -107,12 +95,7 @@ class _Writer:
 
     def flush(self) -> None:
         """End the current assistant message, if it holds anything."""
-        said, thought = self.said.strip(), self.thought.strip()
-        if said or thought or self.calls:
-            message: dict[str, Any] = {"role": "assistant", "content": said or None}
-            message |= {"reasoning_content": thought} if thought else {}
-            message |= {"tool_calls": self.calls} if self.calls else {}
-            self.messages.append(message)
+        self.messages += agent_message(self.said.strip(), self.thought.strip(), self.calls)
         self.said = self.thought = ""
         self.calls = []
 

@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 from rrm.data.json_numbers import DECODER
 from rrm.data.sizes import TooManyBytes, bounded, check_weight, inflated, most_bytes
@@ -59,10 +59,6 @@ class Value:
 Line = tuple[int, bytes] | ReadError
 
 
-class _Broken(Exception):
-    """The byte stream ends here, for the reason given."""
-
-
 def values(path: str) -> Iterator[Value | Archive | ReadError]:
     """Every JSON value of one file (of standard input, of a data set on the hub), in order; of a zip the archive itself, which is
     open until the next step."""
@@ -70,26 +66,17 @@ def values(path: str) -> Iterator[Value | Archive | ReadError]:
         yield from _hub(path)
         return
     try:
-        with _open(path) as raw:
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as raw:
             first, blocks = _peek(iter(lambda: raw.read(BLOCK), b""))
             if first.startswith(MAGIC):
                 seekable = path != "-" and raw.seekable()  # a pipe is held whole
-                yield _archive(path, raw if seekable else io.BytesIO(b"".join(blocks)))
+                yield Archive(path, raw if seekable else io.BytesIO(b"".join(blocks)))
             else:
                 yield from _values(path, first, blocks)
     except OSError as error:
         yield ReadError(path, None, f"cannot be read: {error.strerror or error}")
-
-
-def _open(path: str) -> contextlib.AbstractContextManager[BinaryIO]:
-    return contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb")
-
-
-def _archive(path: str, file: BinaryIO) -> Archive | ReadError:
-    try:
-        return Archive(path, file)
     except ValueError as error:
-        return ReadError(path, None, describe(error))
+        yield ReadError(path, None, describe(error))
 
 
 def members(archive: Archive) -> Iterator[tuple[str, Iterator[Value | ReadError]]]:
@@ -105,16 +92,9 @@ def members(archive: Archive) -> Iterator[tuple[str, Iterator[Value | ReadError]
 
 def _member(archive: Archive, name: str) -> Iterator[Value | ReadError]:
     try:
-        yield from _values(archive.place(name), *_peek(_unpacked(archive, name)))
-    except _Broken as broken:
-        yield ReadError(archive.place(name), None, str(broken))
-
-
-def _unpacked(archive: Archive, name: str) -> Iterator[bytes]:
-    try:
-        yield from archive.blocks(name)
+        yield from _values(archive.place(name), *_peek(archive.blocks(name)))
     except ValueError as error:
-        raise _Broken(describe(error)) from error
+        yield ReadError(archive.place(name), None, describe(error))
 
 
 def load(archive: Archive, name: str) -> Any:
@@ -125,13 +105,8 @@ def load(archive: Archive, name: str) -> Any:
 def _values(path: str, first: bytes, blocks: Iterator[bytes]) -> Iterator[Value | ReadError]:
     name = stem(path) if path == "-" else path
     if first.startswith(b"\x1f\x8b"):
-        blocks = _gunzip(blocks)
         name = name[:-3] if name.lower().endswith(".gz") else name
-        try:
-            first, blocks = _peek(blocks)
-        except _Broken as broken:
-            yield ReadError(path, None, str(broken))
-            return
+        first, blocks = _peek(inflated(blocks))
     if first.startswith(b"PAR1"):
         yield from _parquet(path, blocks)
         return
@@ -155,14 +130,6 @@ def _peek(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     return first, itertools.chain([first], blocks)
 
 
-def _gunzip(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Decompressed blocks; all that a truncated or damaged file still gives, then `_Broken`."""
-    try:
-        yield from inflated(blocks)
-    except ValueError as error:
-        raise _Broken(str(error)) from error
-
-
 def _to_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """UTF-16 or UTF-32 (with a byte order mark) as UTF-8; lone surrogates stay as they are."""
     decoder = codecs.getincrementaldecoder(encoding)("strict")
@@ -171,7 +138,7 @@ def _to_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
             yield decoder.decode(block).encode("utf-8", "surrogatepass")
         yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
-        raise _Broken(f"not valid {encoding.upper()} from here on: {error.reason}") from error
+        raise ValueError(f"not valid {encoding.upper()} from here on: {error.reason}") from error
 
 
 def _lines(path: str, blocks: Iterable[bytes]) -> Iterator[Line]:
@@ -189,11 +156,11 @@ def _lines(path: str, blocks: Iterable[bytes]) -> Iterator[Line]:
             tail.append(parts[-1])
             held += len(parts[-1])
             if held > most:
-                raise _Broken(str(TooManyBytes("this line")))
-    except _Broken as broken:
+                raise TooManyBytes("this line")
+    except ValueError as error:
         lost = sum(map(len, tail))
         unfinished = f"; an unfinished line of {lost:,} bytes was left out" if lost else ""
-        yield ReadError(path, number + 1, f"{broken}{unfinished}")
+        yield ReadError(path, number + 1, f"{describe(error)}{unfinished}")
         return
     if last := b"".join(tail):
         yield number + 1, last
@@ -326,7 +293,7 @@ def _parquet(path: str, blocks: Iterable[bytes]) -> Iterator[Value | ReadError]:
             for record in records:
                 row += 1
                 yield _row(path, row, record)
-    except (pa.ArrowException, OSError, _Broken, TooManyBytes) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         yield ReadError(path, row + 1, f"the parquet data cannot be read from here on: {printable(str(error))}")
         return
     if row == 0:

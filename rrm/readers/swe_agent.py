@@ -84,16 +84,14 @@ def parse(item: SourceItem) -> Trajectory:
     name, attempt = instance_id(item, record, meta), item.context.get("attempt")
     if attempt is not None:
         meta |= {"attempt": attempt, "attempts_of": item.context.get("of")}
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=None if name is None else name if attempt is None else f"{name}:attempt{attempt}",
-        task=next((text_of(m["content"]) for m in messages if m["role"] == "user" and not m.get("is_demo")), ""),
-        question_id=name if name and INSTANCE.fullmatch(name) else None,
-        outcome=outcome,
-    )
+    id = f"{name}:attempt{attempt}" if name is not None and attempt is not None else name
+    task = next((text_of(m["content"]) for m in messages if m["role"] == "user" and not m.get("is_demo")), "")
+    return make(item, NAME, messages, meta=meta, id=id, task=task, question_id=question_of(name), outcome=outcome)
+
+
+def question_of(name: str | None) -> str | None:
+    """An instance of SWE-bench is the question of its runs."""
+    return name if name and INSTANCE.fullmatch(name) else None
 
 
 def meta_and_outcome(record: dict[str, Any], *used: str) -> tuple[dict[str, Any], RunOutcome | None]:
@@ -130,7 +128,8 @@ def _messages(record: dict[str, Any]) -> list[dict[str, Any]]:
     if len(spoken) > len(steps) and _in_order(steps, spoken):  # what the agent was made to say again stands there alone
         return messages
     if len(spoken) > len(steps) or not all(_same(m, s) for m, s in zip(spoken, steps, strict=False)):
-        return _prelude(messages) + [m for k, s in enumerate(steps) for m in _turn(k, s)]
+        first = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
+        return messages[:first] + [m for k, s in enumerate(steps) for m in _turn(k, s)]
     merged, at = list[dict[str, Any]](), 0
     for message, follows in zip(messages, [*messages[1:], None], strict=True):
         merged.append(message)
@@ -155,11 +154,6 @@ def _step(raw: Any, where: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise ValueError(f"{where} must be an object with action and observation, got {type(raw).__name__}")
     return raw
-
-
-def _prelude(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    first = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
-    return messages[:first]
 
 
 def _same(message: dict[str, Any], step: dict[str, Any]) -> bool:

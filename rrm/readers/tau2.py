@@ -33,14 +33,11 @@ def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
 
 def _simulations(value: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
     info = value["info"] if isinstance(value.get("info"), dict) else {}
-    tasks = {str(t.get("id")): t for t in value.get("tasks") or [] if isinstance(t, dict)} if _listed(value) else {}
+    listed = value["tasks"] if isinstance(value.get("tasks"), list) else []
+    tasks = {str(t.get("id")): t for t in listed if isinstance(t, dict)}
     for simulation in value["simulations"]:
         number = str(simulation.get("task_id")) if isinstance(simulation, dict) else ""
         yield simulation, {"info": info, "task": tasks.get(number, {})}
-
-
-def _listed(value: dict[str, Any]) -> bool:
-    return isinstance(value.get("tasks"), list)
 
 
 def parse(item: SourceItem) -> Trajectory:
@@ -60,20 +57,10 @@ def parse(item: SourceItem) -> Trajectory:
     if task.get("evaluation_criteria") is not None:
         meta["reference"] = task["evaluation_criteria"]
     place = f"{str(meta.get('domain') or stem(item.path))[:80]}:task{str(record.get('task_id'))[:80]}"
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=own_id(record) or f"{place}-trial{str(record.get('trial', 0))[:80]}",
-        question_id=place,
-        outcome=_outcome(record),
-    )
-
-
-def _outcome(record: dict[str, Any]) -> RunOutcome | None:
-    value = as_outcome(get(record, "reward_info.reward"))
-    return None if value is None else RunOutcome(value, "reward_info.reward")
+    reward = as_outcome(get(record, "reward_info.reward"))
+    outcome = None if reward is None else RunOutcome(reward, "reward_info.reward")
+    id = own_id(record) or f"{place}-trial{str(record.get('trial', 0))[:80]}"
+    return make(item, NAME, messages, meta=meta, id=id, question_id=place, outcome=outcome)
 
 
 def _messages(raw: Any, where: str) -> list[dict[str, Any]]:

@@ -34,12 +34,6 @@ def parse(item: SourceItem) -> Trajectory:
     instruction = task.get("instruction")
     number, trial = str(record.get("task_id"))[:80], str(record.get("trial", 0))[:80]
     name = f"{stem(item.path)}:task{number}"
-    return make(
-        item,
-        NAME,
-        chat_messages(record["traj"], "traj"),
-        meta=meta,
-        id=f"{name}-trial{trial}",
-        question_id=(question_hash(instruction) if isinstance(instruction, str) else None) or name,
-        outcome=find_outcome({"reward": record.get("reward")}),
-    )
+    messages, outcome = chat_messages(record["traj"], "traj"), find_outcome({"reward": record.get("reward")})
+    question = (question_hash(instruction) if isinstance(instruction, str) else None) or name
+    return make(item, NAME, messages, meta=meta, id=f"{name}-trial{trial}", question_id=question, outcome=outcome)

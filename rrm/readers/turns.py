@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rrm.readers.chat import as_text, chat_content, chat_message, result_content, text_of
+from rrm.readers.chat import as_text, chat_content, chat_message, result_content, text_of, tool_call
 
 Message = dict[str, Any]
 
@@ -55,12 +55,8 @@ class Turns:
 
     def called(self, name: Any, arguments: Any = None, id: Any = None, **more: Any) -> None:
         """A call in the agent's open message; further fields are the call's."""
-        arguments = {} if arguments is None else arguments
-        call: Message = {"name": as_text(name), "arguments": arguments}
-        if not isinstance(arguments, dict | str):
-            call["arguments"] = as_text(arguments)
+        call = tool_call({"name": as_text(name), "arguments": arguments, "id": id})
         if id is not None:
-            call["id"] = as_text(id)
             self._names[call["id"]] = call["name"]
         self.agent().setdefault("tool_calls", []).append(call | {k: v for k, v in more.items() if v is not None})
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
-from rrm.readers.base import SourceItem, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import SourceItem, conversation, own_id, record_of
 from rrm.readers.chat import as_text, is_chat, tool_list
-from rrm.readers.outcomes import find_outcome
 from rrm.readers.turns import Turns, picture
 
 NAME = "vercel_ai"
@@ -64,26 +63,14 @@ def _is_part(part: Message) -> bool:
 
 def parse(item: SourceItem) -> Trajectory:
     """One chat."""
-    record = item.value if isinstance(item.value, dict) else {"messages": item.value}
-    if not isinstance(record.get("messages"), list):
-        raise ValueError("no list of `messages`")
-    turns = Turns()
+    record, turns = record_of(item, "messages"), Turns()
     if record.get("system"):
         turns.add_text("system", record["system"])
     read_messages(record["messages"], "messages", turns)
     tools = tool_list(record.get("tools"))
-    question_id = own_id(record, "question_id")
-    return make(
-        item,
-        NAME,
-        turns.messages,
-        meta=without(record, "id", "messages", "system", *["tools"] * (tools is not None)),
-        id=own_id(record, "id", "chatId"),
-        task=text_field(record, "question") or first_user_text(turns.messages),
-        question_id=question_id,
-        outcome=find_outcome(record),
-        tools=tools,
-    )
+    used, question_id = ["id", "messages", "system"] + ["tools"] * (tools is not None), own_id(record, "question_id")
+    ids = ("id", "chatId")
+    return conversation(item, NAME, record, turns.messages, used, ids=ids, question_id=question_id, tools=tools)
 
 
 class _Message:

@@ -49,15 +49,8 @@ def parse(item: SourceItem) -> Trajectory:
         meta["steps"] = [{k: v for k, v in step.items() if k not in ("input", "output")} for step in steps]
     if meta.get("reference") is None and meta.get("gts") is not None:
         meta["reference"] = meta.pop("gts")
-    return make(
-        item,
-        NAME,
-        messages,
-        meta=meta,
-        id=own_id(record, "trajectory_uid", "request_id"),
-        outcome=_outcome(record, steps),
-        tools=declared_tools(turns),
-    )
+    id, outcome = own_id(record, "trajectory_uid", "request_id"), _outcome(record, steps)
+    return make(item, NAME, messages, meta=meta, id=id, outcome=outcome, tools=declared_tools(turns))
 
 
 def _outcome(record: dict[str, Any], steps: list[dict[str, Any]] | None) -> RunOutcome | None:
