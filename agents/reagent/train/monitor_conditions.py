@@ -26,6 +26,7 @@ from reagent.train.drop_detector import (
     Score,
     aligned,
     critical,
+    mean_error,
     noise_std,
     welch_df,
 )
@@ -167,14 +168,13 @@ class ScoreDrifts(Check):
         Args:
             means: the whole series where scores are means: these have noise of their own, that of neighbours.
         """
-        error, freedom = float(gap.std(ddof=1)) / math.sqrt(len(gap)), len(gap) - 1.0
+        error, freedom = mean_error(gap)
         counts = [len(p.score) for p in points if isinstance(p.score, tuple)]
         if len(counts) < len(points):
             return error, freedom
         noise, theirs = noise_std(np.array(means))
         noise *= math.sqrt(sum(1 / n for n in counts))
-        both = welch_df(np.array(error), np.array(freedom), np.array(noise), np.array(theirs))
-        return math.hypot(error, noise), float(both)
+        return math.hypot(error, noise), welch_df(error, freedom, noise, theirs)
 
     def begin_stage(self) -> None:
         self._first.clear()
