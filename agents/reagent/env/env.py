@@ -25,17 +25,7 @@ from reagent.env.parsers.near_calls import example_call, near_call
 from reagent.env.rewards import RewardWeights, Verdict, as_weights
 from reagent.env.task import Task
 from reagent.env.tool import EMPTY, Tool, ToolResult, by_name, declared_tools
-from reagent.errors import (
-    BadArguments,
-    EnvironmentMisuse,
-    GradeFailed,
-    GradeUnknown,
-    MalformedCallError,
-    ToolError,
-    TooManyCalls,
-    TurnCut,
-    UnknownTool,
-)
+from reagent.errors import EnvironmentMisuse, GradeFailed, GradeUnknown, ToolError
 from rrm.data.trajectory import ToolCall
 from rrm.engines.base import StopReason
 from rrm.errors import ConfigError
@@ -318,7 +308,7 @@ class ToolEnv:
         if turn.answer is not None:
             return self._finish(self.task, message, turn.answer)
         if cut:
-            results = [_refused(TurnCut(_CUT))]
+            results = [_refused(ToolError(_CUT, "cut_turn"))]
         else:
             results = await asyncio.gather(*(self._run(call, i) for i, call in enumerate(turn.calls)))
         outcomes = [_Outcome(c, r, c.name or "call") for c, r in zip(turn.calls, results, strict=True)]
@@ -401,14 +391,16 @@ class ToolEnv:
     async def _run(self, call: ToolCall | MalformedCall, position: int) -> ToolResult:
         """The `position`-th call of a turn. A call that cannot be run ends at once, with its error."""
         if isinstance(call, MalformedCall):
-            return _refused(MalformedCallError(self._with_example(call)))
+            return _refused(ToolError(self._with_example(call), "malformed_call"))
         if position >= self.max_calls_per_turn:
-            return _refused(TooManyCalls(f"not run: at most {self.max_calls_per_turn} calls a turn"))
+            return _refused(ToolError(f"not run: at most {self.max_calls_per_turn} calls a turn", "too_many_calls"))
         tool = self._tools.get(call.name)
         if tool is None:
-            return _refused(UnknownTool(f"there is no tool {call.name[:64]!r}; there are: {', '.join(self._tools)}"))
+            return _refused(
+                ToolError(f"there is no tool {call.name[:64]!r}; there are: {', '.join(self._tools)}", "unknown_tool")
+            )
         if isinstance(call.arguments, str):
-            return _refused(BadArguments(f"bad arguments for {call.name}: not a JSON object"))
+            return _refused(ToolError(f"bad arguments for {call.name}: not a JSON object", "bad_arguments"))
         return await tool.call(call.arguments)
 
     def _judge(self, outcome: _Outcome) -> Verdict:
@@ -438,7 +430,7 @@ class ToolEnv:
     def _observe(self, outcome: _Outcome, call_id: str) -> dict[str, Any]:
         """The message for one call. What a tool said may hold neither control tokens nor the format's own tags."""
         result = outcome.result
-        own_words = isinstance(result.error, MalformedCallError)
+        own_words = result.error is not None and result.error.kind in ("malformed_call", "cut_turn")
         content = result.content if own_words else neutralise_control(result.content, self.parser.tags)
         if isinstance(outcome.call, MalformedCall) and not outcome.call.text:
             message: dict[str, Any] = {"role": "user", "content": content}

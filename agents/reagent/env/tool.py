@@ -33,7 +33,7 @@ from typing import Any, Self, overload
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from reagent.env.limiter import FairLimiter
-from reagent.errors import BadArguments, BadResult, ToolBusy, ToolDefinitionError, ToolError, ToolRaised, ToolTimeout
+from reagent.errors import ToolDefinitionError, ToolError
 
 EMPTY = "(no output)"
 """What the agent sees of an empty result."""
@@ -83,25 +83,27 @@ def to_text(value: object) -> str:
     """A tool's return value as text: text as it is, None as nothing, anything else as JSON.
 
     Raises:
-        BadResult: for bytes, and for what JSON cannot express.
+        ToolError: for bytes, and for what JSON cannot express.
     """
     if isinstance(value, str):
         return value
     if value is None:
         return ""
     if isinstance(value, bytes | bytearray | memoryview):
-        raise BadResult(f"the tool returned {len(value)} bytes of binary data, which cannot be shown")
+        raise ToolError(f"the tool returned {len(value)} bytes of binary data, which cannot be shown", "bad_result")
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadResult(f"the tool returned a {type(value).__name__}, which is neither text nor JSON") from error
+        raise ToolError(
+            f"the tool returned a {type(value).__name__}, which is neither text nor JSON", "bad_result"
+        ) from error
 
 
 def _raised(error: BaseException) -> ToolError:
     if isinstance(error, ToolError):
         return error
     # format_exception_only survives exceptions whose own __str__ raises
-    return ToolRaised(traceback.format_exception_only(error)[-1].strip()[:_ERROR_CHARS])
+    return ToolError(traceback.format_exception_only(error)[-1].strip()[:_ERROR_CHARS], "raised")
 
 
 def _settle(function: Callable[..., object], values: dict[str, Any]) -> str | ToolError:
@@ -184,7 +186,7 @@ class _Definition:
             problems = [f"{'.'.join(map(str, p['loc'])) or 'arguments'}: {p['msg']}" for p in error.errors()[:3]]
             takes = ", ".join(self.arguments) or "nothing"
             reason = "; ".join(problems)[:_ERROR_CHARS]
-            raise BadArguments(f"bad arguments for {self.name}: {reason}. It takes: {takes}") from error
+            raise ToolError(f"bad arguments for {self.name}: {reason}. It takes: {takes}", "bad_arguments") from error
         return {argument: getattr(model, f"a{i}") for i, argument in enumerate(self.arguments)}
 
 
@@ -230,7 +232,7 @@ class Tool:
         Args:
             schema: OpenAI form, as `schema`.
             function: async; gets the arguments by name.
-            check: the arguments as `function` wants them; raises BadArguments.
+            check: the arguments as `function` wants them; raises a ToolError of the kind `bad_arguments`.
             timeout_s: and the others: see `tool`.
         """
         limits = {
@@ -277,7 +279,7 @@ class Tool:
         """The arguments as the function wants them (`"3"` becomes 3 for an int).
 
         Raises:
-            BadArguments: saying which argument is wrong and why.
+            ToolError: saying which argument is wrong and why.
         """
         return self._definition.check(arguments)
 
@@ -297,17 +299,17 @@ class Tool:
     async def _run(self, values: dict[str, Any]) -> str:
         definition = self._definition
         if not await definition.slots.acquire(definition.max_wait_s):
-            raise ToolBusy(f"{self.name} is busy: no earlier call ended within {definition.max_wait_s:g} s")
+            raise ToolError(f"{self.name} is busy: no earlier call ended within {definition.max_wait_s:g} s", "busy")
         call = self._start(values)
         try:
             # wait_for would wait on for a task that ignores its cancellation
             await asyncio.wait({call}, timeout=definition.timeout_s)
             if not call.done():
-                raise ToolTimeout(f"{self.name} did not answer within {definition.timeout_s:g} s")
+                raise ToolError(f"{self.name} did not answer within {definition.timeout_s:g} s", "timeout")
         finally:
             call.cancel()  # from here on nobody listens: a late answer is thrown away
         if call.cancelled():
-            raise ToolRaised(f"{self.name} was cancelled from inside")
+            raise ToolError(f"{self.name} was cancelled from inside", "raised")
         outcome = call.result()
         if isinstance(outcome, ToolError):
             raise outcome

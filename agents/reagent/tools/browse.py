@@ -15,17 +15,11 @@ _KINDS = {"text/html": "html", "application/xhtml+xml": "html", "application/pdf
 _TEXT = ("text/", "application/json", "application/xml", "application/javascript")
 
 
-class ContentRefused(ToolError):
-    """A content type that is no text."""
-
-    kind = "content_refused"
-
-
 def kind_of(page: Page) -> str:
     """How a page's body is to be read.
 
     Raises:
-        ContentRefused: an image, an archive, or whatever else is no text.
+        ToolError: an image, an archive, or whatever else is no text.
     """
     if page.content_type in _KINDS:
         return _KINDS[page.content_type]
@@ -33,8 +27,9 @@ def kind_of(page: Page) -> str:
         return "txt"
     if not page.content_type:
         return "html" if page.body.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")) else "txt"
-    raise ContentRefused(
-        f"{page.url[:150]} is {page.content_type[:60]}, which is not read; pages, text, JSON and PDF are"
+    raise ToolError(
+        f"{page.url[:150]} is {page.content_type[:60]}, which is not read; pages, text, JSON and PDF are",
+        "content_refused",
     )
 
 
@@ -91,7 +86,9 @@ def browse_tools(
         )
         kind = kind_of(page)
         if page.cut and kind == "pdf":
-            raise ContentRefused(f"{page.url[:150]} is a PDF of more than {max_bytes} bytes, which is not read")
+            raise ToolError(
+                f"{page.url[:150]} is a PDF of more than {max_bytes} bytes, which is not read", "content_refused"
+            )
         found = read_document(
             page.body, kind, start=start, max_chars=max_chars, charset=page.charset, base_url=page.url
         )

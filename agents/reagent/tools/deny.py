@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from reagent.errors import ToolError
 from rrm.errors import ConfigError
 
 _ENTRY = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+(?:/[^\s?#%]+)?")
@@ -26,13 +25,6 @@ _UNSEEN = re.compile(
     "\ufe00-\ufe0f\ufeff\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
 """Characters that programs drop from an address: what Unicode calls ignorable by default, and what either form of IDNA ignores."""
-
-
-class HostDenied(ToolError):
-    """An address on the list. Nothing was sent to it."""
-
-    kind = "host_denied"
-    denied = 1
 
 
 class DenyList:

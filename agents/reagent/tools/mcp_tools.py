@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from reagent.env.tool import Tool, ToolResult
-from reagent.errors import BadArguments, ToolError
+from reagent.errors import ToolError
 from reagent.tools.audit import Arguments, ToolAudit
-from reagent.tools.deny import DenyList, HostDenied
-from reagent.tools.mcp_server import McpError, McpServer, ServerSpec
+from reagent.tools.deny import DenyList
+from reagent.tools.mcp_server import McpServer, ServerSpec
 from reagent.tools.schemas import SchemaChecker, Unfollowable
 from rrm.data.extras import needs
 from rrm.errors import ConfigError
@@ -37,12 +37,6 @@ _DESCRIPTION_CHARS = 1000
 _SCHEMA_CHARS = 20_000
 
 
-class McpCancelled(ToolError):
-    """Nobody waits for the call any more: its episode was ended. The server may have done it all the same."""
-
-    kind = "mcp_cancelled"
-
-
 class McpTool(Tool):
     """A tool of an MCP server, each call of which is written down."""
 
@@ -55,7 +49,7 @@ class McpTool(Tool):
         try:
             result = await super().call(arguments)
         except asyncio.CancelledError:
-            error = McpCancelled(f"the call of {self.name} was cancelled")
+            error = ToolError(f"the call of {self.name} was cancelled", "mcp_cancelled")
             self._write(arguments, ToolResult("", error, started, time.perf_counter() - clock))
             raise
         self._write(arguments, result)
@@ -167,13 +161,19 @@ def make_tool(
         # in here: within the call's slot and time, and not in the way of other episodes
         try:
             problem = await asyncio.to_thread(checker.problem, given, arguments)
-        except (Unfollowable, RecursionError) as error:
-            raise McpError(f"{name}: its schema cannot be followed ({error}), so nothing was sent") from error
+        except (Unfollowable, RuntimeError) as error:
+            raise ToolError(
+                f"{name}: its schema cannot be followed ({error}), so nothing was sent", "mcp_error"
+            ) from error
         if problem is not None:
             place, message = problem
-            raise BadArguments(f"bad arguments for {name}: {place or 'arguments'}: {message}")
+            raise ToolError(f"bad arguments for {name}: {place or 'arguments'}: {message}", "bad_arguments")
         if denied is not None and (entry := denied.entry_within(arguments)):
-            raise HostDenied(f"{name} is not asked about addresses of {entry} in this task; nothing was sent")
+            raise ToolError(
+                f"{name} is not asked about addresses of {entry} in this task; nothing was sent",
+                "host_denied",
+                denied=1,
+            )
         return as_text(await server.call(original, arguments))
 
     schema = {
@@ -205,7 +205,7 @@ def as_text(result: CallToolResult) -> str:
     """A result as text; of what is no text its kind and size.
 
     Raises:
-        McpError: the tool says that it failed.
+        ToolError: the tool says that it failed.
     """
     parts = []
     for block in result.content:
@@ -222,5 +222,5 @@ def as_text(result: CallToolResult) -> str:
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
     text = "\n".join(parts)
     if result.is_error:
-        raise McpError(text or "the tool failed and does not say why")
+        raise ToolError(text or "the tool failed and does not say why", "mcp_error")
     return text

@@ -21,9 +21,10 @@ import pytest
 from reagent.env.env import ToolEnv
 from reagent.env.task import Task
 from reagent.env.tool import Tool, ToolResult
+from reagent.errors import ToolError
 from reagent.tools import build
 from reagent.tools.audit import ToolAudit
-from reagent.tools.mcp_server import McpDown, McpServer, ServerSpec
+from reagent.tools.mcp_server import McpServer, ServerSpec
 from reagent.tools.mcp_tools import as_text, make_tool
 from reagent.tools.schemas import SchemaChecker, Unfollowable
 from rrm.errors import ConfigError
@@ -259,7 +260,7 @@ def test_a_server_that_hangs_at_its_restart_is_ended(
     async def cut(seconds: float) -> str:
         try:
             await asyncio.wait_for(server.call("good", {}), seconds)
-        except (TimeoutError, McpDown) as error:
+        except (TimeoutError, ToolError) as error:
             return str(error)
         return "fine"
 

@@ -42,7 +42,7 @@ def main() -> None:
     except Problem as error:
         answer = {"error": "unreadable", "message": str(error)}
     except MemoryError:
-        answer = {"error": "memory", "message": "reading it took too much memory"}
+        answer = {"error": "reading_memory", "message": "reading it took too much memory"}
     except RecursionError:
         answer = {"error": "unreadable", "message": "it is nested too deeply"}
     except Exception as error:  # noqa: BLE001 - readers raise what they like on a broken document
