@@ -5,30 +5,13 @@ from __future__ import annotations
 from reagent.feedback.judging import JudgingReport
 
 SUMS = (
-    "judged",
-    "asked",
-    "failed",
-    "floored",
-    "without_finding",
-    "judge_tokens",
-    "critiques",
-    "traces",
-    "leaked_critiques",
-    "leaked_traces",
-    "without_critique",
-    "long_texts",
-    "no_room",
-)
+    "judged", "asked", "failed", "floored", "without_finding", "judge_tokens", "critiques", "traces",
+    "leaked_critiques", "leaked_traces", "without_critique", "long_texts", "no_room",
+)  # fmt: skip
 MEANS = (
-    "reward",
-    "score",
-    "own_score",
-    "score_success",
-    "score_failure",
-    "refined_score",
-    "refined_score_success",
+    "reward", "score", "own_score", "score_success", "score_failure", "refined_score", "refined_score_success",
     "refined_score_failure",
-)
+)  # fmt: skip
 
 
 def figures(report: JudgingReport) -> dict[str, float]:

@@ -176,14 +176,8 @@ def stops_early(run: ScriptedRun, hop: int, subject: str) -> None:
 
 Fault = Callable[[ScriptedRun, int, str], str | None]
 TRAIN_FAULTS: tuple[Fault, ...] = (
-    wrong_entity,
-    repeated_call,
-    misread,
-    malformed,
-    unsupported,
-    gave_up,
-    wrong_relation,
-)
+    wrong_entity, repeated_call, misread, malformed, unsupported, gave_up, wrong_relation,
+)  # fmt: skip
 HELDOUT_FAULTS: tuple[Fault, ...] = (stops_early, ignored_error)
 """Never in training data: a judge that finds these has learned more than the list above."""
 

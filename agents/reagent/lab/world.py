@@ -15,22 +15,12 @@ from dataclasses import dataclass, field
 from rrm.data.seeds import derive_seed
 
 RELATIONS: dict[str, tuple[str, str]] = {
-    "mother": ("person", "person"),
-    "father": ("person", "person"),
-    "boss": ("person", "person"),
-    "mentor": ("person", "person"),
-    "friend": ("person", "person"),
-    "home": ("person", "town"),
-    "birthplace": ("person", "town"),
-    "employer": ("person", "company"),
-    "sponsor": ("person", "company"),
-    "trade": ("person", "craft"),
-    "hobby": ("person", "craft"),
-    "mayor": ("town", "person"),
-    "sheriff": ("town", "person"),
-    "founder": ("company", "person"),
-    "director": ("company", "person"),
-}
+    "mother": ("person", "person"), "father": ("person", "person"), "boss": ("person", "person"),
+    "mentor": ("person", "person"), "friend": ("person", "person"), "home": ("person", "town"),
+    "birthplace": ("person", "town"), "employer": ("person", "company"), "sponsor": ("person", "company"),
+    "trade": ("person", "craft"), "hobby": ("person", "craft"), "mayor": ("town", "person"),
+    "sheriff": ("town", "person"), "founder": ("company", "person"), "director": ("company", "person"),
+}  # fmt: skip
 """Relation → (type of the subject, type of the object)."""
 CRAFTS = ("baking", "weaving", "fishing", "painting", "farming", "pottery", "sailing", "mining", "carving", "tailoring")
 TOOL_ERROR = "Error: search is temporarily unavailable."

@@ -48,14 +48,9 @@ STEPS = {
     "f1_bad": "F1 on bad steps.",
 }
 OTHERS = {
-    "judge": "judge",
-    "length": "length alone",
-    "tfidf": "TF-IDF",
-    "agent": "agent's name",
-    "all_bad": "every step bad",
-    "position_only": "position alone",
-    "shuffled": "another transcript's findings",
-}
+    "judge": "judge", "length": "length alone", "tfidf": "TF-IDF", "agent": "agent's name", "all_bad": "every step bad",
+    "position_only": "position alone", "shuffled": "another transcript's findings",
+}  # fmt: skip
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

@@ -34,15 +34,9 @@ from rrm.judge.rank import check_ranks
 from rrm.scoring.escalating import escalating
 
 MODES: dict[ModeName, type[FeedbackMode]] = {
-    "none": NoFeedback,
-    "c": CritiqueFeedback,
-    "r": ScoreFeedback,
-    "u": UnifiedFeedback,
-    "process": ProcessFeedback,
-    "retry": RetryFeedback,
-    "placebo": PlaceboFeedback,
-    "shuffled": ShuffledRewards,
-}
+    "none": NoFeedback, "c": CritiqueFeedback, "r": ScoreFeedback, "u": UnifiedFeedback, "process": ProcessFeedback,
+    "retry": RetryFeedback, "placebo": PlaceboFeedback, "shuffled": ShuffledRewards,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -24,19 +24,10 @@ logger = logging.getLogger(__name__)
 FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "optim", "loss", "feedback", "mixed_precision")
 """Options that must not change between a run and its continuation."""
 FREE = (
-    "feedback.max_failure_rate",
-    "feedback.escalate.max_cost",
-    "feedback.escalate.price",
-    "feedback.escalate.timeout_s",
-    "feedback.escalate.concurrency",
-    "optim.microbatch_tokens",
-    "optim.share_prefixes",
-    "policy.gradient_checkpointing",
-    "policy.export_dtype",
-    "rollout.engine",
-    "rollout.max_lag",
-    "loss.importance_cap",
-)
+    "feedback.max_failure_rate", "feedback.escalate.max_cost", "feedback.escalate.price", "feedback.escalate.timeout_s",
+    "feedback.escalate.concurrency", "optim.microbatch_tokens", "optim.share_prefixes", "policy.gradient_checkpointing",
+    "policy.export_dtype", "rollout.engine", "rollout.max_lag", "loss.importance_cap",
+)  # fmt: skip
 """Those of them that may: what a run stopped at may be allowed it, or given less memory."""
 
 

@@ -31,14 +31,9 @@ NOTHING_PLACED = (
     "with a judge that rrm train made does (domain.json in its directory)"
 )
 SHOWN = {
-    "episode/reward": "reward",
-    "learned/reward": "learned_reward",
-    "episode/success": "success",
-    "kl": "kl",
-    "entropy": "entropy",
-    "episode/turns": "turns",
-    "time/rollout_tokens_per_s": "rollout_tokens_per_s",
-}
+    "episode/reward": "reward", "learned/reward": "learned_reward", "episode/success": "success", "kl": "kl",
+    "entropy": "entropy", "episode/turns": "turns", "time/rollout_tokens_per_s": "rollout_tokens_per_s",
+}  # fmt: skip
 """What the progress line says of an update, and how it is called there."""
 
 
