@@ -11,11 +11,8 @@ from reagent.algorithms.whitening import whiten
 
 
 def ppo(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
-    """PPO's credit (1707.06347): GAE over the credit mask, value targets from the unwhitened A, then whitening.
-
-    Raises:
-        ValueError: the batch has no values.
-    """
+    """PPO's credit (1707.06347): GAE over the credit mask, value targets from the unwhitened A, then whitening. Raises ValueError: the
+    batch has no values."""
     if rows.values is None:
         raise ValueError("ppo needs values (B, T); pass the value head's output, aligned as gae() says")
     advantages, targets = gae(

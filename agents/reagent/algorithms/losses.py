@@ -72,10 +72,7 @@ def value_loss(
 ) -> Tensor:
     """½ max((V − R)², (V_clip − R)²) per token (B, T), zero off the mask; V_clip = V_old + clip(V − V_old, ±vf_clip).
 
-    Without vf_clip: ½ (V − R)².
-
-    Raises:
-        ValueError: vf_clip without old_values.
+    Without vf_clip: ½ (V − R)². Raises ValueError: vf_clip without old_values.
     """
     error = torch.where(mask, values - returns, 0)
     if vf_clip is None:
@@ -95,11 +92,8 @@ def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, estimator: 
     | k2        | ½ (log r)²   | ∇KL(π ‖ π_ref), exactly                                                            |
     | k3        | r − 1 − log r| ∇KL(π_ref ‖ π), the other direction; equal to first order where r is near 1 (GRPO)  |
 
-    k1 and k3 are unbiased as values, k2 is biased; k2 and k3 are never negative. Tokens sampled by an older policy bias
-    all three.
-
-    Raises:
-        ConfigError: unknown estimator.
+    k1 and k3 are unbiased as values, k2 is biased; k2 and k3 are never negative. Tokens sampled by an older policy bias all three. Raises
+    ConfigError: unknown estimator.
     """
     difference = log_ratio(logprobs, ref_logprobs, mask)  # −log r
     if estimator == "k1":

@@ -28,11 +28,9 @@ Aggregation = Literal["token-mean", "sequence-mean", "constant-length"]
 def loss_denominator(mask: Tensor, aggregation: Aggregation, constant_length: int | None = None) -> Tensor:
     """This micro-batch's share of the global denominator, a 0-d float tensor; sum it over micro-batches and processes.
 
-    `token-mean`: masked tokens. `sequence-mean`: rows with a masked token. `constant-length`: those rows × constant_length
-    (Dr. GRPO: a constant such as the token budget, so that long rows are not down-weighted).
-
-    Raises:
-        ConfigError: unknown aggregation, or `constant-length` without a positive constant_length.
+    `token-mean`: masked tokens. `sequence-mean`: rows with a masked token. `constant-length`: those rows × constant_length (Dr. GRPO: a
+    constant such as the token budget, so that long rows are not down-weighted). Raises ConfigError: unknown aggregation, or
+    `constant-length` without a positive constant_length.
     """
     if aggregation not in get_args(Aggregation):
         raise ConfigError(f"aggregation={aggregation!r}: choose one of {', '.join(get_args(Aggregation))}")
@@ -49,11 +47,9 @@ def loss_denominator(mask: Tensor, aggregation: Aggregation, constant_length: in
 def aggregate(per_token: Tensor, mask: Tensor, denominator: float, aggregation: Aggregation) -> Tensor:
     """(B, T) -> 0-d: this micro-batch's share of the batch's loss.
 
-    `token-mean` and `constant-length`: Σ over masked tokens / denominator. `sequence-mean`: Σ over rows of the row's mean
-    / denominator. The denominator is `loss_denominator` summed over the whole batch.
-
-    Raises:
-        ValueError: denominator is not positive: no token anywhere is left to learn from; skip the update.
+    `token-mean` and `constant-length`: Σ over masked tokens / denominator. `sequence-mean`: Σ over rows of the row's mean / denominator.
+    The denominator is `loss_denominator` summed over the whole batch. Raises ValueError: denominator is not positive: no token anywhere is
+    left to learn from; skip the update.
     """
     if not denominator > 0:
         raise ValueError(f"loss denominator is {denominator}: the batch has no token to learn from; skip this update")

@@ -15,11 +15,8 @@ from reagent.algorithms.whitening import whiten
 
 
 def reinforce_pp(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
-    """Discounted returns of the penalised rewards over the credit mask, whitened.
-
-    Raises:
-        ValueError: `kl_coef` is not 0 and log-probabilities are missing.
-    """
+    """Discounted returns of the penalised rewards over the credit mask, whitened. Raises ValueError: `kl_coef` is not 0 and
+    log-probabilities are missing."""
     rewards = torch.where(rows.action, rows.token_rewards, 0)
     if options.kl_coef:
         if rows.logprobs is None or rows.ref_logprobs is None:

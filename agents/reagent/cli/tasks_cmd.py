@@ -108,11 +108,7 @@ def _list() -> None:
 
 
 def find_benchmark(name: str) -> Any:
-    """The class of a registered benchmark.
-
-    Raises:
-        ConfigError: no such benchmark; the message names the nearest.
-    """
+    """The class of a registered benchmark. Raises ConfigError: no such benchmark; the message names the nearest."""
 
     from reagent.tasks.environments import find_environment
     from reagent.tasks.registry import TASKS

@@ -259,11 +259,8 @@ class ToolEnv:
         return task.graded and (own or task.answer is not None)
 
     def check_task(self, task: Task) -> None:
-        """Grade a task's own answer, where the grader compares with it: what cannot be graded is known before it is played.
-
-        Raises:
-            ValueError: the answer is none that the grader can compare with.
-        """
+        """Grade a task's own answer, where the grader compares with it: what cannot be graded is known before it is played. Raises
+        ValueError: the answer is none that the grader can compare with."""
         if self.is_graded(task) and type(self).grade is ToolEnv.grade and self.grader in REFERENCE_GRADERS:
             self._grade(task, task.answer or "")
 
@@ -285,12 +282,10 @@ class ToolEnv:
     async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
         """Parse the turn, run its calls at the same time, reward them; or grade the answer.
 
-        A result that the turn makes up behind its calls is not read, nor what follows it (`invented_results` in `info`).
-        Of a turn that was cut (`stop_reason` of `length`) nothing is run or graded: what stands in it may be half an
-        answer, or half an argument. The agent reads that it was cut.
-
-        Raises:
-            EnvironmentMisuse: there is no episode, or it is over; GradeUnknown: the answer's grade could not be had.
+        A result that the turn makes up behind its calls is not read, nor what follows it (`invented_results` in `info`). Of a turn that was
+        cut (`stop_reason` of `length`) nothing is run or graded: what stands in it may be half an answer, or half an argument. The agent
+        reads that it was cut. Raises EnvironmentMisuse: there is no episode, or it is over; GradeUnknown: the answer's grade could not be
+        had.
         """
         if self.task is None:
             raise EnvironmentMisuse("step without an episode: call reset(task) first, and again after an episode's end")

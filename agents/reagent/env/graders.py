@@ -74,11 +74,8 @@ def last_number(text: str) -> float | None:
 def numeric(task: Task, answer: str) -> float:
     """1.0 where the answer's last number equals a reference's to a relative 1e-6, else 0.0.
 
-    GSM8K's convention (Cobbe et al. 2021, arXiv 2110.14168: the final number counts), with tolerance for thousands
-    commas, units and trailing zeros.
-
-    Raises:
-        ValueError: the reference holds no number.
+    GSM8K's convention (Cobbe et al. 2021, arXiv 2110.14168: the final number counts), with tolerance for thousands commas, units and
+    trailing zeros. Raises ValueError: the reference holds no number.
     """
     said = last_number(answer)
     for reference in task.references:

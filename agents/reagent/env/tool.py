@@ -80,11 +80,8 @@ def shorten(text: str, limit: int, marker: str = " … ({cut} characters left ou
 
 
 def to_text(value: object) -> str:
-    """A tool's return value as text: text as it is, None as nothing, anything else as JSON.
-
-    Raises:
-        ToolError: for bytes, and for what JSON cannot express.
-    """
+    """A tool's return value as text: text as it is, None as nothing, anything else as JSON. Raises ToolError: for bytes, and for what JSON
+    cannot express."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -258,11 +255,8 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The OpenAI form: `{"type": "function", "function": {"name", "description", "parameters"}}`.
-
-        Raises:
-            ToolDefinitionError: the docstring or a type says too little; the message says what to write.
-        """
+        """The OpenAI form: `{"type": "function", "function": {"name", "description", "parameters"}}`. Raises ToolDefinitionError: the
+        docstring or a type says too little; the message says what to write."""
         return self._definition.schema
 
     @property
@@ -276,11 +270,7 @@ class Tool:
         return self.function(*args, **kwargs)
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them (`"3"` becomes 3 for an int).
-
-        Raises:
-            ToolError: saying which argument is wrong and why.
-        """
+        """The arguments as the function wants them (`"3"` becomes 3 for an int). Raises ToolError: saying which argument is wrong and why."""
         return self._definition.check(arguments)
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
@@ -403,11 +393,7 @@ def declared_tools(env: object) -> list[Tool]:
 
 
 def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
-    """Tools by their names.
-
-    Raises:
-        ToolDefinitionError: two have one name.
-    """
+    """Tools by their names. Raises ToolDefinitionError: two have one name."""
     found: dict[str, Tool] = {}
     for made in tools:
         if made.name in found:

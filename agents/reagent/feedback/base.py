@@ -231,11 +231,8 @@ class FeedbackMode(ABC):
         return found | ({"criteria": asked} if asked else {})
 
     def restore(self, update: int, state: dict[str, Any]) -> None:
-        """Continue after `update` updates from a checkpoint's `state`.
-
-        Raises:
-            RRMError: the files of criteria ask other questions than when it was made.
-        """
+        """Continue after `update` updates from a checkpoint's `state`. Raises RRMError: the files of criteria ask other questions than when
+        it was made."""
         if self._judging is not None:
             check_same(self.settings, state.get("criteria"), self._judging.criteria)
             self._judging.resume(update)

@@ -29,11 +29,8 @@ def named(settings: FeedbackConfig, number: int) -> str:
 
 
 def read_criteria(settings: FeedbackConfig) -> list[Criteria]:
-    """The criteria of all stages; none where the judge is asked its own.
-
-    Raises:
-        ConfigError: there is no such file, or it is wrong, naming the stage; or a stage asks what the one before it does.
-    """
+    """The criteria of all stages; none where the judge is asked its own. Raises ConfigError: there is no such file, or it is wrong, naming
+    the stage; or a stage asks what the one before it does."""
     found: list[Criteria] = []
     for number, stage in enumerate(settings.stages):
         try:
@@ -96,11 +93,7 @@ def one_stage(settings: FeedbackConfig, who: str) -> None:
 
 
 def check_stages(settings: FeedbackConfig, updates: int) -> None:
-    """Read the criteria of all stages, and say which of them a training does not reach.
-
-    Raises:
-        ConfigError: as `read_criteria`.
-    """
+    """Read the criteria of all stages, and say which of them a training does not reach. Raises ConfigError: as `read_criteria`."""
     read_criteria(settings)
     late: list[CriteriaStage] = [stage for stage in settings.stages if stage.first >= updates]
     if late:

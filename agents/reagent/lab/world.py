@@ -194,11 +194,8 @@ def make_world(seed: int, *, people: int = 16, towns: int = 6, companies: int = 
 
 
 def make_question(world: World, hops: int, rng: random.Random) -> WorldQuestion:
-    """A question of `hops` hops from a person; no entity occurs twice on its path, so that no hop can be skipped.
-
-    Raises:
-        ValueError: `hops` is not positive.
-    """
+    """A question of `hops` hops from a person; no entity occurs twice on its path, so that no hop can be skipped. Raises ValueError: `hops`
+    is not positive."""
     if hops < 1:
         raise ValueError(f"a question needs at least one hop, got {hops}")
     while True:

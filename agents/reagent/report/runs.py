@@ -158,11 +158,8 @@ def read_runs(folders: Sequence[str | Path]) -> list[RecordedRun]:
 
 
 def read_rows(path: Path, what: str) -> list[Row]:
-    """JSON objects, one a line. A last line without its end is left out: the run may be writing it.
-
-    Raises:
-        ReadError: the file or a line of it cannot be read.
-    """
+    """JSON objects, one a line. A last line without its end is left out: the run may be writing it. Raises ReadError: the file or a line of
+    it cannot be read."""
     rows: list[Row] = []
     lines = read_text(path).split("\n")
     for n, line in enumerate(lines, 1):
@@ -181,11 +178,7 @@ def read_rows(path: Path, what: str) -> list[Row]:
 
 
 def read_text(path: Path) -> str:
-    """A UTF-8 file's text.
-
-    Raises:
-        ReadError: it cannot be opened or is no UTF-8.
-    """
+    """A UTF-8 file's text. Raises ReadError: it cannot be opened or is no UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:

@@ -55,11 +55,7 @@ class Batch:
 
 
 def make_batch(episodes: Sequence[Episode]) -> Batch:
-    """Flatten and pad. A row whose outcome is unknown keeps its tokens, has no rewards, and is marked.
-
-    Raises:
-        ValueError: no episode.
-    """
+    """Flatten and pad. A row whose outcome is unknown keeps its tokens, has no rewards, and is marked. Raises ValueError: no episode."""
     if not episodes:
         raise ValueError("no episodes to make a batch of")
     flat = [e.flatten() for e in episodes]

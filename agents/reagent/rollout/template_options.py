@@ -35,11 +35,7 @@ class _Generation(Extension):
 
 @lru_cache(maxsize=64)
 def options_of(source: str) -> frozenset[str]:
-    """Names that a chat template's source reads from its caller.
-
-    Raises:
-        jinja2.TemplateSyntaxError: it is no template.
-    """
+    """Names that a chat template's source reads from its caller. Raises jinja2.TemplateSyntaxError: it is no template."""
     environment = jinja2.Environment(extensions=[_Generation, "jinja2.ext.loopcontrols"])
     tree = environment.parse(source)
     assigned = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}

@@ -110,11 +110,8 @@ class TurnTemplate:
         self.end_id, self._lead = self._reply()
 
     def prompt(self, messages: Messages) -> list[int]:
-        """Ids of the messages, tools, and the first turn's opening.
-
-        Raises:
-            ChatTemplateError: messages the template refuses, or tools that nothing in the prompt names.
-        """
+        """Ids of the messages, tools, and the first turn's opening. Raises ChatTemplateError: messages the template refuses, or tools that
+        nothing in the prompt names."""
         import jinja2
 
         try:
@@ -327,11 +324,7 @@ def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:
 
 
 def template(name: str) -> str:
-    """The chat template of a name.
-
-    Raises:
-        ConfigError: no such name.
-    """
+    """The chat template of a name. Raises ConfigError: no such name."""
     if name not in TEMPLATES:
         raise ConfigError(f"no chat template {name!r}; there are {', '.join(TEMPLATES)}")
     return TEMPLATES[name]

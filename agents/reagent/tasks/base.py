@@ -125,11 +125,7 @@ class Benchmark(ToolEnv):
         return own if self._told is None else self._told
 
     def reset(self, task: Task) -> list[dict[str, Any]]:
-        """As of any environment, with what was retrieved before the question.
-
-        Raises:
-            ToolError: retrieving failed.
-        """
+        """As of any environment, with what was retrieved before the question. Raises ToolError: retrieving failed."""
         messages = super().reset(task)
         if self._retrieval is None:
             return messages
@@ -154,11 +150,7 @@ class Benchmark(ToolEnv):
         return task.graded and task.answer is not None
 
     def check_task(self, task: Task) -> None:
-        """Grade the task's own answer.
-
-        Raises:
-            ValueError: the answer is none that the grader can compare with.
-        """
+        """Grade the task's own answer. Raises ValueError: the answer is none that the grader can compare with."""
         if self.is_graded(task):
             self._grade(task, task.answer or "")
 
@@ -166,11 +158,8 @@ class Benchmark(ToolEnv):
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A row of the published format as a task; None for one that the benchmark's own metric leaves out.
-
-        Raises:
-            ReadError: a row of another form.
-        """
+        """A row of the published format as a task; None for one that the benchmark's own metric leaves out. Raises ReadError: a row of
+        another form."""
         raise NotImplementedError
 
     @classmethod
@@ -186,11 +175,8 @@ class Benchmark(ToolEnv):
 
     @classmethod
     def read(cls, path: str | Path) -> list[Task]:
-        """The tasks of a published file (or of one that `reagent tasks -o` wrote), in its order.
-
-        Raises:
-            ReadError: a file or row of another form, or two tasks of one id.
-        """
+        """The tasks of a published file (or of one that `reagent tasks -o` wrote), in its order. Raises ReadError: a file or row of another
+        form, or two tasks of one id."""
         return cls.read_with(path, cls.task_of)
 
     @classmethod
@@ -247,11 +233,8 @@ class Benchmark(ToolEnv):
         where: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> list[Task]:
-        """`n` tasks of a file in an order drawn by the seed; which, as `every_task` says.
-
-        Raises:
-            ConfigError: as `every_task`, or fewer tasks than wanted.
-        """
+        """`n` tasks of a file in an order drawn by the seed; which, as `every_task` says. Raises ConfigError: as `every_task`, or fewer
+        tasks than wanted."""
         tasks = cls.every_task(split=split, path=path, heldout=heldout, where=where, **options)
         if len(tasks) < n:
             raise ConfigError(
@@ -300,22 +283,16 @@ class Benchmark(ToolEnv):
 
 
 def is_held_out(task: Task, share: float) -> bool:
-    """Whether a task's question falls into the held-out share, by its hash: the same in every file and run.
-
-    Raises:
-        ConfigError: a share outside (0, 1).
-    """
+    """Whether a task's question falls into the held-out share, by its hash: the same in every file and run. Raises ConfigError: a share
+    outside (0, 1)."""
     if not 0.0 < share < 1.0:
         raise ConfigError(f"heldout must lie between 0 and 1, got {share:g}")
     return derive_seed("heldout", task.question_id or task.id) / 2**63 < share
 
 
 def chosen(tasks: Sequence[Task], where: Mapping[str, Any]) -> list[Task]:
-    """The tasks whose meta has these values. A list in the meta has each of its elements; a number and its text are one value.
-
-    Raises:
-        ConfigError: a key, or a key's value, that no task has.
-    """
+    """The tasks whose meta has these values. A list in the meta has each of its elements; a number and its text are one value. Raises
+    ConfigError: a key, or a key's value, that no task has."""
     keys = sorted({key for task in tasks for key in task.meta})
     for key in where:
         if key not in keys:

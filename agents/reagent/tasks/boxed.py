@@ -69,11 +69,7 @@ def _unboxed(answer: str) -> str:
 
 
 def same_answer(reference: str, said: str) -> bool:
-    """Whether two LaTeX texts are one answer.
-
-    Raises:
-        ValueError: the reference cannot be read.
-    """
+    """Whether two LaTeX texts are one answer. Raises ValueError: the reference cannot be read."""
     if not said or len(said) > MOST_CHARS:
         return False
     plain, wanted = (_DOLLARS.sub("", text) for text in (said, reference))
@@ -93,11 +89,8 @@ class MathWorker(LineWorker):
         super().__init__(program, timeout_s, "-P", env=os.environ | {"PYTHONPATH": path})
 
     def equal(self, reference: str, said: str) -> bool:
-        """Whether they are equal; not, where that took too long or too much memory.
-
-        Raises:
-            ValueError: the reference cannot be read; MissingExtra: math-verify is not installed.
-        """
+        """Whether they are equal; not, where that took too long or too much memory. Raises ValueError: the reference cannot be read;
+        MissingExtra: math-verify is not installed."""
         needs("tasks", "comparing mathematical answers", "math_verify")
         try:
             reply = self.ask({"reference": reference, "answer": said})

@@ -39,11 +39,7 @@ ENVIRONMENTS: dict[str, str] = {
 
 
 def find_environment(name: str) -> Callable[..., Environment]:
-    """The class or function behind a name.
-
-    Raises:
-        ConfigError: no such name, module or attribute.
-    """
+    """The class or function behind a name. Raises ConfigError: no such name, module or attribute."""
     target = ENVIRONMENTS.get(name, name)
     module, colon, attribute = target.partition(":")
     if not colon:
@@ -71,11 +67,8 @@ def _said(error: Exception) -> str:
 
 
 def make_factory(name: str, **options: Any) -> EnvFactory:
-    """A function that makes the environment; one is made at once, so that a wrong option shows before a rollout.
-
-    Raises:
-        ConfigError: an unknown name or option, or an environment that cannot be made.
-    """
+    """A function that makes the environment; one is made at once, so that a wrong option shows before a rollout. Raises ConfigError: an
+    unknown name or option, or an environment that cannot be made."""
     build = find_environment(name)
     try:
         build(**options)
@@ -89,11 +82,8 @@ def make_factory(name: str, **options: Any) -> EnvFactory:
 
 
 def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options: Any) -> list[Task]:
-    """`n` tasks of an environment. In the lab, different seeds or splits share no world, and `hops` chooses hop counts.
-
-    Raises:
-        ConfigError: an unknown name or option, an environment without tasks of its own, or a file with too few.
-    """
+    """`n` tasks of an environment. In the lab, different seeds or splits share no world, and `hops` chooses hop counts. Raises ConfigError:
+    an unknown name or option, an environment without tasks of its own, or a file with too few."""
     build = find_environment(name)
     if "path" in options and not getattr(build, "reads_files", False):
         return _tasks_from_file(n, seed, **options)

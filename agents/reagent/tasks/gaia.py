@@ -123,11 +123,7 @@ class Gaia(Benchmark):
         return task.question + (f"\n\nFiles that belong to the question: {', '.join(files)}" if files else "")
 
     def check_task(self, task: Task) -> None:
-        """As of any benchmark; and that the question's files are there for `read_file`.
-
-        Raises:
-            ValueError: one is not.
-        """
+        """As of any benchmark; and that the question's files are there for `read_file`. Raises ValueError: one is not."""
         super().check_task(task)
         if self._files is None:
             return

@@ -24,11 +24,8 @@ _OPERATOR = re.compile(r"(?<=[\d).%])\s*[-+*/]")
 
 
 def final_number(task: Task, answer: str) -> float:
-    """1.0 where the number behind the answer's first `#### `, or without one its last number, equals the reference, else 0.0.
-
-    Raises:
-        ValueError: the reference holds no number.
-    """
+    """1.0 where the number behind the answer's first `#### `, or without one its last number, equals the reference, else 0.0. Raises
+    ValueError: the reference holds no number."""
     marked = _MARKED.search(answer)
     return numeric(task, answer if marked is None else marked[1].replace(",", ""))
 

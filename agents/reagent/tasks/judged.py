@@ -150,12 +150,8 @@ class AnswerJudge:
         self.params = SamplingParams(max_new_tokens=max_new_tokens, seed=seed, timeout_s=timeout_s)
 
     def verdict(self, task: Task, answer: str) -> Verdict:
-        """What the judge says; `unreadable` where no try could be read. An empty answer, and one that is the reference to the
-        letter, are not asked about.
-
-        Raises:
-            EngineError: the server did not answer.
-        """
+        """What the judge says; `unreadable` where no try could be read. An empty answer, and one that is the reference to the letter, are
+        not asked about. Raises EngineError: the server did not answer."""
         if not answer.strip():
             return Verdict("incorrect", why="no answer was given")
         if answer.strip() in task.references:
@@ -168,11 +164,7 @@ class AnswerJudge:
         return verdict
 
     def grade(self, task: Task, answer: str) -> float:
-        """1.0 for correct, 0.0 for incorrect.
-
-        Raises:
-            GradeUnknown: the judge could not be asked; GradeFailed: not be read.
-        """
+        """1.0 for correct, 0.0 for incorrect. Raises GradeUnknown: the judge could not be asked; GradeFailed: not be read."""
         try:
             verdict = self.verdict(task, answer)
         except EngineError as error:

@@ -43,11 +43,8 @@ class Retrieval:
 
     @classmethod
     def by(cls, tool: str | Tool, options: Mapping[str, Mapping[str, Any]], *, needed_by: str) -> Retrieval:
-        """With a tool, or the one of this name; `options` are of tools by name.
-
-        Raises:
-            ConfigError: no such tool, or one that lacks what it needs.
-        """
+        """With a tool, or the one of this name; `options` are of tools by name. Raises ConfigError: no such tool, or one that lacks what it
+        needs."""
         own = {tool: options[tool]} if isinstance(tool, str) and tool in options else {}
         (made,) = build_tools([tool], own, needed_by=needed_by)
         return cls(made)

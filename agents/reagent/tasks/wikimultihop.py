@@ -82,11 +82,7 @@ def _opened(row: SourceRow) -> SourceRow:
 
 
 def read_aliases(path: str | Path) -> dict[str, list[str]]:
-    """Wikidata id → the entity's aliases and demonyms, each once.
-
-    Raises:
-        ReadError: no such file, or a row of another form.
-    """
+    """Wikidata id → the entity's aliases and demonyms, each once. Raises ReadError: no such file, or a row of another form."""
     return {
         row.text("Q_id"): list(dict.fromkeys([*row.texts("aliases"), *row.texts("demonyms")]))
         for row in read_rows(path)

@@ -43,11 +43,7 @@ class XBench(JudgedBenchmark):
 
 
 def _plain(row: SourceRow, name: str) -> str:
-    """A field, decoded with the row's canary.
-
-    Raises:
-        ReadError: there is no canary, or what comes out is no text.
-    """
+    """A field, decoded with the row's canary. Raises ReadError: there is no canary, or what comes out is no text."""
     key = row.text("canary").encode()
     try:
         hidden = base64.b64decode(row.text(name), validate=True)

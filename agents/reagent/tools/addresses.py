@@ -90,11 +90,7 @@ def _inside(address: Address) -> ipaddress.IPv4Address | None:
 
 
 def parse(text: str) -> SplitResult:
-    """A URL as it will be asked for.
-
-    Raises:
-        ToolError: saying what about it is not accepted.
-    """
+    """A URL as it will be asked for. Raises ToolError: saying what about it is not accepted."""
     if len(text) > 4096 or any(ord(c) <= 32 or ord(c) == 127 for c in text) or "\\" in text:
         raise ToolError(
             "not a URL: it is too long, or holds spaces, control characters or backslashes", "address_refused"
@@ -154,11 +150,8 @@ def target(
 
 
 def _literal(host: str) -> Address | None:
-    """The address that a host is written as; None for a name.
-
-    Raises:
-        ToolError: a number in another form than four decimals (`2130706433`, `0x7f.1`, `0177.0.0.1`), a zone, or no name.
-    """
+    """The address that a host is written as; None for a name. Raises ToolError: a number in another form than four decimals (`2130706433`,
+    `0x7f.1`, `0177.0.0.1`), a zone, or no name."""
     if ":" in host:
         if "%" in host:
             raise ToolError("an IPv6 address with a zone is not fetched", "address_refused")

@@ -16,11 +16,7 @@ _TEXT = ("text/", "application/json", "application/xml", "application/javascript
 
 
 def kind_of(page: Page) -> str:
-    """How a page's body is to be read.
-
-    Raises:
-        ToolError: an image, an archive, or whatever else is no text.
-    """
+    """How a page's body is to be read. Raises ToolError: an image, an archive, or whatever else is no text."""
     if page.content_type in _KINDS:
         return _KINDS[page.content_type]
     if page.content_type.startswith(_TEXT) or page.content_type.endswith(("+json", "+xml")):

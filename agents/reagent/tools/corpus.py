@@ -98,11 +98,7 @@ class _NoJax:
         self.thread = threading.get_ident()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """As the import system asks it.
-
-        Raises:
-            ImportError: it is JAX that is asked for.
-        """
+        """As the import system asks it. Raises ImportError: it is JAX that is asked for."""
         if name == "jax" and threading.get_ident() == self.thread:
             raise ImportError("no JAX for a search")
 
@@ -218,11 +214,7 @@ def _digest(path: Path) -> str:
 
 
 def _check_parts(folder: Path, parts: Any) -> None:
-    """Whether the folder holds what its build has written.
-
-    Raises:
-        ConfigError: a part is absent, or another build's.
-    """
+    """Whether the folder holds what its build has written. Raises ConfigError: a part is absent, or another build's."""
     if not isinstance(parts, dict) or "passages.jsonl" not in parts:
         raise ConfigError(f"{folder}: corpus.json does not say what belongs to it; build the corpus anew")
     for name, (size, digest) in parts.items():
@@ -297,11 +289,7 @@ class Corpus:
         self._split_query = words.splitter(query=True)
 
     def _words(self) -> Tokenizer:
-        """How the index was made, so that queries are cut alike.
-
-        Raises:
-            ConfigError: in a way that is not known here.
-        """
+        """How the index was made, so that queries are cut alike. Raises ConfigError: in a way that is not known here."""
         said = dict(self.meta["words"])
         cut = said.pop(CJK, None)
         if cut not in (None, BIGRAMS) or said.keys() != {"language"}:
@@ -324,11 +312,7 @@ class Corpus:
 
     @functools.cached_property
     def vectors(self) -> np.ndarray:
-        """Unit vectors of the passages, (passages, dimensions), mapped.
-
-        Raises:
-            ConfigError: the corpus was built without.
-        """
+        """Unit vectors of the passages, (passages, dimensions), mapped. Raises ConfigError: the corpus was built without."""
         if "dense" not in self.meta:
             raise ConfigError(f"{self.folder} has no embeddings: build it with `reagent corpus … --dense MODEL`")
         return np.load(self.folder / "dense.npy", mmap_mode="r")
@@ -340,11 +324,7 @@ def _opened_corpus(folder: str) -> Corpus:
 
 
 def open_corpus(folder: str | Path) -> Corpus:
-    """The corpus of a folder, opened once a process.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """The corpus of a folder, opened once a process. Raises ConfigError: it is none."""
     return _opened_corpus(os.path.realpath(folder))
 
 

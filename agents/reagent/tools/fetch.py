@@ -52,11 +52,8 @@ def fetch(
     max_redirects: int = 5,
     deny: DenyList | None = None,
 ) -> Page:
-    """GET a URL. Blocks up to `timeout_s`, and for as long as the name server takes.
-
-    Raises:
-        ToolError: as `addresses.target`, for the URL and each redirect; or saying what went wrong.
-    """
+    """GET a URL. Blocks up to `timeout_s`, and for as long as the name server takes. Raises ToolError: as `addresses.target`, for the URL
+    and each redirect; or saying what went wrong."""
     deadline = time.monotonic() + timeout_s
     for _ in range(max_redirects + 1):
         place = target(url, allow, ports, deny)
@@ -131,12 +128,8 @@ def _left(deadline: float) -> float:
 
 
 def _body(response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, bool]:
-    """At most `max_bytes` of the body, unpacked as it comes, so that a compressed bomb is never whole in memory. Received are
-    twice as many at most: blocks that unpack to nothing could go on for ever.
-
-    Raises:
-        ToolError: it ended before its end, or is larger than that.
-    """
+    """At most `max_bytes` of the body, unpacked as it comes, so that a compressed bomb is never whole in memory. Received are twice as many
+    at most: blocks that unpack to nothing could go on for ever. Raises ToolError: it ended before its end, or is larger than that."""
     coding = (response.getheader("Content-Encoding") or "identity").strip().lower()
     if coding not in ("identity", "gzip", "x-gzip", "deflate"):
         raise ToolError(f"the page is encoded as {coding[:40]!r}, which was not asked for", "fetch_failed")

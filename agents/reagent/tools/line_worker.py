@@ -32,20 +32,13 @@ class LineWorker:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Have the process there, so that no call's time goes to its start.
-
-        Raises:
-            RuntimeError: it does not start.
-        """
+        """Have the process there, so that no call's time goes to its start. Raises RuntimeError: it does not start."""
         with self._lock:
             self._started()
 
     def ask(self, request: Any) -> str:
-        """The answer to a request.
-
-        Raises:
-            TimeoutError: there was none in time; ConnectionError: the process ended; RuntimeError: it does not start.
-        """
+        """The answer to a request. Raises TimeoutError: there was none in time; ConnectionError: the process ended; RuntimeError: it does
+        not start."""
         with self._lock:
             process = self._started()
             assert process.stdin is not None

@@ -73,11 +73,7 @@ class ServerSpec(BaseModel):
         return self
 
     def headers(self) -> dict[str, str]:
-        """`headers_from`, read.
-
-        Raises:
-            ConfigError: one that cannot be sent.
-        """
+        """`headers_from`, read. Raises ConfigError: one that cannot be sent."""
         return {
             header_name(header, "headers_from"): key_from(name, "headers_from")
             for header, name in self.headers_from.items()
@@ -108,11 +104,7 @@ class McpServer:
         self._left = spec.restarts + 1
 
     def start(self) -> list[ToolDescription]:
-        """Connect, and list its tools.
-
-        Raises:
-            ConfigError: it cannot be started or reached, or lists none of the tools that are wanted.
-        """
+        """Connect, and list its tools. Raises ConfigError: it cannot be started or reached, or lists none of the tools that are wanted."""
         try:
             listed = self._wait(self._list(), self.connect_s)
         except (ToolError, TimeoutError) as error:
@@ -129,11 +121,7 @@ class McpServer:
         return [t for t in listed if wanted is None or t.name in wanted]
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
-        """Call a tool, from any event loop; to cancel this cancels the call.
-
-        Raises:
-            ToolError
-        """
+        """Call a tool, from any event loop; to cancel this cancels the call. Raises ToolError."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._call(tool, arguments), _loop()))
 
     def close(self) -> None:

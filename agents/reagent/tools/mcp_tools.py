@@ -128,11 +128,8 @@ def make_tool(
     denied: DenyList | None = None,
     **limits: Any,
 ) -> McpTool:
-    """One tool of a server, whose arguments the server's `checker` looks at.
-
-    Raises:
-        ConfigError: its name or schema cannot stand in a prompt.
-    """
+    """One tool of a server, whose arguments the server's `checker` looks at. Raises ConfigError: its name or schema cannot stand in a
+    prompt."""
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
 
@@ -202,11 +199,7 @@ def _clean(schema: Any) -> Any:
 
 
 def as_text(result: CallToolResult) -> str:
-    """A result as text; of what is no text its kind and size.
-
-    Raises:
-        ToolError: the tool says that it failed.
-    """
+    """A result as text; of what is no text its kind and size. Raises ToolError: the tool says that it failed."""
     parts = []
     for block in result.content:
         if block.type == "text":

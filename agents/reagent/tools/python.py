@@ -55,11 +55,8 @@ for folder, name in itertools.islice(files, 10_000):
 
 
 def _check_files(files: str) -> None:
-    """Look at the folder as a program will: it runs as a user of its own, who has no part in the folder's owner and group.
-
-    Raises:
-        ConfigError: something in it cannot be read.
-    """
+    """Look at the folder as a program will: it runs as a user of its own, who has no part in the folder's owner and group. Raises
+    ConfigError: something in it cannot be read."""
     outcome = run(_UNREADABLE, SandboxLimits(wall_s=30.0, cpu_s=30), files)
     where = "tools.python: files:"
     if outcome.ending is not Ending.ok:

@@ -28,11 +28,7 @@ class SchemaChecker(LineWorker):
         super().__init__(Path(__file__).with_name("schema_worker.py"), check_s, "-I")
 
     def problem(self, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[str, str] | None:
-        """(dotted place, what is wrong) of the arguments' first problem. Blocks.
-
-        Raises:
-            Unfollowable
-        """
+        """(dotted place, what is wrong) of the arguments' first problem. Blocks. Raises Unfollowable."""
         try:
             answer = json.loads(self.ask({"schema": schema, "arguments": arguments}))
         except OSError as error:

@@ -61,11 +61,8 @@ RETRY = "retry"
 
 
 def check_choosing(config: AgentConfig, strategies: Sequence[str], retries: int) -> None:
-    """Refuse what there is nothing to choose from.
-
-    Raises:
-        ConfigError: one attempt a task, a feedback mode with second attempts, or more retries than first attempts.
-    """
+    """Refuse what there is nothing to choose from. Raises ConfigError: one attempt a task, a feedback mode with second attempts, or more
+    retries than first attempts."""
     samples, mode = config.eval.samples, config.feedback.mode
     if samples < 2:
         raise ConfigError(
@@ -249,11 +246,8 @@ class Choosing:
     metrics: Mapping[str, Grader] = field(default_factory=lambda: ToolEnv.metrics)
 
     def evaluate(self, tasks: Sequence[Task], retries: int = 0) -> tuple[dict[str, Any], list[Episode]]:
-        """Figures and episodes, first attempts and then second ones; what was chosen is noted on their transcripts.
-
-        Raises:
-            JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
-        """
+        """Figures and episodes, first attempts and then second ones; what was chosen is noted on their transcripts. Raises JudgeFailure:
+        more judgements failed than `feedback.max_failure_rate` allows."""
         played = self.play(tasks, retries)
         episodes, scores = played.episodes, played.scores
         how = {"is_graded": self.is_graded, "metrics": self.metrics}

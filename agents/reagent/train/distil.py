@@ -86,11 +86,8 @@ class SFTLearner(Learner):
     """A learner whose loss is the mean negative log-likelihood of the sampled tokens, at temperature 1."""
 
     def imitate_episodes(self, episodes: Sequence[Episode], where: str) -> dict[str, float]:
-        """One optimiser step; returns `nll` (before it), `tokens`, `grad_norm`, `learning_rate`.
-
-        Raises:
-            TrainingError: the loss or the gradient is not finite.
-        """
+        """One optimiser step; returns `nll` (before it), `tokens`, `grad_norm`, `learning_rate`. Raises TrainingError: the loss or the
+        gradient is not finite."""
         batch = make_batch(episodes)
         batch.rollout_logprobs.zero_()
         mask = batch.action_mask
@@ -439,11 +436,7 @@ def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]
 
 
 def check_distil_folder(config: AgentConfig, folder: Path) -> None:
-    """Whether the folder is free, or holds a run of the same config.
-
-    Raises:
-        RRMError: it holds another run, or one of `reagent train`.
-    """
+    """Whether the folder is free, or holds a run of the same config. Raises RRMError: it holds another run, or one of `reagent train`."""
     chosen = (folder / "choice.json").is_file()
     check_folder(config, folder, FIXED, FREE if chosen else (*FREE, *BEFORE_THE_CHOICE))
     if (folder / "config.yaml").is_file() and (folder / "episodes.jsonl").is_file():

@@ -120,11 +120,8 @@ def check_agrees(engine: VLLMEngine, policy: Policy, tokenizer: Any, bound: floa
     """The mean difference between the servers' log-probabilities and the policy's before training, of what they say after a text;
     the largest of theirs, as each may have been started with something else.
 
-    An adapter is switched off: a new one changes nothing, and a server does not have it yet. A server that is started again later
-    is compared again (`VLLMEngine.expect`).
-
-    Raises:
-        EngineError: one's is above `bound`.
+    An adapter is switched off: a new one changes nothing, and a server does not have it yet. A server that is started again later is
+    compared again (`VLLMEngine.expect`). Raises EngineError: one's is above `bound`.
     """
     prompts = [tokenizer.encode(text, add_special_tokens=False) for text in PROBES]
     largest = 0.0

@@ -180,11 +180,8 @@ class EpisodeRunner:
 
 
 def load_player(config: AgentConfig) -> EpisodeRunner:
-    """The config's own policy, frozen, in its environment.
-
-    Raises:
-        RRMError: the policy cannot be loaded; ConfigError: the environment cannot be made.
-    """
+    """The config's own policy, frozen, in its environment. Raises RRMError: the policy cannot be loaded; ConfigError: the environment
+    cannot be made."""
     import torch
 
     from reagent.tasks.environments import make_factory

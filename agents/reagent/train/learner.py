@@ -103,11 +103,7 @@ class Learner(Forwards):
 
     def _agreement(self, old: torch.Tensor, batch: Batch, episodes: Sequence[Episode]) -> dict[str, float]:
         """How far the numbers and weights that episodes were sampled from are from the training forward's; of weights nothing where they
-        are the same.
-
-        Raises:
-            EngineError: a remote engine's are too far for anything to be learned (`rollout.engine.max_gap`).
-        """
+        are the same. Raises EngineError: a remote engine's are too far for anything to be learned (`rollout.engine.max_gap`)."""
         engine = self.config.rollout.engine
         mine = gaps_by_server(old, batch, [[turn.server for turn in e.turns] for e in episodes])
         sums: dict[str, list[float]] = {}

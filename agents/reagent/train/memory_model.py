@@ -46,11 +46,7 @@ class Shape:
 
     @staticmethod
     def of(config: AgentConfig, device: str) -> Shape:
-        """Of a config's policy.
-
-        Raises:
-            RRMError: there is no such model, or no tokenizer beside it.
-        """
+        """Of a config's policy. Raises RRMError: there is no such model, or no tokenizer beside it."""
         import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
         from transformers import AutoModelForCausalLM

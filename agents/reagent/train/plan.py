@@ -302,11 +302,8 @@ def seconds_of(config: AgentConfig, shape: Shape, work: UpdateWork, speed: Speed
 
 
 def speed_of(folder: Path, device: str) -> Speed:
-    """What a run measured, medians over its updates but the first (which warms up).
-
-    Raises:
-        RRMError: there is no such run, or it made fewer than two updates.
-    """
+    """What a run measured, medians over its updates but the first (which warms up). Raises RRMError: there is no such run, or it made fewer
+    than two updates."""
     from reagent.train.config import load_agent_config
 
     metrics, config = folder / "metrics.jsonl", folder / "config.yaml"

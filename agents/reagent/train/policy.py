@@ -116,11 +116,7 @@ def precision(mixed: Literal["no", "bf16"], device: torch.device | str) -> Abstr
 
 
 def placed(config: PolicyConfig) -> PolicyConfig:
-    """With the folder in place of a shipped policy's name.
-
-    Raises:
-        RRMError: the shipped policy is not there.
-    """
+    """With the folder in place of a shipped policy's name. Raises RRMError: the shipped policy is not there."""
     from reagent.lab.shipped import SHIPPED, lab_policy_folder
 
     return config.model_copy(update={"base": str(lab_policy_folder(config.base))}) if config.base in SHIPPED else config

@@ -86,12 +86,9 @@ class PrefixSharing:
 
     @classmethod
     def of(cls, model: Any, budget: int) -> PrefixSharing:
-        """Of a causal language model, plain or wrapped by PEFT.
-
-        Raises:
-            ConfigError: a token of it sees more than a mask says, its attention takes none, or what it computes of packed rows is not what it
-                computes of the rows: each model is asked, since no list of architectures would stay true.
-        """
+        """Of a causal language model, plain or wrapped by PEFT. Raises ConfigError: a token of it sees more than a mask says, its attention
+        takes none, or what it computes of packed rows is not what it computes of the rows: each model is asked, since no list of
+        architectures would stay true."""
         base = base_causal_lm(model)
         config = base.config.get_text_config()
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])

@@ -73,11 +73,8 @@ class RolloutPrefetcher:
         threading.Thread(target=work, daemon=True, name=f"round {update}").start()
 
     def take(self, update: int) -> tuple[Round, float, float] | None:
-        """(round, seconds it was at play, seconds waited for it) of an update; None where it was not started.
-
-        Raises:
-            ValueError: the one at play is another update's. And what playing it raised.
-        """
+        """(round, seconds it was at play, seconds waited for it) of an update; None where it was not started. Raises ValueError: the one at
+        play is another update's. And what playing it raised."""
         if self._future is None:
             return None
         if update != self._update:

@@ -161,11 +161,7 @@ class AgentTrainer(Learner):
         return saved
 
     def resume(self, path: Path) -> None:
-        """Continue from a checkpoint.
-
-        Raises:
-            RRMError: it is another run's, or another policy's.
-        """
+        """Continue from a checkpoint. Raises RRMError: it is another run's, or another policy's."""
         state = load_checkpoint(path, self.policy, self.optimizer)
         if state["algorithm"] != self.config.algorithm or state["seed"] != self.config.seed:
             raise RRMError(

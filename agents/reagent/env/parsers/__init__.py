@@ -25,11 +25,7 @@ PARSERS: dict[str, Callable[[Sequence[dict[str, Any]]], Parser]] = {parser.name:
 
 
 def make_parser(name: str, tools: Sequence[dict[str, Any]] = ()) -> Parser:
-    """The parser of a format, for the tools with these schemas.
-
-    Raises:
-        ConfigError: no such format; the message names the nearest.
-    """
+    """The parser of a format, for the tools with these schemas. Raises ConfigError: no such format; the message names the nearest."""
     if name not in PARSERS:
         near = nearest(name, PARSERS)
         hint = f"; did you mean {near}?" if near else ""

@@ -92,11 +92,8 @@ class GlmParser(CallFormat):
         return text if problem or end < len(text.strip()) else value  # the tool says what it wants instead
 
     def render_call(self, call: ToolCall) -> str:
-        """Name and pairs, a line each, as the model's chat template writes them.
-
-        Raises:
-            ValueError: arguments that are no object, or a text that holds `</arg_value>`, which the form cannot say.
-        """
+        """Name and pairs, a line each, as the model's chat template writes them. Raises ValueError: arguments that are no object, or a text
+        that holds `</arg_value>`, which the form cannot say."""
         if isinstance(call.arguments, str) or any("</arg_value>" in str(v) for v in call.arguments.values()):
             raise ValueError(f"GLM's form cannot say this call's arguments: {call.arguments_text():.200}")
         pairs = [

@@ -16,11 +16,7 @@ OLE = b"\xd0\xcf\x11\xe0"
 
 
 def open_zip(data: bytes) -> zipfile.ZipFile:
-    """An archive in memory.
-
-    Raises:
-        Problem: it is none.
-    """
+    """An archive in memory. Raises Problem: it is none."""
     if data.startswith(OLE):
         raise Problem(
             "it has a password, or is of Office before 2007 under another name: save it anew without, and read that"
@@ -32,11 +28,8 @@ def open_zip(data: bytes) -> zipfile.ZipFile:
 
 
 def unpacked(archive: zipfile.ZipFile, name: str, limit: int = MAX_MEMBER) -> bytes:
-    """A member's bytes. zipfile reads no more than the size its header states, so the statement can be believed.
-
-    Raises:
-        Problem: no such member, or one that is too large, encrypted or broken.
-    """
+    """A member's bytes. zipfile reads no more than the size its header states, so the statement can be believed. Raises Problem: no such
+    member, or one that is too large, encrypted or broken."""
     try:
         info = archive.getinfo(name)
     except KeyError as error:

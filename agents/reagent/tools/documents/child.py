@@ -75,11 +75,7 @@ def limit(memory: int, cpu_s: int) -> list[str]:
 
 
 def window(request: dict[str, Any], data: bytes) -> dict[str, Any]:
-    """`text`, `start`, `total` and `cut` of a document.
-
-    Raises:
-        Problem: it cannot be read.
-    """
+    """`text`, `start`, `total` and `cut` of a document. Raises Problem: it cannot be read."""
     pieces, total, cut = [], 0, False
     for piece in pieces_of(data, request["kind"], request):
         pieces.append(piece)
@@ -96,11 +92,7 @@ def window(request: dict[str, Any], data: bytes) -> dict[str, Any]:
 
 
 def pieces_of(data: bytes, kind: str, request: dict[str, Any]) -> Iterator[str]:
-    """A document's text in pieces.
-
-    Raises:
-        Problem: it cannot be read.
-    """
+    """A document's text in pieces. Raises Problem: it cannot be read."""
     if kind in ("html", "htm", "xhtml"):
         from .html import declared, html_text
 

@@ -22,11 +22,8 @@ _ON_NOTES = ("sldNum", "sldImg", "hdr", "ftr", "dt")
 
 
 def presentation(data: bytes, slides: str) -> Iterator[str]:
-    """The text of each slide (or of those asked for: `3`, `3-5`). Charts, drawn diagrams and comments are not read.
-
-    Raises:
-        Problem: it cannot be read, or has no such slides.
-    """
+    """The text of each slide (or of those asked for: `3`, `3-5`). Charts, drawn diagrams and comments are not read. Raises Problem: it
+    cannot be read, or has no such slides."""
     with bounded(data) as archive:
         listed = parsed(unpacked(archive, _MAIN)).iterfind(f"{_P}sldIdLst/{_P}sldId")
         parts = {name: target for name, _, target in _related(archive, _MAIN)}

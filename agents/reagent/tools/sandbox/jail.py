@@ -38,11 +38,7 @@ ROOT_BYTES = 8 << 20
 
 
 def call(name: str, result: int) -> int:
-    """The result of a libc call.
-
-    Raises:
-        OSError: it is negative.
-    """
+    """The result of a libc call. Raises OSError: it is negative."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")

@@ -63,11 +63,7 @@ def supported() -> bool:
 
 
 def program(machine: str) -> list[tuple[int, int, int, int]]:
-    """The filter for a machine as (opcode, jump if true, jump if false, operand).
-
-    Raises:
-        KeyError: another machine than x86_64 or aarch64.
-    """
+    """The filter for a machine as (opcode, jump if true, jump if false, operand). Raises KeyError: another machine than x86_64 or aarch64."""
     column = list(_ARCHES).index(machine)
     lines = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _ARCHES[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NR)]
     if machine == "x86_64":  # the x32 numbers would slip past the others
@@ -98,11 +94,7 @@ def program(machine: str) -> list[tuple[int, int, int, int]]:
 
 
 def install(libc: ctypes.CDLL) -> None:
-    """Put the filter on this process and all that it starts. There is no way back.
-
-    Raises:
-        OSError: the kernel has no seccomp filters.
-    """
+    """Put the filter on this process and all that it starts. There is no way back. Raises OSError: the kernel has no seccomp filters."""
     code = b"".join(struct.pack("=HBBI", *line) for line in program(os.uname().machine))
     buffer = ctypes.create_string_buffer(code, len(code))
     fprog = ctypes.create_string_buffer(struct.pack("@HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer)))

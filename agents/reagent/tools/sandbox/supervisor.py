@@ -79,10 +79,8 @@ def separate() -> int | None:
     """Make this process's next child process 1 of a new PID namespace. Returns the user that child is to become; None where
     a user namespace has taken all rights outside it already.
 
-    Root needs no user namespace, so this works where they are forbidden to others; and others need no root.
-
-    Raises:
-        Refused: neither way is open.
+    Root needs no user namespace, so this works where they are forbidden to others; and others need no root. Raises Refused: neither way is
+    open.
     """
     user = None
     if os.geteuid() == 0:
@@ -190,11 +188,7 @@ class ProcessUsage:
 
 
 def supervise(config: dict[str, Any]) -> dict[str, Any]:
-    """Run a program in a sandbox to its end, or until a limit.
-
-    Raises:
-        Refused: this machine cannot isolate it; nothing has run.
-    """
+    """Run a program in a sandbox to its end, or until a limit. Raises Refused: this machine cannot isolate it; nothing has run."""
     _check_machine()
     ends = [0, *_caller_end(config["caller"])]
     user = separate()
