@@ -16,28 +16,40 @@ environment's instance is bound, while limit and schema are shared by all instan
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import functools
 import inspect
 import json
-import threading
 import time
 import traceback
 import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, overload
+from typing import Any, Self, TypedDict, Unpack, overload
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from reagent.env.limiter import FairLimiter
+from reagent.env.threads import in_thread
 from reagent.errors import ToolDefinitionError, ToolError
 
 EMPTY = "(no output)"
 """What the agent sees of an empty result."""
 _ERROR_CHARS = 300
+
+
+class ToolLimits(TypedDict, total=False):
+    """What bounds a tool's calls."""
+
+    timeout_s: float
+    """Seconds a call may take, from when it starts to run: 10."""
+    max_concurrency: int
+    """Calls that may run at once, over all environments: 16. A plain function that hangs keeps its slot: its thread cannot be stopped."""
+    max_wait_s: float
+    """Seconds a call waits for a slot: 60."""
+    max_result_chars: int
+    """Longer results lose their middle: 8000."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +157,7 @@ def _arguments_model(function: Callable[..., object], name: str) -> tuple[type[B
 class _Definition:
     """What all copies of a tool share."""
 
-    def __init__(self, function: Callable[..., Any], limits: dict[str, Any]) -> None:
+    def __init__(self, function: Callable[..., Any], limits: ToolLimits) -> None:
         self.function = function
         self.name: str = function.__name__
         self.is_async = inspect.iscoroutinefunction(function)
@@ -156,7 +168,13 @@ class _Definition:
         self._described = unbound
         self._limit(**limits)
 
-    def _limit(self, timeout_s: float, max_concurrency: int, max_wait_s: float, max_result_chars: int) -> None:
+    def _limit(
+        self,
+        timeout_s: float = 10.0,
+        max_concurrency: int = 16,
+        max_wait_s: float = 60.0,
+        max_result_chars: int = 8000,
+    ) -> None:
         self.timeout_s, self.max_wait_s, self.max_result_chars = timeout_s, max_wait_s, max_result_chars
         self.slots = FairLimiter(max_concurrency)
 
@@ -195,7 +213,7 @@ class _Described(_Definition):
         schema: dict[str, Any],
         function: Callable[..., Awaitable[object]],
         check: Callable[[Mapping[str, Any]], dict[str, Any]],
-        limits: dict[str, Any],
+        limits: ToolLimits,
     ) -> None:
         self.function, self.name, self.is_async, self.is_method = function, schema["function"]["name"], True, False
         self.schema, self._check = schema, check
@@ -218,11 +236,7 @@ class Tool:
         schema: dict[str, Any],
         function: Callable[..., Awaitable[object]],
         check: Callable[[Mapping[str, Any]], dict[str, Any]],
-        *,
-        timeout_s: float = 10.0,
-        max_concurrency: int = 16,
-        max_wait_s: float = 60.0,
-        max_result_chars: int = 8000,
+        **limits: Unpack[ToolLimits],
     ) -> Self:
         """A tool that somebody else describes, e.g. another server.
 
@@ -230,14 +244,8 @@ class Tool:
             schema: OpenAI form, as `schema`.
             function: async; gets the arguments by name.
             check: the arguments as `function` wants them; raises a ToolError of the kind `bad_arguments`.
-            timeout_s: and the others: see `tool`.
+            limits: as of `tool`.
         """
-        limits = {
-            "timeout_s": timeout_s,
-            "max_concurrency": max_concurrency,
-            "max_wait_s": max_wait_s,
-            "max_result_chars": max_result_chars,
-        }
         return cls(_Described(schema, function, check, limits))
 
     def __get__(self, instance: object, owner: type) -> Tool:
@@ -307,31 +315,20 @@ class Tool:
 
     def _start(self, values: dict[str, Any]) -> asyncio.Future[str | ToolError]:
         """Start the call; its slot comes free when the function has ended, which may be after the time-out."""
+        slots = self._definition.slots
         if self._definition.is_async:
             task = asyncio.ensure_future(_settle_async(self.function, values))
-            task.add_done_callback(lambda _: self._definition.slots.release())
+            task.add_done_callback(lambda _: slots.release())
             return task
-        return self._start_thread(values)
-
-    def _start_thread(self, values: dict[str, Any]) -> asyncio.Future[str | ToolError]:
-        """Run a plain function in a daemon thread of its own: a pool's threads would be waited for at exit, so that one
-        hanging tool kept the process alive."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[str | ToolError] = loop.create_future()
         context = contextvars.copy_context()
 
-        def deliver(outcome: str | ToolError) -> None:
-            if not future.done():
-                future.set_result(outcome)
+        def work() -> str | ToolError:
+            try:
+                return context.run(_settle, self.function, values)
+            finally:
+                slots.release()
 
-        def work() -> None:
-            outcome = context.run(_settle, self.function, values)
-            self._definition.slots.release()
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it everyone who waited
-                loop.call_soon_threadsafe(deliver, outcome)
-
-        threading.Thread(target=work, daemon=True, name=f"tool {self.name}").start()
-        return future
+        return asyncio.wrap_future(in_thread(work, f"tool {self.name}"))
 
 
 @overload
@@ -339,43 +336,21 @@ def tool(function: Callable[..., Any], /) -> Tool: ...
 
 
 @overload
-def tool(
-    *,
-    timeout_s: float = ...,
-    max_concurrency: int = ...,
-    max_wait_s: float = ...,
-    max_result_chars: int = ...,
-) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(**limits: Unpack[ToolLimits]) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
 def tool(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    timeout_s: float = 10.0,
-    max_concurrency: int = 16,
-    max_wait_s: float = 60.0,
-    max_result_chars: int = 8000,
+    function: Callable[..., Any] | None = None, /, **limits: Unpack[ToolLimits]
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function or method a Tool; `@tool` or `@tool(timeout_s=5)`.
 
     Args:
         function: plain or async. A plain one runs in a thread, so it may block.
-        timeout_s: seconds a call may take, from when it starts to run.
-        max_concurrency: calls that may run at once, over all environments. A plain function that hangs keeps its slot, since
-            its thread cannot be stopped.
-        max_wait_s: seconds a call waits for a slot.
-        max_result_chars: longer results lose their middle.
+        limits: `ToolLimits`.
 
     Raises:
         ToolDefinitionError: arguments without a type, or that cannot be passed by name.
     """
-    limits = {
-        "timeout_s": timeout_s,
-        "max_concurrency": max_concurrency,
-        "max_wait_s": max_wait_s,
-        "max_result_chars": max_result_chars,
-    }
 
     def make(target: Callable[..., Any]) -> Tool:
         return Tool(_Definition(target, limits))

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from reagent.env.task import Task
-from reagent.feedback.figures import figures
 from reagent.feedback.judging import JudgeFailure, Judging, JudgingReport
 from reagent.feedback.recalibration import Recalibration
 from reagent.feedback.settings import FeedbackConfig
@@ -211,7 +210,7 @@ class FeedbackMode(ABC):
         for one in reports:
             whole = whole.merge(one)
         self._check(update, whole)
-        found = figures(whole)
+        found = whole.figures()
         if update is not None and self._judging is not None and isinstance(self.settings.criteria, list):
             found["feedback/criteria_stage"] = float(self.settings.stage_at(update))
         if self.recalibration is not None and update is not None:

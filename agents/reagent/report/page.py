@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from importlib import resources
@@ -21,7 +20,7 @@ from markupsafe import Markup
 from reagent.report.curves import draw, look
 from reagent.report.differences import ArmDifference, differences
 from reagent.report.examples import Example, JudgedAttempt, PolicyAttempts, choose
-from reagent.report.runs import RecordedRun, interval, links, number, read_text
+from reagent.report.runs import RecordedRun, interval, links, number, read_json
 from rrm.data.output import file_when_whole
 from rrm.data.trajectory import Message, Step, ToolCall
 from rrm.errors import ReadError, RRMError
@@ -219,12 +218,10 @@ def _evaluated(run: RecordedRun, evaluation: dict[str, Any]) -> list[str]:
 
 def _judge(path: Path) -> dict[str, Any]:
     """The main figures of `rrm eval`'s JSON as tables."""
+    report = read_json(path)
     try:
-        report = json.loads(read_text(path))
         metrics = report["metrics"]
         metrics["judge"].items()
-    except (ValueError, RecursionError) as error:
-        raise ReadError(str(path), None, f"not JSON: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:
         raise RRMError(f"{path} is not what `rrm eval -o` writes: it has no metrics of a judge") from error
     steps = report.get("steps")

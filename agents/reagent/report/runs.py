@@ -187,6 +187,14 @@ def read_text(path: Path) -> str:
         raise ReadError(str(path), None, f"not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
+def read_json(path: Path) -> Any:
+    """A file's JSON. Raises ReadError: it cannot be opened, or is none."""
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ReadError(str(path), None, f"not JSON: {error}") from error
+
+
 def _names(paths: Sequence[Path]) -> list[str]:
     """Of each path as few of its last parts as tell it from the others."""
 
@@ -257,11 +265,7 @@ def _distillation(folder: Path) -> Distillation | None:
     """What a folder of `reagent distil` says of its choice; None of another run's."""
     if not all((folder / name).is_file() for name in DISTILLED):
         return None
-    path = folder / "choice.json"
-    try:
-        found = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise ReadError(str(path), None, f"not JSON: {error}") from error
+    found = read_json(folder / "choice.json")
     return Distillation(
         attempts=sum(map(_lines, folder.glob("episodes-*.jsonl"))) or None,
         judge_tokens=number(found.get("judge_tokens")) if isinstance(found, dict) else None,
@@ -297,8 +301,5 @@ def _seconds(path: Path) -> float | None:
     """What a study noted beside its run: `{"seconds": …}` or the bare number."""
     if not path.is_file():
         return None
-    try:
-        found = json.loads(read_text(path))
-    except ValueError as error:
-        raise ReadError(str(path), None, f"not JSON: {error}") from error
+    found = read_json(path)
     return number(found.get("seconds") if isinstance(found, dict) else found)

@@ -162,26 +162,23 @@ class Chosen:
         }
 
 
+@dataclass
 class Distilling:
-    """One run of `reagent distil`: what is in its folder is not done again.
+    """One run of `reagent distil`: what is in its folder is not done again."""
 
-    Args:
-        config: everything but the objects below.
-        policy: learns; `player` plays with its weights.
-        chooser: None where no judge is asked.
-    """
+    config: AgentConfig
+    policy: Policy
+    """It learns; `player` plays with its weights."""
+    player: EpisodeRunner
+    chooser: CritiqueFeedback | None
+    """None where no judge is asked."""
+    accelerator: Accelerator
+    stopping: Stopping
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        policy: Policy,
-        player: EpisodeRunner,
-        chooser: CritiqueFeedback | None,
-        accelerator: Accelerator,
-        stopping: Stopping,
-    ) -> None:
-        self.config, self.policy, self.player, self.chooser = config, policy, player, chooser
-        self.accelerator, self.stopping, self.folder = accelerator, stopping, Path(config.output_dir)
+    @property
+    def folder(self) -> Path:
+        """The run's."""
+        return Path(self.config.output_dir)
 
     def run(self, train_tasks: Sequence[Task], eval_tasks: Sequence[Task]) -> dict[str, Any]:
         """Play, choose, learn, and evaluate before and after; returns the summary.

@@ -28,18 +28,18 @@ from reagent.env.task import Task
 from reagent.feedback.base import Play, Round
 from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
-from reagent.rollout.rollout import rollout
 from reagent.train.build_feedback import make_feedback
 from reagent.train.checkpoint import OTHERS_S, load_checkpoint, save_checkpoint, save_sharded, wait_for
 from reagent.train.config import AgentConfig
 from reagent.train.dynamic_sampling import DynamicSampler, SamplingStats
 from reagent.train.engine import sync
+from reagent.train.evaluate import EpisodeRunner
 from reagent.train.guards import check_placed
 from reagent.train.judge_monitor import make_watch
 from reagent.train.launch import check_lag
 from reagent.train.learner import Learner
 from reagent.train.metrics import episode_metrics, learned_metrics
-from reagent.train.policy import Policy, precision
+from reagent.train.policy import Policy
 from reagent.train.rollout_prefetcher import RolloutPrefetcher
 from rrm.data.seeds import derive_seed
 from rrm.engines.base import TokenEngine
@@ -200,17 +200,11 @@ class AgentTrainer(Learner):
     def play(self, attempts: Sequence[Attempt], *, update: int, **hooks: Any) -> list[Episode]:
         """Roll out an update's attempts on the current weights, in the precision of the training forward; `hooks` as
         `rollout` takes them."""
-        settings = self.config.rollout
-        with precision(self.config.mixed_precision, self.accelerator.device):
-            return rollout(
-                self.engine,
-                self.tokenizer,
-                self.env_factory,
-                attempts,
-                params=settings.sampling(seed=derive_seed(self.config.seed, "rollout", update)),
-                **hooks,
-                **settings.limits,
-            )
+        runner = EpisodeRunner(
+            self.engine, self.tokenizer, self.env_factory, self.config, temperature=self.config.rollout.temperature,
+            seed=derive_seed(self.config.seed, "rollout", update), here=str(self.accelerator.device),
+        )  # fmt: skip
+        return runner(attempts, **hooks)
 
     def round(self, update: int, play: Callable[..., list[Episode]] | None = None) -> Round:
         """An update's episodes on the current weights, and what is to be learned from them.
