@@ -17,17 +17,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rrm.data.feedback import Feedback, Mode
 from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage, total_of
 from rrm.errors import RRMError
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
 from rrm.scoring.run import outside_of
-
-if TYPE_CHECKING:
-    from rrm.judge.agent_rrm import AgentRRM
 
 
 class JudgeFailure(RRMError):

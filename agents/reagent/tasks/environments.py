@@ -16,17 +16,15 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from reagent.env.env import EnvFactory, Environment
 from reagent.env.task import Task, read_tasks
+from reagent.tasks.environment_config import EnvironmentConfig
 from reagent.tasks.registry import TASKS
 from rrm.data.nearest import nearest
 from rrm.data.seeds import derive_seed
 from rrm.errors import ConfigError, RRMError
-
-if TYPE_CHECKING:
-    from reagent.tasks.environment_config import EnvironmentConfig
 
 logger = logging.getLogger(__name__)
 

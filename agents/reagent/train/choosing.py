@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -48,10 +48,8 @@ from rrm.evaluation.choosing import (
     measure,
     success_of,
 )
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.scoring.choose import marked
-
-if TYPE_CHECKING:
-    from rrm.judge.agent_rrm import AgentRRM
 
 logger = logging.getLogger(__name__)
 ALONE = ("none", "r", "process")

@@ -26,7 +26,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -63,11 +63,9 @@ from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import RRMError
 from rrm.evaluation.choosing import OF_SCORES
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.train.checkpoints import full_disk_named, newest_whole
 from rrm.train.run_folder import check_folder, claim_folder, read_record, sole_writer
-
-if TYPE_CHECKING:
-    from rrm.judge.agent_rrm import AgentRRM
 
 logger = logging.getLogger(__name__)
 FIXED = ("seed", "environment", "policy", "rollout", "optim", "feedback", "eval", "distil", "mixed_precision")

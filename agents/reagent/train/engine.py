@@ -11,23 +11,19 @@ from __future__ import annotations
 import copy
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from accelerate import Accelerator
 
-from reagent.train.policy import saved_tensors
+from reagent.train.config import AgentConfig
+from reagent.train.policy import Policy, saved_tensors
 from rrm.engines.base import SamplingParams, Span, SyncedEngine, TokenEngine
 from rrm.engines.hf.engine import HFEngine, eos_ids_of
 from rrm.engines.server_options import public
 from rrm.engines.vllm import VLLMEngine
 from rrm.errors import EngineError
 from rrm.train.fsdp import copy_whole, gathered, is_divided, trained_parameters
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-    from reagent.train.config import AgentConfig
-    from reagent.train.policy import Policy
 
 logger = logging.getLogger(__name__)
 ADAPTERS = "adapters"

@@ -7,9 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from accelerate import Accelerator
 from accelerate.utils import gather_object
+from transformers import PreTrainedTokenizerBase
 
 from reagent.env.env import EnvFactory, ToolEnv
 from reagent.env.gradability import Grading
@@ -24,12 +26,7 @@ from reagent.train.metrics import episode_metrics, mean, pass_at_k
 from reagent.train.policy import precision
 from rrm.engines.base import TokenEngine
 from rrm.evaluation.bootstrap import Interval, bootstrap, by_questions, too_few
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-    from transformers import PreTrainedTokenizerBase
-
-    from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.agent_rrm import AgentRRM
 
 
 def mean_interval(

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from reagent.train.config import AgentConfig
+from reagent.train.config import AgentConfig
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from reagent.train.config import AgentConfig
+from reagent.train.config import AgentConfig
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,13 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from reagent.train.config import AgentConfig
 from reagent.train.memory_model import Shape
 from reagent.train.padding_estimate import Padded, padded, spread_of
 from rrm.engines.hf.host_memory import mallocs_with_glibc
 from rrm.errors import RRMError
-
-if TYPE_CHECKING:
-    from reagent.train.config import AgentConfig
 
 LOGITS_CHUNK = 1024
 """Masked tokens whose logits are held at once (`reagent.algorithms.logprobs.token_logprobs`)."""

@@ -14,20 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from reagent.algorithms.logprobs import token_logprobs
+from reagent.train.config import PolicyConfig
 from reagent.train.prefixes import PrefixSharing
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.engines.hf.head import in_float32
 from rrm.errors import RRMError
 from rrm.train.fsdp import reshard
-
-if TYPE_CHECKING:
-    from reagent.train.config import PolicyConfig
 
 
 @dataclass

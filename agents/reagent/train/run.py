@@ -21,8 +21,9 @@ import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from accelerate import Accelerator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -44,13 +45,9 @@ from reagent.train.signals import Stopping
 from reagent.train.trainer import AgentTrainer
 from rrm.data.output import file_when_whole
 from rrm.errors import RRMError
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.train.checkpoints import full_disk_named, newest_whole
 from rrm.train.run_folder import claim_folder, recorded, sole_writer
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-    from rrm.judge.agent_rrm import AgentRRM
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reagent.rollout.episode import Episode
 from reagent.train.alarms import Alarms, number
@@ -17,9 +17,7 @@ from reagent.train.best_policy import keep_best, kept_best
 from reagent.train.export import gathered_weights
 from reagent.train.guards import Event, Guards, middle
 from reagent.train.launch import main_decides
-
-if TYPE_CHECKING:
-    from reagent.train.trainer import AgentTrainer
+from reagent.train.trainer import AgentTrainer
 
 logger = logging.getLogger(__name__)
 NOTHING_GRADED = (

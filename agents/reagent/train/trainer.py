@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accelerate import Accelerator
 from accelerate.utils import gather_object
@@ -45,9 +45,7 @@ from rrm.data.seeds import derive_seed
 from rrm.engines.base import TokenEngine
 from rrm.engines.hf.host_memory import freed_memory
 from rrm.errors import RRMError
-
-if TYPE_CHECKING:
-    from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.agent_rrm import AgentRRM
 
 
 class AgentTrainer(Learner):
