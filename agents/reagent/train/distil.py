@@ -24,7 +24,7 @@ import os
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -348,7 +348,7 @@ class Distilling:
                 return row
         with self.stopping.at_once():
             sync(player.engine, self.policy, update + 1, self.accelerator)
-            found, _ = evaluate(player.engine, player.tokenizer, player.env_factory, tasks, self.config)
+            found, _ = evaluate(replace(player, temperature=None, seed=None), tasks)
         row = {"update": update, **found}
         append_line(path, row)
         return row

@@ -195,19 +195,15 @@ def load_player(config: AgentConfig) -> EpisodeRunner:
 
 
 def evaluate(
-    engine: TokenEngine,
-    tokenizer: PreTrainedTokenizerBase,
-    env_factory: EnvFactory,
+    player: EpisodeRunner,
     tasks: Sequence[Task],
-    config: AgentConfig,
     feedback: FeedbackMode | None = None,
     accelerator: Accelerator | None = None,
 ) -> tuple[dict[str, Any], list[Episode]]:
     """Roll out `eval.samples` episodes of each task as the config's `rollout` and `eval` say, and summarise them.
 
     Args:
-        engine: the policy as it stands, rolled out in the config's `mixed_precision`.
-        env_factory: makes a fresh environment for one episode.
+        player: plays the policy as it stands.
         feedback: what the policy is given between a first attempt and a second; the policy stays as it is.
         accelerator: of several processes that share the tasks and call this together, without feedback; each returns the
             figures of them all.
@@ -219,16 +215,16 @@ def evaluate(
     Raises:
         JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
     """
-    play = EpisodeRunner(engine, tokenizer, env_factory, config)
+    config = player.config
     attempts, samples = plan(tasks, config.eval.samples), config.eval.samples
-    with Grading(env_factory) as grading:
+    with Grading(player.env_factory) as grading:
         figures = partial(
             summarise, samples=samples, seed=config.seed, is_graded=grading.is_graded, metrics=grading.metrics
         )
         if feedback is None:
-            episodes = shared(attempts, play, accelerator)
+            episodes = shared(attempts, player, accelerator)
             return figures(episodes), episodes
-        round_ = feedback.round(0, attempts, play)
+        round_ = feedback.round(0, attempts, player)
         first = [e for e in round_.played if e.stage == "initial"]
         refined = [e for e in round_.played if e.stage == "refined"]
         found = figures(first) | feedback.report(None, [round_.report])
@@ -255,6 +251,6 @@ def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple
     eos_ids = getattr(player.engine, "eos_ids", None)
     try:
         feedback = make_feedback(config, player.tokenizer, device=player.device, judge=judge, eos_ids=eos_ids)
-        return evaluate(player.engine, player.tokenizer, player.env_factory, tasks, config, feedback)
+        return evaluate(player, tasks, feedback)
     finally:
         close(player.engine)

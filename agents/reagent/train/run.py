@@ -232,14 +232,7 @@ def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, sto
             if begun and (finished or _due(config.eval.every, trainer.update_index)) and not log.evaluated():
                 with stopping.at_once():
                     trainer.sync()
-                    found, episodes = evaluate(
-                        trainer.engine,
-                        trainer.tokenizer,
-                        trainer.env_factory,
-                        eval_tasks,
-                        config,
-                        accelerator=trainer.accelerator,
-                    )
+                    found, episodes = evaluate(trainer.player(), eval_tasks, accelerator=trainer.accelerator)
                     found |= trainer.watch.evaluation(episodes, trainer.update_index - 1)
                 log.evaluation(found)
             if finished:

@@ -181,6 +181,11 @@ class AgentTrainer(Learner):
         sync(self.engine, self.policy, self.update_index, self.accelerator)
         return time.perf_counter() - begun
 
+    def player(self, **changes: Any) -> EpisodeRunner:
+        """Plays the policy, as an evaluation does but for the changes."""
+        here = str(self.accelerator.device)
+        return EpisodeRunner(self.engine, self.tokenizer, self.env_factory, self.config, here=here, **changes)
+
     # ---- one update ----
 
     def attempts(self, update: int) -> list[Attempt]:
@@ -198,11 +203,8 @@ class AgentTrainer(Learner):
     def play(self, attempts: Sequence[Attempt], *, update: int, **hooks: Any) -> list[Episode]:
         """Roll out an update's attempts on the current weights, in the precision of the training forward; `hooks` as
         `rollout` takes them."""
-        runner = EpisodeRunner(
-            self.engine, self.tokenizer, self.env_factory, self.config, temperature=self.config.rollout.temperature,
-            seed=derive_seed(self.config.seed, "rollout", update), here=str(self.accelerator.device),
-        )  # fmt: skip
-        return runner(attempts, **hooks)
+        seed, temperature = derive_seed(self.config.seed, "rollout", update), self.config.rollout.temperature
+        return self.player(temperature=temperature, seed=seed)(attempts, **hooks)
 
     def round(self, update: int, play: Callable[..., list[Episode]] | None = None) -> Round:
         """An update's episodes on the current weights, and what is to be learned from them.

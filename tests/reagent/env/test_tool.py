@@ -122,7 +122,7 @@ def test_methods_are_bound_to_their_instance_and_share_their_limit() -> None:
     cheap, dear = Shop(1), Shop(10)
     assert (run(cheap.cost, number=3).content, run(dear.cost, number=3).content) == ("3", "30")
     assert list(cheap.cost.schema["function"]["parameters"]["properties"]) == ["number"]
-    assert cheap.cost._definition is dear.cost._definition
+    assert cheap.cost.slots is dear.cost.slots and cheap.cost.schema is dear.cost.schema
 
 
 def _returns(value: object, **limits: object) -> Tool:

@@ -64,7 +64,7 @@ def test_counts_of_processes_add_up() -> None:
     one, other = JudgingReport(), JudgingReport()
     for report, said in ((one, ("far", "near")), (other, ("far", "far"))):
         Judging(cast(Any, Far()), seed=0).ask(attempts(*said), "score", 0, report)
-    found = figures(one.merge(other))
+    found = one.merge(other).figures()
     assert (found["feedback/outside"], found["feedback/placed"]) == (3, 4)
 
 

@@ -157,7 +157,7 @@ def test_failures_are_text_for_the_agent(tools: dict[str, Tool]) -> None:
 
 
 def test_a_slow_call_times_out_and_holds_nobody(tools: dict[str, Tool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools["wait"]._definition, "timeout_s", 1.0)
+    monkeypatch.setattr(tools["wait"], "timeout_s", 1.0)
 
     async def both() -> tuple[ToolResult, ToolResult, float]:
         slow = asyncio.ensure_future(tools["wait"].call({"seconds": 60}))

@@ -6,7 +6,10 @@ import io
 import zipfile
 from collections.abc import Callable, Iterator
 
-from .problem import Problem
+
+class Problem(Exception):
+    """A document that cannot be read; the message is for the agent."""
+
 
 MAX_MEMBER = 50_000_000
 """Bytes of a member, unpacked."""

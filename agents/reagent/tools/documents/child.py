@@ -10,8 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .archive import OLE
-from .problem import Problem
+from .archive import OLE, Problem
 
 MAX_CHARS = 4_000_000
 """Of a document's text; what comes after is never read."""

@@ -11,8 +11,7 @@ from datetime import date, datetime
 from typing import Any
 from xml.etree import ElementTree
 
-from .archive import open_zip, unpacked
-from .problem import Problem
+from .archive import Problem, open_zip, unpacked
 
 MAX_UNPACKED = 300_000_000
 """Bytes of all parts of an office document."""

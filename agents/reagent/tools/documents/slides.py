@@ -7,9 +7,8 @@ import zipfile
 from collections.abc import Collection, Iterator
 from xml.etree import ElementTree
 
-from .archive import unpacked
+from .archive import Problem, unpacked
 from .office import FALLBACK, bounded, numbered, parsed, runs
-from .problem import Problem
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
