@@ -10,7 +10,7 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.paths import check_outputs
-from rrm.data.nearest import nearest
+from rrm.data.nearest import did_you_mean
 
 logger = logging.getLogger(__name__)
 
@@ -115,9 +115,7 @@ def find_benchmark(name: str) -> Any:
     from rrm.errors import ConfigError
 
     if name not in TASKS:
-        near = nearest(name, TASKS)
-        hint = f"; did you mean {near}?" if near else ""
-        raise ConfigError(f"no benchmark {name!r}; there are {', '.join(TASKS)}{hint}")
+        raise ConfigError(f"no benchmark {name!r}; there are {', '.join(TASKS)}{did_you_mean(name, TASKS)}")
     return find_environment(name)
 
 

@@ -132,11 +132,6 @@ def microbatches(lengths: torch.Tensor, index: Sequence[int], budget: int) -> li
     return out
 
 
-def row_names(episodes: Sequence[Episode]) -> list[str]:
-    """What each row is called on every process: its group, stage and number."""
-    return [f"{e.group_id}/{e.stage}/{e.attempt}" for e in episodes]
-
-
 def minibatches(everyones: Sequence[tuple[str, int, int]], rank: int, count: int, seed: int) -> list[list[int]]:
     """Shuffle the rows of all processes and deal them into `count` parts, as even as can be; never more parts than rows.
 

@@ -16,7 +16,7 @@ from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 
-from rrm.data.nearest import nearest
+from rrm.data.nearest import did_you_mean
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"})
 """What `apply_chat_template` itself passes, the names of special tokens (`bos_token`) aside."""
@@ -55,10 +55,8 @@ def options_problem(source: str, options: Mapping[str, Any]) -> str | None:
     known = sorted(options_of(source))
     for name, value in options.items():
         if name not in known:
-            near = nearest(name, known)
-            hint = f"; did you mean {near}?" if near else ""
             reads = f"it reads {', '.join(known)}" if known else "it reads none"
-            return f"this chat template never reads the option {name!r}: {reads}{hint}"
+            return f"this chat template never reads the option {name!r}: {reads}{did_you_mean(name, known)}"
         if isinstance(value, str) and value.lower() in _WORDS:
             return f"the chat template's option {name} is the text {value!r}: write {value.lower()} without quotes"
     return None

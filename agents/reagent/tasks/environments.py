@@ -22,7 +22,7 @@ from reagent.env.env import EnvFactory, Environment
 from reagent.env.task import Task, read_tasks
 from reagent.tasks.environment_config import EnvironmentConfig
 from reagent.tasks.registry import TASKS
-from rrm.data.nearest import nearest
+from rrm.data.nearest import did_you_mean
 from rrm.data.seeds import derive_seed
 from rrm.errors import ConfigError, RRMError
 
@@ -41,10 +41,8 @@ def find_environment(name: str) -> Callable[..., Environment]:
     target = ENVIRONMENTS.get(name, name)
     module, colon, attribute = target.partition(":")
     if not colon:
-        near = nearest(name, ENVIRONMENTS)
-        hint = f"; did you mean {near}?" if near else ""
         raise ConfigError(
-            f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}, or write module:Class of your own{hint}"
+            f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}, or write module:Class of your own{did_you_mean(name, ENVIRONMENTS)}"
         )
     try:
         found = getattr(importlib.import_module(module), attribute)

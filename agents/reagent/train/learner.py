@@ -25,7 +25,7 @@ from reagent.algorithms.losses import importance_weights
 from reagent.algorithms.objective import LossMetrics, agent_loss, explained_variance, loss_denominator, merge_metrics
 from reagent.algorithms.registry import Advantages, compute_advantages
 from reagent.feedback.texts import TEXT_KINDS, SFTRow, TextKind, split_minibatches, text_batches, token_counts
-from reagent.rollout.batch import Batch, gaps_by_server, logprob_gap, make_batch, minibatches, row_names
+from reagent.rollout.batch import Batch, gaps_by_server, logprob_gap, make_batch, minibatches
 from reagent.rollout.episode import Episode
 from reagent.train.checkpoint import checkpoints
 from reagent.train.forwards import Forwards
@@ -89,7 +89,7 @@ class Learner(Forwards):
         factor = learning_rate_factor(self.update_index, self.config)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
-        found, norms, texted = self._steps(prepared, row_names(episodes), texts)
+        found, norms, texted = self._steps(prepared, [e.key for e in episodes], texts)
         steps = max(len(norms), 1)
         merged = merge_metrics(gather_object(found))  # each process holds its share
         of = {"loss": steps, "policy_loss": steps, "value_loss": steps} | {
