@@ -61,21 +61,11 @@ def second_attempt(
         ValueError: the prompt has no user message to put them in.
     """
     parts = [ATTEMPT, render_attempt(attempt, max_chars)]
-    if critique is not None:
-        parts += [CRITIQUE, _shown(critique, critique_chars)]
-    return _behind_question(prompt, [*parts, AGAIN])
-
-
-def _shown(critique: str, max_chars: int) -> str:
-    """A critique within a prompt: no control token, and not too long."""
-    return shorten(neutralise_control(critique.strip()), max_chars, " … ")[0]
-
-
-def _behind_question(prompt: Sequence[dict[str, Any]], lines: Sequence[str]) -> list[dict[str, Any]]:
-    """The prompt with lines behind what its last user message says."""
+    if critique is not None:  # no control token, and not too long
+        parts += [CRITIQUE, shorten(neutralise_control(critique.strip()), critique_chars, " … ")[0]]
     places = [i for i, message in enumerate(prompt) if message["role"] == "user"]
     if not places:
         raise ValueError("a second attempt needs a user message in the prompt, to put the first attempt behind it")
     messages = [dict(message) for message in prompt]
-    messages[places[-1]]["content"] = "\n".join([prompt[places[-1]]["content"], *lines])
+    messages[places[-1]]["content"] = "\n".join([prompt[places[-1]]["content"], *parts, AGAIN])
     return messages

@@ -15,13 +15,12 @@ from typing import Any, ClassVar
 from reagent.env.graders import Grader, exact_match, f1_closed
 from reagent.env.task import Task
 from reagent.tasks import wikitext
-from reagent.tasks.base import Benchmark, TaskLimits
 from reagent.tasks.reading import GivenPassage, SourceRow, read_rows
 
 _WRITTEN = ("context", "supporting_facts", "evidences")
 
 
-class WikiMultihop(Benchmark):
+class WikiMultihop(wikitext.MultiHop):
     """Search, then answer."""
 
     name: ClassVar[str] = "2wiki"
@@ -29,12 +28,8 @@ class WikiMultihop(Benchmark):
     metric: ClassVar[str] = "exact match; F1; best over aliases"
     source: ClassVar[str] = "{train,dev}.json of data_ids_april7.zip, github.com/Alab-NII/2wikimultihop"
     licence: ClassVar[str] = "Apache-2.0"
-    wants: ClassVar[tuple[str, ...]] = ("search",)
-    limits: ClassVar[TaskLimits] = TaskLimits(turns=8, new_tokens=256, episode_tokens=4096)
     metrics: ClassVar[Mapping[str, Grader]] = {"exact_match": exact_match, "f1": f1_closed}
     read_options: ClassVar[tuple[str, ...]] = ("aliases",)
-    work: ClassVar[str] = wikitext.WORK
-    form: ClassVar[str] = wikitext.FORM
 
     @classmethod
     def read(cls, path: str | Path, aliases: str | Path | None = None) -> list[Task]:

@@ -22,6 +22,7 @@ import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -251,7 +252,7 @@ def _write_bm25(folder: Path, words: Tokenizer, k1: float, b: float, source: str
     rows = [[vocabulary.setdefault(w, len(vocabulary)) for w in split(searched(passage))] for passage in passages]
     if not vocabulary:
         raise ReadError(source, None, "its passages hold no words")
-    with _Quiet():
+    with _quiet():
         index.index((rows, vocabulary), show_progress=False)
         index.save(folder / "bm25", show_progress=False)
     return len(index.vocab_dict)
@@ -277,13 +278,9 @@ class Corpus:
         _check_parts(folder, self.meta.get("parts"))
         self.folder = folder
         self.passages = Passages(folder)
-        with _Quiet():
-            self.bm25 = bm25s.BM25.load(
-                folder / "bm25",
-                mmap=True,
-                show_progress=False,
-                override_params={"backend": "numpy", "auto_compile": False},
-            )
+        how = {"backend": "numpy", "auto_compile": False}
+        with _quiet():
+            self.bm25 = bm25s.BM25.load(folder / "bm25", mmap=True, show_progress=False, override_params=how)
         words = self._words()
         self.split = words.splitter()
         self._split_query = words.splitter(query=True)
@@ -328,16 +325,16 @@ def open_corpus(folder: str | Path) -> Corpus:
     return _opened_corpus(os.path.realpath(folder))
 
 
-class _Quiet:
+@contextmanager
+def _quiet() -> Iterator[None]:
     """bm25s sets its logger to debug, and speaks of each step."""
-
-    def __enter__(self) -> None:
-        self.logger = logging.getLogger("bm25s")
-        self.level = self.logger.level
-        self.logger.setLevel(logging.WARNING)
-
-    def __exit__(self, *_: object) -> None:
-        self.logger.setLevel(self.level)
+    logger = logging.getLogger("bm25s")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def best(scores: np.ndarray, k: int, above: float = -np.inf) -> list[int]:

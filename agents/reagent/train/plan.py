@@ -78,16 +78,8 @@ class Memory:
     @property
     def update(self) -> int:
         """At the peak of an update."""
-        return (
-            self.standing
-            + self.gradients
-            + self.gathered
-            + self.activations
-            + self.recomputed
-            + self.logits
-            + self.masks
-            + self.allocator
-        )
+        kept = self.activations + self.recomputed + self.logits + self.masks + self.allocator
+        return self.standing + self.gradients + self.gathered + kept
 
     @property
     def rollout(self) -> int:
