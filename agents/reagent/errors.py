@@ -1,7 +1,5 @@
 """What can go wrong with a tool call. Each kind comes back to the agent as an observation; none of them ends an episode."""
 
-from __future__ import annotations
-
 from rrm.errors import RRMError
 
 

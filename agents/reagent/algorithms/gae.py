@@ -1,7 +1,5 @@
 """Generalised advantage estimation (1506.02438) over the tokens that carry credit: PPO's advantages."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

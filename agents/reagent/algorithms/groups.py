@@ -1,7 +1,5 @@
 """What group methods compare: whole episodes or each turn's reward-to-go, and the baseline that leaves a row's own out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,8 +1,6 @@
 """GRPO (2402.03300, §4.1.2): A = (R − mean_g) / (std_g + ε), the same on all of a row's tokens; without the division it is
 Dr. GRPO's (2503.20783). Credit turn by turn is this project's, and not GRPO's own process supervision (§4.1.3)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

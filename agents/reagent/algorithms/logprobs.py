@@ -3,8 +3,6 @@
 B, T, H, V: rows, tokens of a right-padded batch, hidden size, vocabulary; M masked tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

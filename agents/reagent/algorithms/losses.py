@@ -7,8 +7,6 @@ Papers: PPO arXiv 1707.06347, dual clip 1912.09729, DAPO (low and high clip apar
 joschu.net/blog/kl-approx.html.
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import torch

@@ -14,8 +14,6 @@ Legend of this package
 Nothing here reads a number outside its mask, so garbage in padding or in failed rows is inert, and nothing carries a gradient.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -9,8 +9,6 @@ does to gradients by multiplying with the number of processes.
 2503.20783.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args

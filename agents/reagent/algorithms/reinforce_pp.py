@@ -1,8 +1,6 @@
 """REINFORCE++ (2501.03262): a token-level KL penalty in the reward, whitening over the batch, no critic; and its variant with
 the group's mean as a baseline."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

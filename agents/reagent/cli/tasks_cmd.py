@@ -1,7 +1,5 @@
 """`reagent tasks`."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Annotated, Any

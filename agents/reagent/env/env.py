@@ -4,8 +4,6 @@ A tool does the action; the environment parses the agent's turn, runs its calls 
 grades the answer. Subclass `ToolEnv` for your own (docs/mdp.md shows one in under 40 lines).
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

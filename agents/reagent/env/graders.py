@@ -3,8 +3,6 @@
 An answer that matches any of the task's references counts. Nothing else is read into an answer: "unknown" is not "no".
 """
 
-from __future__ import annotations
-
 import string
 from collections import Counter
 from collections.abc import Callable

@@ -12,8 +12,6 @@ A rollout asks the guard itself, once it knows that the episode goes on, and bes
 of your own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import math

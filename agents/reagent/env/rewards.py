@@ -1,7 +1,5 @@
 """Process rewards: what a call was, and what it is worth (DESIGN §5)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """A task: one question to an environment, and what the environment needs to set itself up and to grade the answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields

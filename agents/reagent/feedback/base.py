@@ -8,8 +8,6 @@ An adapter is a mode (reagent.feedback.modes). The trainer knows none of them: i
 the rows with the rewards they carry, and the texts with their weights.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

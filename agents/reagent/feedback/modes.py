@@ -14,8 +14,6 @@ learns nothing in C and has no auxiliary loss in U (docs/feedback.md).
 o1 and o2 of a task are one group: group methods compare all 2G rows with each other, PPO whitens over the tokens of both.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

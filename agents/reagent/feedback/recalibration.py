@@ -7,8 +7,6 @@ The map rises strictly, so the order of scores stays as the judge has it, among 
 calibration has another map for those read in windows, the order between the two kinds may change.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Demonstrations, rollouts and evaluation use the same functions, so that a second attempt is in distribution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

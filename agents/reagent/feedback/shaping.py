@@ -1,7 +1,5 @@
 """What feedback adds to an episode's rewards: pure functions that return a copy; the episode played stays as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise

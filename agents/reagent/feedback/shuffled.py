@@ -5,8 +5,6 @@ nothing says which attempt was better: each row's expected reward is its group's
 of searches, another answer rate) is drift, and a gain that is no larger teaches nothing.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

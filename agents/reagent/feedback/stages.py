@@ -4,8 +4,6 @@ Reagent (arXiv 2601.22154) begins with simple demands and adds harder ones as tr
 other questions, over the same engine. The stage is that of the update an episode is learned in, and follows from its number alone.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 

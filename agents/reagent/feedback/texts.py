@@ -7,8 +7,6 @@ Per kind the loss is its weight times the mean negative log-likelihood, in nats 
 all processes; the temperature is 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args

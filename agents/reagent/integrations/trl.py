@@ -8,8 +8,6 @@ The reward is the environment's own: the turns' process rewards and the outcome.
 tool, `answer`, which ends the episode. Nothing here imports TRL.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -10,8 +10,6 @@ the supervised format and the rollout's are the same by construction. Kinds:
 With a critique the prompt holds a first attempt that went wrong and findings on it, and the demonstration is the repair.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ asked is nearly always right, and learns no more. Here such a guess is mostly wr
 `reagent.lab.transcripts` holds out do not occur.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Where the lab's shipped policies and its judge lie."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rrm.errors import RRMError

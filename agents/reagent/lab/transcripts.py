@@ -11,8 +11,6 @@ A trace (`reagent.lab.trace`) says of each step what was needed, given what had 
 that writes it has both sides of its verdict before it.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Sequence

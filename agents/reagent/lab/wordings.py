@@ -5,8 +5,6 @@ are what a judge from scratch learns to read with: on all of `train` at once it 
 `FINDING[key]` are templates of a finding; none of them has a place for a value that answers the question.
 """
 
-from __future__ import annotations
-
 _ASKED = "What is the {phrase}?"
 """As the search environment asks; one question in ten."""
 _OPENINGS = (

@@ -6,8 +6,6 @@ companies, few enough for each to be one token of a small vocabulary: a model th
 look-alike (same beginning), which the search likes to return beside the right one.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import dataclass, field

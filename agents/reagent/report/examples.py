@@ -4,8 +4,6 @@ Rows are joined by id. Two policies' attempts at a task carry the same id, so a 
 carries is that of the transcript: feedback on another policy's attempt is never shown under this one's.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

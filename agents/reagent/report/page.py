@@ -4,8 +4,6 @@ Transcripts, tool results, the judge's text and run names are hostile. The templ
 Content-Security-Policy lets no script run and nothing load but `data:` images. The page needs no script.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

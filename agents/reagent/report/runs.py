@@ -1,7 +1,5 @@
 """Run folders of `reagent train` and `reagent distil`, as the report's table and curves need them."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

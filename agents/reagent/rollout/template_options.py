@@ -5,8 +5,6 @@ is in its source: the names it looks up, less those that every chat template is 
 that it assigns only where the caller did not (`{% if not date_string is defined %}{% set date_string = … %}`) is an option.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar

@@ -3,8 +3,6 @@
 Read: the published CSV (columns Question and Answer) and its copies. It has no training set, and no passages of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ Each is a subclass of `Benchmark` in a file of its own. It says how a row become
 what the agent is told (`work` and `form`), which tools it is given (`wants`) and how long an episode may be (`limits`).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

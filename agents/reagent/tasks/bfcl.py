@@ -7,8 +7,6 @@ are in the state that the ground truth leaves, and the results that it reads hav
 something to do was not answered without a call (`multi_turn_checker` of the package).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -5,8 +5,6 @@ main thread alone, and sympy computes what it reads (`9^{9^{9^9}}`). So the last
 a process of its own (`reagent.tasks.math_worker`) with limits of time and memory; what exceeds them is wrong.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -5,8 +5,6 @@ Tasks come from the class's `make_tasks(n, seed, split, **options)`, or from a J
 `reagent.env.task.read_tasks`); a class that says `reads_files` reads `path` itself.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import logging

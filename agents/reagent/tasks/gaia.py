@@ -4,8 +4,6 @@ Read: `metadata.jsonl` or its parquet copy, with the files beside it. Answers ar
 a number by value, a list element by element, anything else letter by letter. The test set is published without answers (`?`).
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ by value, the number that the official script takes, which is that behind the fi
 asked for, the last one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import ClassVar

@@ -5,8 +5,6 @@ Read: the published JSON (distractor or fullwiki) and its parquet copies. Exact 
 Supporting facts are in the meta and not graded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

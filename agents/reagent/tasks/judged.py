@@ -5,8 +5,6 @@ and counted as that. What is unreadable after some tries may be the answer's doi
 episode earns `environment.failure_reward`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

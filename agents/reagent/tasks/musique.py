@@ -4,8 +4,6 @@ Read: the published JSONL (Answerable or Full). Questions that cannot be answere
 leaves them out; exact match and F1 are the best over the answer and its aliases.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar

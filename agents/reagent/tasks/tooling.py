@@ -1,7 +1,5 @@
 """The tools a benchmark asks for by name: the calculator, and those of `reagent.tools`, which is imported only here."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from collections.abc import Mapping, Sequence

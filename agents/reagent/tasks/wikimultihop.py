@@ -5,8 +5,6 @@ and F1 are those of `2wikimultihop_evaluate_v1.1.py`, the best over the answer a
 `id_aliases.json`), the aliases and demonyms of the entity that the answer names.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the multi-hop question sets over Wikipedia share: the words to the agent, and HotpotQA's form of a row."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from reagent.tasks.base import Benchmark, TaskLimits

@@ -4,8 +4,6 @@ Read: the published CSV, in which question and answer are encrypted against trai
 each xor the row's `canary`, repeated. A judge compares. Keep what is decoded off the web.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A name is resolved once, every address it has is judged, and the connection is m
 name server never counts (DNS rebinding). An address inside another one (IPv4-mapped, 6to4, Teredo, NAT64) is judged as well.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import socket

@@ -1,7 +1,5 @@
 """`browse`: a public page as text. What is refused and why: `addresses.py`; limits of a fetch: `fetch.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from reagent.env.tool import Tool, tool

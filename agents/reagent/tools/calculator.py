@@ -1,7 +1,5 @@
 """Evaluates arithmetic expressions by their syntax tree; nothing is executed."""
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

@@ -8,8 +8,6 @@ Words: Unicode letters and digits in lower case after compatibility folding, sin
 and pairs of neighbours. BM25 as Lucene has it, k1 1.5 and b 0.75 unless told otherwise.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

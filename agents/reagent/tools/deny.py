@@ -4,8 +4,6 @@ An agent that finds them has measured nothing. So `browse` fetches none of them,
 results that lead there; a call of an MCP server's tool that names one is not made. All count what they kept back (`ToolResult.denied`).
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 import unicodedata

@@ -4,8 +4,6 @@ No proxy of the environment is used: an address judged here would say nothing ab
 the request: no cookies, no credentials.
 """
 
-from __future__ import annotations
-
 import http.client
 import io
 import socket

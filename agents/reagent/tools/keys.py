@@ -4,8 +4,6 @@ A header that cannot be sent makes its library raise an error that shows the hea
 that no header can carry is refused when it is read.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

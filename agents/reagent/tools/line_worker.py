@@ -1,7 +1,5 @@
 """A process that answers a line with a line, and can be ended: for work on somebody's words that may never come to an end."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import select

@@ -1,7 +1,5 @@
 """Passages: read from a user's file, and mapped from a corpus folder."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import mmap

@@ -1,7 +1,5 @@
 """`python`: run a program in the sandbox. It never runs in this process, and nowhere without isolation."""
 
-from __future__ import annotations
-
 import ast
 import os
 import stat

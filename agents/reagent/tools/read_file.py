@@ -1,7 +1,5 @@
 """`read_file`: documents in one folder as text. Nothing outside of it is reached, by dots or by links."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

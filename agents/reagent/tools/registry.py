@@ -3,8 +3,6 @@
 build(["search", "python"], {"search": {"corpus": "wiki-index", "k": 5}})
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ A schema of a few lines can take for ever to follow (references that double at e
 never followed in a process that has other things to do.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

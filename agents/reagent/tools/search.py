@@ -1,7 +1,5 @@
 """`search` over a corpus of one's own: BM25, or embeddings."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@
  "results": "web.results", "title": "title", "link": "url", "text": "description"}
 """
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.error

@@ -4,8 +4,6 @@ A run whose every call is malformed, or whose rewards never differ, ends like an
 `problems` are looked for; one that holds for `PATIENCE` updates running is raised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean

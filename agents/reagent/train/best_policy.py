@@ -1,7 +1,5 @@
 """The policy of the best evaluation, kept in `best/` while training goes on: what is there to return to when a guard stops it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

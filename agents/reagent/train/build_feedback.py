@@ -1,7 +1,5 @@
 """An adapter from a config: its mode, its judge, its record in the run folder."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path

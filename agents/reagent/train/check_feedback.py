@@ -1,7 +1,5 @@
 """What can be known of a training before its first rollout: whether its tasks can teach anything, and its judge read it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 

@@ -16,8 +16,6 @@ A killed run leaves either a whole checkpoint or a `.partial` folder, which the 
 seeds derive from (seed, update), so nothing else needs restoring for a resumed run to be the same to the bit.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -10,8 +10,6 @@ With `retries` the same tokens are also spent another way: the first attempts ar
 chooses among first and second ones. How many attempts alone the same tokens buy is read off the first way's exact curve.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence

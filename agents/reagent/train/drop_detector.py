@@ -9,8 +9,6 @@ A score that differs with the truth by its slope is expected to fall by the slop
 fell by less than half of that, and what is missing is beyond the noise of truth and score together, at the same shared level.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ with the policy's weights (`check_agrees`, before the first row), that it has th
 name, and stands on every turn), and that what it samples from is still what the update learns about (`rollout.engine.max_gap`).
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Evaluating a policy on held-out tasks: success with an interval over questions, EM, F1, pass@k, turns, tool errors."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The trained policy as a directory that `policy.base` takes again."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -6,8 +6,6 @@ the agent is no better for it (Gao, Schulman, Hilton, "Scaling Laws for Reward M
 there is nothing to look at, nothing is concluded, and no spell ends.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

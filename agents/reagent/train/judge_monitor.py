@@ -4,8 +4,6 @@ Nothing here is learned from. Each content is read once (`reagent.feedback.judgi
 `auditor.jsonl`, as the first one's in `judgements.jsonl`.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """How a training's processes are started: the `Accelerator` of a config, and the refusal of what would go wrong silently."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta

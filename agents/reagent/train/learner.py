@@ -9,8 +9,6 @@ Minibatches are dealt over the rows of all processes, so that two processes make
 in a minibatch takes part with a row that carries no loss. Old log-probabilities are recomputed by the training forward.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

@@ -1,7 +1,5 @@
 """What is logged of episodes: reward, success, turns, lengths, tool errors, and how many ended how."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median

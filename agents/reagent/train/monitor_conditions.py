@@ -4,8 +4,6 @@ A condition holds where it is beyond chance (`reagent.train.drop_detector`). Whe
 score), a check concludes nothing.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC
 from collections import Counter, defaultdict

@@ -13,8 +13,6 @@ and at one speed whatever a micro-batch's size: that 6 rows may take longer a to
 SmolLM2 and LoRA on one machine), is that machine's own and is left out.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Mapping

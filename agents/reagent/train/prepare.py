@@ -1,7 +1,5 @@
 """What a training refuses before a weight is loaded, in one place for `reagent train` and its `--plan`: what the one accepts, so does the other."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -11,8 +11,6 @@ a checkpoint makes the updates of one that was never stopped. One that a guard, 
 play, which is given up and in no checkpoint: it is played anew on the weights of then, so the updates from there on are others.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

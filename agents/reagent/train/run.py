@@ -14,8 +14,6 @@ runs/agent/
   policy/          the trained policy: safetensors (adapter or whole), tokenizer
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Sequence

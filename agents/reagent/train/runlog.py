@@ -1,7 +1,5 @@
 """The files of a run folder that grow, and what is drawn of them: metrics, sample episodes, evaluations, guards that fired."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

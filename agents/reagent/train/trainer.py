@@ -11,8 +11,6 @@ purpose: every process keeps the whole model (data parallel over tasks), or a sh
 update, task, sample), never from a global generator.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Tool-call formats behind one interface (`reagent.env.parsers.base.Parser`)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ one; of several answers the last well-formed one wins; a turn without a call or 
 the agent is told rather than ended.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from abc import ABC, abstractmethod

@@ -5,8 +5,6 @@ turn's calls stand between `<｜tool▁calls▁begin｜>` and `<｜tool▁calls�
 Both are read under either name; `deepseek` writes the first, `deepseek_v31` the second. A turn without a call is the final answer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import ClassVar

@@ -4,8 +4,6 @@ them or not; a value is text where the tool's schema wants text, else JSON. GLM-
 A turn without a call is the final answer. The engine stops at `<|observation|>` after a call and at `<|user|>` after an answer.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ before the channel (`<|start|>assistant to=functions.search<|channel|>commentary
 `<|call|>` and `<|return|>`, so a turn makes one call.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

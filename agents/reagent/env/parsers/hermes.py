@@ -3,8 +3,6 @@
 A turn without a call is the final answer: what follows the last `Answer:`, or all of it.
 """
 
-from __future__ import annotations
-
 import json
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ Several calls are parted by `;`. The models' built-in tools have a form of their
 A turn without a call is the final answer.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -4,8 +4,6 @@ Small models write a call as bare JSON, in a code fence, in single quotes, one c
 text is a call where it names a tool that there is and holds nothing else; every other text stays what the format's parser made of it.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Zip archives: what is in them, and one member at a time, never more than a bound of it in memory."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The child: takes a request line and a document from standard input, writes a window of its text, as JSON."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import os

@@ -1,7 +1,5 @@
 """A page as text a model can read: headings, lists, tables and links in Markdown's manner, without scripts and styles."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from urllib.parse import urljoin

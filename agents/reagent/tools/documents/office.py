@@ -1,7 +1,5 @@
 """Workbooks (openpyxl), Word documents (their XML), PDF files (pypdf) as text."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

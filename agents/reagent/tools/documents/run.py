@@ -1,7 +1,5 @@
 """Read a document in a child process with limits on time and memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

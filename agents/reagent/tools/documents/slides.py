@@ -1,7 +1,5 @@
 """Presentations (their XML) as text: slides in their order, with tables, names of pictures and the speaker's notes."""
 
-from __future__ import annotations
-
 import posixpath
 import zipfile
 from collections.abc import Collection, Iterator

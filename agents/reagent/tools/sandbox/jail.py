@@ -4,8 +4,6 @@
 no daemon outlives a call.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -9,8 +9,6 @@ caller's environment, other processes, capabilities, a way to get more. Linux on
 right), as root or where user namespaces are open to users; elsewhere `SandboxUnavailable`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

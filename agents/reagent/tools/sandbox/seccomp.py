@@ -7,8 +7,6 @@ socket buffers), or hidden from those that do (a process that cannot be looked a
 kernel's buffers of socket pairs, which the supervisor counts, and of pipes, which the kernel bounds for each user.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -5,8 +5,6 @@ can reach it. When the caller is gone the sandbox ends with it; input that ends 
 that the caller has forked.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
