@@ -39,7 +39,8 @@ def policy_loss(
     clip_high: float = 0.2,
     dual_clip: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped surrogate as a loss: −min(ρA, clip(ρ, 1 − clip_low, 1 + clip_high) A), ρ = π/π_old (PPO eq. 7).
+    """PPO's clipped surrogate as a loss: −min(ρA, clip(ρ, 1 − clip_low, 1 + clip_high) A), ρ = π/π_old (PPO eq. 7). Raises ConfigError:
+    dual_clip ≤ 1.
 
     Args:
         clip_low, clip_high: DAPO's decoupled bounds ("clip higher"); PPO's ε where equal.
@@ -47,9 +48,6 @@ def policy_loss(
 
     Returns:
         per-token loss (B, T), zero off the mask, and clipped (B, T) bool: tokens whose gradient a clip has stopped.
-
-    Raises:
-        ConfigError: dual_clip ≤ 1.
     """
     if dual_clip is not None and dual_clip <= 1:
         raise ConfigError(f"dual_clip={dual_clip}: it must exceed 1 (3 is usual), or be null")

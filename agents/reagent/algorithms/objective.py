@@ -135,7 +135,8 @@ def agent_loss(
     vf_clip: float | None = None,
     importance: Tensor | None = None,
 ) -> tuple[Tensor, LossMetrics]:
-    """L = policy + vf_coef · value + kl_coef · KL − entropy_coef · entropy (PPO eq. 9), each term over the same tokens.
+    """L = policy + vf_coef · value + kl_coef · KL − entropy_coef · entropy (PPO eq. 9), each term over the same tokens. Raises ValueError:
+    a coefficient is not 0 but its input is missing.
 
     Args:
         logprobs, old_logprobs, advantages: (B, T); the old ones from the training forward before the update.
@@ -148,9 +149,6 @@ def agent_loss(
 
     Returns:
         the loss, 0-d, and its metrics.
-
-    Raises:
-        ValueError: a coefficient is not 0 but its input is missing.
     """
     for name, coefficient, tensor in (("entropy", entropy_coef, entropy), ("ref_logprobs", kl_coef, ref_logprobs)):
         if coefficient and tensor is None:

@@ -316,14 +316,12 @@ def tool(**limits: Unpack[ToolLimits]) -> Callable[[Callable[..., Any]], Tool]: 
 def tool(
     function: Callable[..., Any] | None = None, /, **limits: Unpack[ToolLimits]
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a function or method a Tool; `@tool` or `@tool(timeout_s=5)`.
+    """Make a function or method a Tool; `@tool` or `@tool(timeout_s=5)`. Raises ToolDefinitionError: arguments without a type, or that
+    cannot be passed by name.
 
     Args:
         function: plain or async. A plain one runs in a thread, so it may block.
         limits: `ToolLimits`.
-
-    Raises:
-        ToolDefinitionError: arguments without a type, or that cannot be passed by name.
     """
 
     return (lambda target: Tool(target, **limits)) if function is None else Tool(function, **limits)

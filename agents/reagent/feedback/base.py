@@ -196,13 +196,11 @@ class FeedbackMode(ABC):
         return plan([tasks[i % len(tasks)] for i in range(start, start + count)], group_size)
 
     def report(self, update: int | None, reports: Sequence[JudgingReport]) -> dict[str, float]:
-        """The round's figures, from the reports of all processes in order; refits the judge's calibration.
+        """The round's figures, from the reports of all processes in order; refits the judge's calibration. Raises JudgeFailure: more
+        judgements failed than `max_failure_rate` allows.
 
         Args:
             update: None in an evaluation.
-
-        Raises:
-            JudgeFailure: more judgements failed than `max_failure_rate` allows.
         """
         whole = JudgingReport()
         for one in reports:

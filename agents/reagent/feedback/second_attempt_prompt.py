@@ -46,7 +46,8 @@ def second_attempt(
     max_chars: int = ATTEMPT_CHARS,
     critique_chars: int = 1000,
 ) -> list[dict[str, Any]]:
-    """The messages a second attempt begins with: those of the first, its question followed by attempt and critique.
+    """The messages a second attempt begins with: those of the first, its question followed by attempt and critique. Raises ValueError: the
+    prompt has no user message to put them in.
 
     Args:
         prompt: what `Environment.reset` returned.
@@ -54,9 +55,6 @@ def second_attempt(
         critique: None for a retry without one.
         max_chars: of the rendered attempt.
         critique_chars: of the critique; a longer one loses its middle.
-
-    Raises:
-        ValueError: the prompt has no user message to put them in.
     """
     parts = [ATTEMPT, render_attempt(attempt, max_chars)]
     if critique is not None:  # no control token, and not too long

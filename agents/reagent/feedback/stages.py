@@ -49,13 +49,11 @@ def longest(asked: Sequence[Criteria]) -> Criteria | None:
 
 
 def by_stage(judge: AgentRRM, settings: FeedbackConfig, asked: Sequence[Criteria]) -> list[AgentRRM]:
-    """The judge as it is asked in each stage, with the same budgets in all; itself where it is asked its own.
+    """The judge as it is asked in each stage, with the same budgets in all; itself where it is asked its own. Raises ConfigError: it was
+    trained, or calibrated, for other questions, naming the stage.
 
     Args:
         asked: from `read_criteria`.
-
-    Raises:
-        ConfigError: it was trained, or calibrated, for other questions, naming the stage.
     """
     judges: list[AgentRRM] = []
     most = longest(asked)
@@ -75,13 +73,10 @@ def _asked(judge: AgentRRM, settings: FeedbackConfig, number: int, criteria: Cri
 
 
 def one_stage(settings: FeedbackConfig, who: str) -> None:
-    """Refuse stages where no update says which holds.
+    """Refuse stages where no update says which holds. Raises ConfigError: there are several.
 
     Args:
         who: what asks the judge there, for the message.
-
-    Raises:
-        ConfigError: there are several.
     """
     if len(settings.stages) > 1:
         raise ConfigError(
@@ -102,13 +97,11 @@ def check_stages(settings: FeedbackConfig, updates: int) -> None:
 
 
 def check_same(settings: FeedbackConfig, before: Sequence[str] | None, now: Sequence[str]) -> None:
-    """Whether a run goes on with the questions that it began with: its config holds their files' names alone.
+    """Whether a run goes on with the questions that it began with: its config holds their files' names alone. Raises RRMError: it does not,
+    naming the stage.
 
     Args:
         before, now: hashes by stage; None in checkpoints of earlier versions.
-
-    Raises:
-        RRMError: it does not, naming the stage.
     """
     if before is None or list(before) == list(now):
         return

@@ -277,14 +277,12 @@ def _row(
 def generate(
     *, seed: int, transcripts: int = 0, wanderers: int = 0, wordings: Literal["few", "many"] = "many"
 ) -> list[tuple[Trajectory, Annotation]]:
-    """A judge's training data: scripted agents' transcripts, then wanderers' (a config's `data.generate`).
+    """A judge's training data: scripted agents' transcripts, then wanderers' (a config's `data.generate`). Raises ConfigError: `wordings`
+    is neither.
 
     Args:
         wanderers: how many runs with many mistakes (`reagent.lab.faulty_agents`).
         wordings: how differently questions and agents speak; a judge from scratch learns to read on few.
-
-    Raises:
-        ConfigError: `wordings` is neither.
     """
     if wordings not in ("few", "many"):
         raise ConfigError(f"data.generate_options.wordings is {wordings!r}: few or many")

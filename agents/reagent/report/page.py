@@ -61,7 +61,8 @@ def write_page(
     title: str = "Agent training report",
     examples: int = 6,
 ) -> dict[str, Any]:
-    """Write one self-contained HTML page; it appears whole or not at all (`rrm.data.output.file_when_whole`).
+    """Write one self-contained HTML page; it appears whole or not at all (`rrm.data.output.file_when_whole`). Raises RRMError: a file that
+    is missing or not what it should be, or a page that cannot be written.
 
     Args:
         runs: at least one; they share every drawing's axes.
@@ -72,9 +73,6 @@ def write_page(
 
     Returns:
         what was written, for the command's JSON line.
-
-    Raises:
-        RRMError: a file that is missing or not what it should be, or a page that cannot be written.
     """
     choice = choose(policies, examples) if policies else None
     style = _asset("style.css")

@@ -58,17 +58,14 @@ class AppendStyle:
 
 
 class TurnTemplate:
-    """A tokenizer's chat template as a prompt and suffixes.
+    """A tokenizer's chat template as a prompt and suffixes. Raises ChatTemplateError: no template, one that changes what came before when
+    messages are appended, or one that ends a turn with another token than the engine; an option that the template never reads.
 
     Args:
         tokenizer: with a `chat_template`.
         tools: JSON schemas for the template's `tools`; None where the messages describe them.
         eos_ids: the ids at which the engine ends a turn; default the tokenizer's eos.
         options: further arguments of the template (`{"enable_thinking": False}`).
-
-    Raises:
-        ChatTemplateError: no template, one that changes what came before when messages are appended, or one that ends a
-            turn with another token than the engine; an option that the template never reads.
     """
 
     def __init__(
@@ -131,14 +128,12 @@ class TurnTemplate:
         return self._encode(text)
 
     def suffix(self, observations: Messages, said: Sequence[int]) -> list[int]:
-        """Ids that follow a turn: its end (unless the policy wrote it), the observations, the next opening.
+        """Ids that follow a turn: its end (unless the policy wrote it), the observations, the next opening. Raises ChatTemplateError: an
+        observation of a role the template cannot append.
 
         Args:
             said: the turn as it was sampled. Where it ends as no such turn does (a user's `<|user|>` in front of a tool's
                 result), that token stays, and the whole suffix follows.
-
-        Raises:
-            ChatTemplateError: an observation of a role the template cannot append.
         """
         roles = [str(message.get("role")) for message in observations] or [*self._ways][:1]
         for role in roles:

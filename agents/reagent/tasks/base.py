@@ -39,7 +39,7 @@ class TaskLimits:
 
 
 class Benchmark(ToolEnv):
-    """An environment over a benchmark's questions.
+    """An environment over a benchmark's questions. Raises ConfigError: an unknown tool or grader, or a tool that lacks what it needs.
 
     Args:
         tools: names of tools (`reagent.tasks.tooling`), or tools; None: those in `wants`.
@@ -52,9 +52,6 @@ class Benchmark(ToolEnv):
             agent is given what it found, not the tool.
         deny: addresses from which `browse`, `search_api` and `mcp` keep the agent (`reagent.tools.deny`); None: those in the class's `deny`.
         options: those of ToolEnv.
-
-    Raises:
-        ConfigError: an unknown tool or grader, or a tool that lacks what it needs.
     """
 
     name: ClassVar[str]
@@ -251,7 +248,7 @@ class Benchmark(ToolEnv):
         where: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> list[Task]:
-        """The tasks of a file.
+        """The tasks of a file. Raises ConfigError: nothing to read, or an option that means nothing here.
 
         Args:
             split: `train` or `heldout`.
@@ -260,9 +257,6 @@ class Benchmark(ToolEnv):
                 of the file, which then should be one split.
             where: keys of a task's meta, each with the value or the list of values of which it must have one.
             options: those in `read_options`.
-
-        Raises:
-            ConfigError: nothing to read, or an option that means nothing here.
         """
         if split not in ("train", "heldout"):
             raise ConfigError(f"split must be train or heldout, not {split!r}")

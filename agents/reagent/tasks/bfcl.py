@@ -197,14 +197,11 @@ class Bfcl(Benchmark):
 
     @classmethod
     def read(cls, path: str | Path, category: str | Sequence[str] = CATEGORIES) -> list[Task]:
-        """As `Benchmark.read`.
+        """As `Benchmark.read`. Raises ConfigError: no such category.
 
         Args:
             path: the package's folder `data`, or one file in it.
             category: one of `CATEGORIES`, or some; of a folder.
-
-        Raises:
-            ConfigError: no such category.
         """
         folder = Path(path)
         if not folder.is_dir():

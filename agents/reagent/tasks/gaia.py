@@ -67,15 +67,12 @@ def _letters(text: str) -> str:
 
 
 class Gaia(Benchmark):
-    """Browse, read, compute, answer.
+    """Browse, read, compute, answer. Raises ConfigError: there is no such folder, or the answers lie in it.
 
     Args:
         files: folder of the questions' files, which `read_file` and `python` read, and of nothing else: all that lies in it is
             shown to the agent.
         options: those of Benchmark.
-
-    Raises:
-        ConfigError: there is no such folder, or the answers lie in it.
     """
 
     name: ClassVar[str] = "gaia"

@@ -188,16 +188,13 @@ class AnswerJudge:
 
 
 class JudgedBenchmark(Benchmark):
-    """A benchmark whose answers a language model compares.
+    """A benchmark whose answers a language model compares. Raises ConfigError: neither a judge nor a grader.
 
     Args:
         judge: `openai:URL#model`, or a ChatEngine.
         judge_options: `tries`, `max_new_tokens`, `timeout_s`, `seed`.
         grader: one of `metrics` in place of the judge, which then is not needed.
         options: those of Benchmark.
-
-    Raises:
-        ConfigError: neither a judge nor a grader.
     """
 
     metric: ClassVar[str] = "a judge's verdict"

@@ -25,13 +25,10 @@ Messages = list[dict[str, Any]]
 
 
 class Retrieval:
-    """Asks a tool for the question's passages.
+    """Asks a tool for the question's passages. Raises ConfigError: a tool without an argument.
 
     Args:
         tool: its first argument takes the question.
-
-    Raises:
-        ConfigError: a tool without an argument.
     """
 
     def __init__(self, tool: Tool) -> None:
@@ -50,13 +47,10 @@ class Retrieval:
         return cls(made)
 
     def look_up(self, question: str, tags: tuple[str, ...] = ()) -> None:
-        """Ask; may block.
+        """Ask; may block. Raises ToolError: the tool failed.
 
         Args:
             tags: of the agent's call format, disarmed in what was found.
-
-        Raises:
-            ToolError: the tool failed.
         """
         result = run(self.tool.call({self.argument: question}))
         if result.error is not None:

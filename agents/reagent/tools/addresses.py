@@ -121,15 +121,13 @@ def _quoted(text: str) -> str:
 def target(
     text: str, allow: Collection[str] = (), ports: Collection[int] = (80, 443), deny: DenyList | None = None
 ) -> ConnectionTarget:
-    """Where a URL leads, judged. Asks the name server once.
+    """Where a URL leads, judged. Asks the name server once. Raises ToolError: `deny` has it; a URL, host, port or address that is not
+    accepted; or the name has no address.
 
     Args:
         allow: `host:port` as they stand in URLs, fetched whatever their address: an operator's own servers.
         ports: all others are refused.
         deny: not fetched, also where `allow` has it.
-
-    Raises:
-        ToolError: `deny` has it; a URL, host, port or address that is not accepted; or the name has no address.
     """
     url = parse(text)
     if deny is not None and (entry := deny.entry_for(url.geturl())):

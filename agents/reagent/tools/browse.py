@@ -37,7 +37,8 @@ def browse_tools(
     max_chars: int = 6000,
     max_concurrency: int = 16,
 ) -> list[Tool]:
-    """The tool `browse`.
+    """The tool `browse`. Raises ConfigError: `allow` holds something else than `host:port`, or `deny` something else than a host or a path
+    of one.
 
     Args:
         allow: `host:port`, fetched whatever their address; all others must be public.
@@ -48,9 +49,6 @@ def browse_tools(
         max_redirects: each judged like the first address.
         max_chars: of a reading; the agent reads on by `start`.
         max_concurrency: fetches at once.
-
-    Raises:
-        ConfigError: `allow` holds something else than `host:port`, or `deny` something else than a host or a path of one.
     """
     for entry in allow:
         host, colon, port = entry.rpartition(":")

@@ -55,13 +55,10 @@ class Tokenizer:
     """Off: a run of Chinese, Japanese or Korean is one word, as in an index that was made before they were cut."""
 
     def splitter(self, *, query: bool = False) -> Callable[[str], list[str]]:
-        """The function itself; safe from several threads at once.
+        """The function itself; safe from several threads at once. Raises ConfigError: there is no stemmer or no list of that language.
 
         Args:
             query: of a run of two or more characters the pairs alone: the single ones are indexed for queries of one.
-
-        Raises:
-            ConfigError: there is no stemmer or no list of that language.
         """
         stem, left_out = (_stemmer(self.language), _stop_words(self.language)) if self.language else (list, frozenset())
 

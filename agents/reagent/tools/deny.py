@@ -28,14 +28,12 @@ _UNSEEN = re.compile(
 class DenyList:
     """Which addresses are denied.
 
-    An address is denied too where a denied one stands within it: archives, readers and translators are asked for pages in this way.
+    An address is denied too where a denied one stands within it: archives, readers and translators are asked for pages in this way. Raises
+    ConfigError: an entry of another form.
 
     Args:
         entries: `example.org`, with all hosts below it, or `example.org/path`: what begins so on these hosts.
         where: the option they come from, for errors.
-
-    Raises:
-        ConfigError: an entry of another form.
     """
 
     def __init__(self, entries: Iterable[str] = (), where: str = "deny") -> None:

@@ -70,7 +70,9 @@ def mcp_tools(
     max_concurrency: int = 16,
     deny: Sequence[str] = (),
 ) -> list[Tool]:
-    """The tools of MCP servers, which are started or reached now and kept until the process ends.
+    """The tools of MCP servers, which are started or reached now and kept until the process ends. Raises ConfigError: a server that is
+    described wrongly, cannot be started, or has a tool that cannot be offered, or `deny` holds something else than a host or a path of
+    one.
 
     Args:
         servers: name → `mcp_server.ServerSpec`.
@@ -81,10 +83,6 @@ def mcp_tools(
         max_result_chars: longer results lose their middle.
         max_concurrency: of each tool.
         deny: `host` or `host/path`; a call that names one in its arguments is not sent, and counted (`reagent.tools.deny`).
-
-    Raises:
-        ConfigError: a server that is described wrongly, cannot be started, or has a tool that cannot be offered, or `deny` holds
-            something else than a host or a path of one.
     """
     needs("mcp", "tools of MCP servers", "mcp")
     if audit is not None and not Path(audit).absolute().parent.is_dir():

@@ -13,14 +13,11 @@ _LISTED = 50
 
 
 def load(root: Path, path: str, max_bytes: int) -> bytes:
-    """A file's bytes.
+    """A file's bytes. Raises ToolError: there is none, or it lies outside the root once links are resolved (what is there outside cannot be
+    asked), it is no ordinary file, or larger than `max_bytes`.
 
     Args:
         root: links resolved.
-
-    Raises:
-        ToolError: there is none, or it lies outside the root once links are resolved (what is there outside cannot be asked), it is no
-            ordinary file, or larger than `max_bytes`.
     """
     if not path or "\0" in path:
         raise ToolError(f"no path; {_listing(root)}", "no_file")
@@ -70,7 +67,7 @@ def read_file_tools(
     memory_mb: int = 1024,
     max_concurrency: int = 4,
 ) -> list[Tool]:
-    """The tool `read_file`.
+    """The tool `read_file`. Raises ConfigError: no such folder.
 
     Args:
         root: the folder with the files.
@@ -79,9 +76,6 @@ def read_file_tools(
         timeout_s: processor seconds of a reading.
         memory_mb: of a reading.
         max_concurrency: readings at once.
-
-    Raises:
-        ConfigError: no such folder.
     """
     folder = Path(root)
     if not folder.is_dir():

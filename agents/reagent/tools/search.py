@@ -51,7 +51,7 @@ def search_tools(
     timeout_s: float = 30.0,
     max_concurrency: int = 8,
 ) -> list[Tool]:
-    """The tool `search`, over a corpus.
+    """The tool `search`, over a corpus. Raises ConfigError: no corpus, or one without embeddings.
 
     Args:
         corpus: folder made by `reagent corpus`.
@@ -61,9 +61,6 @@ def search_tools(
         embed: embeds queries instead of the model the corpus names.
         timeout_s: of a query.
         max_concurrency: queries at once.
-
-    Raises:
-        ConfigError: no corpus, or one without embeddings.
     """
     if ranking not in ("bm25", "dense"):
         raise ConfigError(f"tools.search: ranking is bm25 or dense, not {ranking!r}")

@@ -54,13 +54,11 @@ class Service:
     """Before the second try; it doubles."""
 
     def ask(self, query: str, k: int) -> list[Mapping[str, Any]]:
-        """The results for a query, as many as come.
+        """The results for a query, as many as come. Raises ToolError: the service is down, refuses, or answers with something else than the
+        options say.
 
         Args:
             k: so many are asked for, where the service takes a count.
-
-        Raises:
-            ToolError: the service is down, refuses, or answers with something else than the options say.
         """
         answer = self._answer(self._request(query, k))
         found = _at(answer, self.results)
@@ -153,7 +151,8 @@ def search_api_tools(
     max_concurrency: int = 8,
     deny: Sequence[str] = (),
 ) -> list[Tool]:
-    """The tool `search`, over an API.
+    """The tool `search`, over an API. Raises ConfigError: the environment variable is not set or cannot stand in a header, the query has no
+    place, or `deny` holds something else than a host or a path of one.
 
     Args:
         url: the endpoint; `{query}` and `{k}` are filled in.
@@ -168,10 +167,6 @@ def search_api_tools(
         pause_s: before the second try; it doubles.
         max_concurrency: queries at once.
         deny: `host` or `host/path`; results that lead there are left out and counted (`reagent.tools.deny`).
-
-    Raises:
-        ConfigError: the environment variable is not set or cannot stand in a header, the query has no place, or `deny` holds
-            something else than a host or a path of one.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ConfigError("tools.search_api: url must begin with http:// or https://")

@@ -89,15 +89,13 @@ def asker_of(strategies: Sequence[str], retries: int) -> AskedFor:
 def make_chooser(
     config: AgentConfig, player: EpisodeRunner, judge: AgentRRM | None = None, *, asker: AskedFor, **options: Any
 ) -> CritiqueFeedback:
-    """What scores attempts, criticises them and has them tried again: `feedback`'s judge and texts, whatever its mode.
+    """What scores attempts, criticises them and has them tried again: `feedback`'s judge and texts, whatever its mode. Raises RRMError: the
+    judge cannot be loaded.
 
     Args:
         judge: in place of `feedback.judge`.
         asker: who wants it, for messages.
         options: as in `reagent.train.build_feedback.make_feedback`.
-
-    Raises:
-        RRMError: the judge cannot be loaded.
     """
     said = config.feedback.refinement
     changes = {"mode": "c", "refinement": "critique" if said == "none" else said}
@@ -404,7 +402,9 @@ def at_equal_tokens(
 def evaluate_chosen(
     config: AgentConfig, strategies: Sequence[str], *, retries: int = 0, judge: AgentRRM | None = None
 ) -> tuple[dict[str, Any], list[Episode]]:
-    """`reagent eval --choose`: `eval.samples` attempts at each held-out task of a config, and what each strategy chooses.
+    """`reagent eval --choose`: `eval.samples` attempts at each held-out task of a config, and what each strategy chooses. Raises
+    ConfigError: as `check_choosing`, or an environment that cannot be made; RRMError: a policy or judge that cannot be loaded;
+    JudgeFailure: too many judgements failed.
 
     Args:
         strategies: of `rrm.evaluation.choosing.STRATEGIES`.
@@ -414,10 +414,6 @@ def evaluate_chosen(
     Returns:
         the figures of `summarise` with `choose` (and `retry`) beside them, and the episodes: `meta.chosen_by` of a transcript
         says which strategies chose it, `meta.judge_score` what the judge gave it.
-
-    Raises:
-        ConfigError: as `check_choosing`, or an environment that cannot be made; RRMError: a policy or judge that cannot be
-            loaded; JudgeFailure: too many judgements failed.
     """
     check_choosing(config, strategies, retries)
     tasks = held_out_tasks(config.environment)

@@ -39,15 +39,13 @@ def make_engine(
     device: str | None = None,
     shard_on: torch.device | None = None,
 ) -> TokenEngine:
-    """The engine that the config names, on the policy's weights.
+    """The engine that the config names, on the policy's weights. Raises EngineError: a server that cannot be reached, or speaks with other
+    weights.
 
     Args:
         folder: the run's; None: the policy is not trained here, and a server was started with it.
         device: where `hf` computes; None: where the policy is.
         shard_on: the device on which the policy, whole as yet, will be divided among processes: `hf` computes there, on a copy.
-
-    Raises:
-        EngineError: a server that cannot be reached, or speaks with other weights.
     """
     settings = config.rollout.engine
     if not settings.is_remote:

@@ -198,7 +198,8 @@ def evaluate(
     feedback: FeedbackMode | None = None,
     accelerator: Accelerator | None = None,
 ) -> tuple[dict[str, Any], list[Episode]]:
-    """Roll out `eval.samples` episodes of each task as the config's `rollout` and `eval` say, and summarise them.
+    """Roll out `eval.samples` episodes of each task as the config's `rollout` and `eval` say, and summarise them. Raises JudgeFailure: more
+    judgements failed than `feedback.max_failure_rate` allows.
 
     Args:
         player: plays the policy as it stands.
@@ -209,9 +210,6 @@ def evaluate(
     Returns:
         figures of the first attempts, with feedback also `refined`, those of the second ones, and `feedback/…`; and the
         episodes of both.
-
-    Raises:
-        JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
     """
     config = player.config
     attempts, samples = plan(tasks, config.eval.samples), config.eval.samples
@@ -232,13 +230,11 @@ def evaluate(
 
 
 def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple[dict[str, Any], list[Episode]]:
-    """`evaluate` with a config's own policy, environment, held-out tasks and feedback.
+    """`evaluate` with a config's own policy, environment, held-out tasks and feedback. Raises RRMError: the policy or the judge cannot be
+    loaded; ConfigError: the environment or its tasks cannot be made.
 
     Args:
         judge: in place of the config's `feedback.judge`.
-
-    Raises:
-        RRMError: the policy or the judge cannot be loaded; ConfigError: the environment or its tasks cannot be made.
     """
     from reagent.tasks.environments import held_out_tasks
     from reagent.train.build_feedback import make_feedback

@@ -96,13 +96,11 @@ def _checks(config: AgentConfig, watched: bool) -> list[Check]:
 
 
 def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
-    """Whether guards that are to stop a training could: one that never fires is worse than none.
+    """Whether guards that are to stop a training could: one that never fires is worse than none. Raises ConfigError: a guard with `action:
+    stop` has nothing to look at, or not often enough; or the second judge is the one that pays.
 
     Args:
         audited: whether a second judge is there that the config need not name.
-
-    Raises:
-        ConfigError: a guard with `action: stop` has nothing to look at, or not often enough; or the second judge is the one that pays.
     """
     feedback, second = config.feedback, config.guards.auditor
     kind = MODES[feedback.mode]
@@ -130,13 +128,11 @@ def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
 
 
 def check_held_out(config: AgentConfig, graded: int) -> None:
-    """Whether guards that are to stop a training, and look at held-out success, will see any.
+    """Whether guards that are to stop a training, and look at held-out success, will see any. Raises ConfigError: they are too few for
+    `success` or `drift` with `action: stop` ever to fire.
 
     Args:
         graded: held-out tasks that anybody can grade.
-
-    Raises:
-        ConfigError: they are too few for `success` or `drift` with `action: stop` ever to fire.
     """
     guards, tasks = config.guards, config.environment.eval_tasks
     for name, settings in (("success", guards.success), ("drift", guards.drift)):
@@ -149,13 +145,10 @@ def check_held_out(config: AgentConfig, graded: int) -> None:
 
 
 def check_placed(config: AgentConfig, says: bool | None) -> None:
-    """Whether `guards.out_of_domain`, where it is to stop a training that a judge pays, will see anything.
+    """Whether `guards.out_of_domain`, where it is to stop a training that a judge pays, will see anything. Raises ConfigError: it does not.
 
     Args:
         says: whether that judge says of attempts if they lie outside of what it was measured on; None: not known.
-
-    Raises:
-        ConfigError: it does not.
     """
     if config.guards.out_of_domain.action == "stop" and says is False:
         raise ConfigError(

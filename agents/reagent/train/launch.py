@@ -29,15 +29,12 @@ OTHERS = {
 
 
 def refuse_launch(environ: Mapping[str, str], processes: str = "") -> None:
-    """Refuse a launch that accelerate would take for another.
+    """Refuse a launch that accelerate would take for another. Raises RRMError: weights sharded by another library than `sharding: fsdp`
+    uses; or `accelerate launch --cpu`, which starts one process however many are asked for.
 
     Args:
         environ: the process's environment.
         processes: accelerate's distributed type, once there is one.
-
-    Raises:
-        RRMError: weights sharded by another library than `sharding: fsdp` uses; or `accelerate launch --cpu`, which starts one
-            process however many are asked for.
     """
     if _asked(environ, "ACCELERATE_USE_FSDP") or processes == DistributedType.FSDP:
         raise RRMError(
@@ -67,13 +64,10 @@ def is_sharded(config: AgentConfig, accelerator: Accelerator) -> bool:
 
 
 def make_accelerator(config: AgentConfig, folder: Path) -> Accelerator:
-    """The accelerator a config asks for.
+    """The accelerator a config asks for. Raises RRMError: as `refuse_launch` and `check_divides`.
 
     Args:
         folder: the run folder, for trackers.
-
-    Raises:
-        RRMError: as `refuse_launch` and `check_divides`.
     """
     refuse_launch(os.environ)
     engine = config.rollout.engine

@@ -206,14 +206,12 @@ class Learner(Forwards):
     def step(
         self, prepared: Prepared, index: Sequence[int], where: str, texts: Sequence[SFTRow] = ()
     ) -> tuple[list[LossMetrics], float]:
-        """One optimiser step on rows `index` and on texts; (metrics of its micro-batches, gradient norm before clipping).
+        """One optimiser step on rows `index` and on texts; (metrics of its micro-batches, gradient norm before clipping). Raises
+        TrainingError: the loss or the gradient is not finite.
 
         Args:
             index: this process's rows of the minibatch, possibly none.
             where: for messages.
-
-        Raises:
-            TrainingError: the loss or the gradient is not finite.
         """
         mask = prepared.advantages.loss_mask
         denominator = float(self._sum(loss_denominator(mask[list(index)], self.config.loss.aggregation)))

@@ -146,15 +146,12 @@ class TrainingPlan:
 
 
 def plan(config: AgentConfig, *, processes: int = 1, device: str = "cpu", like: Path | None = None) -> TrainingPlan:
-    """Of a config.
+    """Of a config. Raises RRMError: there is no such model, or `like` was not measured.
 
     Args:
         processes: that share tasks and, with sharding, weights.
         device: whose kernels are assumed: `cpu` or `cuda`; it need not be there.
         like: a finished run's folder; its tokens an episode and tokens/s are taken, its FLOPs/s for the update.
-
-    Raises:
-        RRMError: there is no such model, or `like` was not measured.
     """
     shape = Shape.of(config, device)
     measured = None if like is None else speed_of(like, device)

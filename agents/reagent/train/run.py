@@ -57,14 +57,12 @@ def build(
     auditor: AgentRRM | None = None,
     accelerator: Accelerator | None = None,
 ) -> tuple[AgentTrainer, list[Task]]:
-    """A config's trainer, with its policy, engine, environment and accelerator; and its held-out tasks.
+    """A config's trainer, with its policy, engine, environment and accelerator; and its held-out tasks. Raises RRMError: a policy or judge
+    that cannot be loaded; ConfigError: as `reagent.train.prepare.prepare`.
 
     Args:
         judge, auditor: in place of the config's `feedback.judge` and `guards.auditor.judge`.
         accelerator: in place of the config's own.
-
-    Raises:
-        RRMError: a policy or judge that cannot be loaded; ConfigError: as `reagent.train.prepare.prepare`.
     """
     folder = Path(config.output_dir)
     accelerator = accelerator or make_accelerator(config, folder)
@@ -100,14 +98,12 @@ def build(
 def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM | None = None) -> dict[str, Any]:
     """Run or continue a training; returns the summary the CLI prints.
 
-    What ends it early (SIGTERM, Ctrl-C, an error) leaves a checkpoint of the last whole update: the same call goes on there. A
-    guard that stops it does too, and `stopped_by` names it; the same call then stops at once, one with other `guards` goes on.
+    What ends it early (SIGTERM, Ctrl-C, an error) leaves a checkpoint of the last whole update: the same call goes on there. A guard that
+    stops it does too, and `stopped_by` names it; the same call then stops at once, one with other `guards` goes on. Raises RRMError:
+    another run's folder, or a policy or judge that cannot be loaded; TrainingError: a loss that is not finite.
 
     Args:
         judge, auditor: in place of the config's `feedback.judge` and `guards.auditor.judge`.
-
-    Raises:
-        RRMError: another run's folder, or a policy or judge that cannot be loaded; TrainingError: a loss that is not finite.
     """
     import torch
     from transformers import set_seed

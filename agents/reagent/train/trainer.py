@@ -47,7 +47,7 @@ from rrm.judge.agent_rrm import AgentRRM
 
 
 class AgentTrainer(Learner):
-    """Trains a policy on an environment.
+    """Trains a policy on an environment. Raises TrainingError: a loss that is not finite. JudgeFailure: too many judgements failed.
 
     Args:
         config: everything but the objects below.
@@ -58,9 +58,6 @@ class AgentTrainer(Learner):
         engine: rolls the policy out, on the weights being trained.
         accelerator: from `reagent.train.launch.make_accelerator`.
         judge, auditor: in place of the config's `feedback.judge` and `guards.auditor.judge`.
-
-    Raises:
-        TrainingError: a loss that is not finite. JudgeFailure: too many judgements failed.
     """
 
     def __init__(

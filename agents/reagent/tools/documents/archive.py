@@ -47,13 +47,10 @@ def unpacked(archive: zipfile.ZipFile, name: str, limit: int = MAX_MEMBER) -> by
 
 
 def archive(data: bytes, name: str, read: Callable[[bytes, str], Iterator[str]]) -> Iterator[str]:
-    """The list of an archive; with a name, that member's text.
+    """The list of an archive; with a name, that member's text. Raises Problem: it cannot be read.
 
     Args:
         read: (bytes, suffix) → text in pieces.
-
-    Raises:
-        Problem: it cannot be read.
     """
     with open_zip(data) as opened:
         if name:
