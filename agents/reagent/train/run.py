@@ -30,7 +30,7 @@ from reagent.train.alarms import number
 from reagent.train.checkpoint import PREFIX, checkpoints, drop_partial, restore_logs
 from reagent.train.config import AgentConfig
 from reagent.train.engine import close, make_engine
-from reagent.train.evaluate import EpisodeRunner, evaluate
+from reagent.train.evaluate import evaluate
 from reagent.train.export import export_policy
 from reagent.train.launch import is_sharded, main_decides, main_does, make_accelerator
 from reagent.train.learner import TrainingError
@@ -179,16 +179,13 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
 
 
 def check_gate(trainer: AgentTrainer) -> None:
-    """Measure the untrained policy (`gate`), say what was found, and keep it as `probe.json`.
-
-    Raises:
-        NotLearnable: `gate.action=stop`, and rewards can hardly teach this policy these tasks.
-    """
+    """Measure the untrained policy (`gate`), say what was found, and keep it as `probe.json`. Raises NotLearnable: `gate.action=stop`, and
+    rewards can hardly teach this policy these tasks."""
     gate = trainer.config.gate
     if gate.action == "off":
         return
     trainer.sync()
-    play = EpisodeRunner(trainer.engine, trainer.tokenizer, trainer.env_factory, trainer.config)
+    play = trainer.player()
     found, _ = probe(play, trainer.tasks, gate, trainer.accelerator)
     if trainer.accelerator.is_main_process:
         with file_when_whole(trainer.folder / "probe.json") as file:
