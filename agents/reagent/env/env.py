@@ -84,11 +84,8 @@ class Environment(Protocol):
         ...
 
     async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
-        """Take the agent's decoded turn, without its end-of-turn token. Raises nothing that the agent did.
-
-        Args:
-            stop_reason: why the turn ended; one of `length` was cut, and is no answer.
-        """
+        """Take the agent's decoded turn, without its end-of-turn token. Raises nothing that the agent did. `stop_reason`: why the turn
+        ended; one of `length` was cut, and is no answer."""
         ...
 
     async def close(self) -> None:

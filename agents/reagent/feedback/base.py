@@ -197,11 +197,7 @@ class FeedbackMode(ABC):
 
     def report(self, update: int | None, reports: Sequence[JudgingReport]) -> dict[str, float]:
         """The round's figures, from the reports of all processes in order; refits the judge's calibration. Raises JudgeFailure: more
-        judgements failed than `max_failure_rate` allows.
-
-        Args:
-            update: None in an evaluation.
-        """
+        judgements failed than `max_failure_rate` allows. `update`: None in an evaluation."""
         whole = JudgingReport()
         for one in reports:
             whole = whole.merge(one)
@@ -250,11 +246,8 @@ class FeedbackMode(ABC):
         firsts: Mapping[str, Episode] | None = None,
         **hooks: Any,
     ) -> list[Episode]:
-        """Play attempts; a judge over a server reads each in `mode` as soon as it ends.
-
-        Args:
-            firsts: of second attempts, the first ones by the second ones' `Episode.key`.
-        """
+        """Play attempts; a judge over a server reads each in `mode` as soon as it ends. `firsts`: of second attempts, the first ones by the
+        second ones' `Episode.key`."""
         if self._judging is None:
             return play(attempts, **hooks)
         judging = self._judging.at(update)

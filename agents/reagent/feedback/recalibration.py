@@ -37,11 +37,7 @@ def calibration_error(scores: Sequence[float], labels: Sequence[float]) -> float
 
 
 class Recalibration:
-    """A map from raw scores to scores, and the graded attempts that it is fitted on.
-
-    Args:
-        settings: the config section.
-    """
+    """A map from raw scores to scores, and the graded attempts that it is fitted on. `settings`: the config section."""
 
     def __init__(self, settings: RecalibrateConfig) -> None:
         self.settings = settings

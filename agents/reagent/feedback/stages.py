@@ -50,11 +50,7 @@ def longest(asked: Sequence[Criteria]) -> Criteria | None:
 
 def by_stage(judge: AgentRRM, settings: FeedbackConfig, asked: Sequence[Criteria]) -> list[AgentRRM]:
     """The judge as it is asked in each stage, with the same budgets in all; itself where it is asked its own. Raises ConfigError: it was
-    trained, or calibrated, for other questions, naming the stage.
-
-    Args:
-        asked: from `read_criteria`.
-    """
+    trained, or calibrated, for other questions, naming the stage. `asked`: from `read_criteria`."""
     judges: list[AgentRRM] = []
     most = longest(asked)
     if most is None:
@@ -73,11 +69,8 @@ def _asked(judge: AgentRRM, settings: FeedbackConfig, number: int, criteria: Cri
 
 
 def one_stage(settings: FeedbackConfig, who: str) -> None:
-    """Refuse stages where no update says which holds. Raises ConfigError: there are several.
-
-    Args:
-        who: what asks the judge there, for the message.
-    """
+    """Refuse stages where no update says which holds. Raises ConfigError: there are several. `who`: what asks the judge there, for the
+    message."""
     if len(settings.stages) > 1:
         raise ConfigError(
             f"feedback.criteria has {len(settings.stages)} stages, which are of the updates of `reagent train`, and {who} makes none: name "

@@ -97,11 +97,8 @@ def logprob_gap(logprobs: torch.Tensor, batch: Batch) -> float:
 def gaps_by_server(
     logprobs: torch.Tensor, batch: Batch, servers: Sequence[Sequence[str]]
 ) -> dict[str, tuple[float, int]]:
-    """Of each server the sum of these differences over the tokens that it sampled, and how many those are.
-
-    Args:
-        servers: of each row's turns, which sampled them ("": this process).
-    """
+    """Of each server the sum of these differences over the tokens that it sampled, and how many those are. `servers`: of each row's turns,
+    which sampled them ("": this process)."""
     gaps, compared = _gaps(logprobs, batch), _compared(batch)
     found: dict[str, tuple[float, int]] = {}
     for i, turns in enumerate(servers):

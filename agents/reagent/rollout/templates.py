@@ -129,12 +129,8 @@ class TurnTemplate:
 
     def suffix(self, observations: Messages, said: Sequence[int]) -> list[int]:
         """Ids that follow a turn: its end (unless the policy wrote it), the observations, the next opening. Raises ChatTemplateError: an
-        observation of a role the template cannot append.
-
-        Args:
-            said: the turn as it was sampled. Where it ends as no such turn does (a user's `<|user|>` in front of a tool's
-                result), that token stays, and the whole suffix follows.
-        """
+        observation of a role the template cannot append. `said`: the turn as it was sampled. Where it ends as no such turn does (a
+        user's `<|user|>` in front of a tool's result), that token stays, and the whole suffix follows."""
         roles = [str(message.get("role")) for message in observations] or [*self._ways][:1]
         for role in roles:
             if role in self._refused:

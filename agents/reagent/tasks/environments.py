@@ -154,12 +154,9 @@ def _drawn(part: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trained_on(found: Sequence[Task], held_out: Sequence[Task], *, by_text: bool) -> set[str]:
-    """Held-out questions (question id, else id) that are trained on too: one question id, or one id with one text.
-
-    Args:
-        by_text: of files, whose ids without one are their lines' numbers: also one text, unless seed, answer or meta say that it is
-            asked of something else. Texts and answers are compared without case, blanks and the form of their letters.
-    """
+    """Held-out questions (question id, else id) that are trained on too: one question id, or one id with one text. `by_text`: of files,
+    whose ids without one are their lines' numbers: also one text, unless seed, answer or meta say that it is asked of something else.
+    Texts and answers are compared without case, blanks and the form of their letters."""
     asked = {t.question_id for t in found if t.question_id}
     ids = {(t.id, t.question) for t in found}
     texts: dict[str, list[Task]] = {}

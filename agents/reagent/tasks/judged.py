@@ -133,11 +133,8 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_once)
 
 
 class AnswerJudge:
-    """Asks a chat model.
-
-    Args:
-        tries: replies that are asked for until one can be read; those after the first are sampled, and are the verdict alone.
-    """
+    """Asks a chat model. `tries`: replies that are asked for until one can be read; those after the first are sampled, and are the verdict
+    alone."""
 
     def __init__(
         self, engine: ChatEngine, *, tries: int = 3, max_new_tokens: int = 1024, timeout_s: float = 120.0, seed: int = 0

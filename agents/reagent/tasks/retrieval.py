@@ -25,11 +25,8 @@ Messages = list[dict[str, Any]]
 
 
 class Retrieval:
-    """Asks a tool for the question's passages. Raises ConfigError: a tool without an argument.
-
-    Args:
-        tool: its first argument takes the question.
-    """
+    """Asks a tool for the question's passages. Raises ConfigError: a tool without an argument. `tool`: its first argument takes the
+    question."""
 
     def __init__(self, tool: Tool) -> None:
         argument = first_argument([tool.schema])[tool.name]
@@ -47,22 +44,15 @@ class Retrieval:
         return cls(made)
 
     def look_up(self, question: str, tags: tuple[str, ...] = ()) -> None:
-        """Ask; may block. Raises ToolError: the tool failed.
-
-        Args:
-            tags: of the agent's call format, disarmed in what was found.
-        """
+        """Ask; may block. Raises ToolError: the tool failed. `tags`: of the agent's call format, disarmed in what was found."""
         result = run(self.tool.call({self.argument: question}))
         if result.error is not None:
             raise result.error
         self._passages = neutralise_control(result.content, tags)
 
     def shown(self, messages: Messages, chars: int | None = None) -> Messages:
-        """The messages with the passages in the last one, before what it says.
-
-        Args:
-            chars: of all passages; short ones leave their share to long ones, which lose their middle. None: all of them.
-        """
+        """The messages with the passages in the last one, before what it says. `chars`: of all passages; short ones leave their share to
+        long ones, which lose their middle. None: all of them."""
         parts = self._passages.split(BETWEEN)
         if chars is not None:
             shares = water_fill([len(part) for part in parts], chars)
@@ -73,12 +63,8 @@ class Retrieval:
         return [*before, asked | {"content": text}]
 
     def fitted(self, messages: Messages, tokens: Callable[[Messages], int], room: int) -> Messages:
-        """Messages that `shown` made, their passages cut to the most characters with which they take at most `room` tokens;
-        without any passage where that is still too long.
-
-        Args:
-            tokens: of messages as the policy reads them.
-        """
+        """Messages that `shown` made, their passages cut to the most characters with which they take at most `room` tokens; without any
+        passage where that is still too long. `tokens`: of messages as the policy reads them."""
         if tokens(messages) <= room:
             return messages
         lead = BETWEEN.join([FOUND, self._passages, f"{ASKED} "])

@@ -31,11 +31,7 @@ class WikiMultihop(wikitext.MultiHop):
 
     @classmethod
     def read(cls, path: str | Path, aliases: str | Path | None = None) -> list[Task]:
-        """As `Benchmark.read`.
-
-        Args:
-            aliases: the release's `id_aliases.json`.
-        """
+        """As `Benchmark.read`. `aliases`: the release's `id_aliases.json`."""
         known = {} if aliases is None else read_aliases(aliases)
         return cls.read_with(path, lambda row: cls.task_of(row, known))
 

@@ -56,10 +56,7 @@ class Tokenizer:
 
     def splitter(self, *, query: bool = False) -> Callable[[str], list[str]]:
         """The function itself; safe from several threads at once. Raises ConfigError: there is no stemmer or no list of that language.
-
-        Args:
-            query: of a run of two or more characters the pairs alone: the single ones are indexed for queries of one.
-        """
+        `query`: of a run of two or more characters the pairs alone: the single ones are indexed for queries of one."""
         stem, left_out = (_stemmer(self.language), _stop_words(self.language)) if self.language else (list, frozenset())
 
         def split(text: str) -> list[str]:

@@ -14,11 +14,7 @@ _LISTED = 50
 
 def load(root: Path, path: str, max_bytes: int) -> bytes:
     """A file's bytes. Raises ToolError: there is none, or it lies outside the root once links are resolved (what is there outside cannot be
-    asked), it is no ordinary file, or larger than `max_bytes`.
-
-    Args:
-        root: links resolved.
-    """
+    asked), it is no ordinary file, or larger than `max_bytes`. `root`: links resolved."""
     if not path or "\0" in path:
         raise ToolError(f"no path; {_listing(root)}", "no_file")
     none = ToolError(f"there is no file {path[:100]!r} in the folder; {_listing(root)}", "no_file")

@@ -18,11 +18,8 @@ def _model(settings: DenseSettings) -> MeanPooling:
 
 
 def find(corpus: Corpus, query: str, k: int, embed: Embed | None = None) -> list[Passage]:
-    """The `k` best passages, the best first; with BM25 only such as share a word with the query.
-
-    Args:
-        embed: of unit vectors; None ranks by BM25.
-    """
+    """The `k` best passages, the best first; with BM25 only such as share a word with the query. `embed`: of unit vectors; None ranks by
+    BM25."""
     if embed is None:
         return [corpus.passages[i] for i in best(corpus.bm25_scores(query), k, above=0.0)]
     vector = unit(embed([corpus.meta["dense"]["query_prefix"] + query]))[0]

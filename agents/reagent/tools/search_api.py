@@ -55,11 +55,7 @@ class Service:
 
     def ask(self, query: str, k: int) -> list[Mapping[str, Any]]:
         """The results for a query, as many as come. Raises ToolError: the service is down, refuses, or answers with something else than the
-        options say.
-
-        Args:
-            k: so many are asked for, where the service takes a count.
-        """
+        options say. `k`: so many are asked for, where the service takes a count."""
         answer = self._answer(self._request(query, k))
         found = _at(answer, self.results)
         if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):

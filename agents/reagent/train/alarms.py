@@ -115,11 +115,8 @@ class ConsecutiveCount:
     text: str = ""
 
     def take(self, update: int, seen: str | None) -> bool:
-        """Whether by this look it has just held for `patience` looks.
-
-        Args:
-            seen: a sentence where the condition holds, "" where not, None where there was nothing to look at, which changes nothing.
-        """
+        """Whether by this look it has just held for `patience` looks. `seen`: a sentence where the condition holds, "" where not, None
+        where there was nothing to look at, which changes nothing."""
         if seen is None:
             return False
         self.first = self.first if self.held else update

@@ -50,11 +50,7 @@ def save_checkpoint(
     *,
     keep: int = 2,
 ) -> Path:
-    """Write `folder/checkpoint-<update>` whole or not at all, and drop all but the newest `keep`.
-
-    Args:
-        folder: `checkpoints/` of a run folder.
-    """
+    """Write `folder/checkpoint-<update>` whole or not at all, and drop all but the newest `keep`. `folder`: `checkpoints/` of a run folder."""
     final = folder / f"{PREFIX}{update:06d}"
     partial = final.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)

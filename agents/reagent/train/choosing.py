@@ -109,11 +109,8 @@ def attempts_of(
 ) -> list[Attempts]:
     """The tasks of episodes as strategies see them, in their order.
 
-    An episode of a graded task without a known outcome counts as no success, as in `summarise`; of a task that nobody
-    grades all outcomes are unknown.
-
-    Args:
-        scores: the judge's, one an episode, None where it has none; None in all where no judge was asked.
+    An episode of a graded task without a known outcome counts as no success, as in `summarise`; of a task that nobody grades all outcomes
+    are unknown. `scores`: the judge's, one an episode, None where it has none; None in all where no judge was asked.
     """
     places: dict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(episodes):
@@ -226,11 +223,7 @@ def _tokens(report: JudgingReport) -> int:
 
 @dataclass
 class Choosing:
-    """An evaluation that chooses.
-
-    Args:
-        chooser: None where no strategy asks the judge.
-    """
+    """An evaluation that chooses. `chooser`: None where no strategy asks the judge."""
 
     config: AgentConfig
     player: EpisodeRunner

@@ -167,12 +167,8 @@ def _by_task(score: Score | None, keys: Sequence[str]) -> list[float]:
 
 
 class Series:
-    """Points in order, aligned by task.
-
-    Args:
-        paired: what is compared is each task's mean over the points of a stretch at which it is known, of `FEWEST` tasks at least; else
-            all values of a stretch (Welch's t), of which points without scores by key have none.
-    """
+    """Points in order, aligned by task. `paired`: what is compared is each task's mean over the points of a stretch at which it is known,
+    of `FEWEST` tasks at least; else all values of a stretch (Welch's t), of which points without scores by key have none."""
 
     def __init__(self, points: Sequence[Point], paired: bool) -> None:
         self.points, self.paired = points, paired

@@ -91,10 +91,8 @@ class HFCopyEngine(HFEngine):
     """`hf` on a copy of what is trained, which keeps the weights it was sent last while the policy takes steps, or is divided among
     processes: none of them could sample a token of that alone.
 
-    What is frozen (the model below an adapter) both have in common; of a policy divided afterwards the copy alone has it whole.
-
-    Args:
-        model: the policy's; the other arguments as `HFEngine` has them.
+    What is frozen (the model below an adapter) both have in common; of a policy divided afterwards the copy alone has it whole. `model`:
+    the policy's; the other arguments as `HFEngine` has them.
     """
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
@@ -145,11 +143,7 @@ def close(engine: TokenEngine) -> None:
 
 
 def sync(engine: TokenEngine, policy: Policy, version: int, accelerator: Accelerator) -> None:
-    """Have rows sampled from the policy as it stands, on all processes; it does nothing where they are already.
-
-    Args:
-        version: updates done.
-    """
+    """Have rows sampled from the policy as it stands, on all processes; it does nothing where they are already. `version`: updates done."""
     remote = engine if isinstance(engine, VLLMEngine) else None
     if not isinstance(engine, SyncedEngine) or engine.version == version:
         return

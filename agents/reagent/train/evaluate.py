@@ -231,11 +231,7 @@ def evaluate(
 
 def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple[dict[str, Any], list[Episode]]:
     """`evaluate` with a config's own policy, environment, held-out tasks and feedback. Raises RRMError: the policy or the judge cannot be
-    loaded; ConfigError: the environment or its tasks cannot be made.
-
-    Args:
-        judge: in place of the config's `feedback.judge`.
-    """
+    loaded; ConfigError: the environment or its tasks cannot be made. `judge`: in place of the config's `feedback.judge`."""
     from reagent.tasks.environments import held_out_tasks
     from reagent.train.build_feedback import make_feedback
     from reagent.train.engine import close

@@ -97,11 +97,8 @@ def _checks(config: AgentConfig, watched: bool) -> list[Check]:
 
 def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
     """Whether guards that are to stop a training could: one that never fires is worse than none. Raises ConfigError: a guard with `action:
-    stop` has nothing to look at, or not often enough; or the second judge is the one that pays.
-
-    Args:
-        audited: whether a second judge is there that the config need not name.
-    """
+    stop` has nothing to look at, or not often enough; or the second judge is the one that pays. `audited`: whether a second judge is
+    there that the config need not name."""
     feedback, second = config.feedback, config.guards.auditor
     kind = MODES[feedback.mode]
     watched = kind.learns_from_judge(feedback)
@@ -129,11 +126,7 @@ def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
 
 def check_held_out(config: AgentConfig, graded: int) -> None:
     """Whether guards that are to stop a training, and look at held-out success, will see any. Raises ConfigError: they are too few for
-    `success` or `drift` with `action: stop` ever to fire.
-
-    Args:
-        graded: held-out tasks that anybody can grade.
-    """
+    `success` or `drift` with `action: stop` ever to fire. `graded`: held-out tasks that anybody can grade."""
     guards, tasks = config.guards, config.environment.eval_tasks
     for name, settings in (("success", guards.success), ("drift", guards.drift)):
         if settings.action == "stop" and graded < FEWEST:
@@ -284,12 +277,8 @@ class Guards:
         return [self._event(c) for c in self._checks if c.settings.action == "stop" and c.spell.stands]
 
     def _begin_stage(self, update: int, before: tuple[Known, Known]) -> None:
-        """From this update on the judge pays by other criteria, and nothing is compared with what it said before. What fired stands until
-        a look says otherwise.
-
-        Args:
-            before: success, and the auditor's word, of an evaluation just before it.
-        """
+        """From this update on the judge pays by other criteria, and nothing is compared with what it said before. What fired stands until a
+        look says otherwise. `before`: success, and the auditor's word, of an evaluation just before it."""
         self._stage, self._paid, self._before = self.config.feedback.stage_at(update), [], before
         for check in self._checks:
             check.begin_stage()

@@ -64,11 +64,7 @@ def is_sharded(config: AgentConfig, accelerator: Accelerator) -> bool:
 
 
 def make_accelerator(config: AgentConfig, folder: Path) -> Accelerator:
-    """The accelerator a config asks for. Raises RRMError: as `refuse_launch` and `check_divides`.
-
-    Args:
-        folder: the run folder, for trackers.
-    """
+    """The accelerator a config asks for. Raises RRMError: as `refuse_launch` and `check_divides`. `folder`: the run folder, for trackers."""
     refuse_launch(os.environ)
     engine = config.rollout.engine
     # the others wait while the first process sends weights to servers, which may be being started again

@@ -173,11 +173,8 @@ class ScoreDrifts(Check):
 
     @staticmethod
     def _error(gap: np.ndarray, points: tuple[Point, Point], means: Sequence[float]) -> tuple[float, float]:
-        """Standard error of the gap's mean over tasks, and its degrees of freedom.
-
-        Args:
-            means: the whole series where scores are means: these have noise of their own, that of neighbours.
-        """
+        """Standard error of the gap's mean over tasks, and its degrees of freedom. `means`: the whole series where scores are means: these
+        have noise of their own, that of neighbours."""
         error, freedom = mean_error(gap)
         counts = [len(p.score) for p in points if isinstance(p.score, tuple)]
         if len(counts) < len(points):

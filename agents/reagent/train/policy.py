@@ -124,12 +124,8 @@ def load_policy(
     config: PolicyConfig, *, with_values: bool, entropy_gradient: bool = False, trained: bool = True
 ) -> tuple[Policy, Any]:
     """(policy, tokenizer) with LoRA where configured; dropout is off (sampling and training must agree). Raises RRMError: the model cannot
-    be loaded.
-
-    Args:
-        trained: its weights are to take steps: those of a policy without an adapter are held in float32 then. bfloat16
-            cannot hold a weight and a step a thousandth of its size. `mixed_precision: bf16` computes in bfloat16.
-    """
+    be loaded. `trained`: its weights are to take steps: those of a policy without an adapter are held in float32 then. bfloat16 cannot
+    hold a weight and a step a thousandth of its size. `mixed_precision: bf16` computes in bfloat16."""
     from peft import get_peft_model
 
     from rrm.engines.hf.base_model import load_model, lora_config

@@ -135,11 +135,7 @@ class PrefixSharing:
             )
 
     def packs(self, ids: Tensor, ends: Tensor, order: Sequence[int]) -> list[PackedRows]:
-        """Rows in packs, each of neighbours in `order`.
-
-        Args:
-            ids: (B, T). ends: (B,), of each row.
-        """
+        """Rows in packs, each of neighbours in `order`. `ids`: (B, T). ends: (B,), of each row."""
         found: list[PackedRows] = []
         for row in order:
             end = int(ends[row])
@@ -188,10 +184,7 @@ class PrefixSharing:
 
     def hidden(self, decoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
         """(B, T, H) last hidden states of rows (B, T) up to each one's last token of the mask; behind it they are another token's, or 0.
-
-        Args:
-            decoder: the model's, without its head.
-        """
+        `decoder`: the model's, without its head."""
         last = ends(mask).cpu()  # packs are made on the host: on a GPU each number of theirs would be waited for
         width = int(last.max())
         read = ids[:, :width].cpu()

@@ -83,11 +83,7 @@ def with_horizon(config: AgentConfig) -> AgentConfig:
 
 def check_continues(config: AgentConfig, done: list[Path] | None = None) -> None:
     """Whether the run in the config's folder, if there is one, may go on with this config. Raises RRMError: as
-    `rrm.train.run_folder.check_folder`.
-
-    Args:
-        done: its checkpoints, where they are known.
-    """
+    `rrm.train.run_folder.check_folder`. `done`: its checkpoints, where they are known."""
     folder = Path(config.output_dir)
     if checkpoints(folder / "checkpoints") if done is None else done:
         check_folder(config, folder, FIXED, FREE)

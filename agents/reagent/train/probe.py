@@ -106,11 +106,7 @@ class Probe:
 
 
 def measured(sampled: Sequence[Episode], greedy: Sequence[Episode], samples: int) -> Probe:
-    """The figures of `samples` sampled episodes and one greedy episode of each task.
-
-    Args:
-        sampled: those of one task have one `group_id`.
-    """
+    """The figures of `samples` sampled episodes and one greedy episode of each task. `sampled`: those of one task have one `group_id`."""
     groups: dict[str, list[Episode]] = {}
     for episode in sampled:
         groups.setdefault(episode.group_id, []).append(episode)

@@ -42,12 +42,8 @@ class RolloutPrefetcher:
         return self._future is not None
 
     def start(self, update: int, play: Callable[[Callable[[], None]], tuple[Round, float]]) -> None:
-        """Begin an update's round. Raises ValueError: another one has not been taken.
-
-        Args:
-            play: plays it, and says how many seconds that took; it calls what it is given between episodes, which raises
-                `RoundCancelled` where the round is not wanted any more.
-        """
+        """Begin an update's round. Raises ValueError: another one has not been taken. `play`: plays it, and says how many seconds that
+        took; it calls what it is given between episodes, which raises `RoundCancelled` where the round is not wanted any more."""
         if self._future is not None:
             raise ValueError(f"the round of update {self._update} has not been taken")
         future: Future[tuple[Round, float]] = Future()

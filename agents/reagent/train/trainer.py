@@ -123,11 +123,8 @@ class AgentTrainer(Learner):
     # ---- checkpoints ----
 
     def save(self, *, together: bool = True) -> Path | None:
-        """A checkpoint of the state after the updates done: by the main process, or by each its own part of a sharded policy's.
-
-        Args:
-            together: wait for the other processes; not after an error, which may be theirs.
-        """
+        """A checkpoint of the state after the updates done: by the main process, or by each its own part of a sharded policy's. `together`:
+        wait for the other processes; not after an error, which may be theirs."""
         if together:
             self.accelerator.wait_for_everyone()
         if not (self.sharded or self.accelerator.is_main_process):
@@ -202,11 +199,7 @@ class AgentTrainer(Learner):
         return self.player(temperature=temperature, seed=seed)(attempts, **hooks)
 
     def round(self, update: int, play: Callable[..., list[Episode]] | None = None) -> Round:
-        """An update's episodes on the current weights, and what is to be learned from them.
-
-        Args:
-            play: in place of `play`.
-        """
+        """An update's episodes on the current weights, and what is to be learned from them. `play`: in place of `play`."""
         self.sync()
         return self._round(update, partial(play or self.play, update=update))
 
@@ -222,11 +215,8 @@ class AgentTrainer(Learner):
         return self.round(update).rows
 
     def timed_round(self, update: int, check: Callable[[], None] = lambda: None) -> tuple[Round, float]:
-        """An update's round on the weights that the engine has, and the seconds at play.
-
-        Args:
-            check: called between episodes; what it raises ends the round.
-        """
+        """An update's round on the weights that the engine has, and the seconds at play. `check`: called between episodes; what it raises
+        ends the round."""
         seconds = 0.0
 
         def play(attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
@@ -259,14 +249,11 @@ class AgentTrainer(Learner):
     def update(self, *, run_ahead: bool = False) -> tuple[dict[str, float], list[Episode]]:
         """One round: episodes, advantages, optimiser steps. Returns metrics and the episodes.
 
-        `time/sync_s` (sending weights to the engine), `time/rollout_s`, `time/judge_s` and `time/update_s` are wall-clock
-        seconds of this process that do not overlap, and with what is logged nowhere (gathering, set-up) they are
-        `time/total_s`: judging over a server while episodes are still played counts as playing. `time/judge_busy_s` is what
-        judging took, overlapping or not, on all processes. Of a round that was played ahead `time/rollout_s` is what was
-        waited for it, and `time/rollout_busy_s` what playing took.
-
-        Args:
-            run_ahead: play the next update's round while this one is learned, on the weights from before that.
+        `time/sync_s` (sending weights to the engine), `time/rollout_s`, `time/judge_s` and `time/update_s` are wall-clock seconds of this
+        process that do not overlap, and with what is logged nowhere (gathering, set-up) they are `time/total_s`: judging over a server
+        while episodes are still played counts as playing. `time/judge_busy_s` is what judging took, overlapping or not, on all processes.
+        Of a round that was played ahead `time/rollout_s` is what was waited for it, and `time/rollout_busy_s` what playing took.
+        `run_ahead`: play the next update's round while this one is learned, on the weights from before that.
         """
         started, syncing = time.perf_counter(), 0.0
         with self.interruptible():

@@ -180,11 +180,8 @@ def read_json(text: str, at: int) -> tuple[Any, int, str | None]:
 def calls_after(
     text: str, opening: str, read: Callable[[str, int], tuple[ToolCall | MalformedCall, int]]
 ) -> tuple[list[str], list[ToolCall | MalformedCall]]:
-    """(the pieces of text between the calls, stripped, no empty ones; the calls in order).
-
-    Args:
-        read: the call whose opening ends at a place, and where it ends; an argument may hold the opening.
-    """
+    """(the pieces of text between the calls, stripped, no empty ones; the calls in order). `read`: the call whose opening ends at a place,
+    and where it ends; an argument may hold the opening."""
     kept: list[str] = []
     calls: list[ToolCall | MalformedCall] = []
     at = 0

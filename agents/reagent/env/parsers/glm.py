@@ -31,11 +31,7 @@ _WRITE_LINE = "write the tool's name on a line of its own, and its arguments as 
 
 
 class GlmParser(CallFormat):
-    """GLM-4.5's form; see the module's docstring.
-
-    Args:
-        tools: their schemas say which arguments are text.
-    """
+    """GLM-4.5's form; see the module's docstring. `tools`: their schemas say which arguments are text."""
 
     name: ClassVar[str] = "glm"
     tags: tuple[str, ...] = ("tool_call", "arg_key", "arg_value", "tool_response", "think")

@@ -21,11 +21,7 @@ _SAMPLES: dict[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "bool
 
 
 def near_call(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall | None:
-    """The one call that a text is, or None.
-
-    Args:
-        tools: schemas of the tools there are; only a call of one of them is read.
-    """
+    """The one call that a text is, or None. `tools`: schemas of the tools there are; only a call of one of them is read."""
     body = _WRAPPING.sub("", text).strip() if len(text) <= LONGEST else ""
     parameters = {t["function"]["name"]: list(t["function"].get("parameters", {}).get("properties", {})) for t in tools}
     value = _value(body) if body.startswith("{") else None

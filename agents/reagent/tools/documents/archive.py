@@ -47,11 +47,7 @@ def unpacked(archive: zipfile.ZipFile, name: str, limit: int = MAX_MEMBER) -> by
 
 
 def archive(data: bytes, name: str, read: Callable[[bytes, str], Iterator[str]]) -> Iterator[str]:
-    """The list of an archive; with a name, that member's text. Raises Problem: it cannot be read.
-
-    Args:
-        read: (bytes, suffix) → text in pieces.
-    """
+    """The list of an archive; with a name, that member's text. Raises Problem: it cannot be read. `read`: (bytes, suffix) → text in pieces."""
     with open_zip(data) as opened:
         if name:
             if name not in opened.namelist():

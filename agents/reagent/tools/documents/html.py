@@ -101,11 +101,7 @@ class _Text(HTMLParser):
 
 
 def html_text(page: str, base: str = "") -> str:
-    """The text of a page, its title first.
-
-    Args:
-        base: links are completed with it; without, only whole ones are kept.
-    """
+    """The text of a page, its title first. `base`: links are completed with it; without, only whole ones are kept."""
     parser = _Text(base)
     parser.feed(page)
     parser.close()

@@ -143,11 +143,7 @@ def _paragraph(block: ElementTree.Element) -> str:
 
 
 def runs(block: ElementTree.Element, space: str) -> Iterator[str]:
-    """A paragraph's text, that of text boxes in it too.
-
-    Args:
-        space: namespace of its elements, in braces.
-    """
+    """A paragraph's text, that of text boxes in it too. `space`: namespace of its elements, in braces."""
     waiting = [block]
     while waiting:
         node = waiting.pop()

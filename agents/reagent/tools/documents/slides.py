@@ -56,11 +56,7 @@ def _related(archive: zipfile.ZipFile, name: str) -> list[tuple[str, str, str]]:
 
 
 def _shapes(parent: ElementTree.Element, left_out: Collection[str]) -> Iterator[str]:
-    """The shapes' text, a line a paragraph or a row, those within groups too.
-
-    Args:
-        left_out: kinds of placeholders.
-    """
+    """The shapes' text, a line a paragraph or a row, those within groups too. `left_out`: kinds of placeholders."""
     for shape in parent:
         if shape.tag == f"{_P}sp":
             holder = shape.find(f"{_P}nvSpPr/{_P}nvPr/{_P}ph")

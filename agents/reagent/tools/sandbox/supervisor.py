@@ -219,11 +219,7 @@ def _caller_end(process: int) -> list[int]:
 
 
 class _Run:
-    """One sandbox.
-
-    Args:
-        ends: descriptors that are ready when nobody waits for its outcome any more.
-    """
+    """One sandbox. `ends`: descriptors that are ready when nobody waits for its outcome any more."""
 
     def __init__(
         self, config: dict[str, Any], child: int, output: int, report: int, started: float, ends: list[int]
