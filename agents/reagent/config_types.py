@@ -1,7 +1,5 @@
 """Numbers that configs take."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -1,9 +1,5 @@
 """What can go wrong with a tool call. Each kind comes back to the agent as an observation; none of them ends an episode."""
 
-from __future__ import annotations
-
-from typing import ClassVar
-
 from rrm.errors import RRMError
 
 
@@ -24,72 +20,36 @@ class GradeFailed(GradeUnknown):
     """The answer itself keeps it from being graded: the episode earns `environment.failure_reward`, and its success stays unknown."""
 
 
+AGENTS_FAULT = {"bad_arguments", "unknown_tool", "malformed_call", "cut_turn", "too_many_calls"}
+"""Kinds of errors that the agent could have avoided; such a call counts as malformed."""
+
+
 class ToolError(RRMError):
-    """A call that brought no result. Raise it inside a tool to tell the agent what went wrong, in your own words."""
+    """A call that brought no result. Raise it inside a tool to tell the agent what went wrong, in your own words.
 
-    kind: ClassVar[str] = "failed"
-    """Name of the kind in `StepResult.info["tool_errors"]`."""
-    agents_fault: ClassVar[bool] = False
-    """Whether the agent could have avoided it; such a call counts as malformed."""
-    shown_chars: ClassVar[int] = 300
-    """How much of its text the agent reads."""
-    denied: ClassVar[int] = 0
-    """Pages that were kept from the agent, counted in `StepResult.info["denied"]`."""
+    Args:
+        kind: its name in `StepResult.info["tool_errors"]`; docs/tools.md says which there are.
+        shown_chars: how much of its text the agent reads.
+        denied: pages that were kept from the agent, counted in `StepResult.info["denied"]`.
+    """
 
+    kind = "failed"
+    shown_chars = 300
 
-class ToolTimeout(ToolError):
-    """The tool did not answer within its time-out. Its late answer is thrown away."""
+    def __init__(self, text: str = "", kind: str = "", *, shown_chars: int = 0, denied: int = 0) -> None:
+        super().__init__(text)
+        self.kind, self.shown_chars, self.denied = kind or self.kind, shown_chars or self.shown_chars, denied
 
-    kind = "timeout"
-
-
-class ToolBusy(ToolError):
-    """No slot came free: as many calls as the tool allows at once are still running."""
-
-    kind = "busy"
+    @property
+    def agents_fault(self) -> bool:
+        """Whether the agent could have avoided it."""
+        return self.kind in AGENTS_FAULT
 
 
-class ToolRaised(ToolError):
-    """The tool raised an exception."""
-
-    kind = "raised"
+_GONE = "ToolTimeout ToolBusy ToolRaised BadResult BadArguments UnknownTool MalformedCallError TurnCut TooManyCalls"
 
 
-class BadResult(ToolError):
-    """The tool returned something that is neither text nor JSON."""
-
-    kind = "bad_result"
-
-
-class BadArguments(ToolError):
-    """Arguments that the tool does not take."""
-
-    kind = "bad_arguments"
-    agents_fault = True
-
-
-class UnknownTool(ToolError):
-    """A call of a tool that does not exist."""
-
-    kind = "unknown_tool"
-    agents_fault = True
-
-
-class MalformedCallError(ToolError):
-    """Text that was meant as a call and is none."""
-
-    kind = "malformed_call"
-    agents_fault = True
-
-
-class TurnCut(MalformedCallError):
-    """A turn that reached its token limit: nobody can say what its end would have been."""
-
-    kind = "cut_turn"
-
-
-class TooManyCalls(ToolError):
-    """More calls in one turn than the environment allows."""
-
-    kind = "too_many_calls"
-    agents_fault = True
+def __getattr__(name: str) -> type:
+    if name in _GONE.split():
+        raise ImportError(f"reagent.errors.{name} is gone: raise ToolError(text, kind), and look at an error's `kind`")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

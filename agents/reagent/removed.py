@@ -1,7 +1,5 @@
 """Config keys of `reagent train`, `eval` and `distil` that are gone."""
 
-from __future__ import annotations
-
 from rrm.removed import Removed
 
 REMOVED: dict[str, Removed] = {

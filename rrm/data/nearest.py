@@ -22,6 +22,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return next((one for lower, one in by_lower.items() if _is_part(name, lower)), None)
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message on a name that is not known: "; did you mean …?", or nothing where none is near."""
+    near = nearest(name, known)
+    return f"; did you mean {near}?" if near else ""
+
+
 def nearest_file(name: str, known: Iterable[str]) -> str | None:
     """Likewise of files: it is the name that is near, since all end in `.jsonl`; of one name with several endings, the nearest of these."""
     wanted, near = PurePath(name), dict[str, list[str]]()

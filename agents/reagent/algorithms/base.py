@@ -1,7 +1,5 @@
 """What every algorithm is given, and what it gives back: one hook, `(Rows, Options) → Credit`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple

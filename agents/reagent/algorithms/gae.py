@@ -1,7 +1,5 @@
 """Generalised advantage estimation (1506.02438) over the tokens that carry credit: PPO's advantages."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -11,11 +9,8 @@ from reagent.algorithms.whitening import whiten
 
 
 def ppo(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
-    """PPO's credit (1707.06347): GAE over the credit mask, value targets from the unwhitened A, then whitening.
-
-    Raises:
-        ValueError: the batch has no values.
-    """
+    """PPO's credit (1707.06347): GAE over the credit mask, value targets from the unwhitened A, then whitening. Raises ValueError: the
+    batch has no values."""
     if rows.values is None:
         raise ValueError("ppo needs values (B, T); pass the value head's output, aligned as gae() says")
     advantages, targets = gae(

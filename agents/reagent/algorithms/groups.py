@@ -1,7 +1,5 @@
 """What group methods compare: whole episodes or each turn's reward-to-go, and the baseline that leaves a row's own out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -14,11 +12,8 @@ EQUAL = 1e-6
 
 
 def differs(one: Any, other: Any, size: Any = 1.0) -> Any:
-    """Whether rewards differ by more than rounding makes them; of numbers or, element by element, of tensors.
-
-    Args:
-        size: of the largest reward; 1 for what is smaller.
-    """
+    """Whether rewards differ by more than rounding makes them; of numbers or, element by element, of tensors. `size`: of the largest
+    reward; 1 for what is smaller."""
     return abs(one - other) > EQUAL * size
 
 

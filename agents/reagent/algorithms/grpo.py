@@ -1,8 +1,5 @@
 """GRPO (2402.03300, §4.1.2): A = (R − mean_g) / (std_g + ε), the same on all of a row's tokens; without the division it is
-Dr. GRPO's (2503.20783). Credit turn by turn is this project's: GRPO's own process supervision (§4.1.3: standardised step
-rewards, added up) is another thing and is not here."""
-
-from __future__ import annotations
+Dr. GRPO's (2503.20783). Credit turn by turn is this project's, and not GRPO's own process supervision (§4.1.3)."""
 
 import torch
 from torch import Tensor
@@ -34,7 +31,8 @@ def grpo(
     eps: float = 1e-6,
     reduce: Reduce = no_reduce,
 ) -> Tensor:
-    """Group-relative advantages (B, K) of `returns` (B, K) where `present`; see `reagent.algorithms.groups` for both.
+    """Group-relative advantages (B, K) of `returns` (B, K) where `present`; see `reagent.algorithms.groups` for both. Zero in a group of
+    one row and in a group whose returns are all equal.
 
     Args:
         compared: (B, B), from `comparable`; None: every other row of the group.
@@ -42,16 +40,12 @@ def grpo(
             has read: the mean over all of them would hold what that attempt's actions led to.
         scale: `group` divides by the group's std (ddof = 1) over all its rows' turns, `batch` by that of every return of
             the batch on all processes, `none` not at all.
-
-    Zero in a group of one row and in a group whose returns are all equal.
     """
-    mine = group[:, None] == group[None]  # (B, B)
-    rows = (mine & present.any(1)).sum(1, keepdim=True)  # (B, 1)
-    others = comparable(group)
+    known, mine, others = present.any(1), group[:, None] == group[None], comparable(group)  # (B,), (B, B) both
     compared = others if compared is None else compared
     centred = leave_one_out(returns, present, compared)
     if not per_turn:  # R − mean_g = (1 − 1/n)(R − mean of the others), taken as the latter so that equal returns are 0 to the last bit
-        known = present.any(1)
+        rows = (mine & known).sum(1, keepdim=True)  # (B, 1)
         read = (others & ~compared & known).any(1) & known
         centred = torch.where((mine & read).any(1, keepdim=True), centred, centred * (rows - 1) / rows.clamp(min=1))
     if scale == "none":
@@ -59,8 +53,8 @@ def grpo(
     if scale == "batch":
         _, variance, count = moments(returns, present, reduce)
         return centred / ((variance * count / (count - 1).clamp(min=1)).sqrt() + eps)
-    member, kept = mine.to(returns), torch.where(present, returns, 0)
+    member = mine.to(returns)
     count = member @ present.sum(1, keepdim=True).to(returns)  # (B, 1) returns in the row's group
-    mean = member @ kept.sum(1, keepdim=True) / count.clamp(min=1)
+    mean = member @ torch.where(present, returns, 0).sum(1, keepdim=True) / count.clamp(min=1)
     squares = member @ torch.where(present, (returns - mean) ** 2, 0).sum(1, keepdim=True)
     return centred / ((squares / (count - 1).clamp(min=1)).sqrt() + eps)

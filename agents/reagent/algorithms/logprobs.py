@@ -3,8 +3,6 @@
 B, T, H, V: rows, tokens of a right-padded batch, hidden size, vocabulary; M masked tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 
@@ -48,8 +46,9 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """log π(input_ids[b, t] | input_ids[b, :t]) and the entropy of that distribution, at the tokens of `mask` only.
 
-    Logits exist only for the masked tokens, `chunk_size` of them at a time; where a gradient is wanted a chunk's logits
-    are computed again in the backward pass instead of being kept, so memory is O(chunk_size · V), not O(B · T · V).
+    Logits exist only for the masked tokens, `chunk_size` of them at a time; where a gradient is wanted a chunk's logits are computed again
+    in the backward pass instead of being kept, so memory is O(chunk_size · V), not O(B · T · V). Raises ValueError: mask set in column 0,
+    shapes that differ, or a temperature that is not positive (greedy decoding has no policy gradient; sample with temperature > 0).
 
     Args:
         hidden: (B, T, H) last hidden states; hidden[b, t − 1] predicts token t.
@@ -63,10 +62,6 @@ def token_logprobs(
         logprobs and entropy, (B, T) each in fp32 (fp64 for fp64 logits), zero off the mask. With an empty mask the
         logprobs still depend on `hidden` and `head`, with zero gradients, so that every data-parallel process takes part in
         the backward pass.
-
-    Raises:
-        ValueError: mask set in column 0, shapes that differ, or a temperature that is not positive (greedy decoding has
-            no policy gradient; sample with temperature > 0).
     """
     if tuple(hidden.shape[:2]) != tuple(mask.shape) or input_ids.shape != mask.shape:
         raise ValueError(

@@ -7,8 +7,6 @@ Papers: PPO arXiv 1707.06347, dual clip 1912.09729, DAPO (low and high clip apar
 joschu.net/blog/kl-approx.html.
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import torch
@@ -41,7 +39,8 @@ def policy_loss(
     clip_high: float = 0.2,
     dual_clip: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped surrogate as a loss: −min(ρA, clip(ρ, 1 − clip_low, 1 + clip_high) A), ρ = π/π_old (PPO eq. 7).
+    """PPO's clipped surrogate as a loss: −min(ρA, clip(ρ, 1 − clip_low, 1 + clip_high) A), ρ = π/π_old (PPO eq. 7). Raises ConfigError:
+    dual_clip ≤ 1.
 
     Args:
         clip_low, clip_high: DAPO's decoupled bounds ("clip higher"); PPO's ε where equal.
@@ -49,9 +48,6 @@ def policy_loss(
 
     Returns:
         per-token loss (B, T), zero off the mask, and clipped (B, T) bool: tokens whose gradient a clip has stopped.
-
-    Raises:
-        ConfigError: dual_clip ≤ 1.
     """
     if dual_clip is not None and dual_clip <= 1:
         raise ConfigError(f"dual_clip={dual_clip}: it must exceed 1 (3 is usual), or be null")
@@ -72,10 +68,7 @@ def value_loss(
 ) -> Tensor:
     """½ max((V − R)², (V_clip − R)²) per token (B, T), zero off the mask; V_clip = V_old + clip(V − V_old, ±vf_clip).
 
-    Without vf_clip: ½ (V − R)².
-
-    Raises:
-        ValueError: vf_clip without old_values.
+    Without vf_clip: ½ (V − R)². Raises ValueError: vf_clip without old_values.
     """
     error = torch.where(mask, values - returns, 0)
     if vf_clip is None:
@@ -95,11 +88,8 @@ def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, estimator: 
     | k2        | ½ (log r)²   | ∇KL(π ‖ π_ref), exactly                                                            |
     | k3        | r − 1 − log r| ∇KL(π_ref ‖ π), the other direction; equal to first order where r is near 1 (GRPO)  |
 
-    k1 and k3 are unbiased as values, k2 is biased; k2 and k3 are never negative. Tokens sampled by an older policy bias
-    all three.
-
-    Raises:
-        ConfigError: unknown estimator.
+    k1 and k3 are unbiased as values, k2 is biased; k2 and k3 are never negative. Tokens sampled by an older policy bias all three. Raises
+    ConfigError: unknown estimator.
     """
     difference = log_ratio(logprobs, ref_logprobs, mask)  # −log r
     if estimator == "k1":

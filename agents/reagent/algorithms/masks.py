@@ -14,8 +14,6 @@ Legend of this package
 Nothing here reads a number outside its mask, so garbage in padding or in failed rows is inert, and nothing carries a gradient.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -69,10 +67,8 @@ def credit_masks(action_mask: Tensor, turn_index: Tensor, *, action: bool = True
     | on          | off            | all response tokens  | action tokens        |
     | off         | off            | all response tokens  | all response tokens  |
 
-    The response is everything after the prompt, observations included.
-
-    Raises:
-        ConfigError: action mask off with the advantage mask on; observations would be trained without an advantage.
+    The response is everything after the prompt, observations included. Raises ConfigError: action mask off with the advantage mask on;
+    observations would be trained without an advantage.
     """
     if advantage and not action:
         raise ConfigError(

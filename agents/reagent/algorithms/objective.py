@@ -9,8 +9,6 @@ does to gradients by multiplying with the number of processes.
 2503.20783.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -28,11 +26,9 @@ Aggregation = Literal["token-mean", "sequence-mean", "constant-length"]
 def loss_denominator(mask: Tensor, aggregation: Aggregation, constant_length: int | None = None) -> Tensor:
     """This micro-batch's share of the global denominator, a 0-d float tensor; sum it over micro-batches and processes.
 
-    `token-mean`: masked tokens. `sequence-mean`: rows with a masked token. `constant-length`: those rows × constant_length
-    (Dr. GRPO: a constant such as the token budget, so that long rows are not down-weighted).
-
-    Raises:
-        ConfigError: unknown aggregation, or `constant-length` without a positive constant_length.
+    `token-mean`: masked tokens. `sequence-mean`: rows with a masked token. `constant-length`: those rows × constant_length (Dr. GRPO: a
+    constant such as the token budget, so that long rows are not down-weighted). Raises ConfigError: unknown aggregation, or
+    `constant-length` without a positive constant_length.
     """
     if aggregation not in get_args(Aggregation):
         raise ConfigError(f"aggregation={aggregation!r}: choose one of {', '.join(get_args(Aggregation))}")
@@ -49,11 +45,9 @@ def loss_denominator(mask: Tensor, aggregation: Aggregation, constant_length: in
 def aggregate(per_token: Tensor, mask: Tensor, denominator: float, aggregation: Aggregation) -> Tensor:
     """(B, T) -> 0-d: this micro-batch's share of the batch's loss.
 
-    `token-mean` and `constant-length`: Σ over masked tokens / denominator. `sequence-mean`: Σ over rows of the row's mean
-    / denominator. The denominator is `loss_denominator` summed over the whole batch.
-
-    Raises:
-        ValueError: denominator is not positive: no token anywhere is left to learn from; skip the update.
+    `token-mean` and `constant-length`: Σ over masked tokens / denominator. `sequence-mean`: Σ over rows of the row's mean / denominator.
+    The denominator is `loss_denominator` summed over the whole batch. Raises ValueError: denominator is not positive: no token anywhere is
+    left to learn from; skip the update.
     """
     if not denominator > 0:
         raise ValueError(f"loss denominator is {denominator}: the batch has no token to learn from; skip this update")
@@ -141,7 +135,8 @@ def agent_loss(
     vf_clip: float | None = None,
     importance: Tensor | None = None,
 ) -> tuple[Tensor, LossMetrics]:
-    """L = policy + vf_coef · value + kl_coef · KL − entropy_coef · entropy (PPO eq. 9), each term over the same tokens.
+    """L = policy + vf_coef · value + kl_coef · KL − entropy_coef · entropy (PPO eq. 9), each term over the same tokens. Raises ValueError:
+    a coefficient is not 0 but its input is missing.
 
     Args:
         logprobs, old_logprobs, advantages: (B, T); the old ones from the training forward before the update.
@@ -154,9 +149,6 @@ def agent_loss(
 
     Returns:
         the loss, 0-d, and its metrics.
-
-    Raises:
-        ValueError: a coefficient is not 0 but its input is missing.
     """
     for name, coefficient, tensor in (("entropy", entropy_coef, entropy), ("ref_logprobs", kl_coef, ref_logprobs)):
         if coefficient and tensor is None:

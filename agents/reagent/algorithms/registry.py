@@ -4,8 +4,6 @@ Another algorithm is one file with one function `(Rows, Options) → Credit` and
 `reagent.train.config.Algorithm`, and in `GROUP_METHODS` there or in `TOKEN_CREDIT` here.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, get_args
 
 import torch

@@ -1,8 +1,6 @@
 """REINFORCE++ (2501.03262): a token-level KL penalty in the reward, whitening over the batch, no critic; and its variant with
 the group's mean as a baseline."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -15,11 +13,8 @@ from reagent.algorithms.whitening import whiten
 
 
 def reinforce_pp(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
-    """Discounted returns of the penalised rewards over the credit mask, whitened.
-
-    Raises:
-        ValueError: `kl_coef` is not 0 and log-probabilities are missing.
-    """
+    """Discounted returns of the penalised rewards over the credit mask, whitened. Raises ValueError: `kl_coef` is not 0 and
+    log-probabilities are missing."""
     rewards = torch.where(rows.action, rows.token_rewards, 0)
     if options.kl_coef:
         if rows.logprobs is None or rows.ref_logprobs is None:
@@ -53,9 +48,6 @@ def reinforce_pp_baseline(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
 def kl_penalised_rewards(
     token_rewards: Tensor, logprobs: Tensor, ref_logprobs: Tensor, action_mask: Tensor, kl_coef: float
 ) -> Tensor:
-    """(B, T): r_t − β (log π(a_t) − log π_ref(a_t)) on action tokens, zero elsewhere (REINFORCE++ eq. 5; InstructGPT).
-
-    Args:
-        logprobs: (B, T) of the policy that sampled, i.e. before the update.
-    """
+    """(B, T): r_t − β (log π(a_t) − log π_ref(a_t)) on action tokens, zero elsewhere (REINFORCE++ eq. 5; InstructGPT). `logprobs`: (B, T)
+    of the policy that sampled, i.e. before the update."""
     return torch.where(action_mask, token_rewards - kl_coef * (logprobs - ref_logprobs), 0)

@@ -1,7 +1,5 @@
 """RLOO (2402.14740, eq. 8): a row's return minus the mean of the other rows' of its group."""
 
-from __future__ import annotations
-
 from reagent.algorithms.base import AlgoBatch, AlgoConfig, AlgoOutput
 from reagent.algorithms.groups import comparable, leave_one_out, returns_of
 from reagent.algorithms.masks import spread

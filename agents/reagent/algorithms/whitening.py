@@ -1,7 +1,5 @@
 """Mean, variance and whitening over the masked tokens of all processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """The command line of the agent side: `reagent train | probe | eval | distil | choose | tasks | corpus | report | lab build`."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

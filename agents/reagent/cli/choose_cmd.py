@@ -1,7 +1,5 @@
 """`reagent choose`: `rrm choose`, for who plays attempts and has no other errand there."""
 
-from __future__ import annotations
-
 from rrm.cli.choose_cmd import command
 
 __all__ = ["command"]

@@ -1,7 +1,5 @@
 """`reagent eval`."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

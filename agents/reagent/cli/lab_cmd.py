@@ -1,7 +1,5 @@
 """`reagent lab build | reflect | transcripts`."""
 
-from __future__ import annotations
-
 import shutil
 from enum import StrEnum
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`reagent lab transcripts`: make labelled transcripts of scripted agents in small worlds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

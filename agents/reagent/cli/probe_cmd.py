@@ -1,7 +1,5 @@
 """`reagent probe`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

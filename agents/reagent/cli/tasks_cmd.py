@@ -1,7 +1,5 @@
 """`reagent tasks`."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +8,7 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.paths import check_outputs
-from rrm.data.nearest import nearest
+from rrm.data.nearest import did_you_mean
 
 logger = logging.getLogger(__name__)
 
@@ -108,20 +106,14 @@ def _list() -> None:
 
 
 def find_benchmark(name: str) -> Any:
-    """The class of a registered benchmark.
-
-    Raises:
-        ConfigError: no such benchmark; the message names the nearest.
-    """
+    """The class of a registered benchmark. Raises ConfigError: no such benchmark; the message names the nearest."""
 
     from reagent.tasks.environments import find_environment
     from reagent.tasks.registry import TASKS
     from rrm.errors import ConfigError
 
     if name not in TASKS:
-        near = nearest(name, TASKS)
-        hint = f"; did you mean {near}?" if near else ""
-        raise ConfigError(f"no benchmark {name!r}; there are {', '.join(TASKS)}{hint}")
+        raise ConfigError(f"no benchmark {name!r}; there are {', '.join(TASKS)}{did_you_mean(name, TASKS)}")
     return find_environment(name)
 
 

@@ -53,11 +53,8 @@ def command(
 
 
 def say_plan(settings: AgentConfig, like: Path | None, processes: int) -> None:
-    """Print the plan as a table, and its figures as the summary.
-
-    Raises:
-        RRMError: the training would be refused, as far as that is known before its weights are loaded.
-    """
+    """Print the plan as a table, and its figures as the summary. Raises RRMError: the training would be refused, as far as that is known
+    before its weights are loaded."""
     from dataclasses import asdict
 
     import torch

@@ -4,8 +4,6 @@ A tool does the action; the environment parses the agent's turn, runs its calls 
 grades the answer. Subclass `ToolEnv` for your own (docs/mdp.md shows one in under 40 lines).
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
@@ -25,17 +23,7 @@ from reagent.env.parsers.near_calls import example_call, near_call
 from reagent.env.rewards import RewardWeights, Verdict, as_weights
 from reagent.env.task import Task
 from reagent.env.tool import EMPTY, Tool, ToolResult, by_name, declared_tools
-from reagent.errors import (
-    BadArguments,
-    EnvironmentMisuse,
-    GradeFailed,
-    GradeUnknown,
-    MalformedCallError,
-    ToolError,
-    TooManyCalls,
-    TurnCut,
-    UnknownTool,
-)
+from reagent.errors import EnvironmentMisuse, GradeFailed, GradeUnknown, ToolError
 from rrm.data.trajectory import ToolCall
 from rrm.engines.base import StopReason
 from rrm.errors import ConfigError
@@ -96,11 +84,8 @@ class Environment(Protocol):
         ...
 
     async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
-        """Take the agent's decoded turn, without its end-of-turn token. Raises nothing that the agent did.
-
-        Args:
-            stop_reason: why the turn ended; one of `length` was cut, and is no answer.
-        """
+        """Take the agent's decoded turn, without its end-of-turn token. Raises nothing that the agent did. `stop_reason`: why the turn
+        ended; one of `length` was cut, and is no answer."""
         ...
 
     async def close(self) -> None:
@@ -269,11 +254,8 @@ class ToolEnv:
         return task.graded and (own or task.answer is not None)
 
     def check_task(self, task: Task) -> None:
-        """Grade a task's own answer, where the grader compares with it: what cannot be graded is known before it is played.
-
-        Raises:
-            ValueError: the answer is none that the grader can compare with.
-        """
+        """Grade a task's own answer, where the grader compares with it: what cannot be graded is known before it is played. Raises
+        ValueError: the answer is none that the grader can compare with."""
         if self.is_graded(task) and type(self).grade is ToolEnv.grade and self.grader in REFERENCE_GRADERS:
             self._grade(task, task.answer or "")
 
@@ -295,12 +277,10 @@ class ToolEnv:
     async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
         """Parse the turn, run its calls at the same time, reward them; or grade the answer.
 
-        A result that the turn makes up behind its calls is not read, nor what follows it (`invented_results` in `info`).
-        Of a turn that was cut (`stop_reason` of `length`) nothing is run or graded: what stands in it may be half an
-        answer, or half an argument. The agent reads that it was cut.
-
-        Raises:
-            EnvironmentMisuse: there is no episode, or it is over; GradeUnknown: the answer's grade could not be had.
+        A result that the turn makes up behind its calls is not read, nor what follows it (`invented_results` in `info`). Of a turn that was
+        cut (`stop_reason` of `length`) nothing is run or graded: what stands in it may be half an answer, or half an argument. The agent
+        reads that it was cut. Raises EnvironmentMisuse: there is no episode, or it is over; GradeUnknown: the answer's grade could not be
+        had.
         """
         if self.task is None:
             raise EnvironmentMisuse("step without an episode: call reset(task) first, and again after an episode's end")
@@ -318,7 +298,7 @@ class ToolEnv:
         if turn.answer is not None:
             return self._finish(self.task, message, turn.answer)
         if cut:
-            results = [_refused(TurnCut(_CUT))]
+            results = [_refused(ToolError(_CUT, "cut_turn"))]
         else:
             results = await asyncio.gather(*(self._run(call, i) for i, call in enumerate(turn.calls)))
         outcomes = [_Outcome(c, r, c.name or "call") for c, r in zip(turn.calls, results, strict=True)]
@@ -401,14 +381,16 @@ class ToolEnv:
     async def _run(self, call: ToolCall | MalformedCall, position: int) -> ToolResult:
         """The `position`-th call of a turn. A call that cannot be run ends at once, with its error."""
         if isinstance(call, MalformedCall):
-            return _refused(MalformedCallError(self._with_example(call)))
+            return _refused(ToolError(self._with_example(call), "malformed_call"))
         if position >= self.max_calls_per_turn:
-            return _refused(TooManyCalls(f"not run: at most {self.max_calls_per_turn} calls a turn"))
+            return _refused(ToolError(f"not run: at most {self.max_calls_per_turn} calls a turn", "too_many_calls"))
         tool = self._tools.get(call.name)
         if tool is None:
-            return _refused(UnknownTool(f"there is no tool {call.name[:64]!r}; there are: {', '.join(self._tools)}"))
+            return _refused(
+                ToolError(f"there is no tool {call.name[:64]!r}; there are: {', '.join(self._tools)}", "unknown_tool")
+            )
         if isinstance(call.arguments, str):
-            return _refused(BadArguments(f"bad arguments for {call.name}: not a JSON object"))
+            return _refused(ToolError(f"bad arguments for {call.name}: not a JSON object", "bad_arguments"))
         return await tool.call(call.arguments)
 
     def _judge(self, outcome: _Outcome) -> Verdict:
@@ -438,7 +420,7 @@ class ToolEnv:
     def _observe(self, outcome: _Outcome, call_id: str) -> dict[str, Any]:
         """The message for one call. What a tool said may hold neither control tokens nor the format's own tags."""
         result = outcome.result
-        own_words = isinstance(result.error, MalformedCallError)
+        own_words = result.error is not None and result.error.kind in ("malformed_call", "cut_turn")
         content = result.content if own_words else neutralise_control(result.content, self.parser.tags)
         if isinstance(outcome.call, MalformedCall) and not outcome.call.text:
             message: dict[str, Any] = {"role": "user", "content": content}

@@ -39,11 +39,8 @@ class Grading:
         return getattr(self._made(), "metrics", ToolEnv.metrics)
 
     def check(self, task: Task) -> None:
-        """Grade the task's own answer, where the environment compares with it (`check_task`).
-
-        Raises:
-            ValueError: that cannot be done, so no attempt at the task can be graded.
-        """
+        """Grade the task's own answer, where the environment compares with it (`check_task`). Raises ValueError: that cannot be done, so no
+        attempt at the task can be graded."""
         says = getattr(self._made(), "check_task", None)
         if says is not None:
             says(task)

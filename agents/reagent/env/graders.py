@@ -3,8 +3,6 @@
 An answer that matches any of the task's references counts. Nothing else is read into an answer: "unknown" is not "no".
 """
 
-from __future__ import annotations
-
 import string
 from collections import Counter
 from collections.abc import Callable
@@ -74,11 +72,8 @@ def last_number(text: str) -> float | None:
 def numeric(task: Task, answer: str) -> float:
     """1.0 where the answer's last number equals a reference's to a relative 1e-6, else 0.0.
 
-    GSM8K's convention (Cobbe et al. 2021, arXiv 2110.14168: the final number counts), with tolerance for thousands
-    commas, units and trailing zeros.
-
-    Raises:
-        ValueError: the reference holds no number.
+    GSM8K's convention (Cobbe et al. 2021, arXiv 2110.14168: the final number counts), with tolerance for thousands commas, units and
+    trailing zeros. Raises ValueError: the reference holds no number.
     """
     said = last_number(answer)
     for reference in task.references:

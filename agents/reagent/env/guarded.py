@@ -12,8 +12,6 @@ A rollout asks the guard itself, once it knows that the episode goes on, and bes
 of your own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import math
@@ -85,7 +83,8 @@ class _Watched:
 
 
 class GuardedEnv:
-    """One environment and the session that watches its episode; whatever else the environment has, this has too.
+    """One environment and the session that watches its episode; whatever else the environment has, this has too. Raises ConfigError: `step`
+    takes no `stop_reason`, or a number is none that can be meant.
 
     Args:
         env: plays the episodes; its `step` takes `stop_reason`.
@@ -94,9 +93,6 @@ class GuardedEnv:
             limit ended. Set it below the worst that an episode can earn that plays on, or a policy that sees no way to an answer
             does better by being halted.
         timeout_s: for a verdict, the wait for other episodes' included; then the episode goes on, `not_judged`.
-
-    Raises:
-        ConfigError: `step` takes no `stop_reason`, or a number is none that can be meant.
     """
 
     def __init__(

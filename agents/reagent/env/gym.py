@@ -3,8 +3,6 @@
 Needs the extra `gym` (`pip install 'agent-rrm[gym]'`). Rollouts do not go through it: they batch and overlap episodes.
 """
 
-from __future__ import annotations
-
 import string
 from collections.abc import Sequence
 from typing import Any, ClassVar

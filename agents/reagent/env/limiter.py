@@ -1,7 +1,5 @@
 """A limit on how many calls of a tool run at once, that holds across threads and event loops."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque

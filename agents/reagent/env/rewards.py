@@ -1,7 +1,5 @@
 """Process rewards: what a call was, and what it is worth (DESIGN §5)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -47,11 +45,7 @@ NO_PROCESS_REWARDS = RewardWeights(malformed=0.0, unanswered=0.0)
 
 
 def as_weights(rewards: RewardWeights | Mapping[str, Any] | None) -> RewardWeights:
-    """Weights, a mapping with some of them, or None for the defaults.
-
-    Raises:
-        ConfigError: an unknown weight, or one that is no number.
-    """
+    """Weights, a mapping with some of them, or None for the defaults. Raises ConfigError: an unknown weight, or one that is no number."""
     if isinstance(rewards, RewardWeights):
         return rewards
     try:

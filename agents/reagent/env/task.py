@@ -1,7 +1,5 @@
 """A task: one question to an environment, and what the environment needs to set itself up and to grade the answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -36,11 +34,8 @@ class Task:
 
     @property
     def references(self) -> list[str]:
-        """Every answer that counts as right; an alias without a character is none, or an empty answer would be right.
-
-        Raises:
-            ValueError: the task has none, so it cannot be graded against a reference.
-        """
+        """Every answer that counts as right; an alias without a character is none, or an empty answer would be right. Raises ValueError:
+        the task has none, so it cannot be graded against a reference."""
         if self.answer is None:
             raise ValueError(
                 f"task {self.id!r} has no reference answer: give it one, grade by another function, or say in `is_graded` "
@@ -50,11 +45,8 @@ class Task:
 
 
 def as_task(row: Mapping[str, Any], default_id: str | None = None) -> Task:
-    """A task from its JSON object, as `read_tasks` says.
-
-    Raises:
-        ValueError: no object, an unknown key, `question` or `id` is missing, or a value of the wrong kind.
-    """
+    """A task from its JSON object, as `read_tasks` says. Raises ValueError: no object, an unknown key, `question` or `id` is missing, or a
+    value of the wrong kind."""
     if not isinstance(row, Mapping):
         raise ValueError(f'a task is an object, {{"question": …}}, got {_got(row)}')
     given: dict[str, Any] = dict(row)

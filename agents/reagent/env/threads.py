@@ -1,7 +1,5 @@
 """Plain functions in threads of their own, which nobody waits for when the process ends."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -16,28 +16,40 @@ environment's instance is bound, while limit and schema are shared by all instan
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
-import functools
+import copy
 import inspect
 import json
-import threading
 import time
 import traceback
 import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, overload
+from typing import Any, Self, TypedDict, Unpack, overload
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from reagent.env.limiter import FairLimiter
-from reagent.errors import BadArguments, BadResult, ToolBusy, ToolDefinitionError, ToolError, ToolRaised, ToolTimeout
+from reagent.env.threads import in_thread
+from reagent.errors import ToolDefinitionError, ToolError
 
 EMPTY = "(no output)"
 """What the agent sees of an empty result."""
 _ERROR_CHARS = 300
+
+
+class ToolLimits(TypedDict, total=False):
+    """What bounds a tool's calls."""
+
+    timeout_s: float
+    """Seconds a call may take, from when it starts to run: 10."""
+    max_concurrency: int
+    """Calls that may run at once, over all environments: 16. A plain function that hangs keeps its slot: its thread cannot be stopped."""
+    max_wait_s: float
+    """Seconds a call waits for a slot: 60."""
+    max_result_chars: int
+    """Longer results lose their middle: 8000."""
 
 
 @dataclass(frozen=True)
@@ -80,28 +92,27 @@ def shorten(text: str, limit: int, marker: str = " … ({cut} characters left ou
 
 
 def to_text(value: object) -> str:
-    """A tool's return value as text: text as it is, None as nothing, anything else as JSON.
-
-    Raises:
-        BadResult: for bytes, and for what JSON cannot express.
-    """
+    """A tool's return value as text: text as it is, None as nothing, anything else as JSON. Raises ToolError: for bytes, and for what JSON
+    cannot express."""
     if isinstance(value, str):
         return value
     if value is None:
         return ""
     if isinstance(value, bytes | bytearray | memoryview):
-        raise BadResult(f"the tool returned {len(value)} bytes of binary data, which cannot be shown")
+        raise ToolError(f"the tool returned {len(value)} bytes of binary data, which cannot be shown", "bad_result")
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadResult(f"the tool returned a {type(value).__name__}, which is neither text nor JSON") from error
+        raise ToolError(
+            f"the tool returned a {type(value).__name__}, which is neither text nor JSON", "bad_result"
+        ) from error
 
 
 def _raised(error: BaseException) -> ToolError:
     if isinstance(error, ToolError):
         return error
     # format_exception_only survives exceptions whose own __str__ raises
-    return ToolRaised(traceback.format_exception_only(error)[-1].strip()[:_ERROR_CHARS])
+    return ToolError(traceback.format_exception_only(error)[-1].strip()[:_ERROR_CHARS], "raised")
 
 
 def _settle(function: Callable[..., object], values: dict[str, Any]) -> str | ToolError:
@@ -143,75 +154,30 @@ def _arguments_model(function: Callable[..., object], name: str) -> tuple[type[B
         raise ToolDefinitionError(f"tool {name!r}: an argument's type cannot be checked: {error}") from error
 
 
-class _Definition:
-    """What all copies of a tool share."""
+def _schema_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    from transformers.utils import get_json_schema  # pyright: ignore[reportPrivateImportUsage]
+    from transformers.utils.chat_template_utils import DocstringParsingException, TypeHintParsingException
 
-    def __init__(self, function: Callable[..., Any], limits: dict[str, Any]) -> None:
-        self.function = function
-        self.name: str = function.__name__
-        self.is_async = inspect.iscoroutinefunction(function)
-        parameters = list(inspect.signature(function).parameters)
-        self.is_method = bool(parameters) and parameters[0] == "self"
-        unbound = types.MethodType(function, object()) if self.is_method else function
-        self.model, self.arguments = _arguments_model(unbound, self.name)
-        self._described = unbound
-        self._limit(**limits)
-
-    def _limit(self, timeout_s: float, max_concurrency: int, max_wait_s: float, max_result_chars: int) -> None:
-        self.timeout_s, self.max_wait_s, self.max_result_chars = timeout_s, max_wait_s, max_result_chars
-        self.slots = FairLimiter(max_concurrency)
-
-    @functools.cached_property
-    def schema(self) -> dict[str, Any]:
-        from transformers.utils import get_json_schema  # pyright: ignore[reportPrivateImportUsage]
-        from transformers.utils.chat_template_utils import DocstringParsingException, TypeHintParsingException
-
-        try:
-            schema = get_json_schema(self._described)
-        except (DocstringParsingException, TypeHintParsingException) as error:
-            raise ToolDefinitionError(
-                f"tool {self.name!r}: {error} Write a docstring with a line for the tool and an `Args:` section with a "
-                "line for each argument, and give each argument a plain type."
-            ) from error
-        schema["function"].pop("return", None)
-        return schema
-
-    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Tool.check`."""
-        try:
-            model = self.model.model_validate(dict(arguments))
-        except ValidationError as error:
-            problems = [f"{'.'.join(map(str, p['loc'])) or 'arguments'}: {p['msg']}" for p in error.errors()[:3]]
-            takes = ", ".join(self.arguments) or "nothing"
-            reason = "; ".join(problems)[:_ERROR_CHARS]
-            raise BadArguments(f"bad arguments for {self.name}: {reason}. It takes: {takes}") from error
-        return {argument: getattr(model, f"a{i}") for i, argument in enumerate(self.arguments)}
-
-
-class _Described(_Definition):
-    """A tool whose schema comes from elsewhere."""
-
-    def __init__(
-        self,
-        schema: dict[str, Any],
-        function: Callable[..., Awaitable[object]],
-        check: Callable[[Mapping[str, Any]], dict[str, Any]],
-        limits: dict[str, Any],
-    ) -> None:
-        self.function, self.name, self.is_async, self.is_method = function, schema["function"]["name"], True, False
-        self.schema, self._check = schema, check
-        self._limit(**limits)
-
-    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Tool.check`."""
-        return self._check(arguments)
+    try:
+        schema = get_json_schema(function)
+    except (DocstringParsingException, TypeHintParsingException) as error:
+        raise ToolDefinitionError(
+            f"tool {name!r}: {error} Write a docstring with a line for the tool and an `Args:` section with a line for each argument, "
+            "and give each argument a plain type."
+        ) from error
+    schema["function"].pop("return", None)
+    return schema
 
 
 class Tool:
-    """A function an agent can call. Make one with `@tool`."""
+    """A function an agent can call; make one with `@tool`. A method's copies, one an instance, share its slots and its schema."""
 
-    def __init__(self, definition: _Definition, owner: object = None) -> None:
-        self._definition, self._owner = definition, owner
+    def __init__(self, function: Callable[..., Any], **limits: Unpack[ToolLimits]) -> None:
+        parameters = list(inspect.signature(function).parameters)
+        self._is_method = bool(parameters) and parameters[0] == "self"
+        self._unbound = types.MethodType(function, object()) if self._is_method else function
+        self._model, self._arguments = _arguments_model(self._unbound, function.__name__)
+        self._set(function.__name__, function, {}, self._validated, limits)
 
     @classmethod
     def described(
@@ -219,35 +185,41 @@ class Tool:
         schema: dict[str, Any],
         function: Callable[..., Awaitable[object]],
         check: Callable[[Mapping[str, Any]], dict[str, Any]],
-        *,
-        timeout_s: float = 10.0,
-        max_concurrency: int = 16,
-        max_wait_s: float = 60.0,
-        max_result_chars: int = 8000,
+        **limits: Unpack[ToolLimits],
     ) -> Self:
         """A tool that somebody else describes, e.g. another server.
 
         Args:
             schema: OpenAI form, as `schema`.
             function: async; gets the arguments by name.
-            check: the arguments as `function` wants them; raises BadArguments.
-            timeout_s: and the others: see `tool`.
+            check: the arguments as `function` wants them; raises a ToolError of the kind `bad_arguments`.
+            limits: as of `tool`.
         """
-        limits = {
-            "timeout_s": timeout_s,
-            "max_concurrency": max_concurrency,
-            "max_wait_s": max_wait_s,
-            "max_result_chars": max_result_chars,
-        }
-        return cls(_Described(schema, function, check, limits))
+        made = cls.__new__(cls)
+        made._is_method = False
+        made._set(schema["function"]["name"], function, {"": schema}, check, limits)
+        return made
+
+    def _set(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        schema: dict[str, dict[str, Any]],
+        check: Callable[[Mapping[str, Any]], dict[str, Any]],
+        limits: ToolLimits,
+    ) -> None:
+        self.name, self._function, self._schema, self._check = name, function, schema, check
+        self._owner: object = None
+        self.timeout_s, self.max_wait_s = limits.get("timeout_s", 10.0), limits.get("max_wait_s", 60.0)
+        self.max_result_chars = limits.get("max_result_chars", 8000)
+        self.slots = FairLimiter(limits.get("max_concurrency", 16))
 
     def __get__(self, instance: object, owner: type) -> Tool:
-        return self if instance is None or not self._definition.is_method else Tool(self._definition, instance)
-
-    @property
-    def name(self) -> str:
-        """The function's name."""
-        return self._definition.name
+        if instance is None or not self._is_method:
+            return self
+        bound = copy.copy(self)
+        bound._owner = instance
+        return bound
 
     @property
     def description(self) -> str:
@@ -256,30 +228,34 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The OpenAI form: `{"type": "function", "function": {"name", "description", "parameters"}}`.
-
-        Raises:
-            ToolDefinitionError: the docstring or a type says too little; the message says what to write.
-        """
-        return self._definition.schema
+        """The OpenAI form: `{"type": "function", "function": {"name", "description", "parameters"}}`. Raises ToolDefinitionError: the
+        docstring or a type says too little; the message says what to write."""
+        if not self._schema:
+            self._schema[""] = _schema_of(self._unbound, self.name)
+        return self._schema[""]
 
     @property
     def function(self) -> Callable[..., Any]:
         """The function itself, bound to its environment where it is a method."""
-        plain = self._definition.function
-        return types.MethodType(plain, self._owner) if self._definition.is_method else plain
+        return types.MethodType(self._function, self._owner) if self._is_method else self._function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function as if it were no tool."""
         return self.function(*args, **kwargs)
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them (`"3"` becomes 3 for an int).
+        """The arguments as the function wants them (`"3"` becomes 3 for an int). Raises ToolError: saying which argument is wrong and why."""
+        return self._check(arguments)
 
-        Raises:
-            BadArguments: saying which argument is wrong and why.
-        """
-        return self._definition.check(arguments)
+    def _validated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            model = self._model.model_validate(dict(arguments))
+        except ValidationError as error:
+            problems = [f"{'.'.join(map(str, p['loc'])) or 'arguments'}: {p['msg']}" for p in error.errors()[:3]]
+            takes = ", ".join(self._arguments) or "nothing"
+            reason = "; ".join(problems)[:_ERROR_CHARS]
+            raise ToolError(f"bad arguments for {self.name}: {reason}. It takes: {takes}", "bad_arguments") from error
+        return {argument: getattr(model, f"a{i}") for i, argument in enumerate(self._arguments)}
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Check the arguments and run the tool within its limits. Raises nothing that the tool did."""
@@ -288,26 +264,25 @@ class Tool:
         try:
             text = await self._run(self.check(arguments))
             denied = text.denied if isinstance(text, TruncatedText) else 0
-            content, cut = shorten(text, self._definition.max_result_chars)
+            content, cut = shorten(text, self.max_result_chars)
         except ToolError as problem:
             error, denied, content = problem, problem.denied, f"Error: {str(problem)[: problem.shown_chars]}"
         took = time.perf_counter() - clock
         return ToolResult(content if content.strip() else EMPTY, error, started, took, cut, denied)
 
     async def _run(self, values: dict[str, Any]) -> str:
-        definition = self._definition
-        if not await definition.slots.acquire(definition.max_wait_s):
-            raise ToolBusy(f"{self.name} is busy: no earlier call ended within {definition.max_wait_s:g} s")
+        if not await self.slots.acquire(self.max_wait_s):
+            raise ToolError(f"{self.name} is busy: no earlier call ended within {self.max_wait_s:g} s", "busy")
         call = self._start(values)
         try:
             # wait_for would wait on for a task that ignores its cancellation
-            await asyncio.wait({call}, timeout=definition.timeout_s)
+            await asyncio.wait({call}, timeout=self.timeout_s)
             if not call.done():
-                raise ToolTimeout(f"{self.name} did not answer within {definition.timeout_s:g} s")
+                raise ToolError(f"{self.name} did not answer within {self.timeout_s:g} s", "timeout")
         finally:
             call.cancel()  # from here on nobody listens: a late answer is thrown away
         if call.cancelled():
-            raise ToolRaised(f"{self.name} was cancelled from inside")
+            raise ToolError(f"{self.name} was cancelled from inside", "raised")
         outcome = call.result()
         if isinstance(outcome, ToolError):
             raise outcome
@@ -315,31 +290,19 @@ class Tool:
 
     def _start(self, values: dict[str, Any]) -> asyncio.Future[str | ToolError]:
         """Start the call; its slot comes free when the function has ended, which may be after the time-out."""
-        if self._definition.is_async:
+        if inspect.iscoroutinefunction(self._function):
             task = asyncio.ensure_future(_settle_async(self.function, values))
-            task.add_done_callback(lambda _: self._definition.slots.release())
+            task.add_done_callback(lambda _: self.slots.release())
             return task
-        return self._start_thread(values)
-
-    def _start_thread(self, values: dict[str, Any]) -> asyncio.Future[str | ToolError]:
-        """Run a plain function in a daemon thread of its own: a pool's threads would be waited for at exit, so that one
-        hanging tool kept the process alive."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[str | ToolError] = loop.create_future()
         context = contextvars.copy_context()
 
-        def deliver(outcome: str | ToolError) -> None:
-            if not future.done():
-                future.set_result(outcome)
+        def work() -> str | ToolError:
+            try:
+                return context.run(_settle, self.function, values)
+            finally:
+                self.slots.release()
 
-        def work() -> None:
-            outcome = context.run(_settle, self.function, values)
-            self._definition.slots.release()
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it everyone who waited
-                loop.call_soon_threadsafe(deliver, outcome)
-
-        threading.Thread(target=work, daemon=True, name=f"tool {self.name}").start()
-        return future
+        return asyncio.wrap_future(in_thread(work, f"tool {self.name}"))
 
 
 @overload
@@ -347,48 +310,21 @@ def tool(function: Callable[..., Any], /) -> Tool: ...
 
 
 @overload
-def tool(
-    *,
-    timeout_s: float = ...,
-    max_concurrency: int = ...,
-    max_wait_s: float = ...,
-    max_result_chars: int = ...,
-) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(**limits: Unpack[ToolLimits]) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
 def tool(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    timeout_s: float = 10.0,
-    max_concurrency: int = 16,
-    max_wait_s: float = 60.0,
-    max_result_chars: int = 8000,
+    function: Callable[..., Any] | None = None, /, **limits: Unpack[ToolLimits]
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a function or method a Tool; `@tool` or `@tool(timeout_s=5)`.
+    """Make a function or method a Tool; `@tool` or `@tool(timeout_s=5)`. Raises ToolDefinitionError: arguments without a type, or that
+    cannot be passed by name.
 
     Args:
         function: plain or async. A plain one runs in a thread, so it may block.
-        timeout_s: seconds a call may take, from when it starts to run.
-        max_concurrency: calls that may run at once, over all environments. A plain function that hangs keeps its slot, since
-            its thread cannot be stopped.
-        max_wait_s: seconds a call waits for a slot.
-        max_result_chars: longer results lose their middle.
-
-    Raises:
-        ToolDefinitionError: arguments without a type, or that cannot be passed by name.
+        limits: `ToolLimits`.
     """
-    limits = {
-        "timeout_s": timeout_s,
-        "max_concurrency": max_concurrency,
-        "max_wait_s": max_wait_s,
-        "max_result_chars": max_result_chars,
-    }
 
-    def make(target: Callable[..., Any]) -> Tool:
-        return Tool(_Definition(target, limits))
-
-    return make if function is None else make(function)
+    return (lambda target: Tool(target, **limits)) if function is None else Tool(function, **limits)
 
 
 def declared_tools(env: object) -> list[Tool]:
@@ -401,11 +337,7 @@ def declared_tools(env: object) -> list[Tool]:
 
 
 def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
-    """Tools by their names.
-
-    Raises:
-        ToolDefinitionError: two have one name.
-    """
+    """Tools by their names. Raises ToolDefinitionError: two have one name."""
     found: dict[str, Tool] = {}
     for made in tools:
         if made.name in found:

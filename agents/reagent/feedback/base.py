@@ -8,15 +8,12 @@ An adapter is a mode (reagent.feedback.modes). The trainer knows none of them: i
 the rows with the rewards they carry, and the texts with their weights.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from reagent.env.task import Task
-from reagent.feedback.figures import figures
 from reagent.feedback.judging import JudgeFailure, Judging, JudgingReport
 from reagent.feedback.recalibration import Recalibration
 from reagent.feedback.settings import FeedbackConfig
@@ -199,19 +196,13 @@ class FeedbackMode(ABC):
         return plan([tasks[i % len(tasks)] for i in range(start, start + count)], group_size)
 
     def report(self, update: int | None, reports: Sequence[JudgingReport]) -> dict[str, float]:
-        """The round's figures, from the reports of all processes in order; refits the judge's calibration.
-
-        Args:
-            update: None in an evaluation.
-
-        Raises:
-            JudgeFailure: more judgements failed than `max_failure_rate` allows.
-        """
+        """The round's figures, from the reports of all processes in order; refits the judge's calibration. Raises JudgeFailure: more
+        judgements failed than `max_failure_rate` allows. `update`: None in an evaluation."""
         whole = JudgingReport()
         for one in reports:
             whole = whole.merge(one)
         self._check(update, whole)
-        found = figures(whole)
+        found = whole.figures()
         if update is not None and self._judging is not None and isinstance(self.settings.criteria, list):
             found["feedback/criteria_stage"] = float(self.settings.stage_at(update))
         if self.recalibration is not None and update is not None:
@@ -231,11 +222,8 @@ class FeedbackMode(ABC):
         return found | ({"criteria": asked} if asked else {})
 
     def restore(self, update: int, state: dict[str, Any]) -> None:
-        """Continue after `update` updates from a checkpoint's `state`.
-
-        Raises:
-            RRMError: the files of criteria ask other questions than when it was made.
-        """
+        """Continue after `update` updates from a checkpoint's `state`. Raises RRMError: the files of criteria ask other questions than when
+        it was made."""
         if self._judging is not None:
             check_same(self.settings, state.get("criteria"), self._judging.criteria)
             self._judging.resume(update)
@@ -258,11 +246,8 @@ class FeedbackMode(ABC):
         firsts: Mapping[str, Episode] | None = None,
         **hooks: Any,
     ) -> list[Episode]:
-        """Play attempts; a judge over a server reads each in `mode` as soon as it ends.
-
-        Args:
-            firsts: of second attempts, the first ones by the second ones' `Episode.key`.
-        """
+        """Play attempts; a judge over a server reads each in `mode` as soon as it ends. `firsts`: of second attempts, the first ones by the
+        second ones' `Episode.key`."""
         if self._judging is None:
             return play(attempts, **hooks)
         judging = self._judging.at(update)

@@ -17,17 +17,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rrm.data.feedback import Feedback, Mode
 from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage, total_of
 from rrm.errors import RRMError
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.prompt.rendering import CHARACTERS_PER_TOKEN
 from rrm.scoring.run import outside_of
-
-if TYPE_CHECKING:
-    from rrm.judge.agent_rrm import AgentRRM
 
 
 class JudgeFailure(RRMError):
@@ -46,6 +44,16 @@ def content_key(trajectory: Trajectory) -> str:
 def _hash(said: Any) -> str:
     content = json.dumps(said, sort_keys=True, default=str)
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+SUMS = (
+    "judged", "asked", "failed", "floored", "without_finding", "judge_tokens", "critiques", "traces",
+    "leaked_critiques", "leaked_traces", "without_critique", "long_texts", "no_room",
+)  # fmt: skip
+MEANS = (
+    "reward", "score", "own_score", "score_success", "score_failure", "refined_score", "refined_score_success",
+    "refined_score_failure",
+)  # fmt: skip
 
 
 @dataclass
@@ -71,6 +79,21 @@ class JudgingReport:
             self.problem or other.problem,
             self.seconds + other.seconds,
         )
+
+    def figures(self) -> dict[str, float]:
+        """As metrics, `feedback/…`; nothing where nothing was asked and nothing refined."""
+        counts = self.counts
+        if not any(counts.values()):
+            return {}
+        found = {name: float(counts[name]) for name in SUMS}
+        if counts["outside_n"]:  # of a judge that cannot say, a 0 would read as: all inside
+            found |= {"outside": float(counts["outside"]), "placed": float(counts["outside_n"])}
+        found |= {name: float(count) for name, count in counts.items() if name.startswith("failed_")}
+        found["failure_rate"] = counts["failed"] / max(counts["judged"], 1)
+        for name in MEANS:
+            if counts[f"{name}_n"]:
+                found[name] = counts[f"{name}_sum"] / counts[f"{name}_n"]
+        return {f"feedback/{k}": v for k, v in found.items()} | {"time/judge_s": self.seconds}
 
 
 def _count(found: Sequence[Feedback], report: JudgingReport) -> None:

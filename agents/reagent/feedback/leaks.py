@@ -1,7 +1,5 @@
 """The leak filter: what a judge wrote must not tell the policy an answer that its attempt never came across."""
 
-from __future__ import annotations
-
 import re
 
 from reagent.env.task import Task

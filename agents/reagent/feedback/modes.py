@@ -14,8 +14,6 @@ learns nothing in C and has no auxiliary loss in U (docs/feedback.md).
 o1 and o2 of a task are one group: group methods compare all 2G rows with each other, PPO whitens over the tokens of both.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -138,11 +136,8 @@ class SecondAttempts(FeedbackMode):
         play: Callable[..., list[Episode]],
         report: JudgingReport,
     ) -> tuple[list[Episode], list[Episode]]:
-        """(second attempts, the first attempts they follow); none follows an attempt that the environment broke.
-
-        Args:
-            play: (attempts, firsts by key, prompt_messages=…) → episodes.
-        """
+        """(second attempts, the first attempts they follow); none follows an attempt that the environment broke. `play`: (attempts, firsts
+        by key, prompt_messages=…) → episodes."""
         chosen = [(e, text) for e, text in zip(firsts, critiques, strict=True) if judgeable(e)]
         attempts = [Attempt(e.task, e.group_id, e.attempt, "refined") for e, _ in chosen]
         before = {attempt.key: pair for attempt, pair in zip(attempts, chosen, strict=True)}
@@ -293,11 +288,8 @@ class UnifiedFeedback(SecondAttempts):
         report: JudgingReport,
         known: list[JudgedEpisode] | None = None,
     ) -> list[Episode]:
-        """R_env + λ·s; as they are where λ's setting is 0, so that no failed judgement can cost a row.
-
-        Args:
-            known: their judgements, where they have been asked for in the scores' mode already.
-        """
+        """R_env + λ·s; as they are where λ's setting is 0, so that no failed judgement can cost a row. `known`: their judgements, where
+        they have been asked for in the scores' mode already."""
         if not self.settings.score_weight or not episodes:
             return list(episodes)
         judged = known or self.judge(episodes, self.settings.score_mode, update, report, firsts)

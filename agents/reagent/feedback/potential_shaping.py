@@ -12,8 +12,6 @@ Two ways, by the judge's mode:
 An attempt is as good as its worst step so far, so one good step after a ruined one earns nothing back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from reagent.feedback.base import as_judged

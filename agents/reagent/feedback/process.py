@@ -7,8 +7,6 @@
 | shaping | the same, the last Φ 0 | 0 |
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from reagent.feedback.base import FeedbackMode, JudgedEpisode, Play, Round, judgeable

@@ -7,8 +7,6 @@ The map rises strictly, so the order of scores stays as the judge has it, among 
 calibration has another map for those read in windows, the order between the two kinds may change.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Sequence
@@ -39,11 +37,7 @@ def calibration_error(scores: Sequence[float], labels: Sequence[float]) -> float
 
 
 class Recalibration:
-    """A map from raw scores to scores, and the graded attempts that it is fitted on.
-
-    Args:
-        settings: the config section.
-    """
+    """A map from raw scores to scores, and the graded attempts that it is fitted on. `settings`: the config section."""
 
     def __init__(self, settings: RecalibrateConfig) -> None:
         self.settings = settings

@@ -3,8 +3,6 @@
 Demonstrations, rollouts and evaluation use the same functions, so that a second attempt is in distribution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,7 +46,8 @@ def second_attempt(
     max_chars: int = ATTEMPT_CHARS,
     critique_chars: int = 1000,
 ) -> list[dict[str, Any]]:
-    """The messages a second attempt begins with: those of the first, its question followed by attempt and critique.
+    """The messages a second attempt begins with: those of the first, its question followed by attempt and critique. Raises ValueError: the
+    prompt has no user message to put them in.
 
     Args:
         prompt: what `Environment.reset` returned.
@@ -56,26 +55,13 @@ def second_attempt(
         critique: None for a retry without one.
         max_chars: of the rendered attempt.
         critique_chars: of the critique; a longer one loses its middle.
-
-    Raises:
-        ValueError: the prompt has no user message to put them in.
     """
     parts = [ATTEMPT, render_attempt(attempt, max_chars)]
-    if critique is not None:
-        parts += [CRITIQUE, _shown(critique, critique_chars)]
-    return _behind_question(prompt, [*parts, AGAIN])
-
-
-def _shown(critique: str, max_chars: int) -> str:
-    """A critique within a prompt: no control token, and not too long."""
-    return shorten(neutralise_control(critique.strip()), max_chars, " … ")[0]
-
-
-def _behind_question(prompt: Sequence[dict[str, Any]], lines: Sequence[str]) -> list[dict[str, Any]]:
-    """The prompt with lines behind what its last user message says."""
+    if critique is not None:  # no control token, and not too long
+        parts += [CRITIQUE, shorten(neutralise_control(critique.strip()), critique_chars, " … ")[0]]
     places = [i for i, message in enumerate(prompt) if message["role"] == "user"]
     if not places:
         raise ValueError("a second attempt needs a user message in the prompt, to put the first attempt behind it")
     messages = [dict(message) for message in prompt]
-    messages[places[-1]]["content"] = "\n".join([prompt[places[-1]]["content"], *lines])
+    messages[places[-1]]["content"] = "\n".join([prompt[places[-1]]["content"], *parts, AGAIN])
     return messages

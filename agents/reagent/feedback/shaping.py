@@ -1,7 +1,5 @@
 """What feedback adds to an episode's rewards: pure functions that return a copy; the episode played stays as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -89,7 +87,8 @@ def differences(potentials: Sequence[float], *, gamma: float = 1.0) -> list[floa
 
 
 def with_differences(episode: Episode, potentials: Sequence[float], end: float | None, weight: float) -> Episode:
-    """A copy whose turns earn the differences of a potential, `weight` times: F of turn k on turn k.
+    """A copy whose turns earn the differences of a potential, `weight` times: F of turn k on turn k. Raises ValueError: not one potential
+    for each turn but the last.
 
     Args:
         potentials: Φ after each turn but the last, known from the episode up to there. Before the first it is 0: there is nothing to
@@ -97,9 +96,6 @@ def with_differences(episode: Episode, potentials: Sequence[float], end: float |
         end: Φ after the last turn: the score s, so that what is added is λ·s in sum (`spread`); or 0, so that it is 0 in sum for
             every policy (`shaping`). None: the judge failed, and the copy's reward is unknown.
         weight: λ.
-
-    Raises:
-        ValueError: not one potential for each turn but the last.
     """
     if end is None:
         return unknown(episode)

@@ -5,8 +5,6 @@ nothing says which attempt was better: each row's expected reward is its group's
 of searches, another answer rate) is drift, and a gain that is no larger teaches nothing.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,12 +26,9 @@ class ShuffledRewards(NoFeedback):
 
 
 def shuffled(episodes: Sequence[Episode], seed: int) -> list[Episode]:
-    """Copies whose rewards are their group's, permuted. What turns earned is with the outcome, as another attempt has other turns; a
-    row whose reward is unknown, or that has no turn, stays as it is.
-
-    Args:
-        seed: with a group's name it decides the group's order, whatever else is played beside it.
-    """
+    """Copies whose rewards are their group's, permuted. What turns earned is with the outcome, as another attempt has other turns; a row
+    whose reward is unknown, or that has no turn, stays as it is. `seed`: with a group's name it decides the group's order, whatever else
+    is played beside it."""
     groups: dict[str, list[int]] = {}
     for i, episode in enumerate(episodes):
         if episode.reward is not None and episode.turns:

@@ -4,8 +4,6 @@ Reagent (arXiv 2601.22154) begins with simple demands and adds harder ones as tr
 other questions, over the same engine. The stage is that of the update an episode is learned in, and follows from its number alone.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 
@@ -29,11 +27,8 @@ def named(settings: FeedbackConfig, number: int) -> str:
 
 
 def read_criteria(settings: FeedbackConfig) -> list[Criteria]:
-    """The criteria of all stages; none where the judge is asked its own.
-
-    Raises:
-        ConfigError: there is no such file, or it is wrong, naming the stage; or a stage asks what the one before it does.
-    """
+    """The criteria of all stages; none where the judge is asked its own. Raises ConfigError: there is no such file, or it is wrong, naming
+    the stage; or a stage asks what the one before it does."""
     found: list[Criteria] = []
     for number, stage in enumerate(settings.stages):
         try:
@@ -54,14 +49,8 @@ def longest(asked: Sequence[Criteria]) -> Criteria | None:
 
 
 def by_stage(judge: AgentRRM, settings: FeedbackConfig, asked: Sequence[Criteria]) -> list[AgentRRM]:
-    """The judge as it is asked in each stage, with the same budgets in all; itself where it is asked its own.
-
-    Args:
-        asked: from `read_criteria`.
-
-    Raises:
-        ConfigError: it was trained, or calibrated, for other questions, naming the stage.
-    """
+    """The judge as it is asked in each stage, with the same budgets in all; itself where it is asked its own. Raises ConfigError: it was
+    trained, or calibrated, for other questions, naming the stage. `asked`: from `read_criteria`."""
     judges: list[AgentRRM] = []
     most = longest(asked)
     if most is None:
@@ -80,14 +69,8 @@ def _asked(judge: AgentRRM, settings: FeedbackConfig, number: int, criteria: Cri
 
 
 def one_stage(settings: FeedbackConfig, who: str) -> None:
-    """Refuse stages where no update says which holds.
-
-    Args:
-        who: what asks the judge there, for the message.
-
-    Raises:
-        ConfigError: there are several.
-    """
+    """Refuse stages where no update says which holds. Raises ConfigError: there are several. `who`: what asks the judge there, for the
+    message."""
     if len(settings.stages) > 1:
         raise ConfigError(
             f"feedback.criteria has {len(settings.stages)} stages, which are of the updates of `reagent train`, and {who} makes none: name "
@@ -96,11 +79,7 @@ def one_stage(settings: FeedbackConfig, who: str) -> None:
 
 
 def check_stages(settings: FeedbackConfig, updates: int) -> None:
-    """Read the criteria of all stages, and say which of them a training does not reach.
-
-    Raises:
-        ConfigError: as `read_criteria`.
-    """
+    """Read the criteria of all stages, and say which of them a training does not reach. Raises ConfigError: as `read_criteria`."""
     read_criteria(settings)
     late: list[CriteriaStage] = [stage for stage in settings.stages if stage.first >= updates]
     if late:
@@ -111,13 +90,11 @@ def check_stages(settings: FeedbackConfig, updates: int) -> None:
 
 
 def check_same(settings: FeedbackConfig, before: Sequence[str] | None, now: Sequence[str]) -> None:
-    """Whether a run goes on with the questions that it began with: its config holds their files' names alone.
+    """Whether a run goes on with the questions that it began with: its config holds their files' names alone. Raises RRMError: it does not,
+    naming the stage.
 
     Args:
         before, now: hashes by stage; None in checkpoints of earlier versions.
-
-    Raises:
-        RRMError: it does not, naming the stage.
     """
     if before is None or list(before) == list(now):
         return

@@ -7,8 +7,6 @@ Per kind the loss is its weight times the mean negative log-likelihood, in nats 
 all processes; the temperature is 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -101,11 +99,8 @@ def token_counts(rows: Sequence[SFTRow]) -> Tensor:
 def split_minibatches(
     rows: Sequence[SFTRow], part: int, parts: int, before: Mapping[TextKind, int] | None = None
 ) -> list[SFTRow]:
-    """The rows of one of `parts` minibatches, each kind dealt evenly.
-
-    Args:
-        before: per kind, rows of the processes before this one, which are dealt first.
-    """
+    """The rows of one of `parts` minibatches, each kind dealt evenly. `before`: per kind, rows of the processes before this one, which are
+    dealt first."""
     return [
         row
         for kind in TEXT_KINDS
@@ -115,11 +110,8 @@ def split_minibatches(
 
 
 def text_batches(rows: Sequence[SFTRow], denominators: Mapping[str, float], budget: int) -> list[TextBatch]:
-    """Micro-batches within `budget` tokens, padding included (a longer row stands alone).
-
-    Args:
-        denominators: per kind, tokens to learn in the whole optimiser step.
-    """
+    """Micro-batches within `budget` tokens, padding included (a longer row stands alone). `denominators`: per kind, tokens to learn in the
+    whole optimiser step."""
     if not rows:
         return []
     lengths = torch.tensor([len(row.ids) for row in rows])

@@ -8,8 +8,6 @@ The reward is the environment's own: the turns' process rewards and the outcome.
 tool, `answer`, which ends the episode. Nothing here imports TRL.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,14 +25,12 @@ _OVER = "the episode is over: nothing can be called any more"
 
 
 class ToolEnvironments:
-    """Makes TRL environments of one of ours, and the data set's rows.
+    """Makes TRL environments of one of ours, and the data set's rows. Raises ConfigError: no tasks, tools that the environment describes
+    itself, or one called `answer`.
 
     Args:
         make: makes a `ToolEnv` with `tool_prompt="template"`: TRL's chat template describes the tools.
         tasks: what `rows` asks; an environment finds its task by the row's `task_id`.
-
-    Raises:
-        ConfigError: no tasks, tools that the environment describes itself, or one called `answer`.
     """
 
     def __init__(self, make: EnvFactory, tasks: Sequence[Task]) -> None:

@@ -6,8 +6,6 @@ but for its mistakes. The first rows come from a search without distractors: to 
 one. `tool_call` is what RL starts from; `naive_rag` and `direct` are baselines with equal training.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -10,8 +10,6 @@ the supervised format and the rollout's are the same by construction. Kinds:
 With a critique the prompt holds a first attempt that went wrong and findings on it, and the demonstration is the repair.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -85,7 +83,7 @@ def demonstrations(
 ) -> Iterator[Demonstration]:
     """`n` demonstrations on worlds that no rollout of any seed sees (a split of their own). Deterministic.
 
-    Not to be called from a running event loop.
+    Not to be called from a running event loop. Raises ValueError: the environment has no plans, so nothing can be played.
 
     Args:
         env_name: a lab environment.
@@ -99,9 +97,6 @@ def demonstrations(
         hurried: share of `tool_call` rows whose agent takes the first result for the answer, whatever was asked, and is
             trained on; not in second attempts, after a critique.
         options: of the environment, beside those demonstrations need.
-
-    Raises:
-        ValueError: the environment has no plans, so nothing can be played.
     """
     build = find_environment(env_name)
     plans = getattr(build, "plan", None)

@@ -5,8 +5,6 @@ asked is nearly always right, and learns no more. Here such a guess is mostly wr
 `reagent.lab.transcripts` holds out do not occur.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -19,16 +17,9 @@ from rrm.data.annotation import Annotation
 from rrm.data.trajectory import Trajectory
 
 ODDS = {
-    "right": 0.38,
-    "wrong_entity": 0.18,
-    "wrong_relation": 0.15,
-    "anything": 0.06,
-    "repeated": 0.08,
-    "malformed": 0.05,
-    "leaves_out": 0.04,
-    "guess": 0.03,
-    "gives_up": 0.03,
-}
+    "right": 0.38, "wrong_entity": 0.18, "wrong_relation": 0.15, "anything": 0.06, "repeated": 0.08, "malformed": 0.05,
+    "leaves_out": 0.04, "guess": 0.03, "gives_up": 0.03,
+}  # fmt: skip
 """What a wanderer does at a step."""
 AT_THE_END = {"answer": 0.5, "check": 0.15, "misread": 0.15, "goes_on": 0.2}
 """What it does where it does right and nothing is missing; what is checked is not checked again. Who goes on asks for

@@ -1,7 +1,5 @@
 """The lab's base: a byte-level BPE trained on rendered lab transcripts and a small Llama from scratch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

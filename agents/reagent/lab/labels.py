@@ -4,8 +4,6 @@ The scripted transcripts of `reagent.lab.transcripts` carry labels by constructi
 its world and question at hand they are labelled by the same rule, so that a judge can be measured, and trained, on them.
 """
 
-from __future__ import annotations
-
 import random
 import re
 

@@ -68,14 +68,9 @@ def build_lab_model(
 ) -> LlamaForCausalLM:
     """A Llama with tied embeddings, float32, deterministic for a seed.
 
-    Weights start with a standard deviation of 1/√hidden: with transformers' 0.02 the attention of so narrow a model is
-    uniform at first. Attention starts as in `start_copying`.
-
-    Args:
-        intermediate: width of the feed-forward layers; four times `hidden` by default.
-
-    Raises:
-        ValueError: `hidden` is not a multiple of `heads`.
+    Weights start with a standard deviation of 1/√hidden: with transformers' 0.02 the attention of so narrow a model is uniform at first.
+    Attention starts as in `start_copying`. Raises ValueError: `hidden` is not a multiple of `heads`. `intermediate`: width of the
+    feed-forward layers; four times `hidden` by default.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM

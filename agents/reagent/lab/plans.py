@@ -1,7 +1,5 @@
 """A plan: how a lab task is solved call by call, and how it goes wrong. Demonstrations are played from it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

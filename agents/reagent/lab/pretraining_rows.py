@@ -7,8 +7,6 @@ its data the transcript alone tells as well; with a kind of fault it never met i
 and another into the critique (45): `follow_row`.
 """
 
-from __future__ import annotations
-
 import random
 import re
 

@@ -1,7 +1,5 @@
 """How far a run has come along its question's path, and what it needs next."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from reagent.lab.world import WorldQuestion

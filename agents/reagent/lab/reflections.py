@@ -10,8 +10,6 @@ all this from instructions. The lab's policies know nothing they were not shown:
 mode `u`, they write them into their turns; shown only attempts that failed, they spoil those that were right.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterator, Sequence

@@ -7,8 +7,6 @@ wrong or no answer: 0.4 × share of the hops established, at most    0.3
 … and answered with a guess that no result holds: 0.2 less, at least 0.0
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 

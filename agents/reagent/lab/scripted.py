@@ -4,8 +4,6 @@ Half of the agents are terse, as the lab's policies are: a system message that d
 `Answer: …` at the end.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What a lab policy is built from: light to import, for the command line's defaults."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Where the lab's shipped policies and its judge lie."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rrm.errors import RRMError
@@ -16,11 +14,7 @@ second attempts and the judge's texts besides."""
 
 
 def lab_policy_folder(name: str = "lab") -> Path:
-    """The folder of a shipped lab policy (safetensors, tokenizer, card.json).
-
-    Raises:
-        RRMError: it is absent; says how to make it.
-    """
+    """The folder of a shipped lab policy (safetensors, tokenizer, card.json). Raises RRMError: it is absent; says how to make it."""
     folder, command = SHIPPED[name]
     if not (FOLDER / folder / "config.json").is_file():
         raise RRMError(f"no lab policy at {FOLDER / folder}: make it with `{command} --output {FOLDER / folder}`")

@@ -10,8 +10,6 @@ a verdict compares the two searches beside it. What was done comes before what w
 model writes what was needed twice and never looks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -11,8 +11,6 @@ A trace (`reagent.lab.trace`) says of each step what was needed, given what had 
 that writes it has both sides of its verdict before it.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -176,14 +174,8 @@ def stops_early(run: ScriptedRun, hop: int, subject: str) -> None:
 
 Fault = Callable[[ScriptedRun, int, str], str | None]
 TRAIN_FAULTS: tuple[Fault, ...] = (
-    wrong_entity,
-    repeated_call,
-    misread,
-    malformed,
-    unsupported,
-    gave_up,
-    wrong_relation,
-)
+    wrong_entity, repeated_call, misread, malformed, unsupported, gave_up, wrong_relation,
+)  # fmt: skip
 HELDOUT_FAULTS: tuple[Fault, ...] = (stops_early, ignored_error)
 """Never in training data: a judge that finds these has learned more than the list above."""
 
@@ -285,14 +277,12 @@ def _row(
 def generate(
     *, seed: int, transcripts: int = 0, wanderers: int = 0, wordings: Literal["few", "many"] = "many"
 ) -> list[tuple[Trajectory, Annotation]]:
-    """A judge's training data: scripted agents' transcripts, then wanderers' (a config's `data.generate`).
+    """A judge's training data: scripted agents' transcripts, then wanderers' (a config's `data.generate`). Raises ConfigError: `wordings`
+    is neither.
 
     Args:
         wanderers: how many runs with many mistakes (`reagent.lab.faulty_agents`).
         wordings: how differently questions and agents speak; a judge from scratch learns to read on few.
-
-    Raises:
-        ConfigError: `wordings` is neither.
     """
     if wordings not in ("few", "many"):
         raise ConfigError(f"data.generate_options.wordings is {wordings!r}: few or many")

@@ -6,8 +6,6 @@ companies, few enough for each to be one token of a small vocabulary: a model th
 look-alike (same beginning), which the search likes to return beside the right one.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import dataclass, field
@@ -15,22 +13,12 @@ from dataclasses import dataclass, field
 from rrm.data.seeds import derive_seed
 
 RELATIONS: dict[str, tuple[str, str]] = {
-    "mother": ("person", "person"),
-    "father": ("person", "person"),
-    "boss": ("person", "person"),
-    "mentor": ("person", "person"),
-    "friend": ("person", "person"),
-    "home": ("person", "town"),
-    "birthplace": ("person", "town"),
-    "employer": ("person", "company"),
-    "sponsor": ("person", "company"),
-    "trade": ("person", "craft"),
-    "hobby": ("person", "craft"),
-    "mayor": ("town", "person"),
-    "sheriff": ("town", "person"),
-    "founder": ("company", "person"),
-    "director": ("company", "person"),
-}
+    "mother": ("person", "person"), "father": ("person", "person"), "boss": ("person", "person"),
+    "mentor": ("person", "person"), "friend": ("person", "person"), "home": ("person", "town"),
+    "birthplace": ("person", "town"), "employer": ("person", "company"), "sponsor": ("person", "company"),
+    "trade": ("person", "craft"), "hobby": ("person", "craft"), "mayor": ("town", "person"),
+    "sheriff": ("town", "person"), "founder": ("company", "person"), "director": ("company", "person"),
+}  # fmt: skip
 """Relation → (type of the subject, type of the object)."""
 CRAFTS = ("baking", "weaving", "fishing", "painting", "farming", "pottery", "sailing", "mining", "carving", "tailoring")
 TOOL_ERROR = "Error: search is temporarily unavailable."
@@ -204,11 +192,8 @@ def make_world(seed: int, *, people: int = 16, towns: int = 6, companies: int = 
 
 
 def make_question(world: World, hops: int, rng: random.Random) -> WorldQuestion:
-    """A question of `hops` hops from a person; no entity occurs twice on its path, so that no hop can be skipped.
-
-    Raises:
-        ValueError: `hops` is not positive.
-    """
+    """A question of `hops` hops from a person; no entity occurs twice on its path, so that no hop can be skipped. Raises ValueError: `hops`
+    is not positive."""
     if hops < 1:
         raise ValueError(f"a question needs at least one hop, got {hops}")
     while True:

@@ -7,8 +7,6 @@ to be resampled themselves: of arms that are alike, with two seeds each, one pai
 interval is over questions alone, and the page says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Rows are joined by id. Two policies' attempts at a task carry the same id, so a 
 carries is that of the transcript: feedback on another policy's attempt is never shown under this one's.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,11 +89,7 @@ class ShownAttempts:
 
 
 def parse_policy(text: str) -> tuple[str, Path, Path]:
-    """`NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl` in parts.
-
-    Raises:
-        ConfigError: anything else.
-    """
+    """`NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl` in parts. Raises ConfigError: anything else."""
     name, _, files = text.partition("=")
     parts = [part.strip() for part in files.split(",")]
     if not name.strip() or len(parts) != 2 or not all(parts):
@@ -104,12 +98,8 @@ def parse_policy(text: str) -> tuple[str, Path, Path]:
 
 
 def read_policy(name: str, transcripts: str | Path, feedback: str | Path) -> PolicyAttempts:
-    """A policy's transcripts (canonical, as `reagent eval --transcripts` writes) with the judge's rows (`rrm score -o`).
-
-    Raises:
-        RRMError: a file that cannot be read or is empty, an id that occurs twice among the transcripts, or no row that
-            matches any transcript.
-    """
+    """A policy's transcripts (canonical, as `reagent eval --transcripts` writes) with the judge's rows (`rrm score -o`). Raises RRMError: a
+    file that cannot be read or is empty, an id that occurs twice among the transcripts, or no row that matches any transcript."""
     trajectories = list(read_lines(transcripts, Trajectory.from_json, "a canonical trajectory"))
     if not trajectories:
         raise RRMError(f"{transcripts} has no transcripts")
@@ -140,10 +130,7 @@ def read_policy(name: str, transcripts: str | Path, feedback: str | Path) -> Pol
 def choose(policies: Sequence[PolicyAttempts], count: int) -> ShownAttempts:
     """Up to `count` questions that every policy attempted: those gained first, then those lost, then the rest.
 
-    Inside each kind the questions keep the first policy's file order.
-
-    Raises:
-        RRMError: no question was attempted by every policy.
+    Inside each kind the questions keep the first policy's file order. Raises RRMError: no question was attempted by every policy.
     """
     attempts = [policy.by_question for policy in policies]
     shared = [key for key in attempts[0] if all(key in found for found in attempts[1:])]

@@ -4,11 +4,8 @@ Transcripts, tool results, the judge's text and run names are hostile. The templ
 Content-Security-Policy lets no script run and nothing load but `data:` images. The page needs no script.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from importlib import resources
@@ -21,7 +18,7 @@ from markupsafe import Markup
 from reagent.report.curves import draw, look
 from reagent.report.differences import ArmDifference, differences
 from reagent.report.examples import Example, JudgedAttempt, PolicyAttempts, choose
-from reagent.report.runs import RecordedRun, interval, links, number, read_text
+from reagent.report.runs import RecordedRun, interval, links, number, read_json
 from rrm.data.output import file_when_whole
 from rrm.data.trajectory import Message, Step, ToolCall
 from rrm.errors import ReadError, RRMError
@@ -48,14 +45,9 @@ STEPS = {
     "f1_bad": "F1 on bad steps.",
 }
 OTHERS = {
-    "judge": "judge",
-    "length": "length alone",
-    "tfidf": "TF-IDF",
-    "agent": "agent's name",
-    "all_bad": "every step bad",
-    "position_only": "position alone",
-    "shuffled": "another transcript's findings",
-}
+    "judge": "judge", "length": "length alone", "tfidf": "TF-IDF", "agent": "agent's name", "all_bad": "every step bad",
+    "position_only": "position alone", "shuffled": "another transcript's findings",
+}  # fmt: skip
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -69,7 +61,8 @@ def write_page(
     title: str = "Agent training report",
     examples: int = 6,
 ) -> dict[str, Any]:
-    """Write one self-contained HTML page; it appears whole or not at all (`rrm.data.output.file_when_whole`).
+    """Write one self-contained HTML page; it appears whole or not at all (`rrm.data.output.file_when_whole`). Raises RRMError: a file that
+    is missing or not what it should be, or a page that cannot be written.
 
     Args:
         runs: at least one; they share every drawing's axes.
@@ -80,9 +73,6 @@ def write_page(
 
     Returns:
         what was written, for the command's JSON line.
-
-    Raises:
-        RRMError: a file that is missing or not what it should be, or a page that cannot be written.
     """
     choice = choose(policies, examples) if policies else None
     style = _asset("style.css")
@@ -224,12 +214,10 @@ def _evaluated(run: RecordedRun, evaluation: dict[str, Any]) -> list[str]:
 
 def _judge(path: Path) -> dict[str, Any]:
     """The main figures of `rrm eval`'s JSON as tables."""
+    report = read_json(path)
     try:
-        report = json.loads(read_text(path))
         metrics = report["metrics"]
         metrics["judge"].items()
-    except (ValueError, RecursionError) as error:
-        raise ReadError(str(path), None, f"not JSON: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:
         raise RRMError(f"{path} is not what `rrm eval -o` writes: it has no metrics of a judge") from error
     steps = report.get("steps")

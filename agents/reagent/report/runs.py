@@ -1,7 +1,5 @@
 """Run folders of `reagent train` and `reagent distil`, as the report's table and curves need them."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -158,11 +156,8 @@ def read_runs(folders: Sequence[str | Path]) -> list[RecordedRun]:
 
 
 def read_rows(path: Path, what: str) -> list[Row]:
-    """JSON objects, one a line. A last line without its end is left out: the run may be writing it.
-
-    Raises:
-        ReadError: the file or a line of it cannot be read.
-    """
+    """JSON objects, one a line. A last line without its end is left out: the run may be writing it. Raises ReadError: the file or a line of
+    it cannot be read."""
     rows: list[Row] = []
     lines = read_text(path).split("\n")
     for n, line in enumerate(lines, 1):
@@ -181,17 +176,21 @@ def read_rows(path: Path, what: str) -> list[Row]:
 
 
 def read_text(path: Path) -> str:
-    """A UTF-8 file's text.
-
-    Raises:
-        ReadError: it cannot be opened or is no UTF-8.
-    """
+    """A UTF-8 file's text. Raises ReadError: it cannot be opened or is no UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ReadError(str(path), None, f"cannot be opened: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ReadError(str(path), None, f"not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def read_json(path: Path) -> Any:
+    """A file's JSON. Raises ReadError: it cannot be opened, or is none."""
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ReadError(str(path), None, f"not JSON: {error}") from error
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -264,11 +263,7 @@ def _distillation(folder: Path) -> Distillation | None:
     """What a folder of `reagent distil` says of its choice; None of another run's."""
     if not all((folder / name).is_file() for name in DISTILLED):
         return None
-    path = folder / "choice.json"
-    try:
-        found = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise ReadError(str(path), None, f"not JSON: {error}") from error
+    found = read_json(folder / "choice.json")
     return Distillation(
         attempts=sum(map(_lines, folder.glob("episodes-*.jsonl"))) or None,
         judge_tokens=number(found.get("judge_tokens")) if isinstance(found, dict) else None,
@@ -304,8 +299,5 @@ def _seconds(path: Path) -> float | None:
     """What a study noted beside its run: `{"seconds": …}` or the bare number."""
     if not path.is_file():
         return None
-    try:
-        found = json.loads(read_text(path))
-    except ValueError as error:
-        raise ReadError(str(path), None, f"not JSON: {error}") from error
+    found = read_json(path)
     return number(found.get("seconds") if isinstance(found, dict) else found)

@@ -1,7 +1,5 @@
 """An episode at play: its tokens as the engine holds them, its messages, and how it ended."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

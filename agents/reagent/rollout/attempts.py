@@ -1,7 +1,5 @@
 """Attempts: which episodes are to be played, side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -55,11 +55,7 @@ class Batch:
 
 
 def make_batch(episodes: Sequence[Episode]) -> Batch:
-    """Flatten and pad. A row whose outcome is unknown keeps its tokens, has no rewards, and is marked.
-
-    Raises:
-        ValueError: no episode.
-    """
+    """Flatten and pad. A row whose outcome is unknown keeps its tokens, has no rewards, and is marked. Raises ValueError: no episode."""
     if not episodes:
         raise ValueError("no episodes to make a batch of")
     flat = [e.flatten() for e in episodes]
@@ -101,11 +97,8 @@ def logprob_gap(logprobs: torch.Tensor, batch: Batch) -> float:
 def gaps_by_server(
     logprobs: torch.Tensor, batch: Batch, servers: Sequence[Sequence[str]]
 ) -> dict[str, tuple[float, int]]:
-    """Of each server the sum of these differences over the tokens that it sampled, and how many those are.
-
-    Args:
-        servers: of each row's turns, which sampled them ("": this process).
-    """
+    """Of each server the sum of these differences over the tokens that it sampled, and how many those are. `servers`: of each row's turns,
+    which sampled them ("": this process)."""
     gaps, compared = _gaps(logprobs, batch), _compared(batch)
     found: dict[str, tuple[float, int]] = {}
     for i, turns in enumerate(servers):
@@ -134,11 +127,6 @@ def microbatches(lengths: torch.Tensor, index: Sequence[int], budget: int) -> li
         else:
             out.append([i])
     return out
-
-
-def row_names(episodes: Sequence[Episode]) -> list[str]:
-    """What each row is called on every process: its group, stage and number."""
-    return [f"{e.group_id}/{e.stage}/{e.attempt}" for e in episodes]
 
 
 def minibatches(everyones: Sequence[tuple[str, int, int]], rank: int, count: int, seed: int) -> list[list[int]]:

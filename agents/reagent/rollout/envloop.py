@@ -35,11 +35,8 @@ async def _contained(job: Coroutine[Any, Any, Any]) -> Any:
 
 
 class EnvLoop:
-    """Runs jobs under names and hands back their futures as they end; a context manager.
-
-    Args:
-        timeout_s: a job that takes longer ends with TimeoutError.
-    """
+    """Runs jobs under names and hands back their futures as they end; a context manager. `timeout_s`: a job that takes longer ends with
+    TimeoutError."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -63,11 +60,8 @@ class EnvLoop:
         self._watch(name, asyncio.run_coroutine_threadsafe(timed, self._loop))
 
     def start_blocking(self, name: str, function: Callable[[], Any], timeout_s: float | None = None) -> None:
-        """Run a plain function in a thread of its own (a daemon: one that hangs does not keep the process).
-
-        Args:
-            timeout_s: instead of the loop's.
-        """
+        """Run a plain function in a thread of its own (a daemon: one that hangs does not keep the process). `timeout_s`: instead of the
+        loop's."""
         future = in_thread(function, name)
         self._in_threads.add(future)
         self._watch(name, future, timeout_s)

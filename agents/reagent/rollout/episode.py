@@ -156,11 +156,7 @@ class Episode:
         )
 
     def to_json(self) -> str:
-        """One ASCII-only line of JSON.
-
-        Raises:
-            ValueError: a number that JSON has no word for (NaN, infinity).
-        """
+        """One ASCII-only line of JSON. Raises ValueError: a number that JSON has no word for (NaN, infinity)."""
         fields = {k: v for k, v in vars(self).items() if k not in ("task", "turns", "trajectory")}
         nested = {"task": asdict(self.task), "turns": [asdict(turn) for turn in self.turns]}
         whole = {**fields, **nested, "trajectory": self.trajectory.model_dump(exclude_none=True)}
@@ -205,9 +201,5 @@ def write_episodes(path: str | Path, episodes: Iterable[Episode]) -> int:
 
 
 def read_episodes(path: str | Path) -> Iterator[Episode]:
-    """Read what `write_episodes` wrote.
-
-    Raises:
-        ReadError: as `rrm.data.jsonl.read_lines`.
-    """
+    """Read what `write_episodes` wrote. Raises ReadError: as `rrm.data.jsonl.read_lines`."""
     return read_lines(path, Episode.from_json, "an episode")

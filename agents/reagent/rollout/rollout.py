@@ -18,7 +18,7 @@ import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -124,23 +124,23 @@ class _Stopped:
     not ask how turns end."""
 
 
+@dataclass
 class _Player:
     """Plays attempts; see `rollout`."""
 
-    def __init__(
-        self,
-        engine: TokenEngine,
-        tokenizer: PreTrainedTokenizerBase,
-        env_factory: EnvFactory,
-        params: SamplingParams,
-        limits: EpisodeLimits,
-        options: dict[str, Any],
-    ) -> None:
-        self.engine, self.tokenizer, self.env_factory, self.params = engine, tokenizer, env_factory, params
-        self.limits, self.options = limits, options
-        positions = getattr(engine, "max_positions", None)
-        self.budget = min(limits.max_episode_tokens, positions or limits.max_episode_tokens)
-        self._templates: dict[str, TurnTemplate] = {}
+    engine: TokenEngine
+    tokenizer: PreTrainedTokenizerBase
+    env_factory: EnvFactory
+    params: SamplingParams
+    limits: EpisodeLimits
+    options: dict[str, Any]
+    _templates: dict[str, TurnTemplate] = field(default_factory=dict)
+
+    @property
+    def budget(self) -> int:
+        """Most tokens of an episode."""
+        most = self.limits.max_episode_tokens
+        return min(most, getattr(self.engine, "max_positions", None) or most)
 
     def play(
         self, attempts: Sequence[Attempt], prompt_messages: PromptHook, on_end: Callable[[Episode], None] | None

@@ -5,8 +5,6 @@ is in its source: the names it looks up, less those that every chat template is 
 that it assigns only where the caller did not (`{% if not date_string is defined %}{% set date_string = … %}`) is an option.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -16,7 +14,7 @@ from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 
-from rrm.data.nearest import nearest
+from rrm.data.nearest import did_you_mean
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"})
 """What `apply_chat_template` itself passes, the names of special tokens (`bos_token`) aside."""
@@ -35,11 +33,7 @@ class _Generation(Extension):
 
 @lru_cache(maxsize=64)
 def options_of(source: str) -> frozenset[str]:
-    """Names that a chat template's source reads from its caller.
-
-    Raises:
-        jinja2.TemplateSyntaxError: it is no template.
-    """
+    """Names that a chat template's source reads from its caller. Raises jinja2.TemplateSyntaxError: it is no template."""
     environment = jinja2.Environment(extensions=[_Generation, "jinja2.ext.loopcontrols"])
     tree = environment.parse(source)
     assigned = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}
@@ -59,10 +53,8 @@ def options_problem(source: str, options: Mapping[str, Any]) -> str | None:
     known = sorted(options_of(source))
     for name, value in options.items():
         if name not in known:
-            near = nearest(name, known)
-            hint = f"; did you mean {near}?" if near else ""
             reads = f"it reads {', '.join(known)}" if known else "it reads none"
-            return f"this chat template never reads the option {name!r}: {reads}{hint}"
+            return f"this chat template never reads the option {name!r}: {reads}{did_you_mean(name, known)}"
         if isinstance(value, str) and value.lower() in _WORDS:
             return f"the chat template's option {name} is the text {value!r}: write {value.lower()} without quotes"
     return None

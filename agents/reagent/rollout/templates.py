@@ -58,17 +58,14 @@ class AppendStyle:
 
 
 class TurnTemplate:
-    """A tokenizer's chat template as a prompt and suffixes.
+    """A tokenizer's chat template as a prompt and suffixes. Raises ChatTemplateError: no template, one that changes what came before when
+    messages are appended, or one that ends a turn with another token than the engine; an option that the template never reads.
 
     Args:
         tokenizer: with a `chat_template`.
         tools: JSON schemas for the template's `tools`; None where the messages describe them.
         eos_ids: the ids at which the engine ends a turn; default the tokenizer's eos.
         options: further arguments of the template (`{"enable_thinking": False}`).
-
-    Raises:
-        ChatTemplateError: no template, one that changes what came before when messages are appended, or one that ends a
-            turn with another token than the engine; an option that the template never reads.
     """
 
     def __init__(
@@ -110,11 +107,8 @@ class TurnTemplate:
         self.end_id, self._lead = self._reply()
 
     def prompt(self, messages: Messages) -> list[int]:
-        """Ids of the messages, tools, and the first turn's opening.
-
-        Raises:
-            ChatTemplateError: messages the template refuses, or tools that nothing in the prompt names.
-        """
+        """Ids of the messages, tools, and the first turn's opening. Raises ChatTemplateError: messages the template refuses, or tools that
+        nothing in the prompt names."""
         import jinja2
 
         try:
@@ -134,15 +128,9 @@ class TurnTemplate:
         return self._encode(text)
 
     def suffix(self, observations: Messages, said: Sequence[int]) -> list[int]:
-        """Ids that follow a turn: its end (unless the policy wrote it), the observations, the next opening.
-
-        Args:
-            said: the turn as it was sampled. Where it ends as no such turn does (a user's `<|user|>` in front of a tool's
-                result), that token stays, and the whole suffix follows.
-
-        Raises:
-            ChatTemplateError: an observation of a role the template cannot append.
-        """
+        """Ids that follow a turn: its end (unless the policy wrote it), the observations, the next opening. Raises ChatTemplateError: an
+        observation of a role the template cannot append. `said`: the turn as it was sampled. Where it ends as no such turn does (a
+        user's `<|user|>` in front of a tool's result), that token stays, and the whole suffix follows."""
         roles = [str(message.get("role")) for message in observations] or [*self._ways][:1]
         for role in roles:
             if role in self._refused:
@@ -327,11 +315,7 @@ def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:
 
 
 def template(name: str) -> str:
-    """The chat template of a name.
-
-    Raises:
-        ConfigError: no such name.
-    """
+    """The chat template of a name. Raises ConfigError: no such name."""
     if name not in TEMPLATES:
         raise ConfigError(f"no chat template {name!r}; there are {', '.join(TEMPLATES)}")
     return TEMPLATES[name]

@@ -3,8 +3,6 @@
 Read: the copies on the hub (problem or question, answer, id) as JSONL, parquet or CSV.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import ClassVar

@@ -3,32 +3,26 @@
 Read: the published CSV (columns Question and Answer) and its copies. It has no training set, and no passages of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 
 from reagent.env.task import Task
 from reagent.tasks import wikitext
-from reagent.tasks.base import Benchmark, TaskLimits
+from reagent.tasks.base import TaskLimits
 from reagent.tasks.reading import SourceRow
 from reagent.tasks.tooling import PUBLISHERS
 
 
-class Bamboogle(Benchmark):
+class Bamboogle(wikitext.MultiHop):
     """Search, then answer."""
 
     name: ClassVar[str] = "bamboogle"
     title: ClassVar[str] = "Bamboogle"
-    metric: ClassVar[str] = "exact match; F1"
     source: ClassVar[str] = "the sheet linked from github.com/ofirpress/self-ask, as CSV"
     licence: ClassVar[str] = "MIT"
     hub: ClassVar[Mapping[str, str]] = {"heldout": "hf:chiayewken/bamboogle:test"}
-    wants: ClassVar[tuple[str, ...]] = ("search",)
     deny: ClassVar[tuple[str, ...]] = (*PUBLISHERS, "ofir.io")
     limits: ClassVar[TaskLimits] = TaskLimits(turns=6, new_tokens=256, episode_tokens=4096)
-    work: ClassVar[str] = wikitext.WORK
-    form: ClassVar[str] = wikitext.FORM
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:

@@ -4,8 +4,6 @@ Each is a subclass of `Benchmark` in a file of its own. It says how a row become
 what the agent is told (`work` and `form`), which tools it is given (`wants`) and how long an episode may be (`limits`).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +39,7 @@ class TaskLimits:
 
 
 class Benchmark(ToolEnv):
-    """An environment over a benchmark's questions.
+    """An environment over a benchmark's questions. Raises ConfigError: an unknown tool or grader, or a tool that lacks what it needs.
 
     Args:
         tools: names of tools (`reagent.tasks.tooling`), or tools; None: those in `wants`.
@@ -54,9 +52,6 @@ class Benchmark(ToolEnv):
             agent is given what it found, not the tool.
         deny: addresses from which `browse`, `search_api` and `mcp` keep the agent (`reagent.tools.deny`); None: those in the class's `deny`.
         options: those of ToolEnv.
-
-    Raises:
-        ConfigError: an unknown tool or grader, or a tool that lacks what it needs.
     """
 
     name: ClassVar[str]
@@ -125,11 +120,7 @@ class Benchmark(ToolEnv):
         return own if self._told is None else self._told
 
     def reset(self, task: Task) -> list[dict[str, Any]]:
-        """As of any environment, with what was retrieved before the question.
-
-        Raises:
-            ToolError: retrieving failed.
-        """
+        """As of any environment, with what was retrieved before the question. Raises ToolError: retrieving failed."""
         messages = super().reset(task)
         if self._retrieval is None:
             return messages
@@ -154,11 +145,7 @@ class Benchmark(ToolEnv):
         return task.graded and task.answer is not None
 
     def check_task(self, task: Task) -> None:
-        """Grade the task's own answer.
-
-        Raises:
-            ValueError: the answer is none that the grader can compare with.
-        """
+        """Grade the task's own answer. Raises ValueError: the answer is none that the grader can compare with."""
         if self.is_graded(task):
             self._grade(task, task.answer or "")
 
@@ -166,11 +153,8 @@ class Benchmark(ToolEnv):
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A row of the published format as a task; None for one that the benchmark's own metric leaves out.
-
-        Raises:
-            ReadError: a row of another form.
-        """
+        """A row of the published format as a task; None for one that the benchmark's own metric leaves out. Raises ReadError: a row of
+        another form."""
         raise NotImplementedError
 
     @classmethod
@@ -186,11 +170,8 @@ class Benchmark(ToolEnv):
 
     @classmethod
     def read(cls, path: str | Path) -> list[Task]:
-        """The tasks of a published file (or of one that `reagent tasks -o` wrote), in its order.
-
-        Raises:
-            ReadError: a file or row of another form, or two tasks of one id.
-        """
+        """The tasks of a published file (or of one that `reagent tasks -o` wrote), in its order. Raises ReadError: a file or row of another
+        form, or two tasks of one id."""
         return cls.read_with(path, cls.task_of)
 
     @classmethod
@@ -247,11 +228,8 @@ class Benchmark(ToolEnv):
         where: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> list[Task]:
-        """`n` tasks of a file in an order drawn by the seed; which, as `every_task` says.
-
-        Raises:
-            ConfigError: as `every_task`, or fewer tasks than wanted.
-        """
+        """`n` tasks of a file in an order drawn by the seed; which, as `every_task` says. Raises ConfigError: as `every_task`, or fewer
+        tasks than wanted."""
         tasks = cls.every_task(split=split, path=path, heldout=heldout, where=where, **options)
         if len(tasks) < n:
             raise ConfigError(
@@ -270,7 +248,7 @@ class Benchmark(ToolEnv):
         where: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> list[Task]:
-        """The tasks of a file.
+        """The tasks of a file. Raises ConfigError: nothing to read, or an option that means nothing here.
 
         Args:
             split: `train` or `heldout`.
@@ -279,9 +257,6 @@ class Benchmark(ToolEnv):
                 of the file, which then should be one split.
             where: keys of a task's meta, each with the value or the list of values of which it must have one.
             options: those in `read_options`.
-
-        Raises:
-            ConfigError: nothing to read, or an option that means nothing here.
         """
         if split not in ("train", "heldout"):
             raise ConfigError(f"split must be train or heldout, not {split!r}")
@@ -300,22 +275,16 @@ class Benchmark(ToolEnv):
 
 
 def is_held_out(task: Task, share: float) -> bool:
-    """Whether a task's question falls into the held-out share, by its hash: the same in every file and run.
-
-    Raises:
-        ConfigError: a share outside (0, 1).
-    """
+    """Whether a task's question falls into the held-out share, by its hash: the same in every file and run. Raises ConfigError: a share
+    outside (0, 1)."""
     if not 0.0 < share < 1.0:
         raise ConfigError(f"heldout must lie between 0 and 1, got {share:g}")
     return derive_seed("heldout", task.question_id or task.id) / 2**63 < share
 
 
 def chosen(tasks: Sequence[Task], where: Mapping[str, Any]) -> list[Task]:
-    """The tasks whose meta has these values. A list in the meta has each of its elements; a number and its text are one value.
-
-    Raises:
-        ConfigError: a key, or a key's value, that no task has.
-    """
+    """The tasks whose meta has these values. A list in the meta has each of its elements; a number and its text are one value. Raises
+    ConfigError: a key, or a key's value, that no task has."""
     keys = sorted({key for task in tasks for key in task.meta})
     for key in where:
         if key not in keys:

@@ -7,8 +7,6 @@ are in the state that the ground truth leaves, and the results that it reads hav
 something to do was not answered without a call (`multi_turn_checker` of the package).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +19,7 @@ from reagent.env.parsers import MalformedCall, make_parser
 from reagent.env.parsers.base import tool_list
 from reagent.env.task import Task
 from reagent.env.tool import ToolResult, shorten
-from reagent.errors import BadArguments, ToolError, ToolRaised, UnknownTool
+from reagent.errors import ToolError
 from reagent.tasks.base import Benchmark, TaskLimits
 from reagent.tasks.bfcl_apis import FAILED, Programs, data_folder, missing, schemas, too_large
 from reagent.tasks.reading import SourceRow, read_rows
@@ -145,17 +143,19 @@ class Bfcl(Benchmark):
         self._read.append(said)
         shown, cut = shorten(said, _RESULT_CHARS)
         failed = said.startswith(FAILED)
-        return ToolResult(shown, ToolRaised(said[:300]) if failed else None, started, 0.0, cut)
+        return ToolResult(shown, ToolError(said[:300], "raised") if failed else None, started, 0.0, cut)
 
     def _refused(self, call: ToolCall) -> ToolError | None:
         """Why a call does not reach the programs."""
         if call.name not in self._agents.methods:
             names = ", ".join(s["function"]["name"] for s in self.tools)
-            return UnknownTool(f"there is no tool {call.name[:64]!r}; there are: {names}")
+            return ToolError(f"there is no tool {call.name[:64]!r}; there are: {names}", "unknown_tool")
         if isinstance(call.arguments, str):
-            return BadArguments(f"bad arguments for {call.name}: not a JSON object")
+            return ToolError(f"bad arguments for {call.name}: not a JSON object", "bad_arguments")
         if large := too_large(call.arguments):
-            return BadArguments(f"bad arguments for {call.name}: {large} is too large a number to compute with")
+            return ToolError(
+                f"bad arguments for {call.name}: {large} is too large a number to compute with", "bad_arguments"
+            )
         return None
 
     # ---- grading -----------------------------------------------------------------------------------------------------
@@ -197,14 +197,11 @@ class Bfcl(Benchmark):
 
     @classmethod
     def read(cls, path: str | Path, category: str | Sequence[str] = CATEGORIES) -> list[Task]:
-        """As `Benchmark.read`.
+        """As `Benchmark.read`. Raises ConfigError: no such category.
 
         Args:
             path: the package's folder `data`, or one file in it.
             category: one of `CATEGORIES`, or some; of a folder.
-
-        Raises:
-            ConfigError: no such category.
         """
         folder = Path(path)
         if not folder.is_dir():

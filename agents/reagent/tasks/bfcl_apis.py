@@ -34,11 +34,7 @@ _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
 
 def data_folder() -> Path:
-    """Where the package keeps its data.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
+    """Where the package keeps its data. Raises MissingExtra: it is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtra(f"BFCL's data and programs are those of the package bfcl-eval: {INSTALL}")
@@ -47,11 +43,7 @@ def data_folder() -> Path:
 
 @cache
 def schemas(program: str) -> tuple[dict[str, Any], ...]:
-    """The functions of a program, in OpenAI's form.
-
-    Raises:
-        ConfigError: the package has no such program.
-    """
+    """The functions of a program, in OpenAI's form. Raises ConfigError: the package has no such program."""
     files = getattr(importlib.import_module(_CONFIG), "MULTI_TURN_FUNC_DOC_FILE_MAPPING", {})
     if program not in files:
         raise ConfigError(f"bfcl: the installed bfcl-eval has no program {program!r}")
@@ -117,11 +109,7 @@ class Programs:
             return f"{FAILED}{error}"
 
     def run(self, written: str) -> str:
-        """A call as the ground truth writes it: `sort('a.txt')`, arguments that are literals.
-
-        Raises:
-            ValueError: anything else.
-        """
+        """A call as the ground truth writes it: `sort('a.txt')`, arguments that are literals. Raises ValueError: anything else."""
         try:
             call = ast.parse(written.strip(), mode="eval").body
             if (

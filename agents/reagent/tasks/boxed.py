@@ -5,27 +5,19 @@ main thread alone, and sympy computes what it reads (`9^{9^{9^9}}`). So the last
 a process of its own (`reagent.tasks.math_worker`) with limits of time and memory; what exceeds them is wrong.
 """
 
-from __future__ import annotations
-
-import atexit
-import json
 import logging
 import os
 import re
-import select
-import subprocess
 import sys
-import threading
 from functools import cache
 from pathlib import Path
 
 from reagent.env.task import Task
+from reagent.tools.line_worker import LineWorker
 from rrm.data.extras import needs
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
-START_S = 60.0
-"""Longest wait for the process to be there: sympy is slow to import on a busy machine."""
 MOST_CHARS = 2000
 """A longer answer is no final answer, and is wrong."""
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
@@ -75,11 +67,7 @@ def _unboxed(answer: str) -> str:
 
 
 def same_answer(reference: str, said: str) -> bool:
-    """Whether two LaTeX texts are one answer.
-
-    Raises:
-        ValueError: the reference cannot be read.
-    """
+    """Whether two LaTeX texts are one answer. Raises ValueError: the reference cannot be read."""
     if not said or len(said) > MOST_CHARS:
         return False
     plain, wanted = (_DOLLARS.sub("", text) for text in (said, reference))
@@ -90,23 +78,21 @@ def same_answer(reference: str, said: str) -> bool:
     return worker().equal(wanted, plain)
 
 
-class MathWorker:
-    """The process that compares, started when first asked and again after one that had to be ended. Calls take turns."""
+class MathWorker(LineWorker):
+    """The process that compares."""
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
-        self.timeout_s = timeout_s
-        self._process: subprocess.Popen[str] | None = None
-        self._lock = threading.Lock()
+        path = os.pathsep.join(filter(None, sys.path[1:]))
+        program = Path(__file__).with_name("math_worker.py")
+        super().__init__(program, timeout_s, "-P", env=os.environ | {"PYTHONPATH": path})
 
     def equal(self, reference: str, said: str) -> bool:
-        """Whether they are equal; not, where that took too long or too much memory.
-
-        Raises:
-            ValueError: the reference cannot be read.
-        """
-        with self._lock:
-            reply = self._ask({"reference": reference, "answer": said})
-        if reply is None:
+        """Whether they are equal; not, where that took too long or too much memory. Raises ValueError: the reference cannot be read;
+        MissingExtra: math-verify is not installed."""
+        needs("tasks", "comparing mathematical answers", "math_verify")
+        try:
+            reply = self.ask({"reference": reference, "answer": said})
+        except OSError:
             log.warning(
                 "an answer of %d characters could not be compared within its limits: it counts as wrong", len(said)
             )
@@ -115,56 +101,6 @@ class MathWorker:
             raise ValueError(f"math-verify reads nothing in the reference {reference[:200]!r}")
         return reply == "equal"
 
-    def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
 
-    def _ask(self, request: dict[str, str]) -> str | None:
-        process = self._started()
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            reply = _line(process, self.timeout_s)
-        except OSError:
-            reply = None
-        if not reply:
-            self.close()
-        return reply or None
-
-    def _started(self) -> subprocess.Popen[str]:
-        if self._process is not None and self._process.poll() is None:
-            return self._process
-        needs("tasks", "comparing mathematical answers", "math_verify")
-        program = Path(__file__).with_name("math_worker.py")
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(program)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="ascii",
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path[1:]))},
-        )
-        if _line(self._process, START_S) != "ready":
-            self.close()
-            raise RuntimeError(f"the process that compares mathematical answers did not start: python -P {program}")
-        return self._process
-
-
-def _line(process: subprocess.Popen[str], timeout_s: float) -> str:
-    """The next line it says; "" where it says none in time, or has ended."""
-    assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], timeout_s)
-    return process.stdout.readline().strip() if ready else ""
-
-
-@cache
-def worker() -> MathWorker:
-    """This process's one."""
-    made = MathWorker()
-    atexit.register(made.close)
-    return made
+worker = cache(MathWorker)
+"""This process's one."""

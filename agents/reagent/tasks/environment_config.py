@@ -1,7 +1,5 @@
 """The config section `environment`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field, model_validator

@@ -5,8 +5,6 @@ Tasks come from the class's `make_tasks(n, seed, split, **options)`, or from a J
 `reagent.env.task.read_tasks`); a class that says `reads_files` reads `path` itself.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import logging
@@ -16,17 +14,15 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from reagent.env.env import EnvFactory, Environment
 from reagent.env.task import Task, read_tasks
+from reagent.tasks.environment_config import EnvironmentConfig
 from reagent.tasks.registry import TASKS
-from rrm.data.nearest import nearest
+from rrm.data.nearest import did_you_mean
 from rrm.data.seeds import derive_seed
 from rrm.errors import ConfigError, RRMError
-
-if TYPE_CHECKING:
-    from reagent.tasks.environment_config import EnvironmentConfig
 
 logger = logging.getLogger(__name__)
 
@@ -39,18 +35,12 @@ ENVIRONMENTS: dict[str, str] = {
 
 
 def find_environment(name: str) -> Callable[..., Environment]:
-    """The class or function behind a name.
-
-    Raises:
-        ConfigError: no such name, module or attribute.
-    """
+    """The class or function behind a name. Raises ConfigError: no such name, module or attribute."""
     target = ENVIRONMENTS.get(name, name)
     module, colon, attribute = target.partition(":")
     if not colon:
-        near = nearest(name, ENVIRONMENTS)
-        hint = f"; did you mean {near}?" if near else ""
         raise ConfigError(
-            f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}, or write module:Class of your own{hint}"
+            f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}, or write module:Class of your own{did_you_mean(name, ENVIRONMENTS)}"
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
@@ -71,11 +61,8 @@ def _said(error: Exception) -> str:
 
 
 def make_factory(name: str, **options: Any) -> EnvFactory:
-    """A function that makes the environment; one is made at once, so that a wrong option shows before a rollout.
-
-    Raises:
-        ConfigError: an unknown name or option, or an environment that cannot be made.
-    """
+    """A function that makes the environment; one is made at once, so that a wrong option shows before a rollout. Raises ConfigError: an
+    unknown name or option, or an environment that cannot be made."""
     build = find_environment(name)
     try:
         build(**options)
@@ -89,11 +76,8 @@ def make_factory(name: str, **options: Any) -> EnvFactory:
 
 
 def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options: Any) -> list[Task]:
-    """`n` tasks of an environment. In the lab, different seeds or splits share no world, and `hops` chooses hop counts.
-
-    Raises:
-        ConfigError: an unknown name or option, an environment without tasks of its own, or a file with too few.
-    """
+    """`n` tasks of an environment. In the lab, different seeds or splits share no world, and `hops` chooses hop counts. Raises ConfigError:
+    an unknown name or option, an environment without tasks of its own, or a file with too few."""
     build = find_environment(name)
     if "path" in options and not getattr(build, "reads_files", False):
         return _tasks_from_file(n, seed, **options)
@@ -170,12 +154,9 @@ def _drawn(part: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trained_on(found: Sequence[Task], held_out: Sequence[Task], *, by_text: bool) -> set[str]:
-    """Held-out questions (question id, else id) that are trained on too: one question id, or one id with one text.
-
-    Args:
-        by_text: of files, whose ids without one are their lines' numbers: also one text, unless seed, answer or meta say that it is
-            asked of something else. Texts and answers are compared without case, blanks and the form of their letters.
-    """
+    """Held-out questions (question id, else id) that are trained on too: one question id, or one id with one text. `by_text`: of files,
+    whose ids without one are their lines' numbers: also one text, unless seed, answer or meta say that it is asked of something else.
+    Texts and answers are compared without case, blanks and the form of their letters."""
     asked = {t.question_id for t in found if t.question_id}
     ids = {(t.id, t.question) for t in found}
     texts: dict[str, list[Task]] = {}

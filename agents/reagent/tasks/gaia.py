@@ -4,8 +4,6 @@ Read: `metadata.jsonl` or its parquet copy, with the files beside it. Answers ar
 a number by value, a list element by element, anything else letter by letter. The test set is published without answers (`?`).
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Mapping
@@ -69,15 +67,12 @@ def _letters(text: str) -> str:
 
 
 class Gaia(Benchmark):
-    """Browse, read, compute, answer.
+    """Browse, read, compute, answer. Raises ConfigError: there is no such folder, or the answers lie in it.
 
     Args:
         files: folder of the questions' files, which `read_file` and `python` read, and of nothing else: all that lies in it is
             shown to the agent.
         options: those of Benchmark.
-
-    Raises:
-        ConfigError: there is no such folder, or the answers lie in it.
     """
 
     name: ClassVar[str] = "gaia"
@@ -123,11 +118,7 @@ class Gaia(Benchmark):
         return task.question + (f"\n\nFiles that belong to the question: {', '.join(files)}" if files else "")
 
     def check_task(self, task: Task) -> None:
-        """As of any benchmark; and that the question's files are there for `read_file`.
-
-        Raises:
-            ValueError: one is not.
-        """
+        """As of any benchmark; and that the question's files are there for `read_file`. Raises ValueError: one is not."""
         super().check_task(task)
         if self._files is None:
             return

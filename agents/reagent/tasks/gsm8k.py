@@ -5,8 +5,6 @@ by value, the number that the official script takes, which is that behind the fi
 asked for, the last one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import ClassVar
@@ -24,11 +22,8 @@ _OPERATOR = re.compile(r"(?<=[\d).%])\s*[-+*/]")
 
 
 def final_number(task: Task, answer: str) -> float:
-    """1.0 where the number behind the answer's first `#### `, or without one its last number, equals the reference, else 0.0.
-
-    Raises:
-        ValueError: the reference holds no number.
-    """
+    """1.0 where the number behind the answer's first `#### `, or without one its last number, equals the reference, else 0.0. Raises
+    ValueError: the reference holds no number."""
     marked = _MARKED.search(answer)
     return numeric(task, answer if marked is None else marked[1].replace(",", ""))
 

@@ -4,8 +4,6 @@ Read: the published parquet or JSONL (id, question, answer, answer_type, categor
 agents here read text. A judge compares; calibration error, which the exam reports too, is not measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -5,35 +5,29 @@ Read: the published JSON (distractor or fullwiki) and its parquet copies. Exact 
 Supporting facts are in the meta and not graded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 
 from reagent.env.graders import Grader, exact_match, f1_closed
 from reagent.env.task import Task
 from reagent.tasks import wikitext
-from reagent.tasks.base import Benchmark, TaskLimits
+from reagent.tasks.base import TaskLimits
 from reagent.tasks.reading import GivenPassage, SourceRow
 
 
-class HotpotQA(Benchmark):
+class HotpotQA(wikitext.MultiHop):
     """Search, then answer."""
 
     name: ClassVar[str] = "hotpotqa"
     title: ClassVar[str] = "HotpotQA"
-    metric: ClassVar[str] = "exact match; F1"
     source: ClassVar[str] = "hotpot_{train_v1.1,dev_distractor_v1,dev_fullwiki_v1}.json of hotpotqa.github.io"
     licence: ClassVar[str] = "CC BY-SA 4.0"
     hub: ClassVar[Mapping[str, str]] = {
         "train": "hf:hotpotqa/hotpot_qa#distractor:train",
         "heldout": "hf:hotpotqa/hotpot_qa#distractor:validation",
     }
-    wants: ClassVar[tuple[str, ...]] = ("search",)
     limits: ClassVar[TaskLimits] = TaskLimits(turns=6, new_tokens=256, episode_tokens=4096)
     metrics: ClassVar[Mapping[str, Grader]] = {"exact_match": exact_match, "f1": f1_closed}
-    work: ClassVar[str] = wikitext.WORK
-    form: ClassVar[str] = wikitext.FORM
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:

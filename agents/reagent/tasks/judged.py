@@ -5,8 +5,6 @@ and counted as that. What is unreadable after some tries may be the answer's doi
 episode earns `environment.failure_reward`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -135,11 +133,8 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_once)
 
 
 class AnswerJudge:
-    """Asks a chat model.
-
-    Args:
-        tries: replies that are asked for until one can be read; those after the first are sampled, and are the verdict alone.
-    """
+    """Asks a chat model. `tries`: replies that are asked for until one can be read; those after the first are sampled, and are the verdict
+    alone."""
 
     def __init__(
         self, engine: ChatEngine, *, tries: int = 3, max_new_tokens: int = 1024, timeout_s: float = 120.0, seed: int = 0
@@ -150,12 +145,8 @@ class AnswerJudge:
         self.params = SamplingParams(max_new_tokens=max_new_tokens, seed=seed, timeout_s=timeout_s)
 
     def verdict(self, task: Task, answer: str) -> Verdict:
-        """What the judge says; `unreadable` where no try could be read. An empty answer, and one that is the reference to the
-        letter, are not asked about.
-
-        Raises:
-            EngineError: the server did not answer.
-        """
+        """What the judge says; `unreadable` where no try could be read. An empty answer, and one that is the reference to the letter, are
+        not asked about. Raises EngineError: the server did not answer."""
         if not answer.strip():
             return Verdict("incorrect", why="no answer was given")
         if answer.strip() in task.references:
@@ -168,11 +159,7 @@ class AnswerJudge:
         return verdict
 
     def grade(self, task: Task, answer: str) -> float:
-        """1.0 for correct, 0.0 for incorrect.
-
-        Raises:
-            GradeUnknown: the judge could not be asked; GradeFailed: not be read.
-        """
+        """1.0 for correct, 0.0 for incorrect. Raises GradeUnknown: the judge could not be asked; GradeFailed: not be read."""
         try:
             verdict = self.verdict(task, answer)
         except EngineError as error:
@@ -198,16 +185,13 @@ class AnswerJudge:
 
 
 class JudgedBenchmark(Benchmark):
-    """A benchmark whose answers a language model compares.
+    """A benchmark whose answers a language model compares. Raises ConfigError: neither a judge nor a grader.
 
     Args:
         judge: `openai:URL#model`, or a ChatEngine.
         judge_options: `tries`, `max_new_tokens`, `timeout_s`, `seed`.
         grader: one of `metrics` in place of the judge, which then is not needed.
         options: those of Benchmark.
-
-    Raises:
-        ConfigError: neither a judge nor a grader.
     """
 
     metric: ClassVar[str] = "a judge's verdict"

@@ -3,8 +3,6 @@ r"""MATH-500 (Lightman et al. 2023, arXiv 2305.20050): 500 problems of MATH's te
 Read: the published JSONL (problem, solution, answer, subject, level, unique_id) and its copies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

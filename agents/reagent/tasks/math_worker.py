@@ -1,8 +1,6 @@
 """Compares mathematical answers for `reagent.tasks.boxed`: a request a line on standard input, `equal`, `different` or `unreadable` a
 line on standard output. A program of its own, for it may have to be killed."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

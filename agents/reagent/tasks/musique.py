@@ -4,21 +4,18 @@ Read: the published JSONL (Answerable or Full). Questions that cannot be answere
 leaves them out; exact match and F1 are the best over the answer and its aliases.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from reagent.env.task import Task
 from reagent.tasks import wikitext
-from reagent.tasks.base import Benchmark, TaskLimits
 from reagent.tasks.reading import GivenPassage, SourceRow
 
 _HOPS = re.compile(r"([234])hop")
 
 
-class MuSiQue(Benchmark):
+class MuSiQue(wikitext.MultiHop):
     """Search, then answer."""
 
     name: ClassVar[str] = "musique"
@@ -30,10 +27,6 @@ class MuSiQue(Benchmark):
         "train": "hf:dgslibisey/MuSiQue:train",
         "heldout": "hf:dgslibisey/MuSiQue:validation",
     }
-    wants: ClassVar[tuple[str, ...]] = ("search",)
-    limits: ClassVar[TaskLimits] = TaskLimits(turns=8, new_tokens=256, episode_tokens=4096)
-    work: ClassVar[str] = wikitext.WORK
-    form: ClassVar[str] = wikitext.FORM
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:

@@ -41,11 +41,8 @@ class SourceRow:
         return next((self.data[name] for name in names if self.data.get(name) is not None), None)
 
     def text(self, *names: str) -> str:
-        """The first of these fields as text that is not blank; whole numbers count as text.
-
-        Raises:
-            ReadError: none is there, or it is something else.
-        """
+        """The first of these fields as text that is not blank; whole numbers count as text. Raises ReadError: none is there, or it is
+        something else."""
         found = self.get(*names)
         if isinstance(found, int) and not isinstance(found, bool):
             return str(found)
@@ -55,11 +52,7 @@ class SourceRow:
         return found
 
     def texts(self, name: str) -> list[str]:
-        """A field that is a list of texts; none where it is absent.
-
-        Raises:
-            ReadError: it is something else.
-        """
+        """A field that is a list of texts; none where it is absent. Raises ReadError: it is something else."""
         found = self.get(name)
         if found is None:
             return []
@@ -77,11 +70,8 @@ def _lowered(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_rows(path: str | Path) -> Iterator[SourceRow]:
-    """The records of a published file, of each line or of the one list it holds.
-
-    Raises:
-        ReadError: no such file, broken from some line on, or something in it that is no record.
-    """
+    """The records of a published file, of each line or of the one list it holds. Raises ReadError: no such file, broken from some line on,
+    or something in it that is no record."""
     where = str(path)
     if where.removesuffix(".gz").lower().endswith(".csv"):
         yield from _csv(where)
@@ -142,12 +132,8 @@ def distinct(passages: Iterable[GivenPassage]) -> Iterator[GivenPassage]:
 
 
 def titled(row: SourceRow, pairs: Any, name: str) -> list[tuple[str, Any]]:
-    """(title, what stands beside it) of a field in HotpotQA's form, `[[title, value], …]`, or in that of its parquet copies,
-    `{title: […], <other>: […]}`.
-
-    Raises:
-        ReadError: neither.
-    """
+    """(title, what stands beside it) of a field in HotpotQA's form, `[[title, value], …]`, or in that of its parquet copies, `{title: […],
+    <other>: […]}`. Raises ReadError: neither."""
     if isinstance(pairs, dict) and isinstance(pairs.get("title"), list) and len(pairs) == 2:
         other = next(value for key, value in pairs.items() if key != "title")
         pairs = list(zip(pairs["title"], other, strict=False)) if isinstance(other, Sequence) else None

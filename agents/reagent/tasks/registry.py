@@ -1,7 +1,5 @@
 """The tasks by name: what `environment.name` in a config and `reagent tasks NAME` take."""
 
-from __future__ import annotations
-
 TASKS: dict[str, str] = {
     "hotpotqa": "reagent.tasks.hotpotqa:HotpotQA",
     "2wiki": "reagent.tasks.wikimultihop:WikiMultihop",

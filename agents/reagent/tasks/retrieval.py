@@ -25,14 +25,8 @@ Messages = list[dict[str, Any]]
 
 
 class Retrieval:
-    """Asks a tool for the question's passages.
-
-    Args:
-        tool: its first argument takes the question.
-
-    Raises:
-        ConfigError: a tool without an argument.
-    """
+    """Asks a tool for the question's passages. Raises ConfigError: a tool without an argument. `tool`: its first argument takes the
+    question."""
 
     def __init__(self, tool: Tool) -> None:
         argument = first_argument([tool.schema])[tool.name]
@@ -43,35 +37,22 @@ class Retrieval:
 
     @classmethod
     def by(cls, tool: str | Tool, options: Mapping[str, Mapping[str, Any]], *, needed_by: str) -> Retrieval:
-        """With a tool, or the one of this name; `options` are of tools by name.
-
-        Raises:
-            ConfigError: no such tool, or one that lacks what it needs.
-        """
+        """With a tool, or the one of this name; `options` are of tools by name. Raises ConfigError: no such tool, or one that lacks what it
+        needs."""
         own = {tool: options[tool]} if isinstance(tool, str) and tool in options else {}
         (made,) = build_tools([tool], own, needed_by=needed_by)
         return cls(made)
 
     def look_up(self, question: str, tags: tuple[str, ...] = ()) -> None:
-        """Ask; may block.
-
-        Args:
-            tags: of the agent's call format, disarmed in what was found.
-
-        Raises:
-            ToolError: the tool failed.
-        """
+        """Ask; may block. Raises ToolError: the tool failed. `tags`: of the agent's call format, disarmed in what was found."""
         result = run(self.tool.call({self.argument: question}))
         if result.error is not None:
             raise result.error
         self._passages = neutralise_control(result.content, tags)
 
     def shown(self, messages: Messages, chars: int | None = None) -> Messages:
-        """The messages with the passages in the last one, before what it says.
-
-        Args:
-            chars: of all passages; short ones leave their share to long ones, which lose their middle. None: all of them.
-        """
+        """The messages with the passages in the last one, before what it says. `chars`: of all passages; short ones leave their share to
+        long ones, which lose their middle. None: all of them."""
         parts = self._passages.split(BETWEEN)
         if chars is not None:
             shares = water_fill([len(part) for part in parts], chars)
@@ -82,12 +63,8 @@ class Retrieval:
         return [*before, asked | {"content": text}]
 
     def fitted(self, messages: Messages, tokens: Callable[[Messages], int], room: int) -> Messages:
-        """Messages that `shown` made, their passages cut to the most characters with which they take at most `room` tokens;
-        without any passage where that is still too long.
-
-        Args:
-            tokens: of messages as the policy reads them.
-        """
+        """Messages that `shown` made, their passages cut to the most characters with which they take at most `room` tokens; without any
+        passage where that is still too long. `tokens`: of messages as the policy reads them."""
         if tokens(messages) <= room:
             return messages
         lead = BETWEEN.join([FOUND, self._passages, f"{ASKED} "])

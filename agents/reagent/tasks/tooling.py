@@ -1,7 +1,5 @@
 """The tools a benchmark asks for by name: the calculator, and those of `reagent.tools`, which is imported only here."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from collections.abc import Mapping, Sequence
@@ -41,15 +39,12 @@ async def calculator(expression: str) -> str:
 def build_tools(
     wanted: Sequence[str | Tool], options: Mapping[str, Mapping[str, Any]], *, needed_by: str
 ) -> list[Tool]:
-    """The tools in order. Those made by name are made once a process for the same names and options, and shared by all
-    environments: an index is opened once.
+    """The tools in order. Those made by name are made once a process for the same names and options, and shared by all environments: an
+    index is opened once. Raises ConfigError: options for a tool that is not wanted, or tools that cannot be made.
 
     Args:
         options: by the tool's name.
         needed_by: the benchmark, for errors.
-
-    Raises:
-        ConfigError: options for a tool that is not wanted, or tools that cannot be made.
     """
     names = [each for each in wanted if isinstance(each, str)]
     if unused := [name for name in options if name not in names]:

@@ -3,8 +3,6 @@
 Read: the published JSONL or parquet (question, answer, root_url, info), whatever the case of its keys. A judge compares.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ and F1 are those of `2wikimultihop_evaluate_v1.1.py`, the best over the answer a
 `id_aliases.json`), the aliases and demonyms of the entity that the answer names.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,13 +13,12 @@ from typing import Any, ClassVar
 from reagent.env.graders import Grader, exact_match, f1_closed
 from reagent.env.task import Task
 from reagent.tasks import wikitext
-from reagent.tasks.base import Benchmark, TaskLimits
 from reagent.tasks.reading import GivenPassage, SourceRow, read_rows
 
 _WRITTEN = ("context", "supporting_facts", "evidences")
 
 
-class WikiMultihop(Benchmark):
+class WikiMultihop(wikitext.MultiHop):
     """Search, then answer."""
 
     name: ClassVar[str] = "2wiki"
@@ -29,20 +26,12 @@ class WikiMultihop(Benchmark):
     metric: ClassVar[str] = "exact match; F1; best over aliases"
     source: ClassVar[str] = "{train,dev}.json of data_ids_april7.zip, github.com/Alab-NII/2wikimultihop"
     licence: ClassVar[str] = "Apache-2.0"
-    wants: ClassVar[tuple[str, ...]] = ("search",)
-    limits: ClassVar[TaskLimits] = TaskLimits(turns=8, new_tokens=256, episode_tokens=4096)
     metrics: ClassVar[Mapping[str, Grader]] = {"exact_match": exact_match, "f1": f1_closed}
     read_options: ClassVar[tuple[str, ...]] = ("aliases",)
-    work: ClassVar[str] = wikitext.WORK
-    form: ClassVar[str] = wikitext.FORM
 
     @classmethod
     def read(cls, path: str | Path, aliases: str | Path | None = None) -> list[Task]:
-        """As `Benchmark.read`.
-
-        Args:
-            aliases: the release's `id_aliases.json`.
-        """
+        """As `Benchmark.read`. `aliases`: the release's `id_aliases.json`."""
         known = {} if aliases is None else read_aliases(aliases)
         return cls.read_with(path, lambda row: cls.task_of(row, known))
 
@@ -82,11 +71,7 @@ def _opened(row: SourceRow) -> SourceRow:
 
 
 def read_aliases(path: str | Path) -> dict[str, list[str]]:
-    """Wikidata id → the entity's aliases and demonyms, each once.
-
-    Raises:
-        ReadError: no such file, or a row of another form.
-    """
+    """Wikidata id → the entity's aliases and demonyms, each once. Raises ReadError: no such file, or a row of another form."""
     return {
         row.text("Q_id"): list(dict.fromkeys([*row.texts("aliases"), *row.texts("demonyms")]))
         for row in read_rows(path)

@@ -1,17 +1,24 @@
 """What the multi-hop question sets over Wikipedia share: the words to the agent, and HotpotQA's form of a row."""
 
-from __future__ import annotations
+from typing import ClassVar
 
+from reagent.tasks.base import Benchmark, TaskLimits
 from reagent.tasks.reading import GivenPassage, SourceRow, titled
 
-WORK = (
-    "Answer the question from what you look up. Search for one fact at a time, and build the next search on what the last one "
-    "found."
-)
-FORM = (
-    "The answer is a name, a date, a number or a few words, as short as it can be and not a sentence; where the question can be "
-    "answered by yes or no, it is yes or no."
-)
+
+class MultiHop(Benchmark):
+    """Search, then answer."""
+
+    metric: ClassVar[str] = "exact match; F1"
+    wants: ClassVar[tuple[str, ...]] = ("search",)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=8, new_tokens=256, episode_tokens=4096)
+    work: ClassVar[str] = (
+        "Answer the question from what you look up. Search for one fact at a time, and build the next search on what the last one found."
+    )
+    form: ClassVar[str] = (
+        "The answer is a name, a date, a number or a few words, as short as it can be and not a sentence; where the question can be "
+        "answered by yes or no, it is yes or no."
+    )
 
 
 def supporting(row: SourceRow) -> list[str] | None:

@@ -4,8 +4,6 @@ Read: the published CSV, in which question and answer are encrypted against trai
 each xor the row's `canary`, repeated. A judge compares. Keep what is decoded off the web.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Mapping
@@ -43,11 +41,7 @@ class XBench(JudgedBenchmark):
 
 
 def _plain(row: SourceRow, name: str) -> str:
-    """A field, decoded with the row's canary.
-
-    Raises:
-        ReadError: there is no canary, or what comes out is no text.
-    """
+    """A field, decoded with the row's canary. Raises ReadError: there is no canary, or what comes out is no text."""
     key = row.text("canary").encode()
     try:
         hidden = base64.b64decode(row.text(name), validate=True)

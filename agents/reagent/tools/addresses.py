@@ -4,8 +4,6 @@ A name is resolved once, every address it has is judged, and the connection is m
 name server never counts (DNS rebinding). An address inside another one (IPv4-mapped, 6to4, Teredo, NAT64) is judged as well.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import socket
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, quote, urlsplit
 
 from reagent.errors import ToolError
-from reagent.tools.deny import DenyList, HostDenied
+from reagent.tools.deny import DenyList
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -31,18 +29,6 @@ _CLOUD = frozenset({ipaddress.ip_address("168.63.129.16")})
 clouds (169.254.169.254, 100.100.100.200, 192.0.0.192, fd00:ec2::254, fd20:ce::254) are link-local, shared, reserved or private."""
 _NUMBERS = re.compile(r"(?:0[xX][0-9a-fA-F]*|\d+)(?:\.(?:0[xX][0-9a-fA-F]*|\d+)){0,3}\.?")
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
-
-
-class AddressRefused(ToolError):
-    """An address that must not be fetched. Nothing was sent to it."""
-
-    kind = "address_refused"
-
-
-class NotFound(ToolError):
-    """A host name without an address."""
-
-    kind = "host_not_found"
 
 
 @dataclass(frozen=True)
@@ -102,24 +88,22 @@ def _inside(address: Address) -> ipaddress.IPv4Address | None:
 
 
 def parse(text: str) -> SplitResult:
-    """A URL as it will be asked for.
-
-    Raises:
-        AddressRefused: saying what about it is not accepted.
-    """
+    """A URL as it will be asked for. Raises ToolError: saying what about it is not accepted."""
     if len(text) > 4096 or any(ord(c) <= 32 or ord(c) == 127 for c in text) or "\\" in text:
-        raise AddressRefused("not a URL: it is too long, or holds spaces, control characters or backslashes")
+        raise ToolError(
+            "not a URL: it is too long, or holds spaces, control characters or backslashes", "address_refused"
+        )
     try:
         url = urlsplit(text if text.isascii() else _ascii(text))
         port = url.port
     except (ValueError, UnicodeError) as error:
-        raise AddressRefused(f"not a URL: {error}") from error
+        raise ToolError(f"not a URL: {error}", "address_refused") from error
     if url.scheme not in PORTS or not url.hostname:
-        raise AddressRefused("only http:// and https:// URLs with a host are fetched")
+        raise ToolError("only http:// and https:// URLs with a host are fetched", "address_refused")
     if url.username is not None or url.password is not None:
-        raise AddressRefused("a URL with a user name or password is not fetched")
+        raise ToolError("a URL with a user name or password is not fetched", "address_refused")
     if port == 0:
-        raise AddressRefused("port 0 is no port")
+        raise ToolError("port 0 is no port", "address_refused")
     return url
 
 
@@ -137,54 +121,47 @@ def _quoted(text: str) -> str:
 def target(
     text: str, allow: Collection[str] = (), ports: Collection[int] = (80, 443), deny: DenyList | None = None
 ) -> ConnectionTarget:
-    """Where a URL leads, judged. Asks the name server once.
+    """Where a URL leads, judged. Asks the name server once. Raises ToolError: `deny` has it; a URL, host, port or address that is not
+    accepted; or the name has no address.
 
     Args:
         allow: `host:port` as they stand in URLs, fetched whatever their address: an operator's own servers.
         ports: all others are refused.
         deny: not fetched, also where `allow` has it.
-
-    Raises:
-        HostDenied: `deny` has it.
-        AddressRefused: a URL, host, port or address that is not accepted.
-        NotFound: the name has no address.
     """
     url = parse(text)
     if deny is not None and (entry := deny.entry_for(url.geturl())):
-        raise HostDenied(f"addresses of {entry} are not fetched in this task")
+        raise ToolError(f"addresses of {entry} are not fetched in this task", "host_denied", denied=1)
     host, port = (url.hostname or "").lower(), url.port or PORTS[url.scheme]
     allowed = f"{f'[{host}]' if ':' in host else host}:{port}" in allow
     if not allowed and port not in ports:
-        raise AddressRefused(f"port {port} is not fetched; only {', '.join(map(str, sorted(ports)))}")
+        raise ToolError(f"port {port} is not fetched; only {', '.join(map(str, sorted(ports)))}", "address_refused")
     literal = _literal(host)
     found = [literal] if literal is not None else _resolve(host, port)
     for address in found:
         kind = why_not(address)
         if kind and not allowed:
-            raise AddressRefused(f"{host} leads to a {kind} address, which is not fetched")
+            raise ToolError(f"{host} leads to a {kind} address, which is not fetched", "address_refused")
     return ConnectionTarget(url, host, port, tuple(str(address) for address in found))
 
 
 def _literal(host: str) -> Address | None:
-    """The address that a host is written as; None for a name.
-
-    Raises:
-        AddressRefused: a number in another form than four decimals (`2130706433`, `0x7f.1`, `0177.0.0.1`), a zone, or no name.
-    """
+    """The address that a host is written as; None for a name. Raises ToolError: a number in another form than four decimals (`2130706433`,
+    `0x7f.1`, `0177.0.0.1`), a zone, or no name."""
     if ":" in host:
         if "%" in host:
-            raise AddressRefused("an IPv6 address with a zone is not fetched")
+            raise ToolError("an IPv6 address with a zone is not fetched", "address_refused")
         try:
             return ipaddress.IPv6Address(host)
         except ValueError as error:
-            raise AddressRefused(f"not an IPv6 address: {error}") from error
+            raise ToolError(f"not an IPv6 address: {error}", "address_refused") from error
     if _NUMBERS.fullmatch(host):
         try:
             return ipaddress.IPv4Address(host)
         except ValueError as error:
-            raise AddressRefused("an IP address is written as four decimal numbers") from error
+            raise ToolError("an IP address is written as four decimal numbers", "address_refused") from error
     if not host or len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.rstrip(".").split(".")):
-        raise AddressRefused(f"not a host name: {host[:80]!r}")
+        raise ToolError(f"not a host name: {host[:80]!r}", "address_refused")
     return None
 
 
@@ -192,6 +169,6 @@ def _resolve(host: str, port: int) -> list[Address]:
     try:
         answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise NotFound(f"the host {host} was not found") from error
+        raise ToolError(f"the host {host} was not found", "host_not_found") from error
     texts = dict.fromkeys(str(answer[4][0]).partition("%")[0] for answer in answers)
     return [ipaddress.ip_address(text) for text in texts]

@@ -1,7 +1,5 @@
 """An audit trail: one line of JSON for each call of a tool that acts outside of this process."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

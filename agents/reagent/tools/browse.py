@@ -1,7 +1,5 @@
 """`browse`: a public page as text. What is refused and why: `addresses.py`; limits of a fetch: `fetch.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from reagent.env.tool import Tool, tool
@@ -15,26 +13,17 @@ _KINDS = {"text/html": "html", "application/xhtml+xml": "html", "application/pdf
 _TEXT = ("text/", "application/json", "application/xml", "application/javascript")
 
 
-class ContentRefused(ToolError):
-    """A content type that is no text."""
-
-    kind = "content_refused"
-
-
 def kind_of(page: Page) -> str:
-    """How a page's body is to be read.
-
-    Raises:
-        ContentRefused: an image, an archive, or whatever else is no text.
-    """
+    """How a page's body is to be read. Raises ToolError: an image, an archive, or whatever else is no text."""
     if page.content_type in _KINDS:
         return _KINDS[page.content_type]
     if page.content_type.startswith(_TEXT) or page.content_type.endswith(("+json", "+xml")):
         return "txt"
     if not page.content_type:
         return "html" if page.body.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")) else "txt"
-    raise ContentRefused(
-        f"{page.url[:150]} is {page.content_type[:60]}, which is not read; pages, text, JSON and PDF are"
+    raise ToolError(
+        f"{page.url[:150]} is {page.content_type[:60]}, which is not read; pages, text, JSON and PDF are",
+        "content_refused",
     )
 
 
@@ -48,7 +37,8 @@ def browse_tools(
     max_chars: int = 6000,
     max_concurrency: int = 16,
 ) -> list[Tool]:
-    """The tool `browse`.
+    """The tool `browse`. Raises ConfigError: `allow` holds something else than `host:port`, or `deny` something else than a host or a path
+    of one.
 
     Args:
         allow: `host:port`, fetched whatever their address; all others must be public.
@@ -59,9 +49,6 @@ def browse_tools(
         max_redirects: each judged like the first address.
         max_chars: of a reading; the agent reads on by `start`.
         max_concurrency: fetches at once.
-
-    Raises:
-        ConfigError: `allow` holds something else than `host:port`, or `deny` something else than a host or a path of one.
     """
     for entry in allow:
         host, colon, port = entry.rpartition(":")
@@ -91,7 +78,9 @@ def browse_tools(
         )
         kind = kind_of(page)
         if page.cut and kind == "pdf":
-            raise ContentRefused(f"{page.url[:150]} is a PDF of more than {max_bytes} bytes, which is not read")
+            raise ToolError(
+                f"{page.url[:150]} is a PDF of more than {max_bytes} bytes, which is not read", "content_refused"
+            )
         found = read_document(
             page.body, kind, start=start, max_chars=max_chars, charset=page.charset, base_url=page.url
         )

@@ -1,7 +1,5 @@
 """Evaluates arithmetic expressions by their syntax tree; nothing is executed."""
 
-from __future__ import annotations
-
 import ast
 import math
 import operator
@@ -28,10 +26,8 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos,
 def evaluate(expression: str, max_operations: int | None = None) -> Number:
     """The value of an arithmetic expression: numbers, + - * / // % **, signs and parentheses, nothing else.
 
-    Nothing is executed: the syntax tree is walked, and what is not on the list above is refused.
-
-    Raises:
-        ToolError: not such an expression, too long, too many operations, division by zero, or a result too large.
+    Nothing is executed: the syntax tree is walked, and what is not on the list above is refused. Raises ToolError: not such an expression,
+    too long, too many operations, division by zero, or a result too large.
     """
     if len(expression) > MAX_CHARS:
         raise ToolError(f"the expression is longer than {MAX_CHARS} characters")

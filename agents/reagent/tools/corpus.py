@@ -8,8 +8,6 @@ Words: Unicode letters and digits in lower case after compatibility folding, sin
 and pairs of neighbours. BM25 as Lucene has it, k1 1.5 and b 0.75 unless told otherwise.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
@@ -22,6 +20,7 @@ import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -56,14 +55,8 @@ class Tokenizer:
     """Off: a run of Chinese, Japanese or Korean is one word, as in an index that was made before they were cut."""
 
     def splitter(self, *, query: bool = False) -> Callable[[str], list[str]]:
-        """The function itself; safe from several threads at once.
-
-        Args:
-            query: of a run of two or more characters the pairs alone: the single ones are indexed for queries of one.
-
-        Raises:
-            ConfigError: there is no stemmer or no list of that language.
-        """
+        """The function itself; safe from several threads at once. Raises ConfigError: there is no stemmer or no list of that language.
+        `query`: of a run of two or more characters the pairs alone: the single ones are indexed for queries of one."""
         stem, left_out = (_stemmer(self.language), _stop_words(self.language)) if self.language else (list, frozenset())
 
         def split(text: str) -> list[str]:
@@ -98,11 +91,7 @@ class _NoJax:
         self.thread = threading.get_ident()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """As the import system asks it.
-
-        Raises:
-            ImportError: it is JAX that is asked for.
-        """
+        """As the import system asks it. Raises ImportError: it is JAX that is asked for."""
         if name == "jax" and threading.get_ident() == self.thread:
             raise ImportError("no JAX for a search")
 
@@ -218,11 +207,7 @@ def _digest(path: Path) -> str:
 
 
 def _check_parts(folder: Path, parts: Any) -> None:
-    """Whether the folder holds what its build has written.
-
-    Raises:
-        ConfigError: a part is absent, or another build's.
-    """
+    """Whether the folder holds what its build has written. Raises ConfigError: a part is absent, or another build's."""
     if not isinstance(parts, dict) or "passages.jsonl" not in parts:
         raise ConfigError(f"{folder}: corpus.json does not say what belongs to it; build the corpus anew")
     for name, (size, digest) in parts.items():
@@ -259,7 +244,7 @@ def _write_bm25(folder: Path, words: Tokenizer, k1: float, b: float, source: str
     rows = [[vocabulary.setdefault(w, len(vocabulary)) for w in split(searched(passage))] for passage in passages]
     if not vocabulary:
         raise ReadError(source, None, "its passages hold no words")
-    with _Quiet():
+    with _quiet():
         index.index((rows, vocabulary), show_progress=False)
         index.save(folder / "bm25", show_progress=False)
     return len(index.vocab_dict)
@@ -285,23 +270,15 @@ class Corpus:
         _check_parts(folder, self.meta.get("parts"))
         self.folder = folder
         self.passages = Passages(folder)
-        with _Quiet():
-            self.bm25 = bm25s.BM25.load(
-                folder / "bm25",
-                mmap=True,
-                show_progress=False,
-                override_params={"backend": "numpy", "auto_compile": False},
-            )
+        how = {"backend": "numpy", "auto_compile": False}
+        with _quiet():
+            self.bm25 = bm25s.BM25.load(folder / "bm25", mmap=True, show_progress=False, override_params=how)
         words = self._words()
         self.split = words.splitter()
         self._split_query = words.splitter(query=True)
 
     def _words(self) -> Tokenizer:
-        """How the index was made, so that queries are cut alike.
-
-        Raises:
-            ConfigError: in a way that is not known here.
-        """
+        """How the index was made, so that queries are cut alike. Raises ConfigError: in a way that is not known here."""
         said = dict(self.meta["words"])
         cut = said.pop(CJK, None)
         if cut not in (None, BIGRAMS) or said.keys() != {"language"}:
@@ -324,11 +301,7 @@ class Corpus:
 
     @functools.cached_property
     def vectors(self) -> np.ndarray:
-        """Unit vectors of the passages, (passages, dimensions), mapped.
-
-        Raises:
-            ConfigError: the corpus was built without.
-        """
+        """Unit vectors of the passages, (passages, dimensions), mapped. Raises ConfigError: the corpus was built without."""
         if "dense" not in self.meta:
             raise ConfigError(f"{self.folder} has no embeddings: build it with `reagent corpus … --dense MODEL`")
         return np.load(self.folder / "dense.npy", mmap_mode="r")
@@ -340,24 +313,20 @@ def _opened_corpus(folder: str) -> Corpus:
 
 
 def open_corpus(folder: str | Path) -> Corpus:
-    """The corpus of a folder, opened once a process.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """The corpus of a folder, opened once a process. Raises ConfigError: it is none."""
     return _opened_corpus(os.path.realpath(folder))
 
 
-class _Quiet:
+@contextmanager
+def _quiet() -> Iterator[None]:
     """bm25s sets its logger to debug, and speaks of each step."""
-
-    def __enter__(self) -> None:
-        self.logger = logging.getLogger("bm25s")
-        self.level = self.logger.level
-        self.logger.setLevel(logging.WARNING)
-
-    def __exit__(self, *_: object) -> None:
-        self.logger.setLevel(self.level)
+    logger = logging.getLogger("bm25s")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def best(scores: np.ndarray, k: int, above: float = -np.inf) -> list[int]:

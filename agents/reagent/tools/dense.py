@@ -1,7 +1,5 @@
 """Embeddings of passages: mean pooling over a transformer's last layer, unit length, brute-force inner products."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ An agent that finds them has measured nothing. So `browse` fetches none of them,
 results that lead there; a call of an MCP server's tool that names one is not made. All count what they kept back (`ToolResult.denied`).
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 import unicodedata
@@ -13,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from reagent.errors import ToolError
 from rrm.errors import ConfigError
 
 _ENTRY = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+(?:/[^\s?#%]+)?")
@@ -28,24 +25,15 @@ _UNSEEN = re.compile(
 """Characters that programs drop from an address: what Unicode calls ignorable by default, and what either form of IDNA ignores."""
 
 
-class HostDenied(ToolError):
-    """An address on the list. Nothing was sent to it."""
-
-    kind = "host_denied"
-    denied = 1
-
-
 class DenyList:
     """Which addresses are denied.
 
-    An address is denied too where a denied one stands within it: archives, readers and translators are asked for pages in this way.
+    An address is denied too where a denied one stands within it: archives, readers and translators are asked for pages in this way. Raises
+    ConfigError: an entry of another form.
 
     Args:
         entries: `example.org`, with all hosts below it, or `example.org/path`: what begins so on these hosts.
         where: the option they come from, for errors.
-
-    Raises:
-        ConfigError: an entry of another form.
     """
 
     def __init__(self, entries: Iterable[str] = (), where: str = "deny") -> None:

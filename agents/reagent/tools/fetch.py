@@ -4,8 +4,6 @@ No proxy of the environment is used: an address judged here would say nothing ab
 the request: no cookies, no credentials.
 """
 
-from __future__ import annotations
-
 import http.client
 import io
 import socket
@@ -17,7 +15,7 @@ from dataclasses import dataclass
 from urllib.parse import urljoin
 
 from reagent.errors import ToolError
-from reagent.tools.addresses import AddressRefused, ConnectionTarget, target
+from reagent.tools.addresses import ConnectionTarget, target
 from reagent.tools.deny import DenyList
 from rrm import __version__
 
@@ -25,24 +23,6 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _CHUNK = 1 << 16
 _GZIP = b"\x1f\x8b"
 AGENT = f"agent-rrm/{__version__} (page fetcher of a language model agent)"
-
-
-class FetchFailed(ToolError):
-    """The page was not got: no connection, a broken answer, an HTTP error."""
-
-    kind = "fetch_failed"
-
-
-class FetchTimeout(FetchFailed):
-    """The whole fetch, redirects included, took too long."""
-
-    kind = "fetch_timeout"
-
-
-class TooManyRedirects(FetchFailed):
-    """One redirect led to the next."""
-
-    kind = "too_many_redirects"
 
 
 @dataclass(frozen=True)
@@ -70,30 +50,28 @@ def fetch(
     max_redirects: int = 5,
     deny: DenyList | None = None,
 ) -> Page:
-    """GET a URL. Blocks up to `timeout_s`, and for as long as the name server takes.
-
-    Raises:
-        AddressRefused, HostDenied, NotFound: as `addresses.target`, for the URL and each redirect.
-        FetchFailed: saying what went wrong.
-    """
+    """GET a URL. Blocks up to `timeout_s`, and for as long as the name server takes. Raises ToolError: as `addresses.target`, for the URL
+    and each redirect; or saying what went wrong."""
     deadline = time.monotonic() + timeout_s
     for _ in range(max_redirects + 1):
         place = target(url, allow, ports, deny)
         try:
             answer = _get(place, deadline, max_bytes)
         except TimeoutError as error:
-            raise FetchTimeout(f"{place.host} did not answer in full within {timeout_s:g} s") from error
+            raise ToolError(f"{place.host} did not answer in full within {timeout_s:g} s", "fetch_timeout") from error
         except ssl.SSLError as error:
-            raise FetchFailed(f"no secure connection to {place.host}: {error.reason or error}") from error
+            raise ToolError(f"no secure connection to {place.host}: {error.reason or error}", "fetch_failed") from error
         except (OSError, http.client.HTTPException, zlib.error) as error:
-            raise FetchFailed(f"{place.host} could not be read: {type(error).__name__}: {error}") from error
+            raise ToolError(
+                f"{place.host} could not be read: {type(error).__name__}: {error}", "fetch_failed"
+            ) from error
         if isinstance(answer, Page):
             return answer
         try:
             url = urljoin(url, answer)
         except ValueError as error:
-            raise AddressRefused(f"{place.host} redirects to what is no URL: {answer[:100]}") from error
-    raise TooManyRedirects(f"more than {max_redirects} redirects; the last one led to {url[:200]}")
+            raise ToolError(f"{place.host} redirects to what is no URL: {answer[:100]}", "address_refused") from error
+    raise ToolError(f"more than {max_redirects} redirects; the last one led to {url[:200]}", "too_many_redirects")
 
 
 def _get(place: ConnectionTarget, deadline: float, max_bytes: int) -> Page | str:
@@ -114,7 +92,7 @@ def _get(place: ConnectionTarget, deadline: float, max_bytes: int) -> Page | str
         if response.status in _REDIRECTS and (where := response.getheader("Location")):
             return where.encode("latin-1").decode("utf-8", "replace").strip()
         if response.status != 200:
-            raise FetchFailed(f"{place.host} answered {response.status} {response.reason[:80]}")
+            raise ToolError(f"{place.host} answered {response.status} {response.reason[:80]}", "fetch_failed")
         body, cut = _body(response, max_bytes)
         kind = response.headers.get_content_type() if response.getheader("Content-Type") else ""
         return Page(place.url.geturl(), kind, response.headers.get_content_charset(), body, cut)
@@ -148,21 +126,19 @@ def _left(deadline: float) -> float:
 
 
 def _body(response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, bool]:
-    """At most `max_bytes` of the body, unpacked as it comes, so that a compressed bomb is never whole in memory. Received are
-    twice as many at most: blocks that unpack to nothing could go on for ever.
-
-    Raises:
-        FetchFailed: it ended before its end, or is larger than that.
-    """
+    """At most `max_bytes` of the body, unpacked as it comes, so that a compressed bomb is never whole in memory. Received are twice as many
+    at most: blocks that unpack to nothing could go on for ever. Raises ToolError: it ended before its end, or is larger than that."""
     coding = (response.getheader("Content-Encoding") or "identity").strip().lower()
     if coding not in ("identity", "gzip", "x-gzip", "deflate"):
-        raise FetchFailed(f"the page is encoded as {coding[:40]!r}, which was not asked for")
+        raise ToolError(f"the page is encoded as {coding[:40]!r}, which was not asked for", "fetch_failed")
     packed, length = coding != "identity", response.length
     body, received, unpack = bytearray(), 0, None
     while len(body) <= max_bytes and (data := response.read1(_CHUNK)):
         received += len(data)
         if received > 2 * max_bytes + _CHUNK:
-            raise FetchFailed(f"the page takes more than {received} bytes packed, and {max_bytes} are read at most")
+            raise ToolError(
+                f"the page takes more than {received} bytes packed, and {max_bytes} are read at most", "fetch_failed"
+            )
         if not packed:
             body += data
         while packed and data and len(body) <= max_bytes:
@@ -176,9 +152,9 @@ def _body(response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, bo
             data = unpack.unconsumed_tail or unpack.unused_data
     if len(body) <= max_bytes:
         if length is not None and received < length:
-            raise FetchFailed(f"the answer broke off after {received} of {length} bytes")
+            raise ToolError(f"the answer broke off after {received} of {length} bytes", "fetch_failed")
         if unpack is not None and not unpack.eof:
-            raise FetchFailed(f"the packed page broke off after {received} bytes")
+            raise ToolError(f"the packed page broke off after {received} bytes", "fetch_failed")
     return bytes(body[:max_bytes]), len(body) > max_bytes
 
 

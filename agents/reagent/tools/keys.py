@@ -4,8 +4,6 @@ A header that cannot be sent makes its library raise an error that shows the hea
 that no header can carry is refused when it is read.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable
@@ -19,11 +17,8 @@ _SCRUBBED_CHARS = 6
 
 
 def key_from(variable: str, where: str) -> str:
-    """The key that an environment variable holds.
-
-    Raises:
-        ConfigError: it is not set or empty, or a header cannot carry it; the message holds nothing of the key.
-    """
+    """The key that an environment variable holds. Raises ConfigError: it is not set or empty, or a header cannot carry it; the message
+    holds nothing of the key."""
     key = os.environ.get(variable, "")
     if not key:
         raise ConfigError(f"{where}: the environment variable {variable} is not set")
@@ -35,11 +30,8 @@ def key_from(variable: str, where: str) -> str:
 
 
 def header_value(text: str, where: str) -> str:
-    """The text, where a header can carry it.
-
-    Raises:
-        ConfigError: it has other characters than printable ASCII; the message holds nothing of the text.
-    """
+    """The text, where a header can carry it. Raises ConfigError: it has other characters than printable ASCII; the message holds nothing of
+    the text."""
     if not _VALUE.fullmatch(text):
         place = next(i for i, letter in enumerate(text) if not " " <= letter <= "~")
         raise ConfigError(
@@ -49,11 +41,7 @@ def header_value(text: str, where: str) -> str:
 
 
 def header_name(text: str, where: str) -> str:
-    """The text, where it can name a header.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """The text, where it can name a header. Raises ConfigError: it cannot."""
     if not _NAME.fullmatch(text):
         raise ConfigError(f"{where}: {text!r} cannot name a header")
     return text

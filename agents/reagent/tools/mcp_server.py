@@ -33,18 +33,6 @@ _CLOSE_S = 3.0
 """For a server to end by itself, and again when it is made to."""
 
 
-class McpDown(ToolError):
-    """The server has ended or cannot be reached."""
-
-    kind = "mcp_down"
-
-
-class McpError(ToolError):
-    """The server refuses the call, or its tool failed."""
-
-    kind = "mcp_error"
-
-
 class ServerSpec(BaseModel):
     """One server in a config: a command (stdio) or a URL (streamable HTTP)."""
 
@@ -85,11 +73,7 @@ class ServerSpec(BaseModel):
         return self
 
     def headers(self) -> dict[str, str]:
-        """`headers_from`, read.
-
-        Raises:
-            ConfigError: one that cannot be sent.
-        """
+        """`headers_from`, read. Raises ConfigError: one that cannot be sent."""
         return {
             header_name(header, "headers_from"): key_from(name, "headers_from")
             for header, name in self.headers_from.items()
@@ -120,11 +104,7 @@ class McpServer:
         self._left = spec.restarts + 1
 
     def start(self) -> list[ToolDescription]:
-        """Connect, and list its tools.
-
-        Raises:
-            ConfigError: it cannot be started or reached, or lists none of the tools that are wanted.
-        """
+        """Connect, and list its tools. Raises ConfigError: it cannot be started or reached, or lists none of the tools that are wanted."""
         try:
             listed = self._wait(self._list(), self.connect_s)
         except (ToolError, TimeoutError) as error:
@@ -141,11 +121,7 @@ class McpServer:
         return [t for t in listed if wanted is None or t.name in wanted]
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
-        """Call a tool, from any event loop; to cancel this cancels the call.
-
-        Raises:
-            McpDown, McpError
-        """
+        """Call a tool, from any event loop; to cancel this cancels the call. Raises ToolError."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._call(tool, arguments), _loop()))
 
     def close(self) -> None:
@@ -170,8 +146,9 @@ class McpServer:
             return self._client
         if self._connecting is None or self._connecting.done():
             if not self._left:
-                raise McpDown(
-                    f"the server {self.name!r} has ended {self.spec.restarts + 1} times and is not started again"
+                raise ToolError(
+                    f"the server {self.name!r} has ended {self.spec.restarts + 1} times and is not started again",
+                    "mcp_down",
                 )
             self._left -= 1
             self._connecting = asyncio.create_task(self._connect())
@@ -187,7 +164,9 @@ class McpServer:
                 self._client = await ready
         except TimeoutError:
             self._end()
-            raise McpDown(f"the server {self.name!r} did not answer within {self.connect_s:g} s") from None
+            raise ToolError(
+                f"the server {self.name!r} did not answer within {self.connect_s:g} s", "mcp_down"
+            ) from None
         return self._client
 
     async def _hold(self, ready: asyncio.Future[Client], closing: asyncio.Event) -> None:
@@ -200,7 +179,7 @@ class McpServer:
         except BaseException as error:
             if ready.done():
                 raise
-            ready.set_exception(McpDown(f"cannot be started or reached: {self._said(error)}"))
+            ready.set_exception(ToolError(f"cannot be started or reached: {self._said(error)}", "mcp_down"))
 
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[Client]:
@@ -238,7 +217,7 @@ class McpServer:
             cursor = page.next_cursor
             if not cursor:
                 return found
-        raise McpError(f"lists its tools on more than {_MAX_PAGES} pages")
+        raise ToolError(f"lists its tools on more than {_MAX_PAGES} pages", "mcp_error")
 
     async def _call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
         from mcp import MCPError
@@ -249,19 +228,23 @@ class McpServer:
             result = await client.call_tool(tool, arguments)
         except MCPError as error:
             if error.code != CONNECTION_CLOSED:
-                raise McpError(f"{self.name} refuses: {scrubbed(error.message, self.spec.keys())}") from error
+                raise ToolError(
+                    f"{self.name} refuses: {scrubbed(error.message, self.spec.keys())}", "mcp_error"
+                ) from error
             problem: BaseException = error
         except Exception as error:  # a result that is none, or whatever its transport raises
             if self._client is client and not self._broken(error):
-                raise McpError(f"{self.name} answered with what is no result ({self._said(error)})") from error
+                raise ToolError(
+                    f"{self.name} answered with what is no result ({self._said(error)})", "mcp_error"
+                ) from error
             problem = error
         else:
             self._left = self.spec.restarts  # it is of use again
             return result
         if self._client is client:
             self._end()
-        raise McpDown(
-            f"the server {self.name!r} broke off ({self._said(problem)}); call again to start it anew"
+        raise ToolError(
+            f"the server {self.name!r} broke off ({self._said(problem)}); call again to start it anew", "mcp_down"
         ) from problem
 
     def _broken(self, error: BaseException) -> bool:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from reagent.env.tool import Tool, ToolResult
-from reagent.errors import BadArguments, ToolError
+from reagent.errors import ToolError
 from reagent.tools.audit import Arguments, ToolAudit
-from reagent.tools.deny import DenyList, HostDenied
-from reagent.tools.mcp_server import McpError, McpServer, ServerSpec
+from reagent.tools.deny import DenyList
+from reagent.tools.mcp_server import McpServer, ServerSpec
 from reagent.tools.schemas import SchemaChecker, Unfollowable
 from rrm.data.extras import needs
 from rrm.errors import ConfigError
@@ -37,12 +37,6 @@ _DESCRIPTION_CHARS = 1000
 _SCHEMA_CHARS = 20_000
 
 
-class McpCancelled(ToolError):
-    """Nobody waits for the call any more: its episode was ended. The server may have done it all the same."""
-
-    kind = "mcp_cancelled"
-
-
 class McpTool(Tool):
     """A tool of an MCP server, each call of which is written down."""
 
@@ -55,7 +49,7 @@ class McpTool(Tool):
         try:
             result = await super().call(arguments)
         except asyncio.CancelledError:
-            error = McpCancelled(f"the call of {self.name} was cancelled")
+            error = ToolError(f"the call of {self.name} was cancelled", "mcp_cancelled")
             self._write(arguments, ToolResult("", error, started, time.perf_counter() - clock))
             raise
         self._write(arguments, result)
@@ -76,7 +70,9 @@ def mcp_tools(
     max_concurrency: int = 16,
     deny: Sequence[str] = (),
 ) -> list[Tool]:
-    """The tools of MCP servers, which are started or reached now and kept until the process ends.
+    """The tools of MCP servers, which are started or reached now and kept until the process ends. Raises ConfigError: a server that is
+    described wrongly, cannot be started, or has a tool that cannot be offered, or `deny` holds something else than a host or a path of
+    one.
 
     Args:
         servers: name → `mcp_server.ServerSpec`.
@@ -87,10 +83,6 @@ def mcp_tools(
         max_result_chars: longer results lose their middle.
         max_concurrency: of each tool.
         deny: `host` or `host/path`; a call that names one in its arguments is not sent, and counted (`reagent.tools.deny`).
-
-    Raises:
-        ConfigError: a server that is described wrongly, cannot be started, or has a tool that cannot be offered, or `deny` holds
-            something else than a host or a path of one.
     """
     needs("mcp", "tools of MCP servers", "mcp")
     if audit is not None and not Path(audit).absolute().parent.is_dir():
@@ -134,11 +126,8 @@ def make_tool(
     denied: DenyList | None = None,
     **limits: Any,
 ) -> McpTool:
-    """One tool of a server, whose arguments the server's `checker` looks at.
-
-    Raises:
-        ConfigError: its name or schema cannot stand in a prompt.
-    """
+    """One tool of a server, whose arguments the server's `checker` looks at. Raises ConfigError: its name or schema cannot stand in a
+    prompt."""
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
 
@@ -167,13 +156,19 @@ def make_tool(
         # in here: within the call's slot and time, and not in the way of other episodes
         try:
             problem = await asyncio.to_thread(checker.problem, given, arguments)
-        except (Unfollowable, RecursionError) as error:
-            raise McpError(f"{name}: its schema cannot be followed ({error}), so nothing was sent") from error
+        except (Unfollowable, RuntimeError) as error:
+            raise ToolError(
+                f"{name}: its schema cannot be followed ({error}), so nothing was sent", "mcp_error"
+            ) from error
         if problem is not None:
             place, message = problem
-            raise BadArguments(f"bad arguments for {name}: {place or 'arguments'}: {message}")
+            raise ToolError(f"bad arguments for {name}: {place or 'arguments'}: {message}", "bad_arguments")
         if denied is not None and (entry := denied.entry_within(arguments)):
-            raise HostDenied(f"{name} is not asked about addresses of {entry} in this task; nothing was sent")
+            raise ToolError(
+                f"{name} is not asked about addresses of {entry} in this task; nothing was sent",
+                "host_denied",
+                denied=1,
+            )
         return as_text(await server.call(original, arguments))
 
     schema = {
@@ -202,11 +197,7 @@ def _clean(schema: Any) -> Any:
 
 
 def as_text(result: CallToolResult) -> str:
-    """A result as text; of what is no text its kind and size.
-
-    Raises:
-        McpError: the tool says that it failed.
-    """
+    """A result as text; of what is no text its kind and size. Raises ToolError: the tool says that it failed."""
     parts = []
     for block in result.content:
         if block.type == "text":
@@ -222,5 +213,5 @@ def as_text(result: CallToolResult) -> str:
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
     text = "\n".join(parts)
     if result.is_error:
-        raise McpError(text or "the tool failed and does not say why")
+        raise ToolError(text or "the tool failed and does not say why", "mcp_error")
     return text

@@ -1,7 +1,5 @@
 """Passages: read from a user's file, and mapped from a corpus folder."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import mmap
@@ -36,10 +34,7 @@ def searched(passage: Passage) -> str:
 
 def read_passages(path: str | Path) -> Iterator[Passage]:
     """Passages of a file: JSONL or one JSON array of `{id?, title?, text}`, gzipped or not. Where none has an id, ids are numbers from 0.
-
-    Raises:
-        ReadError: the file or the line that cannot be read, or ids that some passages have and others have not.
-    """
+    Raises ReadError: the file or the line that cannot be read, or ids that some passages have and others have not."""
     path = Path(path)
     try:
         with _opened(path) as file:

@@ -1,14 +1,12 @@
 """`python`: run a program in the sandbox. It never runs in this process, and nowhere without isolation."""
 
-from __future__ import annotations
-
 import ast
 import os
 import stat
 from pathlib import Path
 
 from reagent.env.tool import Tool, shorten, tool
-from reagent.errors import BadArguments, ToolError
+from reagent.errors import ToolError
 from reagent.tools.sandbox.run import CODE_CHARS, GRACE_S, Ending, SandboxLimits, SandboxResult, check, run
 from rrm.errors import ConfigError
 
@@ -21,54 +19,9 @@ _SAID = {
     Ending.killed: "it was killed",
     Ending.refused: "not run: {reason}",
 }
-
-
-class ProgramFailed(ToolError):
-    """The program did not end well: an uncaught exception, or a limit. Its output comes with it."""
-
-    kind = "program_failed"
-    shown_chars = 2000
-
-
-class ProgramTimeout(ProgramFailed):
-    """Its time was up."""
-
-    kind = "program_timeout"
-
-
-class ProgramOutOfMemory(ProgramFailed):
-    """It needed more memory than it may have."""
-
-    kind = "program_memory"
-
-
-class ProgramTooLoud(ProgramFailed):
-    """It wrote more than is read."""
-
-    kind = "program_output"
-
-
-class ProgramCrashed(ProgramFailed):
-    """A fault in native code, or something else that killed it."""
-
-    kind = "program_crashed"
-
-
-class ProgramRefused(ToolError):
-    """Isolation is missing on this machine, so nothing was run."""
-
-    kind = "program_refused"
-
-
-_ERRORS: dict[Ending, type[ToolError]] = {
-    Ending.error: ProgramFailed,
-    Ending.timeout: ProgramTimeout,
-    Ending.memory: ProgramOutOfMemory,
-    Ending.output: ProgramTooLoud,
-    Ending.crashed: ProgramCrashed,
-    Ending.killed: ProgramCrashed,
-    Ending.refused: ProgramRefused,
-}
+_KINDS = {Ending.error: "failed", Ending.killed: "crashed"}
+"""Of errors, after `program_`, where that is not the ending's own name."""
+_SHOWN_CHARS = 2000
 
 
 def describe(outcome: SandboxResult, limits: SandboxLimits) -> str:
@@ -78,7 +31,7 @@ def describe(outcome: SandboxResult, limits: SandboxLimits) -> str:
         **vars(limits), signal=outcome.signal, reason=outcome.reason, exit_code=outcome.exit_code
     )
     text = outcome.output.strip()
-    room = ProgramFailed.shown_chars - len(how) - len(_ENDED)
+    room = _SHOWN_CHARS - len(how) - len(_ENDED)
     return how + _ENDED + shorten(text, room)[0] if text else how
 
 
@@ -100,11 +53,8 @@ for folder, name in itertools.islice(files, 10_000):
 
 
 def _check_files(files: str) -> None:
-    """Look at the folder as a program will: it runs as a user of its own, who has no part in the folder's owner and group.
-
-    Raises:
-        ConfigError: something in it cannot be read.
-    """
+    """Look at the folder as a program will: it runs as a user of its own, who has no part in the folder's owner and group. Raises
+    ConfigError: something in it cannot be read."""
     outcome = run(_UNREADABLE, SandboxLimits(wall_s=30.0, cpu_s=30), files)
     where = "tools.python: files:"
     if outcome.ending is not Ending.ok:
@@ -161,11 +111,14 @@ def python_tools(
             code: The whole program. Print what you want to know.
         """
         if len(code) > CODE_CHARS:
-            raise BadArguments(f"the program has {len(code)} characters, and {CODE_CHARS} are taken at most")
+            raise ToolError(
+                f"the program has {len(code)} characters, and {CODE_CHARS} are taken at most", "bad_arguments"
+            )
         outcome = run(code, limits, files)
         if outcome.ending is Ending.ok:
             return outcome.output
-        raise _ERRORS[outcome.ending](describe(outcome, limits))
+        kind = _KINDS.get(outcome.ending, outcome.ending)
+        raise ToolError(describe(outcome, limits), f"program_{kind}", shown_chars=_SHOWN_CHARS)
 
     if files is not None:
         python.schema["function"]["description"] += f" {_FILES_SAID}"

@@ -1,45 +1,23 @@
 """`read_file`: documents in one folder as text. Nothing outside of it is reached, by dots or by links."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
 
 from reagent.env.tool import Tool, tool
 from reagent.errors import ToolError
-from reagent.tools.documents.run import UnreadableDocument, read_document
+from reagent.tools.documents.run import read_document
 from rrm.errors import ConfigError
 
 _LISTED = 50
 
 
-class FileRefused(ToolError):
-    """A folder, a device, or whatever else is no ordinary file."""
-
-    kind = "file_refused"
-
-
-class NoFile(ToolError):
-    """There is no such file in the folder."""
-
-    kind = "no_file"
-
-
 def load(root: Path, path: str, max_bytes: int) -> bytes:
-    """A file's bytes.
-
-    Args:
-        root: links resolved.
-
-    Raises:
-        FileRefused: it is no ordinary file.
-        NoFile: there is none, or it lies outside the root once links are resolved: what is there outside cannot be asked.
-        Unreadable: it is larger than `max_bytes`.
-    """
+    """A file's bytes. Raises ToolError: there is none, or it lies outside the root once links are resolved (what is there outside cannot be
+    asked), it is no ordinary file, or larger than `max_bytes`. `root`: links resolved."""
     if not path or "\0" in path:
-        raise NoFile(f"no path; {_listing(root)}")
-    none = NoFile(f"there is no file {path[:100]!r} in the folder; {_listing(root)}")
+        raise ToolError(f"no path; {_listing(root)}", "no_file")
+    none = ToolError(f"there is no file {path[:100]!r} in the folder; {_listing(root)}", "no_file")
     try:
         found = (root / path).resolve(strict=True)
     except (OSError, RuntimeError, ValueError) as error:  # ValueError: half a surrogate pair, which no name holds
@@ -51,10 +29,10 @@ def load(root: Path, path: str, max_bytes: int) -> bytes:
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         what = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
-        raise FileRefused(f"{path[:100]!r} is {what}; {_listing(root)}")
+        raise ToolError(f"{path[:100]!r} is {what}; {_listing(root)}", "file_refused")
     with open(descriptor, "rb") as file:
         if status.st_size > max_bytes:
-            raise UnreadableDocument(f"{path[:100]!r} has {status.st_size} bytes; at most {max_bytes} are read")
+            raise ToolError(f"{path[:100]!r} has {status.st_size} bytes; at most {max_bytes} are read", "unreadable")
         return file.read(max_bytes)
 
 
@@ -85,7 +63,7 @@ def read_file_tools(
     memory_mb: int = 1024,
     max_concurrency: int = 4,
 ) -> list[Tool]:
-    """The tool `read_file`.
+    """The tool `read_file`. Raises ConfigError: no such folder.
 
     Args:
         root: the folder with the files.
@@ -94,9 +72,6 @@ def read_file_tools(
         timeout_s: processor seconds of a reading.
         memory_mb: of a reading.
         max_concurrency: readings at once.
-
-    Raises:
-        ConfigError: no such folder.
     """
     folder = Path(root)
     if not folder.is_dir():

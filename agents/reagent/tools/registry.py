@@ -3,8 +3,6 @@
 build(["search", "python"], {"search": {"corpus": "wiki-index", "k": 5}})
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from reagent.env.tool import Tool
-from rrm.data.nearest import nearest
+from rrm.data.nearest import did_you_mean
 from rrm.errors import ConfigError
 
 TOOLS: dict[str, str] = {
@@ -65,9 +63,7 @@ def build(names: Sequence[str], options: Mapping[str, Mapping[str, Any]] | None 
 
 def _factory(name: str) -> Callable[..., list[Tool]]:
     if name not in TOOLS:
-        near = nearest(name, TOOLS)
-        hint = f"; did you mean {near}?" if near else ""
-        raise ConfigError(f"tools: there is no {name!r}; there are {', '.join(TOOLS)}{hint}")
+        raise ConfigError(f"tools: there is no {name!r}; there are {', '.join(TOOLS)}{did_you_mean(name, TOOLS)}")
     module, _, attribute = TOOLS[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
 
@@ -76,9 +72,9 @@ def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(_factory(name)).parameters
     for option in given:
         if option not in parameters:
-            near = nearest(option, parameters)
-            hint = f"; did you mean {near}?" if near else ""
-            raise ConfigError(f"tools.{name}: there is no option {option!r}; there are {', '.join(parameters)}{hint}")
+            raise ConfigError(
+                f"tools.{name}: there is no option {option!r}; there are {', '.join(parameters)}{did_you_mean(option, parameters)}"
+            )
     missing = [key for key, p in parameters.items() if p.default is p.empty and key not in given]
     if missing:
         raise ConfigError(f"tools.{name}: the option {missing[0]!r} is missing{NEEDS.get((name, missing[0]), '')}")

@@ -1,8 +1,6 @@
 """Checks arguments against JSON schemas for `reagent.tools.schemas`: a request a line on standard input, an answer a line on standard
 output. A program of its own: a schema is another's, and following one may take for ever."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import resource

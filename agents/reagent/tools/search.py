@@ -1,7 +1,5 @@
 """`search` over a corpus of one's own: BM25, or embeddings."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 
@@ -20,11 +18,8 @@ def _model(settings: DenseSettings) -> MeanPooling:
 
 
 def find(corpus: Corpus, query: str, k: int, embed: Embed | None = None) -> list[Passage]:
-    """The `k` best passages, the best first; with BM25 only such as share a word with the query.
-
-    Args:
-        embed: of unit vectors; None ranks by BM25.
-    """
+    """The `k` best passages, the best first; with BM25 only such as share a word with the query. `embed`: of unit vectors; None ranks by
+    BM25."""
     if embed is None:
         return [corpus.passages[i] for i in best(corpus.bm25_scores(query), k, above=0.0)]
     vector = unit(embed([corpus.meta["dense"]["query_prefix"] + query]))[0]
@@ -53,7 +48,7 @@ def search_tools(
     timeout_s: float = 30.0,
     max_concurrency: int = 8,
 ) -> list[Tool]:
-    """The tool `search`, over a corpus.
+    """The tool `search`, over a corpus. Raises ConfigError: no corpus, or one without embeddings.
 
     Args:
         corpus: folder made by `reagent corpus`.
@@ -63,9 +58,6 @@ def search_tools(
         embed: embeds queries instead of the model the corpus names.
         timeout_s: of a query.
         max_concurrency: queries at once.
-
-    Raises:
-        ConfigError: no corpus, or one without embeddings.
     """
     if ranking not in ("bm25", "dense"):
         raise ConfigError(f"tools.search: ranking is bm25 or dense, not {ranking!r}")

@@ -4,8 +4,6 @@
  "results": "web.results", "title": "title", "link": "url", "text": "description"}
 """
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.error
@@ -24,24 +22,6 @@ from rrm.errors import ConfigError
 
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _MAX_BYTES = 5_000_000
-
-
-class SearchDown(ToolError):
-    """The service did not answer, after all tries. Another call may succeed."""
-
-    kind = "search_down"
-
-
-class SearchRefused(ToolError):
-    """The service refuses the request or its key; the same call again will not succeed."""
-
-    kind = "search_refused"
-
-
-class SearchUnreadable(ToolError):
-    """The service answered with something that is not what the options say."""
-
-    kind = "search_unreadable"
 
 
 class _RefuseRedirect(urllib.request.HTTPRedirectHandler):
@@ -74,18 +54,14 @@ class Service:
     """Before the second try; it doubles."""
 
     def ask(self, query: str, k: int) -> list[Mapping[str, Any]]:
-        """The results for a query, as many as come.
-
-        Args:
-            k: so many are asked for, where the service takes a count.
-
-        Raises:
-            SearchDown, SearchRefused, SearchUnreadable
-        """
+        """The results for a query, as many as come. Raises ToolError: the service is down, refuses, or answers with something else than the
+        options say. `k`: so many are asked for, where the service takes a count."""
         answer = self._answer(self._request(query, k))
         found = _at(answer, self.results)
         if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-            raise SearchUnreadable(f"the search service's answer has no list of results at {self.results!r}")
+            raise ToolError(
+                f"the search service's answer has no list of results at {self.results!r}", "search_unreadable"
+            )
         return found
 
     def _request(self, query: str, k: int) -> urllib.request.Request:
@@ -106,27 +82,31 @@ class Service:
             except urllib.error.HTTPError as error:
                 error.close()
                 if error.code not in _AGAIN:
-                    raise SearchRefused(f"the search service refused the request (HTTP {error.code})") from None
+                    raise ToolError(
+                        f"the search service refused the request (HTTP {error.code})", "search_refused"
+                    ) from None
                 problem = f"HTTP {error.code}"
             except TimeoutError:
                 problem = f"no answer within {self.timeout_s:g} s"
             except (OSError, HTTPException) as error:
                 problem = type(getattr(error, "reason", error)).__name__
             except Exception as error:  # noqa: BLE001 - its words may hold a header, and with it the key
-                raise SearchDown(f"the search service could not be asked ({type(error).__name__})") from None
+                raise ToolError(
+                    f"the search service could not be asked ({type(error).__name__})", "search_down"
+                ) from None
             else:
                 return _parsed(body)
         # neither the URL nor the service's own words: a key may stand in them
-        raise SearchDown(f"the search service is down ({problem}, {self.tries} tries); try again later")
+        raise ToolError(f"the search service is down ({problem}, {self.tries} tries); try again later", "search_down")
 
 
 def _parsed(body: bytes) -> Any:
     if len(body) > _MAX_BYTES:
-        raise SearchUnreadable(f"the search service's answer has more than {_MAX_BYTES} bytes")
+        raise ToolError(f"the search service's answer has more than {_MAX_BYTES} bytes", "search_unreadable")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise SearchUnreadable("the search service's answer is no JSON") from error
+        raise ToolError("the search service's answer is no JSON", "search_unreadable") from error
 
 
 def _at(value: Any, path: str) -> Any:
@@ -167,7 +147,8 @@ def search_api_tools(
     max_concurrency: int = 8,
     deny: Sequence[str] = (),
 ) -> list[Tool]:
-    """The tool `search`, over an API.
+    """The tool `search`, over an API. Raises ConfigError: the environment variable is not set or cannot stand in a header, the query has no
+    place, or `deny` holds something else than a host or a path of one.
 
     Args:
         url: the endpoint; `{query}` and `{k}` are filled in.
@@ -182,10 +163,6 @@ def search_api_tools(
         pause_s: before the second try; it doubles.
         max_concurrency: queries at once.
         deny: `host` or `host/path`; results that lead there are left out and counted (`reagent.tools.deny`).
-
-    Raises:
-        ConfigError: the environment variable is not set or cannot stand in a header, the query has no place, or `deny` holds
-            something else than a host or a path of one.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ConfigError("tools.search_api: url must begin with http:// or https://")

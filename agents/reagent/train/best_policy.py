@@ -1,7 +1,5 @@
 """The policy of the best evaluation, kept in `best/` while training goes on: what is there to return to when a guard stops it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -19,10 +17,8 @@ FIGURES = "evaluation.json"
 def keep_best(policy: Any, tokenizer: Any, folder: Path, best: Best, weights: Mapping[str, Any] | None = None) -> None:
     """Write the policy as it stands to `folder`, whole or not at all, in place of an earlier one; the policy is not changed.
 
-    A policy trained whole is written as `policy.base` takes it; under `policy.lora` the adapter alone, in `folder/adapter`.
-
-    Args:
-        weights: a sharded policy's, whole (`reagent.train.policy.saved_tensors`).
+    A policy trained whole is written as `policy.base` takes it; under `policy.lora` the adapter alone, in `folder/adapter`. `weights`: a
+    sharded policy's, whole (`reagent.train.policy.saved_tensors`).
     """
     partial, previous = (folder.with_name(f"{folder.name}.{name}") for name in ("partial", "previous"))
     shutil.rmtree(partial, ignore_errors=True)

@@ -1,7 +1,5 @@
 """An adapter from a config: its mode, its judge, its record in the run folder."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,15 +32,9 @@ from rrm.judge.rank import check_ranks
 from rrm.scoring.escalating import escalating
 
 MODES: dict[ModeName, type[FeedbackMode]] = {
-    "none": NoFeedback,
-    "c": CritiqueFeedback,
-    "r": ScoreFeedback,
-    "u": UnifiedFeedback,
-    "process": ProcessFeedback,
-    "retry": RetryFeedback,
-    "placebo": PlaceboFeedback,
-    "shuffled": ShuffledRewards,
-}
+    "none": NoFeedback, "c": CritiqueFeedback, "r": ScoreFeedback, "u": UnifiedFeedback, "process": ProcessFeedback,
+    "retry": RetryFeedback, "placebo": PlaceboFeedback, "shuffled": ShuffledRewards,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,6 +61,7 @@ def make_feedback(
     trains: bool = False,
 ) -> FeedbackMode:
     """The adapter of `feedback.mode`. A judge is loaded only where the mode asks one, and once, however many stages its criteria have.
+    Raises RRMError: the judge cannot be loaded, or not be asked the criteria; ConfigError: these have stages, and there are no updates.
 
     Args:
         tokenizer: the policy's.
@@ -80,9 +73,6 @@ def make_feedback(
         eos_ids: at which its turns end, for those rows as well; default the tokenizer's.
         asker: who set the config's mode, where the user did not.
         trains: whether it is asked for the updates of a training, which have stages.
-
-    Raises:
-        RRMError: the judge cannot be loaded, or not be asked the criteria; ConfigError: these have stages, and there are no updates.
     """
     settings = config.feedback
     kind = MODES[settings.mode]
@@ -117,15 +107,12 @@ def check_judge(
     option: str = "feedback.judge",
     asker: AskedFor | None = None,
 ) -> None:
-    """Whether the judge can read the environment's episodes, as far as its name says.
+    """Whether the judge can read the environment's episodes, as far as its name says. Raises ConfigError: the lab judge for another
+    environment: it knows the lab's few hundred words, and scores all else at random.
 
     Args:
         option: where the judge is named, for the message.
         asker: as in `make_feedback`.
-
-    Raises:
-        ConfigError: the lab judge for another environment: it knows the lab's few hundred words, and scores all else at
-            random.
     """
     from reagent.lab.search_env import SearchEnv
 
@@ -145,14 +132,12 @@ def check_judge(
 def check_unseen(
     judge: AgentRRM, settings: FeedbackConfig, where: str | None = None, asker: AskedFor | None = None
 ) -> None:
-    """Whether the policy may read, or learn, what the judge writes.
+    """Whether the policy may read, or learn, what the judge writes. Raises ConfigError: the judge reads the reference answer, and the mode
+    shows its texts to the policy or teaches them.
 
     Args:
         where: what names the judge or its criteria, for the message; None: `feedback.judge`.
         asker: as in `make_feedback`.
-
-    Raises:
-        ConfigError: the judge reads the reference answer, and the mode shows its texts to the policy or teaches them.
     """
     criteria = getattr(judge, "criteria", None)
     if criteria is None or not criteria.see_reference or not MODES[settings.mode].asks_texts(settings):
@@ -169,14 +154,12 @@ def check_unseen(
 
 
 def load_judge(settings: FeedbackConfig, device: str, option: str = "feedback.judge") -> AgentRRM:
-    """The judge that the config names, run as `judge_options` says; of criteria in stages with those that take the longest reply.
+    """The judge that the config names, run as `judge_options` says; of criteria in stages with those that take the longest reply. Raises
+    RRMError: it cannot be loaded, or an option is not one of its kind of judge; or criteria are not there, or wrong.
 
     Args:
         device: where no other is set, for a judge in this process.
         option: where the judge is named, for the message.
-
-    Raises:
-        RRMError: it cannot be loaded, or an option is not one of its kind of judge; or criteria are not there, or wrong.
     """
     asked = longest(read_criteria(settings))
     try:

@@ -1,7 +1,5 @@
 """What can be known of a training before its first rollout: whether its tasks can teach anything, and its judge read it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 
@@ -16,12 +14,9 @@ logger = logging.getLogger(__name__)
 
 
 def check_labels(settings: FeedbackConfig, env_factory: EnvFactory, tasks: Sequence[Task]) -> None:
-    """Whether the training tasks can teach anything: a grade of them, or a judge's feedback, is part of the reward.
-
-    Raises:
-        ConfigError: no task can be graded, and the mode pays for grades alone, or the judge was to be recalibrated on grades; or
-            a task's answer is none that the grader can compare with: every attempt at it would fail.
-    """
+    """Whether the training tasks can teach anything: a grade of them, or a judge's feedback, is part of the reward. Raises ConfigError: no
+    task can be graded, and the mode pays for grades alone, or the judge was to be recalibrated on grades; or a task's answer is none
+    that the grader can compare with: every attempt at it would fail."""
     with Grading(env_factory) as grading:
         ungraded = sum(not grading.is_graded(t) for t in tasks)
         for task in tasks:

@@ -16,8 +16,6 @@ A killed run leaves either a whole checkpoint or a `.partial` folder, which the 
 seeds derive from (seed, update), so nothing else needs restoring for a resumed run to be the same to the bit.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -52,11 +50,7 @@ def save_checkpoint(
     *,
     keep: int = 2,
 ) -> Path:
-    """Write `folder/checkpoint-<update>` whole or not at all, and drop all but the newest `keep`.
-
-    Args:
-        folder: `checkpoints/` of a run folder.
-    """
+    """Write `folder/checkpoint-<update>` whole or not at all, and drop all but the newest `keep`. `folder`: `checkpoints/` of a run folder."""
     final = folder / f"{PREFIX}{update:06d}"
     partial = final.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -84,11 +78,8 @@ def save_sharded(
 ) -> Path:
     """As `save_checkpoint`, this process's part of it; the last of the processes puts the whole in place.
 
-    No process waits for another here, and an error may have ended a forward in its midst. What an earlier run left of the same
-    update must be gone (`drop_partial`).
-
-    Raises:
-        RRMError: a part of the policy cannot be divided again; there will be no checkpoint of this update.
+    No process waits for another here, and an error may have ended a forward in its midst. What an earlier run left of the same update must
+    be gone (`drop_partial`). Raises RRMError: a part of the policy cannot be divided again; there will be no checkpoint of this update.
     """
     reshard(module)
     final = folder / f"{PREFIX}{update:06d}"
@@ -149,11 +140,8 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def load_checkpoint(path: Path, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
-    """Put weights, optimiser and random state back; returns `state.json`.
-
-    Raises:
-        RRMError: the checkpoint belongs to another model, naming the parameters that differ.
-    """
+    """Put weights, optimiser and random state back; returns `state.json`. Raises RRMError: the checkpoint belongs to another model, naming
+    the parameters that differ."""
     read_training(path, module, optimizer, besides=RANDOM)
     torch.set_rng_state(load_file(path / "random.safetensors")["torch"])
     return json.loads((path / "state.json").read_text())

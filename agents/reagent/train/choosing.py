@@ -10,14 +10,12 @@ With `retries` the same tokens are also spent another way: the first attempts ar
 chooses among first and second ones. How many attempts alone the same tokens buy is read off the first way's exact curve.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -48,10 +46,8 @@ from rrm.evaluation.choosing import (
     measure,
     success_of,
 )
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.scoring.choose import marked
-
-if TYPE_CHECKING:
-    from rrm.judge.agent_rrm import AgentRRM
 
 logger = logging.getLogger(__name__)
 ALONE = ("none", "r", "process")
@@ -61,11 +57,8 @@ RETRY = "retry"
 
 
 def check_choosing(config: AgentConfig, strategies: Sequence[str], retries: int) -> None:
-    """Refuse what there is nothing to choose from.
-
-    Raises:
-        ConfigError: one attempt a task, a feedback mode with second attempts, or more retries than first attempts.
-    """
+    """Refuse what there is nothing to choose from. Raises ConfigError: one attempt a task, a feedback mode with second attempts, or more
+    retries than first attempts."""
     samples, mode = config.eval.samples, config.feedback.mode
     if samples < 2:
         raise ConfigError(
@@ -96,15 +89,13 @@ def asker_of(strategies: Sequence[str], retries: int) -> AskedFor:
 def make_chooser(
     config: AgentConfig, player: EpisodeRunner, judge: AgentRRM | None = None, *, asker: AskedFor, **options: Any
 ) -> CritiqueFeedback:
-    """What scores attempts, criticises them and has them tried again: `feedback`'s judge and texts, whatever its mode.
+    """What scores attempts, criticises them and has them tried again: `feedback`'s judge and texts, whatever its mode. Raises RRMError: the
+    judge cannot be loaded.
 
     Args:
         judge: in place of `feedback.judge`.
         asker: who wants it, for messages.
         options: as in `reagent.train.build_feedback.make_feedback`.
-
-    Raises:
-        RRMError: the judge cannot be loaded.
     """
     said = config.feedback.refinement
     changes = {"mode": "c", "refinement": "critique" if said == "none" else said}
@@ -118,11 +109,8 @@ def attempts_of(
 ) -> list[Attempts]:
     """The tasks of episodes as strategies see them, in their order.
 
-    An episode of a graded task without a known outcome counts as no success, as in `summarise`; of a task that nobody
-    grades all outcomes are unknown.
-
-    Args:
-        scores: the judge's, one an episode, None where it has none; None in all where no judge was asked.
+    An episode of a graded task without a known outcome counts as no success, as in `summarise`; of a task that nobody grades all outcomes
+    are unknown. `scores`: the judge's, one an episode, None where it has none; None in all where no judge was asked.
     """
     places: dict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(episodes):
@@ -235,11 +223,7 @@ def _tokens(report: JudgingReport) -> int:
 
 @dataclass
 class Choosing:
-    """An evaluation that chooses.
-
-    Args:
-        chooser: None where no strategy asks the judge.
-    """
+    """An evaluation that chooses. `chooser`: None where no strategy asks the judge."""
 
     config: AgentConfig
     player: EpisodeRunner
@@ -249,11 +233,8 @@ class Choosing:
     metrics: Mapping[str, Grader] = field(default_factory=lambda: ToolEnv.metrics)
 
     def evaluate(self, tasks: Sequence[Task], retries: int = 0) -> tuple[dict[str, Any], list[Episode]]:
-        """Figures and episodes, first attempts and then second ones; what was chosen is noted on their transcripts.
-
-        Raises:
-            JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
-        """
+        """Figures and episodes, first attempts and then second ones; what was chosen is noted on their transcripts. Raises JudgeFailure:
+        more judgements failed than `feedback.max_failure_rate` allows."""
         played = self.play(tasks, retries)
         episodes, scores = played.episodes, played.scores
         how = {"is_graded": self.is_graded, "metrics": self.metrics}
@@ -414,7 +395,9 @@ def at_equal_tokens(
 def evaluate_chosen(
     config: AgentConfig, strategies: Sequence[str], *, retries: int = 0, judge: AgentRRM | None = None
 ) -> tuple[dict[str, Any], list[Episode]]:
-    """`reagent eval --choose`: `eval.samples` attempts at each held-out task of a config, and what each strategy chooses.
+    """`reagent eval --choose`: `eval.samples` attempts at each held-out task of a config, and what each strategy chooses. Raises
+    ConfigError: as `check_choosing`, or an environment that cannot be made; RRMError: a policy or judge that cannot be loaded;
+    JudgeFailure: too many judgements failed.
 
     Args:
         strategies: of `rrm.evaluation.choosing.STRATEGIES`.
@@ -424,10 +407,6 @@ def evaluate_chosen(
     Returns:
         the figures of `summarise` with `choose` (and `retry`) beside them, and the episodes: `meta.chosen_by` of a transcript
         says which strategies chose it, `meta.judge_score` what the judge gave it.
-
-    Raises:
-        ConfigError: as `check_choosing`, or an environment that cannot be made; RRMError: a policy or judge that cannot be
-            loaded; JudgeFailure: too many judgements failed.
     """
     check_choosing(config, strategies, retries)
     tasks = held_out_tasks(config.environment)

@@ -420,10 +420,8 @@ def _other_environment(path: Path, overrides: Sequence[str]) -> list[str]:
 def load_agent_config(name: str, overrides: Sequence[str] | None = None) -> AgentConfig:
     """Read a config by shipped name (configs/agents) or path and apply `a.b=c` overrides.
 
-    `environment.name` of another environment leaves out the file's `environment.options`, `train` and `eval`, and keeps `rewards`.
-
-    Raises:
-        ConfigError: as `rrm.config.read_config`.
+    `environment.name` of another environment leaves out the file's `environment.options`, `train` and `eval`, and keeps `rewards`. Raises
+    ConfigError: as `rrm.config.read_config`.
     """
     path = find_config(name, "agents")
     return read_config(path, AgentConfig, [*_other_environment(path, overrides or ()), *(overrides or ())])

@@ -24,9 +24,9 @@ import os
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -63,11 +63,9 @@ from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import RRMError
 from rrm.evaluation.choosing import OF_SCORES
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.train.checkpoints import full_disk_named, newest_whole
 from rrm.train.run_folder import check_folder, claim_folder, read_record, sole_writer
-
-if TYPE_CHECKING:
-    from rrm.judge.agent_rrm import AgentRRM
 
 logger = logging.getLogger(__name__)
 FIXED = ("seed", "environment", "policy", "rollout", "optim", "feedback", "eval", "distil", "mixed_precision")
@@ -86,11 +84,8 @@ class SFTLearner(Learner):
     """A learner whose loss is the mean negative log-likelihood of the sampled tokens, at temperature 1."""
 
     def imitate_episodes(self, episodes: Sequence[Episode], where: str) -> dict[str, float]:
-        """One optimiser step; returns `nll` (before it), `tokens`, `grad_norm`, `learning_rate`.
-
-        Raises:
-            TrainingError: the loss or the gradient is not finite.
-        """
+        """One optimiser step; returns `nll` (before it), `tokens`, `grad_norm`, `learning_rate`. Raises TrainingError: the loss or the
+        gradient is not finite."""
         batch = make_batch(episodes)
         batch.rollout_logprobs.zero_()
         mask = batch.action_mask
@@ -165,26 +160,23 @@ class Chosen:
         }
 
 
+@dataclass
 class Distilling:
-    """One run of `reagent distil`: what is in its folder is not done again.
+    """One run of `reagent distil`: what is in its folder is not done again."""
 
-    Args:
-        config: everything but the objects below.
-        policy: learns; `player` plays with its weights.
-        chooser: None where no judge is asked.
-    """
+    config: AgentConfig
+    policy: Policy
+    """It learns; `player` plays with its weights."""
+    player: EpisodeRunner
+    chooser: CritiqueFeedback | None
+    """None where no judge is asked."""
+    accelerator: Accelerator
+    stopping: Stopping
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        policy: Policy,
-        player: EpisodeRunner,
-        chooser: CritiqueFeedback | None,
-        accelerator: Accelerator,
-        stopping: Stopping,
-    ) -> None:
-        self.config, self.policy, self.player, self.chooser = config, policy, player, chooser
-        self.accelerator, self.stopping, self.folder = accelerator, stopping, Path(config.output_dir)
+    @property
+    def folder(self) -> Path:
+        """The run's."""
+        return Path(self.config.output_dir)
 
     def run(self, train_tasks: Sequence[Task], eval_tasks: Sequence[Task]) -> dict[str, Any]:
         """Play, choose, learn, and evaluate before and after; returns the summary.
@@ -356,7 +348,7 @@ class Distilling:
                 return row
         with self.stopping.at_once():
             sync(player.engine, self.policy, update + 1, self.accelerator)
-            found, _ = evaluate(player.engine, player.tokenizer, player.env_factory, tasks, self.config)
+            found, _ = evaluate(replace(player, temperature=None, seed=None), tasks)
         row = {"update": update, **found}
         append_line(path, row)
         return row
@@ -439,11 +431,7 @@ def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]
 
 
 def check_distil_folder(config: AgentConfig, folder: Path) -> None:
-    """Whether the folder is free, or holds a run of the same config.
-
-    Raises:
-        RRMError: it holds another run, or one of `reagent train`.
-    """
+    """Whether the folder is free, or holds a run of the same config. Raises RRMError: it holds another run, or one of `reagent train`."""
     chosen = (folder / "choice.json").is_file()
     check_folder(config, folder, FIXED, FREE if chosen else (*FREE, *BEFORE_THE_CHOICE))
     if (folder / "config.yaml").is_file() and (folder / "episodes.jsonl").is_file():

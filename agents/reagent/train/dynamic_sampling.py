@@ -9,8 +9,6 @@ differ; only those are learned (texts that a judge wrote, of `feedback.aux`, are
 alone decide, a judge's where a judge pays. Which groups those are does not hang on how many processes share the sampling.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -6,28 +6,22 @@ with the policy's weights (`check_agrees`, before the first row), that it has th
 name, and stands on every turn), and that what it samples from is still what the update learns about (`rollout.engine.max_gap`).
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from accelerate import Accelerator
 
-from reagent.train.policy import saved_tensors
+from reagent.train.config import AgentConfig
+from reagent.train.policy import Policy, saved_tensors
 from rrm.engines.base import SamplingParams, Span, SyncedEngine, TokenEngine
 from rrm.engines.hf.engine import HFEngine, eos_ids_of
 from rrm.engines.server_options import public
 from rrm.engines.vllm import VLLMEngine
 from rrm.errors import EngineError
 from rrm.train.fsdp import copy_whole, gathered, is_divided, trained_parameters
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-    from reagent.train.config import AgentConfig
-    from reagent.train.policy import Policy
 
 logger = logging.getLogger(__name__)
 ADAPTERS = "adapters"
@@ -45,15 +39,13 @@ def make_engine(
     device: str | None = None,
     shard_on: torch.device | None = None,
 ) -> TokenEngine:
-    """The engine that the config names, on the policy's weights.
+    """The engine that the config names, on the policy's weights. Raises EngineError: a server that cannot be reached, or speaks with other
+    weights.
 
     Args:
         folder: the run's; None: the policy is not trained here, and a server was started with it.
         device: where `hf` computes; None: where the policy is.
         shard_on: the device on which the policy, whole as yet, will be divided among processes: `hf` computes there, on a copy.
-
-    Raises:
-        EngineError: a server that cannot be reached, or speaks with other weights.
     """
     settings = config.rollout.engine
     if not settings.is_remote:
@@ -99,10 +91,8 @@ class HFCopyEngine(HFEngine):
     """`hf` on a copy of what is trained, which keeps the weights it was sent last while the policy takes steps, or is divided among
     processes: none of them could sample a token of that alone.
 
-    What is frozen (the model below an adapter) both have in common; of a policy divided afterwards the copy alone has it whole.
-
-    Args:
-        model: the policy's; the other arguments as `HFEngine` has them.
+    What is frozen (the model below an adapter) both have in common; of a policy divided afterwards the copy alone has it whole. `model`:
+    the policy's; the other arguments as `HFEngine` has them.
     """
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
@@ -120,11 +110,8 @@ def check_agrees(engine: VLLMEngine, policy: Policy, tokenizer: Any, bound: floa
     """The mean difference between the servers' log-probabilities and the policy's before training, of what they say after a text;
     the largest of theirs, as each may have been started with something else.
 
-    An adapter is switched off: a new one changes nothing, and a server does not have it yet. A server that is started again later
-    is compared again (`VLLMEngine.expect`).
-
-    Raises:
-        EngineError: one's is above `bound`.
+    An adapter is switched off: a new one changes nothing, and a server does not have it yet. A server that is started again later is
+    compared again (`VLLMEngine.expect`). Raises EngineError: one's is above `bound`.
     """
     prompts = [tokenizer.encode(text, add_special_tokens=False) for text in PROBES]
     largest = 0.0
@@ -156,11 +143,7 @@ def close(engine: TokenEngine) -> None:
 
 
 def sync(engine: TokenEngine, policy: Policy, version: int, accelerator: Accelerator) -> None:
-    """Have rows sampled from the policy as it stands, on all processes; it does nothing where they are already.
-
-    Args:
-        version: updates done.
-    """
+    """Have rows sampled from the policy as it stands, on all processes; it does nothing where they are already. `version`: updates done."""
     remote = engine if isinstance(engine, VLLMEngine) else None
     if not isinstance(engine, SyncedEngine) or engine.version == version:
         return

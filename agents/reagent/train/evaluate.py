@@ -1,15 +1,15 @@
 """Evaluating a policy on held-out tasks: success with an interval over questions, EM, F1, pass@k, turns, tool errors."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from accelerate import Accelerator
 from accelerate.utils import gather_object
+from transformers import PreTrainedTokenizerBase
 
 from reagent.env.env import EnvFactory, ToolEnv
 from reagent.env.gradability import Grading
@@ -24,12 +24,7 @@ from reagent.train.metrics import episode_metrics, mean, pass_at_k
 from reagent.train.policy import precision
 from rrm.engines.base import TokenEngine
 from rrm.evaluation.bootstrap import Interval, bootstrap, by_questions, too_few
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-    from transformers import PreTrainedTokenizerBase
-
-    from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.agent_rrm import AgentRRM
 
 
 def mean_interval(
@@ -180,11 +175,8 @@ class EpisodeRunner:
 
 
 def load_player(config: AgentConfig) -> EpisodeRunner:
-    """The config's own policy, frozen, in its environment.
-
-    Raises:
-        RRMError: the policy cannot be loaded; ConfigError: the environment cannot be made.
-    """
+    """The config's own policy, frozen, in its environment. Raises RRMError: the policy cannot be loaded; ConfigError: the environment
+    cannot be made."""
     import torch
 
     from reagent.tasks.environments import make_factory
@@ -201,19 +193,16 @@ def load_player(config: AgentConfig) -> EpisodeRunner:
 
 
 def evaluate(
-    engine: TokenEngine,
-    tokenizer: PreTrainedTokenizerBase,
-    env_factory: EnvFactory,
+    player: EpisodeRunner,
     tasks: Sequence[Task],
-    config: AgentConfig,
     feedback: FeedbackMode | None = None,
     accelerator: Accelerator | None = None,
 ) -> tuple[dict[str, Any], list[Episode]]:
-    """Roll out `eval.samples` episodes of each task as the config's `rollout` and `eval` say, and summarise them.
+    """Roll out `eval.samples` episodes of each task as the config's `rollout` and `eval` say, and summarise them. Raises JudgeFailure: more
+    judgements failed than `feedback.max_failure_rate` allows.
 
     Args:
-        engine: the policy as it stands, rolled out in the config's `mixed_precision`.
-        env_factory: makes a fresh environment for one episode.
+        player: plays the policy as it stands.
         feedback: what the policy is given between a first attempt and a second; the policy stays as it is.
         accelerator: of several processes that share the tasks and call this together, without feedback; each returns the
             figures of them all.
@@ -221,20 +210,17 @@ def evaluate(
     Returns:
         figures of the first attempts, with feedback also `refined`, those of the second ones, and `feedback/…`; and the
         episodes of both.
-
-    Raises:
-        JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
     """
-    play = EpisodeRunner(engine, tokenizer, env_factory, config)
+    config = player.config
     attempts, samples = plan(tasks, config.eval.samples), config.eval.samples
-    with Grading(env_factory) as grading:
+    with Grading(player.env_factory) as grading:
         figures = partial(
             summarise, samples=samples, seed=config.seed, is_graded=grading.is_graded, metrics=grading.metrics
         )
         if feedback is None:
-            episodes = shared(attempts, play, accelerator)
+            episodes = shared(attempts, player, accelerator)
             return figures(episodes), episodes
-        round_ = feedback.round(0, attempts, play)
+        round_ = feedback.round(0, attempts, player)
         first = [e for e in round_.played if e.stage == "initial"]
         refined = [e for e in round_.played if e.stage == "refined"]
         found = figures(first) | feedback.report(None, [round_.report])
@@ -244,14 +230,8 @@ def evaluate(
 
 
 def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple[dict[str, Any], list[Episode]]:
-    """`evaluate` with a config's own policy, environment, held-out tasks and feedback.
-
-    Args:
-        judge: in place of the config's `feedback.judge`.
-
-    Raises:
-        RRMError: the policy or the judge cannot be loaded; ConfigError: the environment or its tasks cannot be made.
-    """
+    """`evaluate` with a config's own policy, environment, held-out tasks and feedback. Raises RRMError: the policy or the judge cannot be
+    loaded; ConfigError: the environment or its tasks cannot be made. `judge`: in place of the config's `feedback.judge`."""
     from reagent.tasks.environments import held_out_tasks
     from reagent.train.build_feedback import make_feedback
     from reagent.train.engine import close
@@ -261,6 +241,6 @@ def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple
     eos_ids = getattr(player.engine, "eos_ids", None)
     try:
         feedback = make_feedback(config, player.tokenizer, device=player.device, judge=judge, eos_ids=eos_ids)
-        return evaluate(player.engine, player.tokenizer, player.env_factory, tasks, config, feedback)
+        return evaluate(player, tasks, feedback)
     finally:
         close(player.engine)

@@ -1,22 +1,17 @@
 """The trained policy as a directory that `policy.base` takes again."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from reagent.train.config import AgentConfig, PolicyConfig
 from reagent.train.policy import Policy, load_policy, precision, saved_tensors
+from reagent.train.trainer import AgentTrainer
 from rrm.train.fsdp import copy_whole, gathered, trained_parameters
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from reagent.train.trainer import AgentTrainer
 
 logger = logging.getLogger(__name__)
 PROBES = (

@@ -4,8 +4,6 @@ Under `sharding: fsdp` (`rrm.train.fsdp`) every forward and backward is one of a
 many the others make (`Forwards.rounds`), and makes up for those it has no rows for with a row that no token is asked of (`dummy_forward`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The config section `guards`: which guards watch a judge that is learned from, and when each fires."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

@@ -6,8 +6,6 @@ the agent is no better for it (Gao, Schulman, Hilton, "Scaling Laws for Reward M
 there is nothing to look at, nothing is concluded, and no spell ends.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,7 +15,6 @@ from reagent.train.alarms import Metrics, number
 from reagent.train.build_feedback import MODES
 from reagent.train.config import AgentConfig
 from reagent.train.drop_detector import FEWEST, Score
-from reagent.train.guard_settings import GuardConfig
 from reagent.train.monitor_conditions import (
     FIRST_UPDATES,
     WINDOW,
@@ -82,60 +79,26 @@ class Best:
     """With its 95 % interval over tasks."""
 
 
-@dataclass
-class HeldSince:
-    """A check, and since when it holds."""
-
-    check: Check
-    settings: GuardConfig
-    held: int = 0
-    """Looks running at which the condition held."""
-    text: str = ""
-
-    def take(self, seen: Seen) -> bool:
-        """Whether the guard fires at this look."""
-        if seen is None:
-            return False
-        self.held, self.text = (self.held + 1, seen) if seen else (0, "")
-        return self.held == self.settings.patience
-
-    @property
-    def stands(self) -> bool:
-        """Whether it fired, and its condition holds still."""
-        return self.held >= self.settings.patience
-
-    def event(self, update: int) -> Event:
-        """What is told of it."""
-        action = "stop" if self.settings.action == "stop" else "warn"
-        return Event(self.check.guard, action, update, f"guards.{self.check.guard}: {self.text}")
-
-
-def _spells(config: AgentConfig, watched: bool) -> list[HeldSince]:
+def _checks(config: AgentConfig, watched: bool) -> list[Check]:
     guards = config.guards
-    found: list[tuple[Check, GuardConfig]] = [(KLGrows(guards.kl), guards.kl)]
+    found: list[Check] = [KLGrows(guards.kl)]
     if watched:
         found += [
-            (SuccessFalls(guards.success), guards.success),
-            (ScoreDrifts(guards.drift), guards.drift),
-            (LengthDrifts(guards.length, "episode/action_tokens", "tokens"), guards.length),
-            (LengthDrifts(guards.length, "episode/turns", "turns"), guards.length),
-            (LiesOutside(guards.out_of_domain), guards.out_of_domain),
+            SuccessFalls(guards.success),
+            ScoreDrifts(guards.drift),
+            LengthDrifts(guards.length, "episode/action_tokens", "tokens"),
+            LengthDrifts(guards.length, "episode/turns", "turns"),
+            LiesOutside(guards.out_of_domain),
         ]
         for of in ("evaluations", "updates"):
-            found += [(AuditorFalls(guards.auditor, of), guards.auditor)]
-            found += [(AuditorDisagrees(guards.auditor, of), guards.auditor)]
-    return [HeldSince(check, settings) for check, settings in found if settings.action != "none"]
+            found += [AuditorFalls(guards.auditor, of), AuditorDisagrees(guards.auditor, of)]
+    return [check for check in found if check.settings.action != "none"]
 
 
 def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
-    """Whether guards that are to stop a training could: one that never fires is worse than none.
-
-    Args:
-        audited: whether a second judge is there that the config need not name.
-
-    Raises:
-        ConfigError: a guard with `action: stop` has nothing to look at, or not often enough; or the second judge is the one that pays.
-    """
+    """Whether guards that are to stop a training could: one that never fires is worse than none. Raises ConfigError: a guard with `action:
+    stop` has nothing to look at, or not often enough; or the second judge is the one that pays. `audited`: whether a second judge is
+    there that the config need not name."""
     feedback, second = config.feedback, config.guards.auditor
     kind = MODES[feedback.mode]
     watched = kind.learns_from_judge(feedback)
@@ -162,14 +125,8 @@ def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
 
 
 def check_held_out(config: AgentConfig, graded: int) -> None:
-    """Whether guards that are to stop a training, and look at held-out success, will see any.
-
-    Args:
-        graded: held-out tasks that anybody can grade.
-
-    Raises:
-        ConfigError: they are too few for `success` or `drift` with `action: stop` ever to fire.
-    """
+    """Whether guards that are to stop a training, and look at held-out success, will see any. Raises ConfigError: they are too few for
+    `success` or `drift` with `action: stop` ever to fire. `graded`: held-out tasks that anybody can grade."""
     guards, tasks = config.guards, config.environment.eval_tasks
     for name, settings in (("success", guards.success), ("drift", guards.drift)):
         if settings.action == "stop" and graded < FEWEST:
@@ -181,13 +138,10 @@ def check_held_out(config: AgentConfig, graded: int) -> None:
 
 
 def check_placed(config: AgentConfig, says: bool | None) -> None:
-    """Whether `guards.out_of_domain`, where it is to stop a training that a judge pays, will see anything.
+    """Whether `guards.out_of_domain`, where it is to stop a training that a judge pays, will see anything. Raises ConfigError: it does not.
 
     Args:
         says: whether that judge says of attempts if they lie outside of what it was measured on; None: not known.
-
-    Raises:
-        ConfigError: it does not.
     """
     if config.guards.out_of_domain.action == "stop" and says is False:
         raise ConfigError(
@@ -260,7 +214,7 @@ class Guards:
     best: Best | None = None
 
     def __post_init__(self) -> None:
-        self._spells = _spells(self.config, self.watched)
+        self._checks = _checks(self.config, self.watched)
         self._paid: list[float] = []
         """The judge's mean score of each update since the last evaluation, which said this of"""
         self._before: tuple[Known, Known] = None, None
@@ -276,7 +230,7 @@ class Guards:
         own = number(metrics, "feedback/own_score")  # under feedback.recalibrate: by one map throughout
         if (score := number(metrics, "feedback/score") if own is None else own) is not None:
             self._paid.append(score)
-        return self._take(update, [(spell, spell.check.update(update, metrics)) for spell in self._spells])
+        return self._take(update, [(check, check.update(update, metrics)) for check in self._checks])
 
     def evaluated(self, row: Mapping[str, Any]) -> list[Event]:
         """Take in an evaluation, a row of eval.jsonl; the guards that fire at it."""
@@ -301,14 +255,14 @@ class Guards:
         if value is not None and better:
             low, high = (number(row[by], bound) for bound in ("low", "high"))
             self.best = Best(update, row.get("episodes", 0), by, value, low, high)
-        fired = self._take(update, [(spell, spell.check.evaluation(found)) for spell in self._spells])
+        fired = self._take(update, [(check, check.evaluation(found)) for check in self._checks])
         if self.config.feedback.stage_at(update + 1) != self._stage:
             self._begin_stage(update + 1, before=now)
             begun = replace(
                 found, success=now[0], score=row.get("next_score_by_task") or None, source="held-out", auditor=now[1], compared=None
             )  # fmt: skip
-            for spell in self._spells:
-                spell.check.evaluation(begun)  # the first of its stage, which those to come are compared with
+            for check in self._checks:
+                check.evaluation(begun)  # the first of its stage, which those to come are compared with
         return fired
 
     def replay(self, updates: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> None:
@@ -320,18 +274,14 @@ class Guards:
     @property
     def standing(self) -> list[Event]:
         """The guards with `action: stop` whose condition holds now: reason enough to stop, or not to go on."""
-        return [s.event(self._update) for s in self._spells if s.settings.action == "stop" and s.stands]
+        return [self._event(c) for c in self._checks if c.settings.action == "stop" and c.spell.stands]
 
     def _begin_stage(self, update: int, before: tuple[Known, Known]) -> None:
-        """From this update on the judge pays by other criteria, and nothing is compared with what it said before. What fired stands until
-        a look says otherwise.
-
-        Args:
-            before: success, and the auditor's word, of an evaluation just before it.
-        """
+        """From this update on the judge pays by other criteria, and nothing is compared with what it said before. What fired stands until a
+        look says otherwise. `before`: success, and the auditor's word, of an evaluation just before it."""
         self._stage, self._paid, self._before = self.config.feedback.stage_at(update), [], before
-        for spell in self._spells:
-            spell.check.begin_stage()
+        for check in self._checks:
+            check.begin_stage()
 
     def _score(self, row: Mapping[str, Any]) -> tuple[Score | None, Source]:
         """The judge's score and where it is from: the evaluation's episodes, else the updates since the last evaluation."""
@@ -341,8 +291,11 @@ class Guards:
         mean = middle(row.get("score"))
         return ((mean,), "held-out") if mean is not None else (paid or None, "training")
 
-    def _take(self, update: int, seen: Sequence[tuple[HeldSince, Seen]]) -> list[Event]:
+    def _event(self, check: Check) -> Event:
+        return Event(check.guard, check.settings.action, self._update, f"guards.{check.guard}: {check.spell.text}")
+
+    def _take(self, update: int, seen: Sequence[tuple[Check, Seen]]) -> list[Event]:
         self._update = update
-        fired = [spell.event(update) for spell, what in seen if spell.take(what)]
+        fired = [self._event(check) for check, what in seen if check.spell.take(update, what)]
         self.events += fired
         return fired

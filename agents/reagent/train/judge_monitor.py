@@ -4,8 +4,6 @@ Nothing here is learned from. Each content is read once (`reagent.feedback.judgi
 `auditor.jsonl`, as the first one's in `judgements.jsonl`.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
@@ -246,15 +244,13 @@ def make_watch(
     rank: int = 0,
     processes: int = 1,
 ) -> JudgeMonitor:
-    """The watch of a config. The second judge is loaded only where something that a judge says is learned from.
+    """The watch of a config. The second judge is loaded only where something that a judge says is learned from. Raises RRMError: the second
+    judge cannot be loaded, or cannot read the environment.
 
     Args:
         device: for a judge in this process.
         folder: the run folder, for `auditor.jsonl`.
         auditor: in place of `guards.auditor.judge`.
-
-    Raises:
-        RRMError: the second judge cannot be loaded, or cannot read the environment.
     """
     guard = config.guards.auditor
     watch = JudgeMonitor(config, feedback, rank=rank, processes=processes)

@@ -1,7 +1,5 @@
 """How a training's processes are started: the `Accelerator` of a config, and the refusal of what would go wrong silently."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -31,15 +29,12 @@ OTHERS = {
 
 
 def refuse_launch(environ: Mapping[str, str], processes: str = "") -> None:
-    """Refuse a launch that accelerate would take for another.
+    """Refuse a launch that accelerate would take for another. Raises RRMError: weights sharded by another library than `sharding: fsdp`
+    uses; or `accelerate launch --cpu`, which starts one process however many are asked for.
 
     Args:
         environ: the process's environment.
         processes: accelerate's distributed type, once there is one.
-
-    Raises:
-        RRMError: weights sharded by another library than `sharding: fsdp` uses; or `accelerate launch --cpu`, which starts one
-            process however many are asked for.
     """
     if _asked(environ, "ACCELERATE_USE_FSDP") or processes == DistributedType.FSDP:
         raise RRMError(
@@ -69,14 +64,7 @@ def is_sharded(config: AgentConfig, accelerator: Accelerator) -> bool:
 
 
 def make_accelerator(config: AgentConfig, folder: Path) -> Accelerator:
-    """The accelerator a config asks for.
-
-    Args:
-        folder: the run folder, for trackers.
-
-    Raises:
-        RRMError: as `refuse_launch` and `check_divides`.
-    """
+    """The accelerator a config asks for. Raises RRMError: as `refuse_launch` and `check_divides`. `folder`: the run folder, for trackers."""
     refuse_launch(os.environ)
     engine = config.rollout.engine
     # the others wait while the first process sends weights to servers, which may be being started again

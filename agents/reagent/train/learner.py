@@ -9,8 +9,6 @@ Minibatches are dealt over the rows of all processes, so that two processes make
 in a minibatch takes part with a row that carries no loss. Old log-probabilities are recomputed by the training forward.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math
@@ -25,7 +23,7 @@ from reagent.algorithms.losses import importance_weights
 from reagent.algorithms.objective import LossMetrics, agent_loss, explained_variance, loss_denominator, merge_metrics
 from reagent.algorithms.registry import Advantages, compute_advantages
 from reagent.feedback.texts import TEXT_KINDS, SFTRow, TextKind, split_minibatches, text_batches, token_counts
-from reagent.rollout.batch import Batch, gaps_by_server, logprob_gap, make_batch, minibatches, row_names
+from reagent.rollout.batch import Batch, gaps_by_server, logprob_gap, make_batch, minibatches
 from reagent.rollout.episode import Episode
 from reagent.train.checkpoint import checkpoints
 from reagent.train.forwards import Forwards
@@ -89,7 +87,7 @@ class Learner(Forwards):
         factor = learning_rate_factor(self.update_index, self.config)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
-        found, norms, texted = self._steps(prepared, row_names(episodes), texts)
+        found, norms, texted = self._steps(prepared, [e.key for e in episodes], texts)
         steps = max(len(norms), 1)
         merged = merge_metrics(gather_object(found))  # each process holds its share
         of = {"loss": steps, "policy_loss": steps, "value_loss": steps} | {
@@ -103,11 +101,7 @@ class Learner(Forwards):
 
     def _agreement(self, old: torch.Tensor, batch: Batch, episodes: Sequence[Episode]) -> dict[str, float]:
         """How far the numbers and weights that episodes were sampled from are from the training forward's; of weights nothing where they
-        are the same.
-
-        Raises:
-            EngineError: a remote engine's are too far for anything to be learned (`rollout.engine.max_gap`).
-        """
+        are the same. Raises EngineError: a remote engine's are too far for anything to be learned (`rollout.engine.max_gap`)."""
         engine = self.config.rollout.engine
         mine = gaps_by_server(old, batch, [[turn.server for turn in e.turns] for e in episodes])
         sums: dict[str, list[float]] = {}
@@ -212,14 +206,12 @@ class Learner(Forwards):
     def step(
         self, prepared: Prepared, index: Sequence[int], where: str, texts: Sequence[SFTRow] = ()
     ) -> tuple[list[LossMetrics], float]:
-        """One optimiser step on rows `index` and on texts; (metrics of its micro-batches, gradient norm before clipping).
+        """One optimiser step on rows `index` and on texts; (metrics of its micro-batches, gradient norm before clipping). Raises
+        TrainingError: the loss or the gradient is not finite.
 
         Args:
             index: this process's rows of the minibatch, possibly none.
             where: for messages.
-
-        Raises:
-            TrainingError: the loss or the gradient is not finite.
         """
         mask = prepared.advantages.loss_mask
         denominator = float(self._sum(loss_denominator(mask[list(index)], self.config.loss.aggregation)))

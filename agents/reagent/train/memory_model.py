@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from reagent.train.config import AgentConfig
+from reagent.train.config import AgentConfig
 
 
 @dataclass(frozen=True)
@@ -46,11 +45,7 @@ class Shape:
 
     @staticmethod
     def of(config: AgentConfig, device: str) -> Shape:
-        """Of a config's policy.
-
-        Raises:
-            RRMError: there is no such model, or no tokenizer beside it.
-        """
+        """Of a config's policy. Raises RRMError: there is no such model, or no tokenizer beside it."""
         import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
         from transformers import AutoModelForCausalLM

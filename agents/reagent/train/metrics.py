@@ -1,13 +1,14 @@
 """What is logged of episodes: reward, success, turns, lengths, tool errors, and how many ended how."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
 from reagent.algorithms.groups import differs
 from reagent.rollout.episode import Episode, Turn
+
+COUNTED = ("tool_calls", "denied", "invented_results", "malformed")
+"""What turns count in their `info`."""
 
 
 def mean(values: Sequence[float]) -> float:
@@ -44,11 +45,8 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
         "tokens": mean(lengths),
         "longest_tokens": max(lengths, default=float("nan")),
         "turn_tokens": mean([float(len(t.output_ids)) for t in turns]),
-        "tool_calls": mean([float(sum(t.info.get("tool_calls", 0) for t in e.turns)) for e in episodes]),
+        **{key: mean([float(sum(t.info.get(key, 0) for t in e.turns)) for e in episodes]) for key in COUNTED},
         "tool_errors": mean([float(sum(len(t.info.get("tool_errors", ())) for t in e.turns)) for e in episodes]),
-        "denied": mean([float(sum(t.info.get("denied", 0) for t in e.turns)) for e in episodes]),
-        "invented_results": mean([float(sum(t.info.get("invented_results", 0) for t in e.turns)) for e in episodes]),
-        "malformed": mean([float(sum(t.info.get("malformed", 0) for t in e.turns)) for e in episodes]),
         "malformed_share": mean([float(v == "malformed") for t in turns for v in _verdicts(t)]),
         "malformed_turns": mean([float("malformed" in _verdicts(t)) for t in turns]),
         "ungraded": mean([float(e.ungraded) for e in episodes]),

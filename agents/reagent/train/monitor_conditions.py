@@ -4,32 +4,30 @@ A condition holds where it is beyond chance (`reagent.train.drop_detector`). Whe
 score), a check concludes nothing.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from reagent.train.alarms import Metrics, number
+from reagent.train.alarms import ConsecutiveCount, Metrics, number
 from reagent.train.drop_detector import (
     FEWEST,
     LEVEL,
     NEARLY,
     DropDetector,
-    Look,
     Point,
     Score,
     aligned,
     critical,
+    mean_error,
     noise_std,
     welch_df,
 )
-from reagent.train.guard_settings import AuditorGuard, DriftGuard, KLGuard, LengthGuard, OutsideGuard, SuccessGuard
+from reagent.train.guard_settings import AuditorGuard, DriftGuard, LengthGuard, SuccessGuard
 
 FIRST_UPDATES = 3
 """The first updates, whose mean length is the measure of `guards.length`."""
@@ -77,9 +75,13 @@ class Evaluation:
 
 
 class Check(ABC):
-    """One condition of a guard; it keeps what it must know of the past."""
+    """One condition of a guard; it keeps what it must know of the past, and for how long the condition has held."""
 
     guard: ClassVar[str]
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+        self.spell = ConsecutiveCount(settings.patience)
 
     def update(self, update: int, metrics: Metrics) -> Seen:
         """Look at an update's metrics."""
@@ -93,34 +95,43 @@ class Check(ABC):
         """From here on the judge that pays is asked other criteria: its scores are compared with none from before."""
 
 
-def _seen(look: Look, what: str, so: str) -> Seen:
-    """The fall and the score beside it, in words."""
-    fall = look.fall
-    if fall is None:
-        return "" if look.comparisons else None
-    before, now = fall.score
-    return (
-        f"{what} is {fall.truth[1]:.3f} ({fall.when[1]}), {fall.size:.3f} (standard error {fall.error:.3f}) below its best "
-        f"({fall.truth[0]:.3f}, {fall.when[0]}), and the judge's mean score went from {before:.3f} to {now:.3f}: {so}"
-    )
+class Falls(Check):
+    """A truth is below its best, and the judge's score has not followed."""
 
+    what: ClassVar[str]
+    so: ClassVar[str]
 
-class SuccessFalls(Check):
-    """Held-out success is below its best, and the judge's score has not followed."""
+    def __init__(self, settings: Any, least: float, *, paired: bool = True) -> None:
+        super().__init__(settings)
+        self._falls: dict[Source, DropDetector] = defaultdict(lambda: DropDetector(least, paired=paired))
 
-    guard = "success"
-
-    def __init__(self, settings: SuccessGuard) -> None:
-        self._falls: dict[Source, DropDetector] = defaultdict(lambda: DropDetector(settings.drop, paired=True))
-
-    def evaluation(self, found: Evaluation) -> Seen:
-        if found.success is None or found.score is None:
+    def look(self, when: str, truth: Known, score: Score | None, source: Source) -> Seen:
+        """The fall and the score beside it, in words."""
+        if truth is None or score is None:
             return None
-        look = self._falls[found.source].take(Point(found.when, found.success, found.score))
-        return _seen(look, "held-out success", "the judge does not see it")
+        look = self._falls[source].take(Point(when, truth, score))
+        if (fall := look.fall) is None:
+            return "" if look.comparisons else None
+        before, now = fall.score
+        return (
+            f"{self.what} is {fall.truth[1]:.3f} ({fall.when[1]}), {fall.size:.3f} (standard error {fall.error:.3f}) below its best "
+            f"({fall.truth[0]:.3f}, {fall.when[0]}), and the judge's mean score went from {before:.3f} to {now:.3f}: {self.so}"
+        )
 
     def begin_stage(self) -> None:
         self._falls.clear()
+
+
+class SuccessFalls(Falls):
+    """Held-out success is below its best, and the judge's score has not followed."""
+
+    guard, what, so = "success", "held-out success", "the judge does not see it"
+
+    def __init__(self, settings: SuccessGuard) -> None:
+        super().__init__(settings, settings.drop)
+
+    def evaluation(self, found: Evaluation) -> Seen:
+        return self.look(found.when, found.success, found.score, found.source)
 
 
 class ScoreDrifts(Check):
@@ -129,7 +140,7 @@ class ScoreDrifts(Check):
     guard = "drift"
 
     def __init__(self, settings: DriftGuard) -> None:
-        self._gap = settings.gap
+        super().__init__(settings)
         self._first: dict[Source, Point] = {}
         self._looks: Counter[Source] = Counter()
         self._means: dict[Source, list[float]] = defaultdict(list)
@@ -152,7 +163,7 @@ class ScoreDrifts(Check):
         gap = risen - explained
         error, freedom = self._error(gap, (first, now), self._means[found.source])
         wide, least = float(gap.mean()), error * critical(freedom, LEVEL / self._looks[found.source])
-        if wide <= max(self._gap + NEARLY, least):
+        if wide <= max(self.settings.gap + NEARLY, least):
             return ""
         return (
             f"the judge's mean score moved by {risen.mean():+.3f} (to {score[1, known].mean():.3f}) and held-out success by "
@@ -162,19 +173,15 @@ class ScoreDrifts(Check):
 
     @staticmethod
     def _error(gap: np.ndarray, points: tuple[Point, Point], means: Sequence[float]) -> tuple[float, float]:
-        """Standard error of the gap's mean over tasks, and its degrees of freedom.
-
-        Args:
-            means: the whole series where scores are means: these have noise of their own, that of neighbours.
-        """
-        error, freedom = float(gap.std(ddof=1)) / math.sqrt(len(gap)), len(gap) - 1.0
+        """Standard error of the gap's mean over tasks, and its degrees of freedom. `means`: the whole series where scores are means: these
+        have noise of their own, that of neighbours."""
+        error, freedom = mean_error(gap)
         counts = [len(p.score) for p in points if isinstance(p.score, tuple)]
         if len(counts) < len(points):
             return error, freedom
         noise, theirs = noise_std(np.array(means))
         noise *= math.sqrt(sum(1 / n for n in counts))
-        both = welch_df(np.array(error), np.array(freedom), np.array(noise), np.array(theirs))
-        return math.hypot(error, noise), float(both)
+        return math.hypot(error, noise), welch_df(error, freedom, noise, theirs)
 
     def begin_stage(self) -> None:
         self._first.clear()
@@ -187,7 +194,8 @@ class LengthDrifts(Check):
     guard = "length"
 
     def __init__(self, settings: LengthGuard, key: str, what: str) -> None:
-        self._settings, self._key, self._what = settings, key, what
+        super().__init__(settings)
+        self._key, self._what = key, what
         self._first: list[float] = []
 
     def update(self, update: int, metrics: Metrics) -> Seen:
@@ -198,7 +206,7 @@ class LengthDrifts(Check):
             first.append(value)
             return ""
         before = sum(first) / len(first)
-        if before <= 0 or 1 / self._settings.ratio <= value / before <= self._settings.ratio:
+        if before <= 0 or 1 / self.settings.ratio <= value / before <= self.settings.ratio:
             return ""
         return (
             f"an episode has {value:.1f} {self._what}, {value / before:.2f} times the {before:.1f} of the first {len(first)} "
@@ -211,18 +219,15 @@ class LiesOutside(Check):
 
     guard = "out_of_domain"
 
-    def __init__(self, settings: OutsideGuard) -> None:
-        self._share = settings.share
-
     def update(self, update: int, metrics: Metrics) -> Seen:
         outside, told = number(metrics, "feedback/outside"), number(metrics, "feedback/placed")
         if outside is None or not told:
             return None
-        if outside / told <= self._share:
+        if outside / told <= self.settings.share:
             return ""
         return (
             f"{outside:.0f} of {told:.0f} judgements are of what lies outside of what the judge was measured on, a share above "
-            f"guards.out_of_domain.share={self._share:g}: what it pays for there is not known; measure it on labelled attempts of this agent "
+            f"guards.out_of_domain.share={self.settings.share:g}: what it pays for there is not known; measure it on labelled attempts of this agent "
             "(rrm eval), or train one on them"
         )
 
@@ -232,35 +237,30 @@ class KLGrows(Check):
 
     guard = "kl"
 
-    def __init__(self, settings: KLGuard) -> None:
-        self._max = settings.max
-
     def update(self, update: int, metrics: Metrics) -> Seen:
-        value = number(metrics, "kl")
-        if value is None or self._max is None:
+        value, most = number(metrics, "kl"), self.settings.max
+        if value is None or most is None:
             return None
-        if value <= self._max:
+        if value <= most:
             return ""
-        return f"the policy is {value:.4f} nats a token from the one it started from, above guards.kl.max={self._max:g}"
+        return f"the policy is {value:.4f} nats a token from the one it started from, above guards.kl.max={most:g}"
 
 
-class AuditorFalls(Check):
+class AuditorFalls(Falls):
     """The second judge's mean score is below its best, and the first's has not followed: at evaluations, or over updates."""
 
-    guard = "auditor"
+    guard, what, so = "auditor", "the auditor's mean score", "the two judges part ways"
 
     def __init__(self, settings: AuditorGuard, of: Literal["evaluations", "updates"]) -> None:
+        super().__init__(settings, settings.fall, paired=of == "evaluations")
         self._of = of
-        self._falls: dict[Source, DropDetector] = defaultdict(
-            lambda: DropDetector(settings.fall, paired=of == "evaluations")
-        )
         self._said: dict[str, float] = {}
         self._paid: dict[str, float] = {}
 
     def evaluation(self, found: Evaluation) -> Seen:
-        if self._of != "evaluations" or found.auditor is None or found.score is None:
+        if self._of != "evaluations":
             return None
-        return self._look(Point(found.when, found.auditor, found.score), found.source)
+        return self.look(found.when, found.auditor, found.score, found.source)
 
     def update(self, update: int, metrics: Metrics) -> Seen:
         said, paid = number(metrics, "auditor/score"), number(metrics, "auditor/judge_score")
@@ -269,16 +269,12 @@ class AuditorFalls(Check):
         self._said[str(update)], self._paid[str(update)] = said, paid
         if len(self._said) < WINDOW:
             return None
-        now = Point(after(update), self._said, self._paid)
-        self._said, self._paid = {}, {}
-        return self._look(now, "training")
+        looked_at, self._said, self._paid = (self._said, self._paid), {}, {}
+        return self.look(after(update), *looked_at, "training")
 
     def begin_stage(self) -> None:
-        self._falls.clear()
+        super().begin_stage()
         self._said, self._paid = {}, {}
-
-    def _look(self, now: Point, source: Source) -> Seen:
-        return _seen(self._falls[source].take(now), "the auditor's mean score", "the two judges part ways")
 
 
 class AuditorDisagrees(Check):
@@ -287,8 +283,8 @@ class AuditorDisagrees(Check):
     guard = "auditor"
 
     def __init__(self, settings: AuditorGuard, of: Literal["evaluations", "updates"]) -> None:
-        self._of, self._least = of, settings.min_correlation
-        self._looks = 0
+        super().__init__(settings)
+        self._of, self._looks = of, 0
         self._last: list[tuple[float, float]] = []
 
     def evaluation(self, found: Evaluation) -> Seen:
@@ -314,9 +310,9 @@ class AuditorDisagrees(Check):
     def _look(self, value: float, compared: float, when: str) -> Seen:
         """Of rankings that have nothing to do with each other the correlation has mean 0 and variance 1/`compared`."""
         self._looks += 1
-        if value + critical(math.inf, LEVEL / self._looks) / math.sqrt(compared) >= self._least:
+        if value + critical(math.inf, LEVEL / self._looks) / math.sqrt(compared) >= self.settings.min_correlation:
             return ""
         return (
             f"the two judges' scores have a rank correlation of {value:.2f} ({when}; {compared:.0f} comparisons), below "
-            f"guards.auditor.min_correlation={self._least:g}: what one likes the other does not"
+            f"guards.auditor.min_correlation={self.settings.min_correlation:g}: what one likes the other does not"
         )

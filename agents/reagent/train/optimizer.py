@@ -1,7 +1,5 @@
 """The trainer's optimiser, and what its learning rate does over a run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

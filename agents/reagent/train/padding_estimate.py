@@ -4,14 +4,10 @@ Rows of a micro-batch are as wide as its longest (`reagent.rollout.batch.microba
 is padding. Lengths are taken as drawn from a normal distribution and stand where n of them are expected to (Blom's order statistics).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from reagent.train.config import AgentConfig
+from reagent.train.config import AgentConfig
 
 
 @dataclass(frozen=True)

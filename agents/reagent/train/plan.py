@@ -13,22 +13,18 @@ and at one speed whatever a micro-batch's size: that 6 rows may take longer a to
 SmolLM2 and LoRA on one machine), is that machine's own and is left out.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from reagent.train.config import AgentConfig
 from reagent.train.memory_model import Shape
 from reagent.train.padding_estimate import Padded, padded, spread_of
 from rrm.engines.hf.host_memory import mallocs_with_glibc
 from rrm.errors import RRMError
-
-if TYPE_CHECKING:
-    from reagent.train.config import AgentConfig
 
 LOGITS_CHUNK = 1024
 """Masked tokens whose logits are held at once (`reagent.algorithms.logprobs.token_logprobs`)."""
@@ -80,16 +76,8 @@ class Memory:
     @property
     def update(self) -> int:
         """At the peak of an update."""
-        return (
-            self.standing
-            + self.gradients
-            + self.gathered
-            + self.activations
-            + self.recomputed
-            + self.logits
-            + self.masks
-            + self.allocator
-        )
+        kept = self.activations + self.recomputed + self.logits + self.masks + self.allocator
+        return self.standing + self.gradients + self.gathered + kept
 
     @property
     def rollout(self) -> int:
@@ -158,15 +146,12 @@ class TrainingPlan:
 
 
 def plan(config: AgentConfig, *, processes: int = 1, device: str = "cpu", like: Path | None = None) -> TrainingPlan:
-    """Of a config.
+    """Of a config. Raises RRMError: there is no such model, or `like` was not measured.
 
     Args:
         processes: that share tasks and, with sharding, weights.
         device: whose kernels are assumed: `cpu` or `cuda`; it need not be there.
         like: a finished run's folder; its tokens an episode and tokens/s are taken, its FLOPs/s for the update.
-
-    Raises:
-        RRMError: there is no such model, or `like` was not measured.
     """
     shape = Shape.of(config, device)
     measured = None if like is None else speed_of(like, device)
@@ -302,11 +287,8 @@ def seconds_of(config: AgentConfig, shape: Shape, work: UpdateWork, speed: Speed
 
 
 def speed_of(folder: Path, device: str) -> Speed:
-    """What a run measured, medians over its updates but the first (which warms up).
-
-    Raises:
-        RRMError: there is no such run, or it made fewer than two updates.
-    """
+    """What a run measured, medians over its updates but the first (which warms up). Raises RRMError: there is no such run, or it made fewer
+    than two updates."""
     from reagent.train.config import load_agent_config
 
     metrics, config = folder / "metrics.jsonl", folder / "config.yaml"

@@ -14,20 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from reagent.algorithms.logprobs import token_logprobs
+from reagent.train.config import PolicyConfig
 from reagent.train.prefixes import PrefixSharing
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.engines.hf.head import in_float32
 from rrm.errors import RRMError
 from rrm.train.fsdp import reshard
-
-if TYPE_CHECKING:
-    from reagent.train.config import PolicyConfig
 
 
 @dataclass
@@ -116,11 +114,7 @@ def precision(mixed: Literal["no", "bf16"], device: torch.device | str) -> Abstr
 
 
 def placed(config: PolicyConfig) -> PolicyConfig:
-    """With the folder in place of a shipped policy's name.
-
-    Raises:
-        RRMError: the shipped policy is not there.
-    """
+    """With the folder in place of a shipped policy's name. Raises RRMError: the shipped policy is not there."""
     from reagent.lab.shipped import SHIPPED, lab_policy_folder
 
     return config.model_copy(update={"base": str(lab_policy_folder(config.base))}) if config.base in SHIPPED else config
@@ -129,15 +123,9 @@ def placed(config: PolicyConfig) -> PolicyConfig:
 def load_policy(
     config: PolicyConfig, *, with_values: bool, entropy_gradient: bool = False, trained: bool = True
 ) -> tuple[Policy, Any]:
-    """(policy, tokenizer) with LoRA where configured; dropout is off (sampling and training must agree).
-
-    Args:
-        trained: its weights are to take steps: those of a policy without an adapter are held in float32 then. bfloat16
-            cannot hold a weight and a step a thousandth of its size. `mixed_precision: bf16` computes in bfloat16.
-
-    Raises:
-        RRMError: the model cannot be loaded.
-    """
+    """(policy, tokenizer) with LoRA where configured; dropout is off (sampling and training must agree). Raises RRMError: the model cannot
+    be loaded. `trained`: its weights are to take steps: those of a policy without an adapter are held in float32 then. bfloat16 cannot
+    hold a weight and a step a thousandth of its size. `mixed_precision: bf16` computes in bfloat16."""
     from peft import get_peft_model
 
     from rrm.engines.hf.base_model import load_model, lora_config

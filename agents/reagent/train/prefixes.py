@@ -86,12 +86,9 @@ class PrefixSharing:
 
     @classmethod
     def of(cls, model: Any, budget: int) -> PrefixSharing:
-        """Of a causal language model, plain or wrapped by PEFT.
-
-        Raises:
-            ConfigError: a token of it sees more than a mask says, its attention takes none, or what it computes of packed rows is not what it
-                computes of the rows: each model is asked, since no list of architectures would stay true.
-        """
+        """Of a causal language model, plain or wrapped by PEFT. Raises ConfigError: a token of it sees more than a mask says, its attention
+        takes none, or what it computes of packed rows is not what it computes of the rows: each model is asked, since no list of
+        architectures would stay true."""
         base = base_causal_lm(model)
         config = base.config.get_text_config()
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -138,11 +135,7 @@ class PrefixSharing:
             )
 
     def packs(self, ids: Tensor, ends: Tensor, order: Sequence[int]) -> list[PackedRows]:
-        """Rows in packs, each of neighbours in `order`.
-
-        Args:
-            ids: (B, T). ends: (B,), of each row.
-        """
+        """Rows in packs, each of neighbours in `order`. `ids`: (B, T). ends: (B,), of each row."""
         found: list[PackedRows] = []
         for row in order:
             end = int(ends[row])
@@ -191,10 +184,7 @@ class PrefixSharing:
 
     def hidden(self, decoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
         """(B, T, H) last hidden states of rows (B, T) up to each one's last token of the mask; behind it they are another token's, or 0.
-
-        Args:
-            decoder: the model's, without its head.
-        """
+        `decoder`: the model's, without its head."""
         last = ends(mask).cpu()  # packs are made on the host: on a GPU each number of theirs would be waited for
         width = int(last.max())
         read = ids[:, :width].cpu()

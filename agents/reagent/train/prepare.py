@@ -1,7 +1,5 @@
 """What a training refuses before a weight is loaded, in one place for `reagent train` and its `--plan`: what the one accepts, so does the other."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 
@@ -24,19 +22,10 @@ logger = logging.getLogger(__name__)
 FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "optim", "loss", "feedback", "mixed_precision")
 """Options that must not change between a run and its continuation."""
 FREE = (
-    "feedback.max_failure_rate",
-    "feedback.escalate.max_cost",
-    "feedback.escalate.price",
-    "feedback.escalate.timeout_s",
-    "feedback.escalate.concurrency",
-    "optim.microbatch_tokens",
-    "optim.share_prefixes",
-    "policy.gradient_checkpointing",
-    "policy.export_dtype",
-    "rollout.engine",
-    "rollout.max_lag",
-    "loss.importance_cap",
-)
+    "feedback.max_failure_rate", "feedback.escalate.max_cost", "feedback.escalate.price", "feedback.escalate.timeout_s",
+    "feedback.escalate.concurrency", "optim.microbatch_tokens", "optim.share_prefixes", "policy.gradient_checkpointing",
+    "policy.export_dtype", "rollout.engine", "rollout.max_lag", "loss.importance_cap",
+)  # fmt: skip
 """Those of them that may: what a run stopped at may be allowed it, or given less memory."""
 
 
@@ -93,14 +82,8 @@ def with_horizon(config: AgentConfig) -> AgentConfig:
 
 
 def check_continues(config: AgentConfig, done: list[Path] | None = None) -> None:
-    """Whether the run in the config's folder, if there is one, may go on with this config.
-
-    Args:
-        done: its checkpoints, where they are known.
-
-    Raises:
-        RRMError: as `rrm.train.run_folder.check_folder`.
-    """
+    """Whether the run in the config's folder, if there is one, may go on with this config. Raises RRMError: as
+    `rrm.train.run_folder.check_folder`. `done`: its checkpoints, where they are known."""
     folder = Path(config.output_dir)
     if checkpoints(folder / "checkpoints") if done is None else done:
         check_folder(config, folder, FIXED, FREE)

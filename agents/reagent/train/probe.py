@@ -4,12 +4,12 @@ A method that compares attempts at one task learns only where they differ: from 
 succeeds, no optimiser learns. The bounds are those that trainings with small language models rose from (docs/agents.md).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from accelerate import Accelerator
 
 from reagent.env.task import Task
 from reagent.rollout.attempts import plan
@@ -19,9 +19,6 @@ from reagent.train.evaluate import EpisodeRunner, shared
 from reagent.train.metrics import episode_metrics, mean
 from rrm.data.seeds import derive_seed
 from rrm.errors import RRMError
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 SUCCESS = (0.2, 0.6)
 """Sampled success from which trainings rise."""
@@ -109,11 +106,7 @@ class Probe:
 
 
 def measured(sampled: Sequence[Episode], greedy: Sequence[Episode], samples: int) -> Probe:
-    """The figures of `samples` sampled episodes and one greedy episode of each task.
-
-    Args:
-        sampled: those of one task have one `group_id`.
-    """
+    """The figures of `samples` sampled episodes and one greedy episode of each task. `sampled`: those of one task have one `group_id`."""
     groups: dict[str, list[Episode]] = {}
     for episode in sampled:
         groups.setdefault(episode.group_id, []).append(episode)
@@ -154,11 +147,8 @@ def probe(
 
 
 def probe_config(config: AgentConfig) -> tuple[Probe, list[Episode]]:
-    """`probe` of a config's own policy and training tasks.
-
-    Raises:
-        RRMError: the policy cannot be loaded; ConfigError: the environment or its tasks cannot be made.
-    """
+    """`probe` of a config's own policy and training tasks. Raises RRMError: the policy cannot be loaded; ConfigError: the environment or
+    its tasks cannot be made."""
     from reagent.tasks.environments import make_environment
     from reagent.train.engine import close
     from reagent.train.evaluate import load_player

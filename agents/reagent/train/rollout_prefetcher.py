@@ -11,8 +11,6 @@ a checkpoint makes the updates of one that was never stopped. One that a guard, 
 play, which is given up and in no checkpoint: it is played anew on the weights of then, so the updates from there on are others.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -44,15 +42,8 @@ class RolloutPrefetcher:
         return self._future is not None
 
     def start(self, update: int, play: Callable[[Callable[[], None]], tuple[Round, float]]) -> None:
-        """Begin an update's round.
-
-        Args:
-            play: plays it, and says how many seconds that took; it calls what it is given between episodes, which raises
-                `RoundCancelled` where the round is not wanted any more.
-
-        Raises:
-            ValueError: another one has not been taken.
-        """
+        """Begin an update's round. Raises ValueError: another one has not been taken. `play`: plays it, and says how many seconds that
+        took; it calls what it is given between episodes, which raises `RoundCancelled` where the round is not wanted any more."""
         if self._future is not None:
             raise ValueError(f"the round of update {self._update} has not been taken")
         future: Future[tuple[Round, float]] = Future()
@@ -73,11 +64,8 @@ class RolloutPrefetcher:
         threading.Thread(target=work, daemon=True, name=f"round {update}").start()
 
     def take(self, update: int) -> tuple[Round, float, float] | None:
-        """(round, seconds it was at play, seconds waited for it) of an update; None where it was not started.
-
-        Raises:
-            ValueError: the one at play is another update's. And what playing it raised.
-        """
+        """(round, seconds it was at play, seconds waited for it) of an update; None where it was not started. Raises ValueError: the one at
+        play is another update's. And what playing it raised."""
         if self._future is None:
             return None
         if update != self._update:

@@ -14,15 +14,14 @@ runs/agent/
   policy/          the trained policy: safetensors (adapter or whole), tokenizer
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from accelerate import Accelerator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -31,7 +30,7 @@ from reagent.train.alarms import number
 from reagent.train.checkpoint import PREFIX, checkpoints, drop_partial, restore_logs
 from reagent.train.config import AgentConfig
 from reagent.train.engine import close, make_engine
-from reagent.train.evaluate import EpisodeRunner, evaluate
+from reagent.train.evaluate import evaluate
 from reagent.train.export import export_policy
 from reagent.train.launch import is_sharded, main_decides, main_does, make_accelerator
 from reagent.train.learner import TrainingError
@@ -44,13 +43,9 @@ from reagent.train.signals import Stopping
 from reagent.train.trainer import AgentTrainer
 from rrm.data.output import file_when_whole
 from rrm.errors import RRMError
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.train.checkpoints import full_disk_named, newest_whole
 from rrm.train.run_folder import claim_folder, recorded, sole_writer
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-    from rrm.judge.agent_rrm import AgentRRM
 
 logger = logging.getLogger(__name__)
 
@@ -62,14 +57,12 @@ def build(
     auditor: AgentRRM | None = None,
     accelerator: Accelerator | None = None,
 ) -> tuple[AgentTrainer, list[Task]]:
-    """A config's trainer, with its policy, engine, environment and accelerator; and its held-out tasks.
+    """A config's trainer, with its policy, engine, environment and accelerator; and its held-out tasks. Raises RRMError: a policy or judge
+    that cannot be loaded; ConfigError: as `reagent.train.prepare.prepare`.
 
     Args:
         judge, auditor: in place of the config's `feedback.judge` and `guards.auditor.judge`.
         accelerator: in place of the config's own.
-
-    Raises:
-        RRMError: a policy or judge that cannot be loaded; ConfigError: as `reagent.train.prepare.prepare`.
     """
     folder = Path(config.output_dir)
     accelerator = accelerator or make_accelerator(config, folder)
@@ -105,14 +98,12 @@ def build(
 def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM | None = None) -> dict[str, Any]:
     """Run or continue a training; returns the summary the CLI prints.
 
-    What ends it early (SIGTERM, Ctrl-C, an error) leaves a checkpoint of the last whole update: the same call goes on there. A
-    guard that stops it does too, and `stopped_by` names it; the same call then stops at once, one with other `guards` goes on.
+    What ends it early (SIGTERM, Ctrl-C, an error) leaves a checkpoint of the last whole update: the same call goes on there. A guard that
+    stops it does too, and `stopped_by` names it; the same call then stops at once, one with other `guards` goes on. Raises RRMError:
+    another run's folder, or a policy or judge that cannot be loaded; TrainingError: a loss that is not finite.
 
     Args:
         judge, auditor: in place of the config's `feedback.judge` and `guards.auditor.judge`.
-
-    Raises:
-        RRMError: another run's folder, or a policy or judge that cannot be loaded; TrainingError: a loss that is not finite.
     """
     import torch
     from transformers import set_seed
@@ -188,16 +179,13 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
 
 
 def check_gate(trainer: AgentTrainer) -> None:
-    """Measure the untrained policy (`gate`), say what was found, and keep it as `probe.json`.
-
-    Raises:
-        NotLearnable: `gate.action=stop`, and rewards can hardly teach this policy these tasks.
-    """
+    """Measure the untrained policy (`gate`), say what was found, and keep it as `probe.json`. Raises NotLearnable: `gate.action=stop`, and
+    rewards can hardly teach this policy these tasks."""
     gate = trainer.config.gate
     if gate.action == "off":
         return
     trainer.sync()
-    play = EpisodeRunner(trainer.engine, trainer.tokenizer, trainer.env_factory, trainer.config)
+    play = trainer.player()
     found, _ = probe(play, trainer.tasks, gate, trainer.accelerator)
     if trainer.accelerator.is_main_process:
         with file_when_whole(trainer.folder / "probe.json") as file:
@@ -235,14 +223,7 @@ def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, sto
             if begun and (finished or _due(config.eval.every, trainer.update_index)) and not log.evaluated():
                 with stopping.at_once():
                     trainer.sync()
-                    found, episodes = evaluate(
-                        trainer.engine,
-                        trainer.tokenizer,
-                        trainer.env_factory,
-                        eval_tasks,
-                        config,
-                        accelerator=trainer.accelerator,
-                    )
+                    found, episodes = evaluate(trainer.player(), eval_tasks, accelerator=trainer.accelerator)
                     found |= trainer.watch.evaluation(episodes, trainer.update_index - 1)
                 log.evaluation(found)
             if finished:

@@ -1,7 +1,5 @@
 """The files of a run folder that grow, and what is drawn of them: metrics, sample episodes, evaluations, guards that fired."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -9,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reagent.rollout.episode import Episode
 from reagent.train.alarms import Alarms, number
@@ -17,9 +15,7 @@ from reagent.train.best_policy import keep_best, kept_best
 from reagent.train.export import gathered_weights
 from reagent.train.guards import Event, Guards, middle
 from reagent.train.launch import main_decides
-
-if TYPE_CHECKING:
-    from reagent.train.trainer import AgentTrainer
+from reagent.train.trainer import AgentTrainer
 
 logger = logging.getLogger(__name__)
 NOTHING_GRADED = (
@@ -31,14 +27,9 @@ NOTHING_PLACED = (
     "with a judge that rrm train made does (domain.json in its directory)"
 )
 SHOWN = {
-    "episode/reward": "reward",
-    "learned/reward": "learned_reward",
-    "episode/success": "success",
-    "kl": "kl",
-    "entropy": "entropy",
-    "episode/turns": "turns",
-    "time/rollout_tokens_per_s": "rollout_tokens_per_s",
-}
+    "episode/reward": "reward", "learned/reward": "learned_reward", "episode/success": "success", "kl": "kl",
+    "entropy": "entropy", "episode/turns": "turns", "time/rollout_tokens_per_s": "rollout_tokens_per_s",
+}  # fmt: skip
 """What the progress line says of an update, and how it is called there."""
 
 

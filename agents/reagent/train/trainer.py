@@ -11,14 +11,12 @@ purpose: every process keeps the whole model (data parallel over tasks), or a sh
 update, task, sample), never from a global generator.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accelerate import Accelerator
 from accelerate.utils import gather_object
@@ -28,30 +26,28 @@ from reagent.env.task import Task
 from reagent.feedback.base import Play, Round
 from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
-from reagent.rollout.rollout import rollout
 from reagent.train.build_feedback import make_feedback
 from reagent.train.checkpoint import OTHERS_S, load_checkpoint, save_checkpoint, save_sharded, wait_for
 from reagent.train.config import AgentConfig
 from reagent.train.dynamic_sampling import DynamicSampler, SamplingStats
 from reagent.train.engine import sync
+from reagent.train.evaluate import EpisodeRunner
 from reagent.train.guards import check_placed
 from reagent.train.judge_monitor import make_watch
 from reagent.train.launch import check_lag
 from reagent.train.learner import Learner
 from reagent.train.metrics import episode_metrics, learned_metrics
-from reagent.train.policy import Policy, precision
+from reagent.train.policy import Policy
 from reagent.train.rollout_prefetcher import RolloutPrefetcher
 from rrm.data.seeds import derive_seed
 from rrm.engines.base import TokenEngine
 from rrm.engines.hf.host_memory import freed_memory
 from rrm.errors import RRMError
-
-if TYPE_CHECKING:
-    from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.agent_rrm import AgentRRM
 
 
 class AgentTrainer(Learner):
-    """Trains a policy on an environment.
+    """Trains a policy on an environment. Raises TrainingError: a loss that is not finite. JudgeFailure: too many judgements failed.
 
     Args:
         config: everything but the objects below.
@@ -62,9 +58,6 @@ class AgentTrainer(Learner):
         engine: rolls the policy out, on the weights being trained.
         accelerator: from `reagent.train.launch.make_accelerator`.
         judge, auditor: in place of the config's `feedback.judge` and `guards.auditor.judge`.
-
-    Raises:
-        TrainingError: a loss that is not finite. JudgeFailure: too many judgements failed.
     """
 
     def __init__(
@@ -130,11 +123,8 @@ class AgentTrainer(Learner):
     # ---- checkpoints ----
 
     def save(self, *, together: bool = True) -> Path | None:
-        """A checkpoint of the state after the updates done: by the main process, or by each its own part of a sharded policy's.
-
-        Args:
-            together: wait for the other processes; not after an error, which may be theirs.
-        """
+        """A checkpoint of the state after the updates done: by the main process, or by each its own part of a sharded policy's. `together`:
+        wait for the other processes; not after an error, which may be theirs."""
         if together:
             self.accelerator.wait_for_everyone()
         if not (self.sharded or self.accelerator.is_main_process):
@@ -161,11 +151,7 @@ class AgentTrainer(Learner):
         return saved
 
     def resume(self, path: Path) -> None:
-        """Continue from a checkpoint.
-
-        Raises:
-            RRMError: it is another run's, or another policy's.
-        """
+        """Continue from a checkpoint. Raises RRMError: it is another run's, or another policy's."""
         state = load_checkpoint(path, self.policy, self.optimizer)
         if state["algorithm"] != self.config.algorithm or state["seed"] != self.config.seed:
             raise RRMError(
@@ -187,6 +173,11 @@ class AgentTrainer(Learner):
         sync(self.engine, self.policy, self.update_index, self.accelerator)
         return time.perf_counter() - begun
 
+    def player(self, **changes: Any) -> EpisodeRunner:
+        """Plays the policy, as an evaluation does but for the changes."""
+        here = str(self.accelerator.device)
+        return EpisodeRunner(self.engine, self.tokenizer, self.env_factory, self.config, here=here, **changes)
+
     # ---- one update ----
 
     def attempts(self, update: int) -> list[Attempt]:
@@ -204,24 +195,11 @@ class AgentTrainer(Learner):
     def play(self, attempts: Sequence[Attempt], *, update: int, **hooks: Any) -> list[Episode]:
         """Roll out an update's attempts on the current weights, in the precision of the training forward; `hooks` as
         `rollout` takes them."""
-        settings = self.config.rollout
-        with precision(self.config.mixed_precision, self.accelerator.device):
-            return rollout(
-                self.engine,
-                self.tokenizer,
-                self.env_factory,
-                attempts,
-                params=settings.sampling(seed=derive_seed(self.config.seed, "rollout", update)),
-                **hooks,
-                **settings.limits,
-            )
+        seed, temperature = derive_seed(self.config.seed, "rollout", update), self.config.rollout.temperature
+        return self.player(temperature=temperature, seed=seed)(attempts, **hooks)
 
     def round(self, update: int, play: Callable[..., list[Episode]] | None = None) -> Round:
-        """An update's episodes on the current weights, and what is to be learned from them.
-
-        Args:
-            play: in place of `play`.
-        """
+        """An update's episodes on the current weights, and what is to be learned from them. `play`: in place of `play`."""
         self.sync()
         return self._round(update, partial(play or self.play, update=update))
 
@@ -237,11 +215,8 @@ class AgentTrainer(Learner):
         return self.round(update).rows
 
     def timed_round(self, update: int, check: Callable[[], None] = lambda: None) -> tuple[Round, float]:
-        """An update's round on the weights that the engine has, and the seconds at play.
-
-        Args:
-            check: called between episodes; what it raises ends the round.
-        """
+        """An update's round on the weights that the engine has, and the seconds at play. `check`: called between episodes; what it raises
+        ends the round."""
         seconds = 0.0
 
         def play(attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
@@ -274,14 +249,11 @@ class AgentTrainer(Learner):
     def update(self, *, run_ahead: bool = False) -> tuple[dict[str, float], list[Episode]]:
         """One round: episodes, advantages, optimiser steps. Returns metrics and the episodes.
 
-        `time/sync_s` (sending weights to the engine), `time/rollout_s`, `time/judge_s` and `time/update_s` are wall-clock
-        seconds of this process that do not overlap, and with what is logged nowhere (gathering, set-up) they are
-        `time/total_s`: judging over a server while episodes are still played counts as playing. `time/judge_busy_s` is what
-        judging took, overlapping or not, on all processes. Of a round that was played ahead `time/rollout_s` is what was
-        waited for it, and `time/rollout_busy_s` what playing took.
-
-        Args:
-            run_ahead: play the next update's round while this one is learned, on the weights from before that.
+        `time/sync_s` (sending weights to the engine), `time/rollout_s`, `time/judge_s` and `time/update_s` are wall-clock seconds of this
+        process that do not overlap, and with what is logged nowhere (gathering, set-up) they are `time/total_s`: judging over a server
+        while episodes are still played counts as playing. `time/judge_busy_s` is what judging took, overlapping or not, on all processes.
+        Of a round that was played ahead `time/rollout_s` is what was waited for it, and `time/rollout_busy_s` what playing took.
+        `run_ahead`: play the next update's round while this one is learned, on the weights from before that.
         """
         started, syncing = time.perf_counter(), 0.0
         with self.interruptible():

@@ -13,7 +13,7 @@ import pytest
 
 from reagent.env.limiter import FairLimiter
 from reagent.env.tool import EMPTY, Tool, ToolResult, shorten, tool
-from reagent.errors import BadArguments, ToolDefinitionError, ToolError
+from reagent.errors import ToolDefinitionError, ToolError
 
 
 def run(made: Tool, **arguments: object) -> ToolResult:
@@ -122,7 +122,7 @@ def test_methods_are_bound_to_their_instance_and_share_their_limit() -> None:
     cheap, dear = Shop(1), Shop(10)
     assert (run(cheap.cost, number=3).content, run(dear.cost, number=3).content) == ("3", "30")
     assert list(cheap.cost.schema["function"]["parameters"]["properties"]) == ["number"]
-    assert cheap.cost._definition is dear.cost._definition
+    assert cheap.cost.slots is dear.cost.slots and cheap.cost.schema is dear.cost.schema
 
 
 def _returns(value: object, **limits: object) -> Tool:
@@ -411,7 +411,7 @@ def test_a_tool_that_somebody_else_describes() -> None:
 
     def check(arguments: Mapping[str, object]) -> dict[str, object]:
         if "self" not in arguments:
-            raise BadArguments("no self")
+            raise ToolError("no self", "bad_arguments")
         return dict(arguments)
 
     schema = {"type": "function", "function": {"name": "ask", "description": "Ask.", "parameters": {"type": "object"}}}
@@ -419,7 +419,7 @@ def test_a_tool_that_somebody_else_describes() -> None:
     assert (made.name, made.description, made.schema) == ("ask", "Ask.", schema)
     assert run(made, self=1).content == "asked with {'self': 1}"
     refused = run(made, other=1)
-    assert refused.content == "Error: no self" and isinstance(refused.error, BadArguments)
+    assert refused.content == "Error: no self" and refused.error is not None and refused.error.kind == "bad_arguments"
 
 
 def test_an_error_says_how_much_of_it_is_shown() -> None:

@@ -51,7 +51,7 @@ def played(trainer: AgentTrainer, temperature: float = 1.0) -> list[Episode]:
         update={"eval": trainer.config.eval.model_copy(update={"temperature": temperature})}
     )
     tasks = held_out_tasks(config.environment)
-    return evaluate(trainer.engine, trainer.tokenizer, trainer.env_factory, tasks, config)[1]
+    return evaluate(replace(trainer.player(), config=config), tasks)[1]
 
 
 # ---- a guard that stops ----

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from reagent.feedback.figures import figures
 from reagent.feedback.judging import Judging, JudgingReport
 from rrm.data.feedback import Feedback, JudgeInfo
 from rrm.data.trajectory import Message, Trajectory
@@ -53,10 +52,10 @@ def test_they_are_counted_each_time_and_said_once(caplog: pytest.LogCaptureFixtu
         for said, outside in ((words.split(), outside) for words, outside in rounds):
             report = JudgingReport()
             judging.ask(attempts(*said), "score", 0, report)
-            assert figures(report).get("feedback/outside") == outside
+            assert report.figures().get("feedback/outside") == outside
             told = sum(word != "unknown" for word in said)
-            assert figures(report).get("feedback/placed") == (told or None)
-            assert figures(report)["feedback/judged"] == len(said)
+            assert report.figures().get("feedback/placed") == (told or None)
+            assert report.figures()["feedback/judged"] == len(said)
     (warned,) = [one.getMessage() for one in caplog.records]
     assert warned.startswith("2 of 3 transcripts are outside what this judge was measured on")
 
@@ -65,7 +64,7 @@ def test_counts_of_processes_add_up() -> None:
     one, other = JudgingReport(), JudgingReport()
     for report, said in ((one, ("far", "near")), (other, ("far", "far"))):
         Judging(cast(Any, Far()), seed=0).ask(attempts(*said), "score", 0, report)
-    found = figures(one.merge(other))
+    found = one.merge(other).figures()
     assert (found["feedback/outside"], found["feedback/placed"]) == (3, 4)
 
 

@@ -301,7 +301,7 @@ def test_evaluation_of_ungraded_tasks_reports_reward_and_score_not_success(base,
     config = configured(base, tmp_path, "r", environment={"name": "test_ungraded:OpenEnv"}, eval={"temperature": 1.0})
     trainer = trainer_of(config, scripted())
     tasks = OpenEnv.make_tasks(3, 0, split="heldout", hops=1)
-    found, _ = evaluate(trainer.engine, trainer.tokenizer, OpenEnv, tasks, config, trainer.feedback)
+    found, _ = evaluate(replace(trainer.player(), env_factory=OpenEnv), tasks, trainer.feedback)
     json.dumps(found, allow_nan=False)
     assert (found["tasks"], found["ungraded_tasks"], found["by_task"]) == (3, 3, {})
     assert found["success"] == {"value": None, "low": None, "high": None}
@@ -314,7 +314,7 @@ def test_evaluation_of_ungraded_tasks_reports_reward_and_score_not_success(base,
 
 
 def process_of(trainer: Any, tasks: list[Task], config: Any) -> float:
-    _, episodes = evaluate(trainer.engine, trainer.tokenizer, OpenEnv, tasks, config)
+    _, episodes = evaluate(replace(trainer.player(), env_factory=OpenEnv, config=config), tasks)
     return sum(t.reward for e in episodes for t in e.turns) / len(episodes)
 
 

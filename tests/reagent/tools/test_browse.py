@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 import pytest
 from browsed_pages import browse, kind, pages_served
+from tool_errors import raises
 
-from reagent.errors import ToolError
 from reagent.tools import build
-from reagent.tools.addresses import AddressRefused, NotFound, parse, target, why_not
-from reagent.tools.deny import DenyList, HostDenied
-from reagent.tools.fetch import FetchFailed, fetch
+from reagent.tools.addresses import parse, target, why_not
+from reagent.tools.deny import DenyList
+from reagent.tools.fetch import fetch
 from rrm.errors import ConfigError
 
 
@@ -105,7 +105,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("url", REFUSED)
 def test_what_must_not_be_fetched(url: str) -> None:
-    with pytest.raises((AddressRefused, NotFound)):  # some resolvers do not know `localhost.`
+    with raises("address_refused", "host_not_found"):  # some resolvers do not know `localhost.`
         target(url)
 
 
@@ -114,7 +114,7 @@ def test_what_must_not_be_fetched(url: str) -> None:
 )
 def test_nor_behind_a_redirect(server: Any, url: str) -> None:
     before = len(server.asked)
-    with pytest.raises((AddressRefused, NotFound)):
+    with raises("address_refused", "host_not_found"):
         fetch(f"{server.base}/inside?{quote(url)}", allow=server.allow)
     assert len(server.asked) == before + 1  # the redirect alone
 
@@ -140,7 +140,7 @@ def test_allow_is_for_that_host_and_port_alone(server: Any) -> None:
         f"http://localhost:{server.server_port}/",
         "http://127.0.0.1/",
     ):
-        with pytest.raises(AddressRefused):
+        with raises("address_refused"):
             target(url, server.allow)
     with pytest.raises(ConfigError, match="write host:port"):
         build(["browse"], {"browse": {"allow": ["127.0.0.1"]}})
@@ -175,7 +175,7 @@ DENIED = ["sets.example", "code.example/lab"]
 )
 def test_denied_addresses(url: str) -> None:
     """In whatever spelling, and where another server is asked for them."""
-    with pytest.raises(HostDenied, match=r"addresses of (sets|code)\.example.* are not fetched"):
+    with raises("host_denied", match=r"addresses of (sets|code)\.example.* are not fetched"):
         target(url, deny=DenyList(DENIED))
 
 
@@ -253,18 +253,14 @@ def test_a_name_is_resolved_once_and_all_its_addresses_count(server: Any, monkey
     page = fetch(f"http://{name}/towns", allow=[name])
     assert b"Aldermoor" in page.body and asked == ["rebind.example"]
     assert server.asked[-1] == ("/towns", name)  # the name is what the server is told
-    with pytest.raises(AddressRefused, match="private"):
+    with raises("address_refused", match="private"):
         target("http://rebind.example/")
-    with pytest.raises(AddressRefused, match="cloud-internal"):
+    with raises("address_refused", match="cloud-internal"):
         target("http://rebind.example/")
-    with pytest.raises(AddressRefused, match="private"):
+    with raises("address_refused", match="private"):
         target("http://mixed.example/")
 
 
 def test_a_name_without_an_address() -> None:
-    with pytest.raises(NotFound, match=r"no-such-host\.invalid"):
+    with raises("host_not_found", match=r"no-such-host\.invalid"):
         target("http://no-such-host.invalid/")
-
-
-def test_errors_are_tool_errors() -> None:
-    assert issubclass(FetchFailed, ToolError) and issubclass(AddressRefused, ToolError)

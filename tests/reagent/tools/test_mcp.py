@@ -21,9 +21,10 @@ import pytest
 from reagent.env.env import ToolEnv
 from reagent.env.task import Task
 from reagent.env.tool import Tool, ToolResult
+from reagent.errors import ToolError
 from reagent.tools import build
 from reagent.tools.audit import ToolAudit
-from reagent.tools.mcp_server import McpDown, McpServer, ServerSpec
+from reagent.tools.mcp_server import McpServer, ServerSpec
 from reagent.tools.mcp_tools import as_text, make_tool
 from reagent.tools.schemas import SchemaChecker, Unfollowable
 from rrm.errors import ConfigError
@@ -156,7 +157,7 @@ def test_failures_are_text_for_the_agent(tools: dict[str, Tool]) -> None:
 
 
 def test_a_slow_call_times_out_and_holds_nobody(tools: dict[str, Tool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools["wait"]._definition, "timeout_s", 1.0)
+    monkeypatch.setattr(tools["wait"], "timeout_s", 1.0)
 
     async def both() -> tuple[ToolResult, ToolResult, float]:
         slow = asyncio.ensure_future(tools["wait"].call({"seconds": 60}))
@@ -259,7 +260,7 @@ def test_a_server_that_hangs_at_its_restart_is_ended(
     async def cut(seconds: float) -> str:
         try:
             await asyncio.wait_for(server.call("good", {}), seconds)
-        except (TimeoutError, McpDown) as error:
+        except (TimeoutError, ToolError) as error:
             return str(error)
         return "fine"
 

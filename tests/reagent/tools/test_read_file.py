@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tool_errors import raises
 
 from reagent.env.tool import ToolResult
 from reagent.tools import build
-from reagent.tools.documents.run import UnreadableDocument, read_document
+from reagent.tools.documents.run import read_document
 from rrm.errors import ConfigError, MissingExtra
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -336,7 +337,7 @@ def test_broken_documents_are_typed(read: Read) -> None:
 
 
 def test_a_reader_that_needs_too_much_is_stopped() -> None:
-    with pytest.raises(UnreadableDocument) as stopped:
+    with raises("reading_memory") as stopped:
         read_document(json.dumps("x" * 60_000_000).encode(), "txt", memory_mb=110)
     assert stopped.value.kind == "reading_memory"
 

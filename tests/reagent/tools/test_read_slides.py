@@ -8,8 +8,9 @@ import struct
 import zipfile
 
 import pytest
+from tool_errors import raises
 
-from reagent.tools.documents.run import UnreadableDocument, read_document
+from reagent.tools.documents.run import read_document
 
 SPACES = "http://schemas.openxmlformats.org"
 NAMES = (
@@ -81,7 +82,7 @@ def test_slides_come_in_the_order_they_are_shown_in() -> None:
     assert read_document(data, "pptx").text == first + last
     assert read_document(data, "pptx", part="2").text == last
     for part, said in (("3", "slides 1 to 2, not 3"), ("all", "slides are asked for as 3 or 3-5")):
-        with pytest.raises(UnreadableDocument, match=said):
+        with raises("unreadable", match=said):
             read_document(data, "pptx", part=part)
 
 
@@ -112,7 +113,7 @@ def test_presentations_made_to_harm_end_typed() -> None:
         "parts have .* bytes unpacked, and 300000000 are read": whole.replace(size, struct.pack("<I", 400_000_000)),
     }
     for said, data in cases.items():
-        with pytest.raises(UnreadableDocument, match=said):
+        with raises("unreadable", match=said):
             read_document(data, "pptx")
     assert read_document(whole, "pptx").text.endswith("x\n")
 
@@ -147,7 +148,7 @@ def test_a_strict_workbook_is_read_and_one_without_sheets_is_said() -> None:
     shown = read_document(zipped(strict), "xlsx").text
     assert "hello,3" in shown and shown == read_document(made.getvalue(), "xlsx").text
     members["xl/workbook.xml"] = re.sub("<sheet .*?/>", "", members["xl/workbook.xml"])
-    with pytest.raises(UnreadableDocument, match="no sheets that can be read"):
+    with raises("unreadable", match="no sheets that can be read"):
         read_document(zipped(members), "xlsx")
 
 
@@ -163,6 +164,6 @@ def test_where_tabs_stop_is_no_text() -> None:
 
 def test_a_file_of_old_office_says_what_to_do() -> None:
     old = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(100)
-    with pytest.raises(UnreadableDocument, match=r"a \.xls file is of Office before 2007 .* convert it to \.xlsx"):
+    with raises("unreadable", match=r"a \.xls file is of Office before 2007 .* convert it to \.xlsx"):
         read_document(old, "xls")
     assert read_document(b"town\tpeople\n", "xls").text == "town\tpeople\n"  # text that a program called so

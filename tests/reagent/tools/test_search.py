@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tool_errors import raises
 
 from reagent.env.tool import ToolResult
 from reagent.tools import build
@@ -26,7 +27,7 @@ from reagent.tools.corpus import Tokenizer, best, build_corpus, open_corpus
 from reagent.tools.dense import DenseSettings, MeanPooling, unit
 from reagent.tools.passages import Passage, Passages, read_passages
 from reagent.tools.search import find, listed
-from reagent.tools.search_api import SearchDown, Service
+from reagent.tools.search_api import Service
 from rrm.errors import ConfigError, ReadError
 
 PASSAGES = [
@@ -426,7 +427,7 @@ def test_a_key_that_no_header_carries_is_refused_unseen(engine: Any, monkeypatch
 def test_no_words_of_a_broken_request_are_shown(engine: Any) -> None:
     """A header that was made by hand: http.client's error repeats it."""
     service = Service(engine.url, None, {"K": "Bearer s3cret\n"}, "r", "t", "l", "x", 1.0, 1, 0.0)
-    with pytest.raises(SearchDown, match=r"\(ValueError\)") as raised:
+    with raises("search_down", match=r"\(ValueError\)") as raised:
         service.ask("q", 1)
     assert "s3cret" not in str(raised.value) and raised.value.__cause__ is None
     assert "s3cret" not in repr(service) and "127.0.0.1" not in repr(service)

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from by_task import TASKS, by_task, succeed
 
-from reagent.train.drop_detector import LEVEL, Compared, DropDetector, Paired, Point, Unpaired, critical
+from reagent.train.drop_detector import LEVEL, DropDetector, Point, Series, critical
 
 
 def point(truth: Sequence[float], score: Sequence[float] | None = None, when: str = "") -> Point:
     return Point(when, by_task(truth), (0.5,) if score is None else by_task(score))
 
 
-def compared(before: Sequence[Point], now: Sequence[Point], of: Any = Paired) -> Compared:
-    return of.of([*before, *now]).compare(len(before), len(now))
+def compared(before: Sequence[Point], now: Sequence[Point], paired: bool = True) -> Any:
+    return Series([*before, *now], paired).compare(0, len(before), len(now))
 
 
 def test_a_paired_fall_by_hand() -> None:
@@ -27,17 +27,17 @@ def test_a_paired_fall_by_hand() -> None:
     first = point(before, [0.35 + 0.3 * v for v in before])
     found = compared([first], [point(now, [0.43 + 0.3 * v for v in now])])
     error = math.sqrt(100 / 99 * 0.2 * 0.8) / 10
-    assert [float(v[0]) for v in found.truth] == [0.5, 0.3] and found.fallen.freedom[0] == 99
-    assert found.fallen.error[0] == pytest.approx(error) and found.slope[0] == pytest.approx(0.3)
-    assert [float(v[0]) for v in found.score] == [pytest.approx(0.5), pytest.approx(0.52)]
-    assert found.paid_less.error[0] == pytest.approx(0.3 * error)
+    assert list(found.truth) == [0.5, 0.3] and found.fallen.freedom == 99
+    assert found.fallen.error == pytest.approx(error) and found.slope == pytest.approx(0.3)
+    assert list(found.score) == [pytest.approx(0.5), pytest.approx(0.52)]
+    assert found.paid_less.error == pytest.approx(0.3 * error)
     # what was to be less by 0.06 is more by 0.02; by tasks the two move alike, so that nothing of it is noise
-    assert found.missing.value[0] == pytest.approx(0.08) and found.missing.error[0] == pytest.approx(0.0, abs=1e-9)
-    assert found.unseen(0.05, 0.01)[0] and not found.unseen(0.05, 1e-8)[0] and not found.unseen(0.21, 0.01)[0]
+    assert found.missing.value == pytest.approx(0.08) and found.missing.error == pytest.approx(0.0, abs=1e-9)
+    assert found.unseen(0.05, 0.01) and not found.unseen(0.05, 1e-8) and not found.unseen(0.21, 0.01)
     for less, followed in ((0.031, True), (0.029, False)):  # half of 0.3 · 0.2 is wanted
         later = point(now, [0.41 - less + 0.3 * v for v in now])
-        assert compared([first], [later]).unseen(0.05, 0.01)[0] == (not followed)
-    assert not compared([point(before[:9])], [point(now[:9])]).known.any()  # of nine tasks
+        assert compared([first], [later]).unseen(0.05, 0.01) == (not followed)
+    assert compared([point(before[:9])], [point(now[:9])]) is None  # of nine tasks
 
 
 def test_a_score_that_misses_its_share_within_its_noise_is_not_blamed() -> None:
@@ -48,9 +48,9 @@ def test_a_score_that_misses_its_share_within_its_noise_is_not_blamed() -> None:
         swings = [noise if i % 2 else -noise for i in range(100)]
         later = point(now, [0.40 + 0.3 * v + w for v, w in zip(now, swings, strict=True)])
         found = compared([first], [later])
-        assert found.missing.value[0] == pytest.approx(0.05)
-        assert found.missing.error[0] == pytest.approx(noise * math.sqrt(100 / 99) / 10)
-        assert found.unseen(0.05, 0.01)[0] == blamed
+        assert found.missing.value == pytest.approx(0.05)
+        assert found.missing.error == pytest.approx(noise * math.sqrt(100 / 99) / 10)
+        assert found.unseen(0.05, 0.01) == blamed
 
 
 def test_a_score_that_tells_nothing_of_success_follows_only_beyond_its_own_noise() -> None:
@@ -58,7 +58,7 @@ def test_a_score_that_tells_nothing_of_success_follows_only_beyond_its_own_noise
     before, now = succeed(80), succeed(40)
 
     def unseen(later: list[float]) -> bool:
-        return bool(compared([point(before, [0.9] * 100)], [point(now, later)]).unseen(0.05, 0.01)[0])
+        return bool(compared([point(before, [0.9] * 100)], [point(now, later)]).unseen(0.05, 0.01))
 
     for fallen, followed in ((1e-6, False), (0.019, False), (0.021, True)):  # alike in all tasks: no noise
         assert unseen([0.9 - fallen] * 100) != followed
@@ -76,13 +76,13 @@ def test_the_noise_of_means_alone_is_that_of_neighbours() -> None:
     points = means([0.8, 0.4], [(0.5, 0.6), (0.5, 0.8)])
     found = compared(points[:1], points[1:])
     noise = math.sqrt(0.11 / 6)
-    assert math.isnan(found.slope[0]) and found.paid_less.value[0] == pytest.approx(-0.1)
-    assert found.paid_less.error[0] == pytest.approx(noise) and found.paid_less.freedom[0] == 2
-    assert found.missing.value[0] == pytest.approx(0.1 * 0.4 + 0.1) and not found.unseen(0.05, 0.01)[0]
+    assert math.isnan(found.slope) and found.paid_less.value == pytest.approx(-0.1)
+    assert found.paid_less.error == pytest.approx(noise) and found.paid_less.freedom == 2
+    assert found.missing.value == pytest.approx(0.1 * 0.4 + 0.1) and not found.unseen(0.05, 0.01)
     still = means([0.8, 0.4], [(0.5, 0.5), (0.5, 0.5)])
-    assert compared(still[:1], still[1:]).unseen(0.05, 0.01)[0]
+    assert compared(still[:1], still[1:]).unseen(0.05, 0.01)
     follows = means([0.8, 0.4], [(0.5, 0.5), (0.48, 0.48)])
-    assert not compared(follows[:1], follows[1:]).unseen(0.05, 0.01)[0]
+    assert not compared(follows[:1], follows[1:]).unseen(0.05, 0.01)
 
 
 def test_an_honest_judge_whose_mean_alone_is_known_is_not_blamed() -> None:
@@ -105,10 +105,10 @@ def test_a_task_counts_at_the_points_at_which_it_is_known() -> None:
     for name in ("t0", "t1"):
         points[0].pop(name, None), points[1].pop(name, None)
     found = compared([Point("", p, p) for p in points[:2]], [Point("", p, p) for p in points[2:]])
-    assert found.known.all() and found.fallen.freedom[0] == 17
+    assert found.fallen.freedom == 17
     # t0, t4 … of the first point alone 0.5, those of the second alone 1.0, the others their mean
-    assert found.truth[0][0] == pytest.approx((4 * 0.5 + 4 * 1.0 + 10 * 0.75) / 18)
-    assert not compared([Point("", points[0], points[0])], [Point("", {}, {})]).known.any()
+    assert found.truth[0] == pytest.approx((4 * 0.5 + 4 * 1.0 + 10 * 0.75) / 18)
+    assert compared([Point("", points[0], points[0])], [Point("", {}, {})]) is None
 
 
 def test_a_look_with_too_few_tasks_concludes_nothing() -> None:
@@ -124,11 +124,11 @@ def test_an_unpaired_fall_by_hand() -> None:
     apart = [0.1 * math.sqrt(2) / 2, 0.2 * math.sqrt(2) / 2]
     before, now = ([m - a, m + a] for m, a in zip((0.6, 0.5), apart, strict=True))
     later = Point("", dict(zip("ab", now, strict=True)), dict(zip("ab", now, strict=True)))
-    found = compared([point(before, before)], [later], Unpaired)
-    assert found.fallen.value[0] == pytest.approx(0.1) and found.slope[0] == pytest.approx(1.0)
-    assert found.fallen.error[0] == found.paid_less.error[0] == pytest.approx(math.sqrt(0.025))
-    assert found.fallen.freedom[0] == pytest.approx(0.025**2 / (0.005**2 + 0.02**2))
-    assert found.missing.value[0] == pytest.approx(0.0) and not found.unseen(0.05, 0.5)[0]
+    found = compared([point(before, before)], [later], paired=False)
+    assert found.fallen.value == pytest.approx(0.1) and found.slope == pytest.approx(1.0)
+    assert found.fallen.error == found.paid_less.error == pytest.approx(math.sqrt(0.025))
+    assert found.fallen.freedom == pytest.approx(0.025**2 / (0.005**2 + 0.02**2))
+    assert found.missing.value == pytest.approx(0.0) and not found.unseen(0.05, 0.5)
 
 
 def test_a_short_best_is_seen_and_a_long_end_is_averaged() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -68,7 +69,7 @@ def test_an_evaluation_runs_in_the_precision_of_training(base, tmp_path) -> None
     seen: list[bool] = []
     decoder = trainer.policy.model.get_decoder()
     decoder.register_forward_hook(lambda *_: seen.append(torch.is_autocast_enabled("cpu")))
-    evaluate(trainer.engine, trainer.tokenizer, PaidEnv, trainer.tasks[:2], config)
+    evaluate(replace(trainer.player(), env_factory=PaidEnv), trainer.tasks[:2])
     assert seen and all(seen)
 
 

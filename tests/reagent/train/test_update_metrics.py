@@ -12,7 +12,6 @@ from typing import Any
 
 from feedback_lab import make_episode
 
-from reagent.feedback.figures import figures
 from reagent.feedback.judging import JudgingReport
 from reagent.train.metrics import episode_metrics
 from reagent.train.runlog import RunLog
@@ -35,7 +34,7 @@ def test_the_summary_says_how_many_judgements_failed_and_of_what(tmp_path: Path)
         {"judged": 8, "failed": 1, "failed_unparsable": 1},
     ]
     path: Any = tmp_path / "metrics.jsonl"
-    rows = [figures(JudgingReport(counts=Counter(counts))) for counts in updates]
+    rows = [JudgingReport(counts=Counter(counts)).figures() for counts in updates]
     path.write_text("".join(json.dumps({"update": n, **row}) + "\n" for n, row in enumerate(rows)))
     log: Any = SimpleNamespace(metrics=path)
     assert RunLog.judgements(log) == {"judged": 24, "failed": 4, "judge_error": 1, "unparsable": 3}

@@ -1,7 +1,5 @@
 """Tool-call formats behind one interface (`reagent.env.parsers.base.Parser`)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +12,7 @@ from reagent.env.parsers.hermes import HermesParser
 from reagent.env.parsers.llama3 import Llama3Parser
 from reagent.env.parsers.react import ReactParser
 from reagent.env.parsers.search_tags import SearchTagsParser
-from rrm.data.nearest import nearest
+from rrm.data.nearest import did_you_mean
 from rrm.errors import ConfigError
 
 _KNOWN = (
@@ -25,15 +23,9 @@ PARSERS: dict[str, Callable[[Sequence[dict[str, Any]]], Parser]] = {parser.name:
 
 
 def make_parser(name: str, tools: Sequence[dict[str, Any]] = ()) -> Parser:
-    """The parser of a format, for the tools with these schemas.
-
-    Raises:
-        ConfigError: no such format; the message names the nearest.
-    """
+    """The parser of a format, for the tools with these schemas. Raises ConfigError: no such format; the message names the nearest."""
     if name not in PARSERS:
-        near = nearest(name, PARSERS)
-        hint = f"; did you mean {near}?" if near else ""
-        raise ConfigError(f"no tool-call format {name!r}; there are {', '.join(PARSERS)}{hint}")
+        raise ConfigError(f"no tool-call format {name!r}; there are {', '.join(PARSERS)}{did_you_mean(name, PARSERS)}")
     return PARSERS[name](tools)
 
 

@@ -5,8 +5,6 @@ one; of several answers the last well-formed one wins; a turn without a call or 
 the agent is told rather than ended.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from abc import ABC, abstractmethod
@@ -82,9 +80,30 @@ class CallFormat(ABC):
     tags: tuple[str, ...] = ("think",)
     between: ClassVar[str] = "\n"
     """Calls of a turn."""
+    write: ClassVar[str]
+    """What to write for a call, for the agent."""
+    short: ClassVar[str]
+    """What a system message for small models says of the form, behind the tools' signatures."""
+    full: ClassVar[str]
+    """What a system message says, before `answering`, with the tools' schemas in the place of `{tools}`."""
 
     def __init__(self, tools: Sequence[dict[str, Any]] = ()) -> None:
         del tools  # a call names its arguments
+
+    def read(self, text: str) -> tuple[list[str], list[ToolCall | MalformedCall]]:
+        """(the pieces of text between the calls, the calls in order) of a turn without its thoughts, for `parse`."""
+        raise NotImplementedError
+
+    def parse(self, text: str) -> ParsedTurn:
+        """Calls in order; where there are none, the answer."""
+        reasoning, rest = split_reasoning(text)
+        kept, calls = self.read(rest)
+        return conclude(reasoning, "\n".join(k.strip() for k in kept if k.strip()), calls, self.write)
+
+    def instructions(self, tools: Sequence[dict[str, Any]], brief: bool) -> str:
+        """The tools, and how to call and to answer."""
+        listed = tool_list(tools, brief)
+        return f"{listed}\n{self.short}" if brief else f"{self.full.replace('{tools}', listed)}\n{self.answering}"
 
     @abstractmethod
     def render_call(self, call: ToolCall) -> str:
@@ -161,11 +180,8 @@ def read_json(text: str, at: int) -> tuple[Any, int, str | None]:
 def calls_after(
     text: str, opening: str, read: Callable[[str, int], tuple[ToolCall | MalformedCall, int]]
 ) -> tuple[list[str], list[ToolCall | MalformedCall]]:
-    """(the pieces of text between the calls, stripped, no empty ones; the calls in order).
-
-    Args:
-        read: the call whose opening ends at a place, and where it ends; an argument may hold the opening.
-    """
+    """(the pieces of text between the calls, stripped, no empty ones; the calls in order). `read`: the call whose opening ends at a place,
+    and where it ends; an argument may hold the opening."""
     kept: list[str] = []
     calls: list[ToolCall | MalformedCall] = []
     at = 0

@@ -5,23 +5,17 @@ turn's calls stand between `<｜tool▁calls▁begin｜>` and `<｜tool▁calls�
 Both are read under either name; `deepseek` writes the first, `deepseek_v31` the second. A turn without a call is the final answer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from reagent.env.parsers.base import (
     CallFormat,
     MalformedCall,
-    ParsedTurn,
     call_text,
     called,
     calls_after,
-    conclude,
     read_json,
-    split_reasoning,
-    tool_list,
 )
 from rrm.data.trajectory import ToolCall
 
@@ -35,16 +29,20 @@ class DeepSeekParser(CallFormat):
     """See the module's docstring."""
 
     name: ClassVar[str] = "deepseek"
+    write: ClassVar[str] = _WRITE
+    # control tokens have no place in a text, and these models' templates show no tools: the form is said in words
+    short: ClassVar[str] = "Call: with your tool-call tokens, name and JSON. At the end: Answer: ..."
+    full: ClassVar[str] = (
+        "You can call these tools:\n{tools}\nCall with your tool-call tokens: the tool's name and its arguments as JSON."
+    )
 
-    def parse(self, text: str) -> ParsedTurn:
-        """Calls in order; where there are none, the answer."""
-        reasoning, rest = split_reasoning(text)
-        kept, calls = calls_after(rest, _OPEN, _read)
+    def read(self, text: str) -> tuple[list[str], list[ToolCall | MalformedCall]]:
+        kept, calls = calls_after(text, _OPEN, _read)
         opened = any(_ALL in k for k in kept)
-        kept = [k.replace(_ALL, "").replace(_ALL_END, "").strip() for k in kept]
+        kept = [k.replace(_ALL, "").replace(_ALL_END, "") for k in kept]
         if opened and not calls:
             calls.append(MalformedCall(_ALL, f"no call follows {_ALL}: {_WRITE}"))
-        return conclude(reasoning, "\n".join(filter(None, kept)), calls, _WRITE)
+        return kept, calls
 
     def render_call(self, call: ToolCall) -> str:
         """One call's tokens, its name and its arguments."""
@@ -53,16 +51,6 @@ class DeepSeekParser(CallFormat):
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         """All between the tokens of a turn's calls."""
         return f"{_ALL}{super().render_calls(calls)}{_ALL_END}"
-
-    def instructions(self, tools: Sequence[dict[str, Any]], brief: bool) -> str:
-        """The tools, and the form in words: control tokens have no place in a text. These models' templates show no tools."""
-        listed = tool_list(tools, brief)
-        if brief:
-            return f"{listed}\nCall: with your tool-call tokens, name and JSON. At the end: Answer: ..."
-        return (
-            f"You can call these tools:\n{listed}\nCall with your tool-call tokens: the tool's name and its arguments as JSON.\n"
-            f"{self.answering}"
-        )
 
 
 class DeepSeekV31Parser(DeepSeekParser):

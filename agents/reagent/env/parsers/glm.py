@@ -4,8 +4,6 @@ them or not; a value is text where the tool's schema wants text, else JSON. GLM-
 A turn without a call is the final answer. The engine stops at `<|observation|>` after a call and at `<|user|>` after an answer.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -14,15 +12,11 @@ from typing import Any, ClassVar
 from reagent.env.parsers.base import (
     CallFormat,
     MalformedCall,
-    ParsedTurn,
     call_text,
     called,
     calls_after,
-    conclude,
     read_json,
-    split_reasoning,
     think,
-    tool_list,
 )
 from rrm.data.trajectory import ToolCall
 
@@ -30,20 +24,23 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _NAME = re.compile(r"\s*([^\s<>{}\[\]\"]{1,64})\s*(?=<arg_key>|</tool_call>)")
 _PAIR = re.compile(r"\s*+<arg_key>(?>(.{0,400}?)</arg_key>)\s*+<arg_value>(?>(.*?)</arg_value>)", re.DOTALL)
 _WRITE = f"write {_OPEN}name, a pair <arg_key>…</arg_key><arg_value>…</arg_value> for each argument, {_CLOSE}"
+_FORM = f"{_OPEN}NAME\n<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n{_CLOSE}"
 _TURN = "<|assistant|>"
 _LINE = re.compile(r"\s*([A-Za-z_][\w.-]{0,63})[ \t]*\n\s*(?=\{)")
 _WRITE_LINE = "write the tool's name on a line of its own, and its arguments as JSON below it"
 
 
 class GlmParser(CallFormat):
-    """GLM-4.5's form; see the module's docstring.
-
-    Args:
-        tools: their schemas say which arguments are text.
-    """
+    """GLM-4.5's form; see the module's docstring. `tools`: their schemas say which arguments are text."""
 
     name: ClassVar[str] = "glm"
     tags: tuple[str, ...] = ("tool_call", "arg_key", "arg_value", "tool_response", "think")
+    write: ClassVar[str] = _WRITE
+    short: ClassVar[str] = f"Call: {_FORM} At the end: Answer: ..."
+    full: ClassVar[str] = (
+        "You can call these tools:\n<tools>\n{tools}\n</tools>\nFor each call write, with a pair for each argument:\n"
+        f"{_FORM}"
+    )
 
     def __init__(self, tools: Sequence[dict[str, Any]] = ()) -> None:
         super().__init__(tools)
@@ -51,11 +48,8 @@ class GlmParser(CallFormat):
             str(t["function"]["name"]): t["function"].get("parameters", {}).get("properties", {}) for t in tools
         }
 
-    def parse(self, text: str) -> ParsedTurn:
-        """Calls in order; where there are none, the answer."""
-        reasoning, rest = split_reasoning(text)
-        kept, calls = calls_after(rest, _OPEN, self._read)
-        return conclude(reasoning, "\n".join(kept), calls, _WRITE)
+    def read(self, text: str) -> tuple[list[str], list[ToolCall | MalformedCall]]:
+        return calls_after(text, _OPEN, self._read)
 
     def _read(self, text: str, at: int) -> tuple[ToolCall | MalformedCall, int]:
         """The call whose opening tag ends at `at`, and where it ends. A value may hold any tag but its own end."""
@@ -92,11 +86,8 @@ class GlmParser(CallFormat):
         return text if problem or end < len(text.strip()) else value  # the tool says what it wants instead
 
     def render_call(self, call: ToolCall) -> str:
-        """Name and pairs, a line each, as the model's chat template writes them.
-
-        Raises:
-            ValueError: arguments that are no object, or a text that holds `</arg_value>`, which the form cannot say.
-        """
+        """Name and pairs, a line each, as the model's chat template writes them. Raises ValueError: arguments that are no object, or a text
+        that holds `</arg_value>`, which the form cannot say."""
         if isinstance(call.arguments, str) or any("</arg_value>" in str(v) for v in call.arguments.values()):
             raise ValueError(f"GLM's form cannot say this call's arguments: {call.arguments_text():.200}")
         pairs = [
@@ -106,32 +97,24 @@ class GlmParser(CallFormat):
         ]
         return "\n".join([f"{_OPEN}{call.name}", *pairs, _CLOSE])
 
-    def instructions(self, tools: Sequence[dict[str, Any]], brief: bool) -> str:
-        """The tools, and how to call and to answer."""
-        listed = tool_list(tools, brief)
-        form = f"{_OPEN}NAME\n<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n{_CLOSE}"
-        if brief:
-            return f"{listed}\nCall: {form} At the end: Answer: ..."
-        return (
-            f"You can call these tools:\n<tools>\n{listed}\n</tools>\nFor each call write, with a pair for each argument:\n{form}\n"
-            f"{self.answering}"
-        )
-
 
 class Glm4Parser(GlmParser):
     """GLM-4's form; a further call stands behind another `<|assistant|>`."""
 
     name: ClassVar[str] = "glm4"
+    write: ClassVar[str] = _WRITE_LINE
+    short: ClassVar[str] = "Call: NAME\n{...}\nAt the end: Answer: ..."
+    full: ClassVar[str] = (
+        "You can call these tools:\n{tools}\nTo call one, write its name on a line and its arguments as JSON below it."
+    )
 
-    def parse(self, text: str) -> ParsedTurn:
-        """Calls in order; where there are none, the answer."""
-        reasoning, rest = split_reasoning(text)
+    def read(self, text: str) -> tuple[list[str], list[ToolCall | MalformedCall]]:
         kept: list[str] = []
         calls: list[ToolCall | MalformedCall] = []
-        for message in rest.split(_TURN):
+        for message in text.split(_TURN):
             found = _LINE.match(message)
             if not found:
-                kept.append(message.strip())
+                kept.append(message)
                 continue
             value, end, problem = read_json(message, found.end())
             problem = problem or ("there is more than one JSON object" if message[end:].strip() else None)
@@ -141,7 +124,7 @@ class Glm4Parser(GlmParser):
                 if problem
                 else called(name, value, body, _WRITE_LINE)
             )
-        return conclude(reasoning, "\n".join(filter(None, kept)), calls, _WRITE_LINE)
+        return kept, calls
 
     def render_call(self, call: ToolCall) -> str:
         """`search`, a line break, `{"query": "…"}`."""
@@ -151,16 +134,6 @@ class Glm4Parser(GlmParser):
         """Thoughts in `<think>`, then the calls, or a line break and the answer: a reply's first line names a tool."""
         said = _TURN.join(self.render_call(call) for call in calls)
         return (think(reasoning) if reasoning else "") + said + ("" if answer is None else f"\nAnswer: {answer}")
-
-    def instructions(self, tools: Sequence[dict[str, Any]], brief: bool) -> str:
-        """The tools, and how to call and to answer."""
-        listed = tool_list(tools, brief)
-        if brief:
-            return f"{listed}\nCall: NAME\n{{...}}\nAt the end: Answer: ..."
-        return (
-            f"You can call these tools:\n{listed}\nTo call one, write its name on a line and its arguments as JSON below it.\n"
-            f"{self.answering}"
-        )
 
 
 def _takes_text(schema: dict[str, Any]) -> bool:

@@ -6,13 +6,11 @@ before the channel (`<|start|>assistant to=functions.search<|channel|>commentary
 `<|call|>` and `<|return|>`, so a turn makes one call.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from reagent.env.parsers.base import (
     CallFormat,
@@ -23,7 +21,6 @@ from reagent.env.parsers.base import (
     conclude,
     read_json,
     stated,
-    tool_list,
 )
 from rrm.data.trajectory import ToolCall
 
@@ -43,6 +40,12 @@ class HarmonyParser(CallFormat):
     name: ClassVar[str] = "harmony"
     answering: ClassVar[str] = "When you know the answer, write in the channel final one line: Answer: <answer>"
     tags: tuple[str, ...] = ()
+    # the model knows the form, and control tokens have no place in a text: the channels are said in words
+    short: ClassVar[str] = "Call: channel commentary, to=functions.NAME, JSON. At the end: channel final, Answer: ..."
+    full: ClassVar[str] = (
+        "You can call these tools:\n{tools}\nCall one in the channel commentary, to=functions.NAME, its message a JSON object of "
+        "arguments."
+    )
 
     def parse(self, text: str) -> ParsedTurn:
         """The analysis is reasoning, a message with a recipient a call, the last final message the answer."""
@@ -84,18 +87,6 @@ class HarmonyParser(CallFormat):
         messages += [f"{self.render_call(call)}<|call|>" for call in calls]
         messages += [] if answer is None else [f"<|channel|>final<|message|>Answer: {answer}"]
         return f"{_START}assistant".join(messages).removesuffix("<|call|>")
-
-    def instructions(self, tools: Sequence[dict[str, Any]], brief: bool) -> str:
-        """The tools, and the channels in words: the model knows the form, and control tokens have no place in a text."""
-        listed = tool_list(tools, brief)
-        if brief:
-            return (
-                f"{listed}\nCall: channel commentary, to=functions.NAME, JSON. At the end: channel final, Answer: ..."
-            )
-        return (
-            f"You can call these tools:\n{listed}\nCall one in the channel commentary, to=functions.NAME, its message a JSON "
-            f"object of arguments.\n{self.answering}"
-        )
 
 
 def _call(recipient: str, body: str) -> ToolCall | MalformedCall:

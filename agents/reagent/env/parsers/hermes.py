@@ -3,22 +3,15 @@
 A turn without a call is the final answer: what follows the last `Answer:`, or all of it.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from reagent.env.parsers.base import (
     CallFormat,
     MalformedCall,
-    ParsedTurn,
     calls_after,
     checked,
-    conclude,
     read_json,
-    split_reasoning,
-    tool_list,
     tool_named,
     unthought,
 )
@@ -33,28 +26,20 @@ class HermesParser(CallFormat):
 
     name: ClassVar[str] = "hermes"
     tags: tuple[str, ...] = ("tool_call", "tool_response", "think")
+    write: ClassVar[str] = _WRITE
+    short: ClassVar[str] = f'Call: {OPEN}{{"name": ..., "arguments": {{...}}}}{CLOSE} At the end: Answer: ...'
+    full: ClassVar[str] = (
+        "You can call these tools:\n<tools>\n{tools}\n</tools>\n"
+        f'For each call write a JSON object in its tags: {OPEN}{{"name": <tool>, "arguments": <object>}}{CLOSE}'
+    )
 
-    def parse(self, text: str) -> ParsedTurn:
-        """Calls in order; where there are none, the answer."""
-        reasoning, rest = split_reasoning(text)
-        kept, calls = calls_after(rest, OPEN, _read_call)
-        return conclude(reasoning, "\n".join(kept), calls, _WRITE)
+    def read(self, text: str) -> tuple[list[str], list[ToolCall | MalformedCall]]:
+        return calls_after(text, OPEN, _read_call)
 
     def render_call(self, call: ToolCall) -> str:
         """`<tool_call>{"name": "search", "arguments": {"query": "…"}}</tool_call>`."""
         name = json.dumps(call.name, ensure_ascii=False)
         return OPEN + unthought(f'{{"name": {name}, "arguments": {call.arguments_text()}}}') + CLOSE
-
-    def instructions(self, tools: Sequence[dict[str, Any]], brief: bool) -> str:
-        """The tools' schemas (`brief`: their signatures), and how to call and to answer."""
-        listed = tool_list(tools, brief)
-        if brief:
-            return f'{listed}\nCall: {OPEN}{{"name": ..., "arguments": {{...}}}}{CLOSE} At the end: Answer: ...'
-        return (
-            f"You can call these tools:\n<tools>\n{listed}\n</tools>\n"
-            f'For each call write a JSON object in its tags: {OPEN}{{"name": <tool>, "arguments": <object>}}{CLOSE}\n'
-            f"{self.answering}"
-        )
 
 
 def _read_call(text: str, at: int) -> tuple[ToolCall | MalformedCall, int]:

@@ -4,24 +4,17 @@ Several calls are parted by `;`. The models' built-in tools have a form of their
 A turn without a call is the final answer.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from reagent.env.parsers.base import (
     CallFormat,
     MalformedCall,
-    ParsedTurn,
     call_text,
     checked,
-    conclude,
     read_json,
-    split_reasoning,
-    tool_list,
     tool_named,
 )
 from rrm.data.trajectory import ToolCall
@@ -38,38 +31,31 @@ class Llama3Parser(CallFormat):
 
     name: ClassVar[str] = "llama3"
     between: ClassVar[str] = "; "
+    write: ClassVar[str] = _WRITE
+    short: ClassVar[str] = 'Call: {"name": ..., "parameters": {...}} At the end: Answer: ...'
+    full: ClassVar[str] = (
+        "You can call these functions:\n{tools}\nTo call one, respond with nothing but JSON in the form "
+        '{"name": function name, "parameters": dictionary of argument name and its value}.'
+    )
 
-    def parse(self, text: str) -> ParsedTurn:
-        """Calls in order; where there are none, the answer."""
-        reasoning, rest = split_reasoning(text)
+    def read(self, text: str) -> tuple[list[str], list[ToolCall | MalformedCall]]:
         kept: list[str] = []
         calls: list[ToolCall | MalformedCall] = []
         at = 0
-        while begin := _BEGIN.search(rest, at):
-            kept.append(rest[at : begin.start()])
-            call, at = _read(rest, begin.end())
+        while begin := _BEGIN.search(text, at):
+            kept.append(text[at : begin.start()])
+            call, at = _read(text, begin.end())
             calls.append(call)
-            while more := _MORE.match(rest, at):
-                call, at = _read(rest, more.end())
+            while more := _MORE.match(text, at):
+                call, at = _read(text, more.end())
                 calls.append(call)
-            at += len(rest[at:]) - len(rest[at:].lstrip(" ;"))
-        kept.append(rest[at:])
-        return conclude(reasoning, "\n".join(k.strip() for k in kept if k.strip()), calls, _WRITE)
+            at += len(text[at:]) - len(text[at:].lstrip(" ;"))
+        kept.append(text[at:])
+        return kept, calls
 
     def render_call(self, call: ToolCall) -> str:
         """`{"name": "search", "parameters": {"query": "…"}}`."""
         return f'{{"name": {json.dumps(call.name)}, "parameters": {call_text(call)}}}'
-
-    def instructions(self, tools: Sequence[dict[str, Any]], brief: bool) -> str:
-        """The tools, and how to call and to answer."""
-        listed = tool_list(tools, brief)
-        if brief:
-            return f'{listed}\nCall: {{"name": ..., "parameters": {{...}}}} At the end: Answer: ...'
-        return (
-            f"You can call these functions:\n{listed}\nTo call one, respond with nothing but JSON in the form "
-            '{"name": function name, "parameters": dictionary of argument name and its value}.\n'
-            f"{self.answering}"
-        )
 
 
 def _read(text: str, at: int) -> tuple[ToolCall | MalformedCall, int]:

@@ -4,8 +4,6 @@ Small models write a call as bare JSON, in a code fence, in single quotes, one c
 text is a call where it names a tool that there is and holds nothing else; every other text stays what the format's parser made of it.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -23,11 +21,7 @@ _SAMPLES: dict[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "bool
 
 
 def near_call(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall | None:
-    """The one call that a text is, or None.
-
-    Args:
-        tools: schemas of the tools there are; only a call of one of them is read.
-    """
+    """The one call that a text is, or None. `tools`: schemas of the tools there are; only a call of one of them is read."""
     body = _WRAPPING.sub("", text).strip() if len(text) <= LONGEST else ""
     parameters = {t["function"]["name"]: list(t["function"].get("parameters", {}).get("properties", {})) for t in tools}
     value = _value(body) if body.startswith("{") else None

@@ -4,8 +4,6 @@
 observation the agent made up itself ends the turn: what follows it does not count.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 The form of Search-R1 and R1-Searcher. Each tool's name is a tag; what stands in it is the tool's first argument.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar

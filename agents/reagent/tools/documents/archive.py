@@ -1,12 +1,13 @@
 """Zip archives: what is in them, and one member at a time, never more than a bound of it in memory."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Callable, Iterator
 
-from .problem import Problem
+
+class Problem(Exception):
+    """A document that cannot be read; the message is for the agent."""
+
 
 MAX_MEMBER = 50_000_000
 """Bytes of a member, unpacked."""
@@ -16,11 +17,7 @@ OLE = b"\xd0\xcf\x11\xe0"
 
 
 def open_zip(data: bytes) -> zipfile.ZipFile:
-    """An archive in memory.
-
-    Raises:
-        Problem: it is none.
-    """
+    """An archive in memory. Raises Problem: it is none."""
     if data.startswith(OLE):
         raise Problem(
             "it has a password, or is of Office before 2007 under another name: save it anew without, and read that"
@@ -32,11 +29,8 @@ def open_zip(data: bytes) -> zipfile.ZipFile:
 
 
 def unpacked(archive: zipfile.ZipFile, name: str, limit: int = MAX_MEMBER) -> bytes:
-    """A member's bytes. zipfile reads no more than the size its header states, so the statement can be believed.
-
-    Raises:
-        Problem: no such member, or one that is too large, encrypted or broken.
-    """
+    """A member's bytes. zipfile reads no more than the size its header states, so the statement can be believed. Raises Problem: no such
+    member, or one that is too large, encrypted or broken."""
     try:
         info = archive.getinfo(name)
     except KeyError as error:
@@ -53,14 +47,7 @@ def unpacked(archive: zipfile.ZipFile, name: str, limit: int = MAX_MEMBER) -> by
 
 
 def archive(data: bytes, name: str, read: Callable[[bytes, str], Iterator[str]]) -> Iterator[str]:
-    """The list of an archive; with a name, that member's text.
-
-    Args:
-        read: (bytes, suffix) → text in pieces.
-
-    Raises:
-        Problem: it cannot be read.
-    """
+    """The list of an archive; with a name, that member's text. Raises Problem: it cannot be read. `read`: (bytes, suffix) → text in pieces."""
     with open_zip(data) as opened:
         if name:
             if name not in opened.namelist():

@@ -1,7 +1,5 @@
 """The child: takes a request line and a document from standard input, writes a window of its text, as JSON."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import os
@@ -10,8 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .archive import OLE
-from .problem import Problem
+from .archive import OLE, Problem
 
 MAX_CHARS = 4_000_000
 """Of a document's text; what comes after is never read."""
@@ -42,7 +39,7 @@ def main() -> None:
     except Problem as error:
         answer = {"error": "unreadable", "message": str(error)}
     except MemoryError:
-        answer = {"error": "memory", "message": "reading it took too much memory"}
+        answer = {"error": "reading_memory", "message": "reading it took too much memory"}
     except RecursionError:
         answer = {"error": "unreadable", "message": "it is nested too deeply"}
     except Exception as error:  # noqa: BLE001 - readers raise what they like on a broken document
@@ -75,11 +72,7 @@ def limit(memory: int, cpu_s: int) -> list[str]:
 
 
 def window(request: dict[str, Any], data: bytes) -> dict[str, Any]:
-    """`text`, `start`, `total` and `cut` of a document.
-
-    Raises:
-        Problem: it cannot be read.
-    """
+    """`text`, `start`, `total` and `cut` of a document. Raises Problem: it cannot be read."""
     pieces, total, cut = [], 0, False
     for piece in pieces_of(data, request["kind"], request):
         pieces.append(piece)
@@ -96,11 +89,7 @@ def window(request: dict[str, Any], data: bytes) -> dict[str, Any]:
 
 
 def pieces_of(data: bytes, kind: str, request: dict[str, Any]) -> Iterator[str]:
-    """A document's text in pieces.
-
-    Raises:
-        Problem: it cannot be read.
-    """
+    """A document's text in pieces. Raises Problem: it cannot be read."""
     if kind in ("html", "htm", "xhtml"):
         from .html import declared, html_text
 

@@ -1,7 +1,5 @@
 """A page as text a model can read: headings, lists, tables and links in Markdown's manner, without scripts and styles."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from urllib.parse import urljoin
@@ -103,11 +101,7 @@ class _Text(HTMLParser):
 
 
 def html_text(page: str, base: str = "") -> str:
-    """The text of a page, its title first.
-
-    Args:
-        base: links are completed with it; without, only whole ones are kept.
-    """
+    """The text of a page, its title first. `base`: links are completed with it; without, only whole ones are kept."""
     parser = _Text(base)
     parser.feed(page)
     parser.close()

@@ -1,7 +1,5 @@
 """Workbooks (openpyxl), Word documents (their XML), PDF files (pypdf) as text."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -11,8 +9,7 @@ from datetime import date, datetime
 from typing import Any
 from xml.etree import ElementTree
 
-from .archive import open_zip, unpacked
-from .problem import Problem
+from .archive import Problem, open_zip, unpacked
 
 MAX_UNPACKED = 300_000_000
 """Bytes of all parts of an office document."""
@@ -28,11 +25,7 @@ _USUAL = rb"\1http://schemas.openxmlformats.org/\2/2006/\3"
 
 
 def bounded(data: bytes) -> zipfile.ZipFile:
-    """The archive that an office document is.
-
-    Raises:
-        Problem: it is none, or too large.
-    """
+    """The archive that an office document is. Raises Problem: it is none, or too large."""
     archive = open_zip(data)
     size = sum(info.file_size for info in archive.infolist())
     if size > MAX_UNPACKED:
@@ -59,11 +52,8 @@ def _ordinary(data: bytes) -> bytes:
 
 
 def workbook(data: bytes, sheet: str) -> Iterator[str]:
-    """Each sheet (or the one of that name) as comma-separated values; of a formula its last computed value.
-
-    Raises:
-        Problem: it cannot be read, or has no such sheet.
-    """
+    """Each sheet (or the one of that name) as comma-separated values; of a formula its last computed value. Raises Problem: it cannot be
+    read, or has no such sheet."""
     data = _ordinary(data)
     try:
         from openpyxl import load_workbook
@@ -112,11 +102,7 @@ def _cell(value: object) -> object:
 
 
 def word_document(data: bytes) -> Iterator[str]:
-    """Paragraphs, headings, lists and tables in the order of the document.
-
-    Raises:
-        Problem: it cannot be read.
-    """
+    """Paragraphs, headings, lists and tables in the order of the document. Raises Problem: it cannot be read."""
     with bounded(data) as archive:
         text = unpacked(archive, "word/document.xml")
     body = parsed(text).find(f"{_W}body")
@@ -157,11 +143,7 @@ def _paragraph(block: ElementTree.Element) -> str:
 
 
 def runs(block: ElementTree.Element, space: str) -> Iterator[str]:
-    """A paragraph's text, that of text boxes in it too.
-
-    Args:
-        space: namespace of its elements, in braces.
-    """
+    """A paragraph's text, that of text boxes in it too. `space`: namespace of its elements, in braces."""
     waiting = [block]
     while waiting:
         node = waiting.pop()
@@ -179,11 +161,8 @@ def runs(block: ElementTree.Element, space: str) -> Iterator[str]:
 
 
 def pdf_pages(data: bytes, pages: str) -> Iterator[str]:
-    """The text of each page (or of those asked for: `3`, `3-5`), in the order a PDF's writer left it in.
-
-    Raises:
-        Problem: it cannot be read, or has no such pages.
-    """
+    """The text of each page (or of those asked for: `3`, `3-5`), in the order a PDF's writer left it in. Raises Problem: it cannot be read,
+    or has no such pages."""
     try:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
@@ -201,11 +180,8 @@ def pdf_pages(data: bytes, pages: str) -> Iterator[str]:
 
 
 def numbered(part: str, count: int, what: str) -> range:
-    """The numbers that `3` or `3-5` names, of so many; all where nothing is named.
-
-    Raises:
-        Problem: another form, or numbers that there are not.
-    """
+    """The numbers that `3` or `3-5` names, of so many; all where nothing is named. Raises Problem: another form, or numbers that there are
+    not."""
     if not part:
         return range(1, count + 1)
     first, dash, last = part.replace(" ", "").partition("-")

@@ -1,7 +1,5 @@
 """Read a document in a child process with limits on time and memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -15,27 +13,6 @@ from rrm.data.extras import needs
 
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from documents.child import main; main()"
 _NEEDS = {"pdf": "pypdf", "xlsx": "openpyxl"}
-
-
-class UnreadableDocument(ToolError):
-    """A document that is broken, encrypted, too large, or of a kind that is not read."""
-
-    kind = "unreadable"
-
-
-class ReadingTimeout(UnreadableDocument):
-    """Reading it took too long."""
-
-    kind = "reading_timeout"
-
-
-class ReadingMemory(UnreadableDocument):
-    """Reading it took too much memory."""
-
-    kind = "reading_memory"
-
-
-_ERRORS = {"unreadable": UnreadableDocument, "memory": ReadingMemory, "timeout": ReadingTimeout}
 
 
 @dataclass(frozen=True)
@@ -82,7 +59,7 @@ def read_document(
         base_url: links of a page are completed with it.
 
     Raises:
-        Unreadable: saying why.
+        ToolError: saying why.
         MissingExtra: the reader of this kind is not installed.
     """
     if kind in _NEEDS:
@@ -99,7 +76,7 @@ def read_document(
     }
     answer = _ask(json.dumps(request).encode() + b"\n" + data, timeout_s * 2)
     if "error" in answer:
-        raise _ERRORS[answer["error"]](answer["message"])
+        raise ToolError(answer["message"], answer["error"])
     return Window(**answer)
 
 
@@ -112,10 +89,10 @@ def _ask(request: bytes, timeout_s: float) -> dict[str, Any]:
             command, input=request, capture_output=True, timeout=timeout_s, env=environment | kept, cwd="/", check=False
         )
     except subprocess.TimeoutExpired:
-        return {"error": "timeout", "message": f"reading it took more than {timeout_s:g} s"}
+        return {"error": "reading_timeout", "message": f"reading it took more than {timeout_s:g} s"}
     try:
         return json.loads(done.stdout)
     except ValueError:
         if done.returncode in (-24, -9):  # SIGXCPU, and SIGKILL a second later
-            return {"error": "timeout", "message": "reading it took too much processor time"}
+            return {"error": "reading_timeout", "message": "reading it took too much processor time"}
         return {"error": "unreadable", "message": f"its reader died (exit code {done.returncode})"}

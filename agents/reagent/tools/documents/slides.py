@@ -1,15 +1,12 @@
 """Presentations (their XML) as text: slides in their order, with tables, names of pictures and the speaker's notes."""
 
-from __future__ import annotations
-
 import posixpath
 import zipfile
 from collections.abc import Collection, Iterator
 from xml.etree import ElementTree
 
-from .archive import unpacked
+from .archive import Problem, unpacked
 from .office import FALLBACK, bounded, numbered, parsed, runs
-from .problem import Problem
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
@@ -22,11 +19,8 @@ _ON_NOTES = ("sldNum", "sldImg", "hdr", "ftr", "dt")
 
 
 def presentation(data: bytes, slides: str) -> Iterator[str]:
-    """The text of each slide (or of those asked for: `3`, `3-5`). Charts, drawn diagrams and comments are not read.
-
-    Raises:
-        Problem: it cannot be read, or has no such slides.
-    """
+    """The text of each slide (or of those asked for: `3`, `3-5`). Charts, drawn diagrams and comments are not read. Raises Problem: it
+    cannot be read, or has no such slides."""
     with bounded(data) as archive:
         listed = parsed(unpacked(archive, _MAIN)).iterfind(f"{_P}sldIdLst/{_P}sldId")
         parts = {name: target for name, _, target in _related(archive, _MAIN)}
@@ -62,11 +56,7 @@ def _related(archive: zipfile.ZipFile, name: str) -> list[tuple[str, str, str]]:
 
 
 def _shapes(parent: ElementTree.Element, left_out: Collection[str]) -> Iterator[str]:
-    """The shapes' text, a line a paragraph or a row, those within groups too.
-
-    Args:
-        left_out: kinds of placeholders.
-    """
+    """The shapes' text, a line a paragraph or a row, those within groups too. `left_out`: kinds of placeholders."""
     for shape in parent:
         if shape.tag == f"{_P}sp":
             holder = shape.find(f"{_P}nvSpPr/{_P}nvPr/{_P}ph")

@@ -4,8 +4,6 @@
 no daemon outlives a call.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource
@@ -38,11 +36,7 @@ ROOT_BYTES = 8 << 20
 
 
 def call(name: str, result: int) -> int:
-    """The result of a libc call.
-
-    Raises:
-        OSError: it is negative.
-    """
+    """The result of a libc call. Raises OSError: it is negative."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")

@@ -9,8 +9,6 @@ caller's environment, other processes, capabilities, a way to get more. Linux on
 right), as root or where user namespaces are open to users; elsewhere `SandboxUnavailable`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools
@@ -130,11 +128,7 @@ def _shown() -> list[str]:
 
 
 def _interpreter() -> dict[str, Any]:
-    """Where the interpreter and its packages lie.
-
-    Raises:
-        SandboxUnavailable: somebody's files lie there too.
-    """
+    """Where the interpreter and its packages lie. Raises SandboxUnavailable: somebody's files lie there too."""
     library = sysconfig.get_config_var("LIBDIR") or ""
     shown = _shown()
     private = {"home folder": Path.home().resolve()}
@@ -220,11 +214,7 @@ def _ask(request: str, timeout_s: float) -> dict[str, Any]:
 
 @functools.cache
 def check() -> None:
-    """Whether this machine can isolate a program, tried once by running one.
-
-    Raises:
-        SandboxUnavailable: saying what is missing.
-    """
+    """Whether this machine can isolate a program, tried once by running one. Raises SandboxUnavailable: saying what is missing."""
     outcome = run("print(6 * 7)", SandboxLimits(wall_s=30.0))
     if (outcome.ending, outcome.output) != (Ending.ok, "42\n"):
         raise SandboxUnavailable(

@@ -7,8 +7,6 @@ socket buffers), or hidden from those that do (a process that cannot be looked a
 kernel's buffers of socket pairs, which the supervisor counts, and of pipes, which the kernel bounds for each user.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os
@@ -18,69 +16,22 @@ import struct
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 _REFUSED: dict[str, tuple[int | None, int | None]] = {
-    "socket": (41, 198),
-    "setsockopt": (54, 208),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    "pidfd_getfd": (438, 438),
-    "kcmp": (312, 272),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "open_tree_attr": (467, 467),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "fanotify_init": (300, 262),
-    "keyctl": (250, 219),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "shmget": (29, 194),
-    "shmat": (30, 196),
-    "semget": (64, 190),
-    "msgget": (68, 186),
-    "mq_open": (240, 180),
-    "personality": (135, 92),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "reboot": (169, 142),
-    "acct": (163, 89),
-    "syslog": (103, 116),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "adjtimex": (159, 171),
-    "clock_adjtime": (305, 266),
-    "lookup_dcookie": (212, 18),
-    "vhangup": (153, 58),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-    "modify_ldt": (154, None),
-    "uselib": (134, None),
-    "ustat": (136, None),
-}
+    "socket": (41, 198), "setsockopt": (54, 208), "ptrace": (101, 117), "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271), "process_madvise": (440, 440), "pidfd_getfd": (438, 438), "kcmp": (312, 272),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "open_tree": (428, 428),
+    "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
+    "mount_setattr": (442, 442), "open_tree_attr": (467, 467), "unshare": (272, 97), "setns": (308, 268),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "fanotify_init": (300, 262),
+    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
+    "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "memfd_create": (319, 279),
+    "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196), "semget": (64, 190), "msgget": (68, 186),
+    "mq_open": (240, 180), "personality": (135, 92), "quotactl": (179, 60), "quotactl_fd": (443, 443),
+    "swapon": (167, 224), "swapoff": (168, 225), "reboot": (169, 142), "acct": (163, 89), "syslog": (103, 116),
+    "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
+    "lookup_dcookie": (212, 18), "vhangup": (153, 58), "iopl": (172, None), "ioperm": (173, None),
+    "modify_ldt": (154, None), "uselib": (134, None), "ustat": (136, None),
+}  # fmt: skip
 """Name → its number on (x86_64, aarch64); answered with EPERM."""
 
 _UNKNOWN = {
@@ -110,11 +61,7 @@ def supported() -> bool:
 
 
 def program(machine: str) -> list[tuple[int, int, int, int]]:
-    """The filter for a machine as (opcode, jump if true, jump if false, operand).
-
-    Raises:
-        KeyError: another machine than x86_64 or aarch64.
-    """
+    """The filter for a machine as (opcode, jump if true, jump if false, operand). Raises KeyError: another machine than x86_64 or aarch64."""
     column = list(_ARCHES).index(machine)
     lines = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _ARCHES[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NR)]
     if machine == "x86_64":  # the x32 numbers would slip past the others
@@ -145,11 +92,7 @@ def program(machine: str) -> list[tuple[int, int, int, int]]:
 
 
 def install(libc: ctypes.CDLL) -> None:
-    """Put the filter on this process and all that it starts. There is no way back.
-
-    Raises:
-        OSError: the kernel has no seccomp filters.
-    """
+    """Put the filter on this process and all that it starts. There is no way back. Raises OSError: the kernel has no seccomp filters."""
     code = b"".join(struct.pack("=HBBI", *line) for line in program(os.uname().machine))
     buffer = ctypes.create_string_buffer(code, len(code))
     fprog = ctypes.create_string_buffer(struct.pack("@HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer)))

@@ -5,8 +5,6 @@ can reach it. When the caller is gone the sandbox ends with it; input that ends 
 that the caller has forked.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -79,10 +77,8 @@ def separate() -> int | None:
     """Make this process's next child process 1 of a new PID namespace. Returns the user that child is to become; None where
     a user namespace has taken all rights outside it already.
 
-    Root needs no user namespace, so this works where they are forbidden to others; and others need no root.
-
-    Raises:
-        Refused: neither way is open.
+    Root needs no user namespace, so this works where they are forbidden to others; and others need no root. Raises Refused: neither way is
+    open.
     """
     user = None
     if os.geteuid() == 0:
@@ -190,11 +186,7 @@ class ProcessUsage:
 
 
 def supervise(config: dict[str, Any]) -> dict[str, Any]:
-    """Run a program in a sandbox to its end, or until a limit.
-
-    Raises:
-        Refused: this machine cannot isolate it; nothing has run.
-    """
+    """Run a program in a sandbox to its end, or until a limit. Raises Refused: this machine cannot isolate it; nothing has run."""
     _check_machine()
     ends = [0, *_caller_end(config["caller"])]
     user = separate()
@@ -227,11 +219,7 @@ def _caller_end(process: int) -> list[int]:
 
 
 class _Run:
-    """One sandbox.
-
-    Args:
-        ends: descriptors that are ready when nobody waits for its outcome any more.
-    """
+    """One sandbox. `ends`: descriptors that are ready when nobody waits for its outcome any more."""
 
     def __init__(
         self, config: dict[str, Any], child: int, output: int, report: int, started: float, ends: list[int]
