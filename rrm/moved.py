@@ -15,7 +15,7 @@ ROOMS = {
     "rrm.prompt": "annotators.actions>actions annotators.answers>answers annotators.failures>failures annotators.rules>rules",
     "rrm.readers": "check writers.atif>atif_export writers.inspect_ai>inspect_ai_export writers.otel>otel_export writers.naming>export_names writers>exports readers.edits>json_patch",
     "rrm.report": "publishing.card>dataset_card publishing.dataset>dataset",
-    "rrm.scoring": "coverage choose estimate judged>row_index ledger ranking score>run scored>row_matching sharding spending>usage_totals unshown>unsupported_media",
+    "rrm.scoring": "coverage choose estimate judged>row_index ledger>row_index ranking score>run scored>row_matching sharding spending>usage_totals unshown>unsupported_media",
     "rrm.serve": "serve.wire>schemas",
     "rrm.train": "checkpoints fsdp run_folder models.adapter>adapter train.earlier>parent_judges annotators.given>given_labels",
 }
