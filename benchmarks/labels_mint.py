@@ -25,7 +25,7 @@ from rrm.data.folds import grouped_folds
 from rrm.data.questions import question_of
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.hf.base_model import base_path
-from rrm.evaluation.baselines import fit_tfidf, out_of_fold, tfidf_features
+from rrm.evaluation.baselines import fit_tfidf, out_of_fold, tfidf_features, tfidf_text
 from rrm.evaluation.bootstrap import paired_bootstrap
 from rrm.evaluation.metrics.pairs import codes, pair_parts
 from rrm.evaluation.metrics.probability import Auroc
@@ -46,8 +46,8 @@ def smoothed_scores(trajectories: Sequence[Trajectory], folds: int, seed: int) -
     for fold in range(folds):
         train = [t for t, f in zip(trajectories, fold_of, strict=True) if f != fold]
         test = [t for t, f in zip(trajectories, fold_of, strict=True) if f == fold]
-        features, transform = tfidf_features(train)
-        held_out, questions = transform(test), {t.question_id for t in train if t.question_id}
+        features, transform = tfidf_features(map(tfidf_text, train))
+        held_out, questions = transform(map(tfidf_text, test)), {t.question_id for t in train if t.question_id}
         for share, found in scores.items():
             labels = {a.trajectory_id: a.score for a in smoothed.annotate(train, questions, own_share=share)}
             model = Ridge(alpha=ALPHA, solver="sparse_cg").fit(features, [labels[t.id] for t in train])
