@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks import smoothed
 from benchmarks.baselines_mint import intervals, measured
 from benchmarks.mint import rows
-from rrm.data.folds import grouped_folds
 from rrm.data.questions import question_of
+from rrm.data.splits import grouped_folds
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.hf.base_model import base_path
 from rrm.evaluation.baselines import fit_tfidf, out_of_fold, tfidf_features, tfidf_text

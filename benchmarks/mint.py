@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rrm.data import splits
-from rrm.data.folds import grouped_folds
+from rrm.data.splits import grouped_folds
 from rrm.data.trajectory import Source, Trajectory
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "transcripts" / "mint"

@@ -31,8 +31,8 @@ from benchmarks.default_judge.sources import Example
 from benchmarks.judge_mint import kept
 from rrm.config import CalibrationMethod
 from rrm.data.feedback import Feedback, Mode, Reads
-from rrm.data.folds import grouped_folds
 from rrm.data.questions import question_of
+from rrm.data.splits import grouped_folds
 from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.metrics.probability import CalibrationError

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rrm.data.annotation import Verdict
-from rrm.data.folds import grouped_folds
 from rrm.data.localisation import StepLabels, step_verdicts
 from rrm.data.questions import question_of
+from rrm.data.splits import grouped_folds
 from rrm.data.text import message_text
 from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError

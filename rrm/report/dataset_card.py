@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from rrm import __version__
-from rrm.data.nearest import nearest
+from rrm.data.printing import nearest
 from rrm.errors import ConfigError
 from rrm.report.dataset import COLUMNS, Contents
 

@@ -10,7 +10,7 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.paths import check_outputs
-from rrm.data.nearest import nearest
+from rrm.data.printing import nearest
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from reagent.env.env import EnvFactory, Environment
 from reagent.env.task import Task, read_tasks
 from reagent.tasks.registry import TASKS
-from rrm.data.nearest import nearest
+from rrm.data.printing import nearest
 from rrm.data.seeds import derive_seed
 from rrm.errors import ConfigError, RRMError
 

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from reagent.env.tool import Tool
-from rrm.data.nearest import nearest
+from rrm.data.printing import nearest
 from rrm.errors import ConfigError
 
 TOOLS: dict[str, str] = {
