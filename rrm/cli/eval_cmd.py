@@ -21,7 +21,7 @@ from rrm.data.labels import merged, truth_of
 from rrm.data.questions import question_of, seen_in_training
 from rrm.data.splits import apply_split, load_split
 from rrm.data.trajectory import Trajectory
-from rrm.errors import ConfigError, SpendingLimit
+from rrm.errors import ConfigError
 from rrm.readers.base import printable
 from rrm.readers.outcomes import refuse_other_scales
 from rrm.scoring.row_matching import feedback_rows, match_rows
@@ -190,14 +190,10 @@ def why_no_label(rows: int, annotations: Path | None) -> str:
 
 def judge_rows(judge: AgentRRM, rows: Sequence[Trajectory], output: Path, run: int, **how: Any) -> list[Feedback]:
     """Judge through a file of rows beside the metrics, which a killed run leaves and the next one goes on with."""
-    from rrm.scoring.row_index import FAILED
-    from rrm.scoring.run import score_file
+    from rrm.scoring.run import judge_into
 
     path = output.with_suffix(f".rows{run + 1 if run else ''}.jsonl")
-    done = score_file(judge, rows, path, total=len(rows), retry_errors=(FAILED,), warn=run == 0, **how)
-    if done.stopped is not None:
-        raise SpendingLimit(f"{path}: {done.stopped}")
-    return feedback_of(path, rows)[0]
+    return judge_into(path, judge, rows, warn=run == 0, **how)
 
 
 def feedback_of(path: Path, rows: Sequence[Trajectory]) -> tuple[list[Feedback], int]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from rrm.data.feedback import OUTSIDE, Feedback, Mode, Reads
+from rrm.data.feedback import OUTSIDE, Feedback, Mode, Reads, read_feedback
 from rrm.data.output import open_output
 from rrm.data.progress import Readings, Show, progress_bar
 from rrm.data.questions import question_of
@@ -242,6 +242,22 @@ def score_file(
         )
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
+
+
+def judge_into(path: Path, judge: ScoringJudge, rows: Sequence[Trajectory], **how: Any) -> list[Feedback]:
+    """Feedback on the rows, in their order, through a file of rows that a killed run leaves and the next one goes on with.
+
+    Args:
+        how: as `score_file` takes it.
+
+    Raises:
+        SpendingLimit: the judge's money is spent. RRMError: as `score_file`.
+    """
+    done = score_file(judge, rows, path, total=len(rows), retry_errors=(FAILED,), **how)
+    if done.stopped is not None:
+        raise SpendingLimit(f"{path}: {done.stopped}")
+    by_id = {feedback.id: feedback for feedback in read_feedback(path)}
+    return [by_id[t.id] for t in rows]
 
 
 def _to_go_on(summary: ScoreSummary, failed: int, total: int | None, output: str | Path) -> str:
