@@ -21,8 +21,8 @@ from benchmarks.guard_ways import (
     source_alone,
     turns_of_source,
 )
-from rrm.data.folds import grouped_folds
 from rrm.data.seeds import derive_seed
+from rrm.data.splits import grouped_folds
 from rrm.evaluation.bootstrap import Ratio, bootstrap, paired_bootstrap
 from rrm.guard.policy import GuardPolicy
 

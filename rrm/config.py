@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from rrm.data.nearest import nearest
-from rrm.data.printing import printable
+from rrm.data.printing import nearest, printable
 from rrm.errors import ConfigError
 from rrm.removed import REMOVED, Removed, without_removed
 

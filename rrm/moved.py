@@ -7,7 +7,7 @@ import sys
 ROOMS = {
     "rrm.annotate": "annotators.llm>llm annotators.self_>self_ annotators.output>output labelling.address>label_address labelling.agreement>rater_agreement labelling.journal>label_journal labelling.pool>label_pool labelling.said>label labelling.sayings>label_store labelling.server>label_server comparing.analysis>comparison_analysis comparing.sheet>comparison_sheet",
     "rrm.cli": "doctor",
-    "rrm.data": "annotation blocks csvlabels>csv_labels extras feedback folds imports>import_paths jsonl jsonnumbers>json_numbers labels nearest output pacing>time_slices pictures plain_yaml printing progress provenance questions seeds sizes splits stops>stop_signals text trajectory usage verdicts evaluation.metrics.localisation>localisation readers.ours>own_entries publishing.secrets>secrets",
+    "rrm.data": "annotation blocks csvlabels>csv_labels extras feedback folds>splits imports>extras jsonl jsonnumbers>jsonl labels nearest>printing output pacing>time_slices pictures plain_yaml printing progress provenance questions seeds sizes splits stops>stop_signals text trajectory usage verdicts evaluation.metrics.localisation>localisation readers.ours>own_entries publishing.secrets>secrets",
     "rrm.engines": "engines.vllm_session>sessions engines.vllm_wire>vllm_http engines.bodies>replies loops>async_runner money>cost engines.feed>async_runner engines.refusals>http_errors",
     "rrm.engines.hf": "engines.hf.sampling>decoder models.base>base_model models.damage>base_model models.device>base_model models.hub>hub models.weights>weights",
     "rrm.evaluation": "calibrate judge.fitting>fit_calibration",
@@ -15,7 +15,7 @@ ROOMS = {
     "rrm.judge": "judge.streaming>windowed judge.sampling>capabilities judge.templated>local judge.slots>steps parts>abstention phantoms>hallucinated_steps integrations.asking>cached_judge judge.abilities>capabilities judge.abstaining>abstention judge.askers>backends judge.writers>backends judge.expected>expected_score judge.following>incremental_judge judge.form>transcript_form judge.heats>comparison_batches judge.said_score>score_text judge.shown>prompt_preview judge.unspoken>judge_request judge.wanted>judge_request",
     "rrm.prompt": "judge.cut>windows prompt.characters>rendering annotators.actions>actions annotators.answers>answers annotators.failures>failures annotators.rules>rules",
     "rrm.readers": "check writers.atif>atif_export writers.inspect_ai>exports writers.otel>exports writers.naming>exports writers>exports readers.edits>json_patch readers.repeats>responses readers.input_items>responses readers.call_chains>calls readers.claude_session>claude_code readers.retries>inspect_ai",
-    "rrm.scoring": "coverage choose estimate judged>row_index ledger ranking score>run scored>row_matching sharding spending>usage_totals unshown>unsupported_media",
+    "rrm.scoring": "coverage choose estimate judged>row_index ledger>row_index ranking score>run scored>row_matching sharding spending>usage_totals unshown>unsupported_media",
     "rrm.serve": "serve.bodies>app serve.wire>schemas",
     "rrm.train": "checkpoints fsdp run_folder models.adapter>adapter train.earlier>parent_judges annotators.given>given_labels",
 }

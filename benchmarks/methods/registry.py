@@ -14,7 +14,7 @@ from benchmarks.methods.naive_rag import NaiveRag
 from benchmarks.methods.react import React
 from benchmarks.methods.reagent_c import ReagentC
 from benchmarks.methods.tool_call import ToolCall, TrainedPolicy
-from rrm.data.nearest import nearest
+from rrm.data.printing import nearest
 from rrm.errors import ConfigError
 
 METHODS: dict[str, type[Method]] = {

@@ -32,9 +32,8 @@ from rrm.data.trajectory import Trajectory, read_canonical
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import point
 from rrm.evaluation.metrics.probability import Auroc
-from rrm.scoring.cascade import sureness
+from rrm.scoring.cascade import is_sure, sureness, verdicts_of
 from rrm.scoring.row_matching import feedback_rows, match_rows
-from rrm.scoring.rows import is_sure, verdicts_of
 
 SHARES = (0.0, 0.1, 0.3, 1.0)
 DRAWS = 200

@@ -11,12 +11,9 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-import jinja2
-from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict
 
 from rrm.data.feedback import Feedback
@@ -26,14 +23,13 @@ from rrm.data.questions import question_of
 from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.report.images import Room
-from rrm.report.page import csp_hash, embed_json
+from rrm.report.page import embed_json, page_parts
 from rrm.report.rows import to_feedback, transcript
 
 VERSION = 2
 Side = Literal["left", "right"]
 SCRIPTS = ("dom.js", "message.js")
 OWN_SCRIPTS = ("sha256.js", "sheet.js")
-STYLES = ("style.css", "views.css")
 FIELDS = 12
 """That are named where no transcript has the category."""
 
@@ -161,14 +157,7 @@ def said(feedback: Feedback, scores: bool) -> dict[str, Any]:
 
 def write_sheet(made: list[dict[str, Any]], key: Key, page: Path, key_path: Path) -> None:
     """Write the page and its key, each whole or not at all; the key first, so that no page is without one."""
-    report, here = resources.files("rrm.report"), resources.files("rrm.annotate")
-    texts = [report.joinpath(name).read_text("utf-8") for name in SCRIPTS]
-    texts += [here.joinpath(name).read_text("utf-8") for name in OWN_SCRIPTS]
-    script = '"use strict";\n(() => {\n' + "\n".join(texts) + "})();\n"
-    styles = [report.joinpath(name).read_text("utf-8") for name in STYLES]
-    style = "\n".join([*styles, here.joinpath("sheet.css").read_text("utf-8")])
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string(here.joinpath("sheet.html.jinja").read_text("utf-8"))
+    template, parts = page_parts("rrm.annotate", "sheet.html.jinja", SCRIPTS, OWN_SCRIPTS, "sheet.css")
     with file_when_whole(key_path) as file:
         file.write(json.dumps(key.model_dump(), indent=1) + "\n")  # lone surrogates and all
     with file_when_whole(page) as file:
@@ -176,10 +165,7 @@ def write_sheet(made: list[dict[str, Any]], key: Key, page: Path, key_path: Path
             template.generate(
                 known=embed_json({"sheet": key.sheet, "items": len(made)}),
                 items=(embed_json(item) for item in made),
-                style=Markup(style),
-                style_hash=csp_hash(style),
-                script=Markup(script),
-                script_hash=csp_hash(script),
+                **parts,
             )
         )
 

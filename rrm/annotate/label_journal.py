@@ -258,8 +258,3 @@ def _first_free(path: Path) -> Path:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def as_json(said: Label) -> dict[str, Any]:
-    """What the page is told."""
-    return said.model_dump()

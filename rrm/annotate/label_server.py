@@ -27,22 +27,19 @@ import threading
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-import jinja2
-from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rrm.annotate.label import MOST_CHARS, Ask, Change
 from rrm.annotate.label_address import HOST, PageAddress, keep_address, kept_address
-from rrm.annotate.label_journal import Journal, as_json
+from rrm.annotate.label_journal import Journal
 from rrm.annotate.label_pool import TranscriptPool
 from rrm.annotate.label_store import PageState, StaleError
 from rrm.errors import RRMError
 from rrm.readers.base import describe
-from rrm.report.page import csp_hash, embed_json
+from rrm.report.page import embed_json, page_parts
 
 log = logging.getLogger(__name__)
 MOST_BODY = 64 * 1024
@@ -51,7 +48,6 @@ SECONDS = 30.0
 """A connection may be silent."""
 REPORT_SCRIPTS = ("dom.js", "message.js")
 SCRIPTS = ("actions.js", "comment.js", "label.js")
-STYLES = ("style.css", "views.css")
 
 
 class LabelRefused(Exception):
@@ -191,7 +187,13 @@ class Labelling:
     def _state(self, place: int) -> dict[str, Any]:
         item = self.pool.items[place]
         said = self.journal.said(item.digest)
-        return {**self._progress(), "n": place + 1, "digest": item.digest, "steps": item.steps, "said": as_json(said)}
+        return {
+            **self._progress(),
+            "n": place + 1,
+            "digest": item.digest,
+            "steps": item.steps,
+            "said": said.model_dump(),
+        }
 
     def _open(self, number: int) -> int:
         total = len(self.pool)
@@ -388,19 +390,12 @@ def _json(value: dict[str, Any]) -> tuple[bytes, str]:
 
 def _page(labelling: Labelling) -> tuple[bytes, str]:
     """The page, and the policy that names its script and style."""
-    report, here = resources.files("rrm.report"), resources.files("rrm.annotate")
-    texts = [report.joinpath(name).read_text("utf-8") for name in REPORT_SCRIPTS]
-    texts += [here.joinpath(name).read_text("utf-8") for name in SCRIPTS]
-    script = '"use strict";\n(() => {\n' + "\n".join(texts) + "})();\n"
-    styles = [report.joinpath(name).read_text("utf-8") for name in STYLES]
-    style = "\n".join([*styles, here.joinpath("label.css").read_text("utf-8")])
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string(here.joinpath("label.html.jinja").read_text("utf-8"))
+    template, parts = page_parts("rrm.annotate", "label.html.jinja", REPORT_SCRIPTS, SCRIPTS, "label.css")
     known = {"categories": labelling.categories, "ask": labelling.ask, "most_chars": MOST_CHARS}
     known["file"] = labelling.journal.key
-    page = template.render(known=embed_json(known), style=Markup(style), script=Markup(script))
+    page = template.render(known=embed_json(known), **parts)
     policy = (
-        f"default-src 'none'; img-src data:; connect-src 'self'; script-src '{csp_hash(script)}'; style-src '{csp_hash(style)}'; "
+        f"default-src 'none'; img-src data:; connect-src 'self'; script-src '{parts['script_hash']}'; style-src '{parts['style_hash']}'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
     return page.encode("utf-8"), policy

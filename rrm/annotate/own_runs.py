@@ -11,7 +11,7 @@ from rrm.annotate.proven import name_of, proven_mistakes
 from rrm.data.annotation import Annotation, Finding
 from rrm.data.feedback import format_findings
 from rrm.data.mistakes import DESCRIPTIONS, MISTAKE_KINDS, MistakeKind
-from rrm.data.nearest import nearest
+from rrm.data.printing import nearest
 from rrm.data.seeds import derive_seed
 from rrm.data.text import normalise
 from rrm.data.trajectory import Trajectory

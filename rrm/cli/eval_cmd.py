@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from rrm.data.labels import merged, truth_of
 from rrm.data.questions import question_of, seen_in_training
 from rrm.data.splits import apply_split, load_split
 from rrm.data.trajectory import Trajectory
-from rrm.errors import ConfigError, SpendingLimit
+from rrm.errors import ConfigError
 from rrm.readers.base import printable
 from rrm.readers.outcomes import refuse_other_scales
 from rrm.scoring.row_matching import feedback_rows, match_rows
@@ -190,14 +190,10 @@ def why_no_label(rows: int, annotations: Path | None) -> str:
 
 def judge_rows(judge: AgentRRM, rows: Sequence[Trajectory], output: Path, run: int, **how: Any) -> list[Feedback]:
     """Judge through a file of rows beside the metrics, which a killed run leaves and the next one goes on with."""
-    from rrm.scoring.row_index import FAILED
-    from rrm.scoring.run import score_file
+    from rrm.scoring.run import judge_into
 
     path = output.with_suffix(f".rows{run + 1 if run else ''}.jsonl")
-    done = score_file(judge, rows, path, total=len(rows), retry_errors=(FAILED,), warn=run == 0, **how)
-    if done.stopped is not None:
-        raise SpendingLimit(f"{path}: {done.stopped}")
-    return feedback_of(path, rows)[0]
+    return judge_into(path, judge, rows, warn=run == 0, **how)
 
 
 def feedback_of(path: Path, rows: Sequence[Trajectory]) -> tuple[list[Feedback], int]:
@@ -355,23 +351,20 @@ def position_baseline(
     seed: int,
 ) -> dict[str, list[Any]]:
     """The majority verdict at each step position, learned as the other baselines; {} without step labels to learn from."""
-    from rrm.data.folds import grouped_folds
     from rrm.errors import RRMError
-    from rrm.evaluation.baselines import position_verdicts
+    from rrm.evaluation.baselines import across_folds, position_verdicts
 
-    n_steps = [len(t.steps) for t in test]
+    def fit(_: object, learned: Sequence[Any]) -> Callable[[Sequence[Trajectory]], list[Any]]:
+        verdicts = position_verdicts(learned)
+        return lambda rows: [verdicts(len(t.steps)) for t in rows]
+
     if train is not None:
         learned = step_labels_of(train, annotations)
-        return {"position_only": [position_verdicts(learned)(n) for n in n_steps]} if any(learned) else {}
+        return {"position_only": fit(train, learned)(test)} if any(learned) else {}
     having = [i for i, labels in enumerate(steps) if labels]
     try:
-        folds = grouped_folds([question_of(test[i]) for i in having], 5, seed)
+        said = across_folds(fit, [test[i] for i in having], [steps[i] for i in having], seed=seed)
     except RRMError:
         return {}  # fewer than five labelled questions: no majority to learn, the table simply lacks the line
-    said: list[Any] = [["bad"] * n for n in n_steps]
-    for fold in range(5):
-        verdicts = position_verdicts([steps[i] for i, f in zip(having, folds, strict=True) if f != fold])
-        for i, f in zip(having, folds, strict=True):
-            if f == fold:
-                said[i] = verdicts(n_steps[i])
-    return {"position_only": said}
+    of = dict(zip(having, said, strict=True))
+    return {"position_only": [of.get(i, ["bad"] * len(t.steps)) for i, t in enumerate(test)]}

@@ -1,11 +1,14 @@
-"""JSON lines: one object a line, blank lines passed over, and errors that name the line."""
+"""JSON lines: one object a line, blank lines passed over, errors that name the line; and JSON whose numbers are numbers: Python
+reads and writes NaN and Infinity, which are no JSON and which other readers refuse."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 from rrm.data.printing import describe
 from rrm.data.sizes import TooManyBytes, lines_of
@@ -87,3 +90,26 @@ def cut_half_line(file: IO[bytes]) -> bool:
     if whole < end:
         file.truncate(whole)
     return whole < end
+
+
+def _float(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else text
+
+
+def _refused(text: str) -> NoReturn:
+    raise ValueError(f"{text[:20]} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    return number if math.isfinite(number := float(text)) else _refused(text)
+
+
+DECODER = json.JSONDecoder(parse_constant=str, parse_float=_float)
+"""NaN, Infinity and numbers beyond a double are kept as text: they are not JSON and would poison what we write."""
+_STRICT = json.JSONDecoder(parse_constant=_refused, parse_float=_finite)
+
+
+def strict(text: str) -> Any:
+    """One JSON value; `ValueError` where it is none, or holds NaN, Infinity or a number beyond a double."""
+    return _STRICT.decode(text)

@@ -1,4 +1,4 @@
-"""Splits by question: a question's attempts never stand on both sides."""
+"""Splits and folds by question: a question's attempts never stand on both sides."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from rrm.config import DataConfig
 from rrm.data.questions import question_of
@@ -86,3 +88,21 @@ def apply_split(
         if part is not None and not (part == learned and t.meta.get("agent") in held_out):
             found[part].append(t)
     return found
+
+
+class TooFew(RRMError):
+    """Fewer rows, or groups of rows, than a fit or its folds need."""
+
+
+def grouped_folds(groups: Sequence[str], k: int, seed: int) -> np.ndarray:
+    """(N,) fold of each row, 0 … k − 1; all rows of a group share one, and folds differ by at most one group.
+
+    Raises:
+        TooFew: fewer groups than folds.
+    """
+    order = sorted(set(groups))
+    if len(order) < k:
+        raise TooFew(f"{k} folds need at least {k} questions, there are {len(order)}")
+    random.Random(seed).shuffle(order)
+    fold = {group: i % k for i, group in enumerate(order)}
+    return np.array([fold[group] for group in groups])

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from rrm.data.json_numbers import strict
-from rrm.data.jsonl import read_lines
+from rrm.data.jsonl import read_lines, strict
 from rrm.data.output import write_lines
 
 SCHEMA_VERSION = 1

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from rrm.data.annotation import Verdict
-from rrm.data.folds import grouped_folds
 from rrm.data.localisation import StepLabels, step_verdicts
 from rrm.data.questions import question_of
+from rrm.data.splits import grouped_folds
 from rrm.data.text import message_text
 from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.prompt.rules import check_steps
 
+T, L = TypeVar("T"), TypeVar("L")
 Scorer = Callable[[Sequence[Trajectory]], np.ndarray]
 """Trajectories → (N,) scores, higher is better."""
 Fit = Callable[[Sequence[Trajectory], np.ndarray], Scorer]
@@ -56,41 +57,41 @@ def length_scores(trajectories: Sequence[Trajectory]) -> np.ndarray:
     return -np.array([transcript_length(t) for t in trajectories], dtype=np.float64)
 
 
-def tfidf_features(trajectories: Sequence[Trajectory]) -> tuple[Any, Callable[[Sequence[Trajectory]], Any]]:
-    """TF-IDF of the transcripts' words (1-2 grams, sublinear, at least 3 documents), as (N, V) sparse rows, and the
-    function that makes such rows of other transcripts.
+def tfidf_features(texts: Iterable[str], what: str = "TF-IDF baseline") -> tuple[Any, Callable[[Iterable[str]], Any]]:
+    """TF-IDF of N texts' words (1-2 grams, sublinear, at least 3 documents), as (N, V) sparse rows, and the function that makes
+    such rows of other texts.
 
     Raises:
-        BaselineError: no word in three transcripts.
+        BaselineError: no word in three texts.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=3)
     try:
-        features = vectorizer.fit_transform(map(tfidf_text, trajectories))
+        return vectorizer.fit_transform(texts), vectorizer.transform
     except ValueError as error:
-        raise BaselineError(f"TF-IDF baseline: {error} ({len(trajectories)} training rows)") from error
-    return features, lambda rows: vectorizer.transform(map(tfidf_text, rows))
+        raise BaselineError(f"{what}: {error}") from error
 
 
-def fit_tfidf(trajectories: Sequence[Trajectory], labels: np.ndarray) -> Scorer:
-    """TF-IDF and logistic regression; scores are P(label ≥ 0.5).
+def fit_words(texts: Iterable[str], good: np.ndarray, what: str) -> Callable[[Iterable[str]], np.ndarray]:
+    """TF-IDF and logistic regression: texts → P(good). `what` is named in errors.
 
     Raises:
-        BaselineError: one class only, or no word in three training transcripts.
+        BaselineError: one class only, or no word in three texts.
     """
     from sklearn.linear_model import LogisticRegression
 
-    positive = labels >= 0.5
-    if not len(labels) or positive.all() or not positive.any():
-        raise BaselineError("TF-IDF baseline: the training rows hold one class only; give it rows of both outcomes")
-    features, transform = tfidf_features(trajectories)
-    model = LogisticRegression(C=C, max_iter=500).fit(features, positive)
+    if not len(good) or good.all() or not good.any():
+        raise BaselineError(f"{what}: what it is trained on holds one class only; give it rows of both outcomes")
+    features, transform = tfidf_features(texts, what)
+    model = LogisticRegression(C=C, max_iter=500).fit(features, good)
+    return lambda others: model.predict_proba(transform(others))[:, 1]
 
-    def score(rows: Sequence[Trajectory]) -> np.ndarray:
-        return model.predict_proba(transform(rows))[:, 1] if rows else np.empty(0)
 
-    return score
+def fit_tfidf(trajectories: Sequence[Trajectory], labels: np.ndarray) -> Scorer:
+    """`fit_words` on whole transcripts; scores are P(label ≥ 0.5)."""
+    p_good = fit_words(map(tfidf_text, trajectories), labels >= 0.5, "TF-IDF baseline")
+    return lambda rows: p_good(map(tfidf_text, rows)) if rows else np.empty(0)
 
 
 def fit_agent(trajectories: Sequence[Trajectory], labels: np.ndarray) -> Scorer:
@@ -117,17 +118,30 @@ def fit_agent(trajectories: Sequence[Trajectory], labels: np.ndarray) -> Scorer:
 LEARNED: dict[str, Fit] = {"tfidf": fit_tfidf, "agent": fit_agent}
 
 
+def across_folds(
+    fit: Callable[[list[Trajectory], list[L]], Callable[[list[Trajectory]], Iterable[T]]],
+    trajectories: Sequence[Trajectory],
+    labels: Sequence[L],
+    *,
+    k: int = 5,
+    seed: int = 0,
+) -> list[T]:
+    """What a fit says of each row, having learned from the other folds' questions."""
+    folds = grouped_folds([question_of(t) for t in trajectories], k, seed)
+    said: dict[int, T] = {}
+    for fold in range(k):
+        learn, held = np.flatnonzero(folds != fold).tolist(), np.flatnonzero(folds == fold).tolist()
+        scorer = fit([trajectories[i] for i in learn], [labels[i] for i in learn])
+        said |= zip(held, scorer([trajectories[i] for i in held]), strict=True)
+    return [said[i] for i in range(len(trajectories))]
+
+
 def out_of_fold(
     fit: Fit, trajectories: Sequence[Trajectory], labels: np.ndarray, *, k: int = 5, seed: int = 0
 ) -> np.ndarray:
     """(N,) scores, each row's from a model trained on the other folds' questions."""
-    folds = grouped_folds([question_of(t) for t in trajectories], k, seed)
-    scores = np.empty(len(trajectories))
-    for fold in range(k):
-        held_out = folds == fold
-        scorer = fit([t for t, held in zip(trajectories, held_out, strict=True) if not held], labels[~held_out])
-        scores[held_out] = scorer([t for t, held in zip(trajectories, held_out, strict=True) if held])
-    return scores
+    scores = across_folds(lambda rows, of: fit(rows, np.array(of)), trajectories, labels.tolist(), k=k, seed=seed)
+    return np.array(scores, dtype=np.float64)
 
 
 def position_verdicts(step_labels: Sequence[StepLabels | None]) -> Callable[[int], list[Verdict]]:
@@ -200,49 +214,28 @@ def prefix_text(trajectory: Trajectory, step: int) -> str:
     return "\n".join(f"{m.role}: {message_text(m)}" for m in trajectory.messages[:end])
 
 
-class StepTfidf:
-    """TF-IDF and logistic regression over steps: P(good) from the words of the run up to and with the step.
+def fit_step_tfidf(
+    trajectories: Sequence[Trajectory],
+    labels: Sequence[StepLabels | None],
+    *,
+    most_steps: int = 15_000,
+    seed: int = 0,
+) -> StepScorer:
+    """`fit_words` on runs up to and with a labelled step; of more than `most_steps` so many are drawn by `seed`."""
+    seen = labelled_steps(trajectories, labels)
+    if len(seen) > most_steps:
+        seen = random.Random(seed).sample(seen, most_steps)
+    good = np.array([g for _, _, g in seen], dtype=bool)
+    p_good = fit_words((prefix_text(t, k) for t, k, _ in seen), good, "TF-IDF baseline of steps")
 
-    Args:
-        trajectories, labels: what it learns from.
-        most_steps: at most so many labelled steps are learned from, drawn by `seed`.
-
-    Raises:
-        BaselineError: the labelled steps are of one class only, or share no word.
-    """
-
-    def __init__(
-        self,
-        trajectories: Sequence[Trajectory],
-        labels: Sequence[StepLabels | None],
-        *,
-        most_steps: int = 15_000,
-        seed: int = 0,
-    ) -> None:
-        from sklearn.feature_extraction.text import TfidfVectorizer
-        from sklearn.linear_model import LogisticRegression
-
-        seen = labelled_steps(trajectories, labels)
-        if len(seen) > most_steps:
-            seen = random.Random(seed).sample(seen, most_steps)
-        good = np.array([g for _, _, g in seen], dtype=bool)
-        if not len(good) or good.all() or not good.any():
-            raise BaselineError("TF-IDF baseline of steps: the labelled training steps are of one class only")
-        self.vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=3)
-        try:
-            features = self.vectorizer.fit_transform(prefix_text(t, k) for t, k, _ in seen)
-        except ValueError as error:
-            raise BaselineError(f"TF-IDF baseline of steps: {error} ({len(seen)} training steps)") from error
-        self.model = LogisticRegression(C=C, max_iter=500).fit(features, good)
-
-    def __call__(self, rows: Sequence[Trajectory]) -> list[list[float]]:
-        """P(good) of every step of every row."""
+    def score(rows: Sequence[Trajectory]) -> list[list[float]]:
         counts = [len(t.steps) for t in rows]
         if not sum(counts):
             return [[] for _ in rows]
-        texts = (prefix_text(t, k) for t, n in zip(rows, counts, strict=True) for k in range(1, n + 1))
-        p = self.model.predict_proba(self.vectorizer.transform(texts))[:, 1]
+        p = p_good(prefix_text(t, k) for t, n in zip(rows, counts, strict=True) for k in range(1, n + 1))
         return [part.tolist() for part in np.split(p, np.cumsum(counts)[:-1])]
+
+    return score
 
 
 def rules_step_scores(rows: Sequence[Trajectory]) -> list[list[float]]:
@@ -252,7 +245,7 @@ def rules_step_scores(rows: Sequence[Trajectory]) -> list[list[float]]:
     return [[score[verdict] for verdict in row] for row in said]
 
 
-STEP_LEARNED: dict[str, StepFit] = {"position": fit_step_position, "tfidf": StepTfidf}
+STEP_LEARNED: dict[str, StepFit] = {"position": fit_step_position, "tfidf": fit_step_tfidf}
 
 
 def step_scores_of(
@@ -275,17 +268,7 @@ def step_scores_of(
     found, left_out = {"rules": rules_step_scores(rows)}, {}
     for name, fit in STEP_LEARNED.items():
         try:
-            if train is not None:
-                found[name] = fit(train, train_labels)(rows)
-                continue
-            folds = grouped_folds([question_of(t) for t in rows], 5, seed)
-            said: list[list[float]] = [[] for _ in rows]
-            for fold in range(5):
-                learn, score = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-                scorer = fit([rows[i] for i in learn], [known[i] for i in learn])
-                for i, p in zip(score, scorer([rows[i] for i in score]), strict=True):
-                    said[i] = p
-            found[name] = said
+            found[name] = across_folds(fit, rows, known, seed=seed) if train is None else fit(train, train_labels)(rows)
         except RRMError as error:
             left_out[name] = str(error)
     place = {i: n for n, i in enumerate(having)}

@@ -24,12 +24,12 @@ import numpy as np
 
 from rrm.config import CalibrationMethod, CalibrationSettings
 from rrm.data.annotation import Annotation
-from rrm.data.feedback import Feedback, Mode, read_feedback
+from rrm.data.feedback import Feedback, Mode
 from rrm.data.labels import StepTarget, merged, step_targets_of, truth_of
 from rrm.data.output import folder_when_whole
 from rrm.data.questions import question_key, question_of, seen_in_training
 from rrm.data.trajectory import Trajectory
-from rrm.errors import ConfigError, RRMError, SpendingLimit
+from rrm.errors import ConfigError, RRMError
 from rrm.evaluation.calibrating import (
     CalibrationInterval,
     OutOfFold,
@@ -48,8 +48,7 @@ from rrm.judge.domain import widened
 from rrm.judge.judge_dir import CALIBRATED, JudgeSettings, calibrated_questions, load_settings
 from rrm.judge.prefixes import of_prefixes, of_unfinished, prefix_of
 from rrm.readers.base import printable
-from rrm.scoring.row_index import FAILED
-from rrm.scoring.run import score_file
+from rrm.scoring.run import judge_into
 
 log = logging.getLogger(__name__)
 WHAT_TO_DO = "label more runs (rrm label), or go on with the judge as it is"
@@ -139,7 +138,6 @@ class CachedJudge:
     def __init__(self, judge: AgentRRM, folder: Path, how: Mapping[str, Any]) -> None:
         self.judge, self.folder, self.how = judge, folder, how
         self.passes = 0
-        self.usage: dict[str, Any] | None = None
 
     def path(self, number: int) -> Path:
         """The rows of a pass, from 1."""
@@ -148,24 +146,9 @@ class CachedJudge:
     def __call__(self, rows: Sequence[Trajectory], mode: Mode) -> list[Feedback]:
         """Feedback on the rows, in their order."""
         self.passes += 1
-        path = self.path(self.passes)
         told = {"threshold": self.judge.settings.threshold} if mode == "steps" else {}
         first = self.passes == 1  # of all rows: later ones are of some of them
-        done = score_file(
-            self.judge,
-            rows,
-            path,
-            mode=mode,
-            total=len(rows),
-            retry_errors=(FAILED,),
-            settings=told,
-            warn=first,
-            **self.how,
-        )
-        if done.stopped is not None:
-            raise SpendingLimit(f"{path}: {done.stopped}")
-        by_id = {feedback.id: feedback for feedback in read_feedback(path)}
-        return [by_id[t.id] for t in rows]
+        return judge_into(self.path(self.passes), self.judge, rows, mode=mode, settings=told, warn=first, **self.how)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rrm.config import CalibrationMethod
-from rrm.data.folds import grouped_folds
+from rrm.data.splits import grouped_folds
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE, Statistic, compare, draw_counts, too_few
 from rrm.evaluation.metrics import probability

@@ -31,7 +31,7 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from rrm.config import CalibrationMethod
 from rrm.data.feedback import Mode
-from rrm.data.folds import TooFew, grouped_folds
+from rrm.data.splits import TooFew, grouped_folds
 from rrm.errors import RRMError
 
 EPS = 1e-6

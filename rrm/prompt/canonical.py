@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rrm.data.json_numbers import strict
+from rrm.data.jsonl import strict
 from rrm.data.trajectory import Message, Step, ToolCall, Trajectory
 from rrm.prompt.actions import Action, actions_in
 from rrm.prompt.actions import observation_text as environment_text

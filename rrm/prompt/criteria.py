@@ -31,8 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from rrm.config import explain
 from rrm.data.feedback import CriterionAnswer, Mode
-from rrm.data.nearest import nearest
-from rrm.data.printing import printable
+from rrm.data.printing import nearest, printable
 from rrm.errors import ConfigError
 
 FOLDER = Path(__file__).resolve().parents[1] / "assets" / "criteria"

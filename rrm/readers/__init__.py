@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
-from rrm.data.nearest import nearest
-from rrm.data.printing import printable
+from rrm.data.printing import nearest, printable
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, ReadError
 from rrm.readers import (

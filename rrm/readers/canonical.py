@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rrm.data.json_numbers import DECODER
+from rrm.data.jsonl import DECODER
 from rrm.data.own_entries import OURS, under_our_name
 from rrm.data.trajectory import SCHEMA_VERSION, Source, Trajectory
 from rrm.readers.base import SourceItem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rrm.data.json_numbers import DECODER
+from rrm.data.jsonl import DECODER
 
 ROLES = {
     "system": "system",

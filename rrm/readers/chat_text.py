@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from rrm.data.json_numbers import DECODER
+from rrm.data.jsonl import DECODER
 from rrm.readers.chat import ROLES, agent_message
 
 Turn = tuple[str, str]

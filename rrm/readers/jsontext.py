@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from rrm.data.json_numbers import DECODER
+from rrm.data.jsonl import DECODER
 from rrm.readers.base import printable
 
 MAX_DEPTH = 100  # containers inside containers; deeper values cannot be written back

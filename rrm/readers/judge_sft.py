@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from rrm.data.blocks import parse_judgement
-from rrm.data.json_numbers import DECODER
+from rrm.data.jsonl import DECODER
 from rrm.data.trajectory import Trajectory
 from rrm.readers.base import SourceItem, make, own_id, without
 from rrm.readers.chat import is_chat, text_of

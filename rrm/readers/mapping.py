@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from rrm.data.nearest import nearest
+from rrm.data.printing import nearest
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError
 from rrm.readers import react, search_tags

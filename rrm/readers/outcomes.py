@@ -129,7 +129,7 @@ def unread(meta: dict[str, Any]) -> tuple[str, Any] | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a number, or a text that is one; NaN, which is no JSON, comes as text (`rrm.data.json_numbers`)."""
+    """Whether it is a number, or a text that is one; NaN, which is no JSON, comes as text (`rrm.data.jsonl`)."""
     if not isinstance(value, str):
         return isinstance(value, int | float)
     try:

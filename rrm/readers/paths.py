@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from rrm.data.nearest import nearest_file
+from rrm.data.printing import nearest_file
 from rrm.errors import ReadError
 from rrm.readers.archive import MAGIC, Archive
 from rrm.readers.base import DATA_SUFFIXES

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rrm.data.json_numbers import strict
+from rrm.data.jsonl import strict
 from rrm.data.trajectory import Trajectory
 from rrm.readers.base import SourceItem, make, own_id, text_field, without
 from rrm.readers.chat import agent_message, is_chat, text_of

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rrm.data.json_numbers import DECODER
+from rrm.data.jsonl import DECODER
 from rrm.data.sizes import TooManyBytes, bounded, check_weight, inflated, most_bytes
 from rrm.errors import ReadError
 from rrm.readers.archive import BLOCK, MAGIC, Archive

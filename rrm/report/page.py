@@ -17,7 +17,7 @@ import gzip
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any
@@ -163,21 +163,33 @@ def _pack(lines: list[str]) -> str:
 
 def _render(title: str, index: dict[str, Any], spool: IO[str]) -> Iterator[str]:
     """The page in pieces; the blocks stream from `spool`."""
-    here = resources.files("rrm.report")
-    style = "\n".join(here.joinpath(name).read_text("utf-8") for name in STYLES)
-    bodies = "\n".join(here.joinpath(name).read_text("utf-8") for name in SCRIPTS)
-    script = f'"use strict";\n(() => {{\n{bodies}}})();\n'
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string(here.joinpath("page.html.jinja").read_text("utf-8"))
+    template, parts = page_parts("rrm.report", "page.html.jinja", SCRIPTS)
     return template.generate(
         title=title.encode("utf-8", "replace").decode("utf-8"),
         index=embed_json(index),
-        style=Markup(style),
-        style_hash=csp_hash(style),
-        script=Markup(script),
-        script_hash=csp_hash(script),
+        **parts,
         blocks=(line.rstrip("\n") for line in spool),
     )
+
+
+def page_parts(
+    room: str, template: str, scripts: Sequence[str], own: Sequence[str] = (), style: str | None = None
+) -> tuple[jinja2.Template, dict[str, str]]:
+    """A page's template, and its `style` and `script` with their hashes: of the report's files, then `own` ones and the style of the room."""
+    report, here = resources.files("rrm.report"), resources.files(room)
+    texts = [report.joinpath(name).read_text("utf-8") for name in scripts]
+    texts += [here.joinpath(name).read_text("utf-8") for name in own]
+    script = '"use strict";\n(() => {\n' + "\n".join(texts) + "})();\n"
+    styles = [report.joinpath(name).read_text("utf-8") for name in STYLES]
+    css = "\n".join([*styles, *([here.joinpath(style).read_text("utf-8")] if style else [])])
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    parts = {
+        "style": Markup(css),
+        "style_hash": csp_hash(css),
+        "script": Markup(script),
+        "script_hash": csp_hash(script),
+    }
+    return environment.from_string(here.joinpath(template).read_text("utf-8")), parts
 
 
 def csp_hash(text: str) -> str:

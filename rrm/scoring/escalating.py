@@ -16,8 +16,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.engines.cost import CostTracker
 from rrm.errors import SpendingLimit
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.scoring.cascade import sureness
-from rrm.scoring.rows import Escalation, failure_of, is_sure, merged_row
+from rrm.scoring.cascade import Escalation, failure_of, is_sure, merged_row, sureness
 
 log = logging.getLogger(__name__)
 

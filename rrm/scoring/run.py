@@ -6,14 +6,13 @@
     OUT.jsonl.lock        locked while a run writes (`rrm.data.output`)
 
 Each row is appended as soon as it is judged, so a killed run loses only what it was judging; once all are judged, rows stand in the order of
-their inputs, however often the run was interrupted, and of whatever concurrency. What is held of a row are hashes (`rrm.scoring.ledger`). `source` carries a digest of the transcript: a changed transcript under an old id is noticed.
+their inputs, however often the run was interrupted, and of whatever concurrency. `source` carries a digest of the transcript: a changed transcript under an old id is noticed.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,9 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-import numpy as np
-
-from rrm.data.feedback import OUTSIDE, Feedback, Mode, Reads
+from rrm.data.feedback import OUTSIDE, Feedback, Mode, Reads, read_feedback
 from rrm.data.output import open_output
 from rrm.data.progress import Readings, Show, progress_bar
 from rrm.data.questions import question_of
@@ -31,9 +28,8 @@ from rrm.data.time_slices import beside, windows
 from rrm.data.trajectory import Trajectory
 from rrm.engines.cost import CostTracker
 from rrm.errors import RRMError, ServerGone, SpendingLimit
-from rrm.readers.unique import UniqueIds, key_of
 from rrm.scoring.coverage import Coverage
-from rrm.scoring.row_index import AGAIN, FAILED, RowIndex, failure_text
+from rrm.scoring.row_index import AGAIN, FAILED, RowFacts, RowIndex, failure_text
 from rrm.scoring.unsupported_media import Unshown
 from rrm.scoring.usage_totals import Spending
 
@@ -162,11 +158,9 @@ def score_file(
         ServerGone: the judge is behind an address where nobody answers any more; what was judged is kept, the rest has no row.
     """
     fingerprint = fingerprint_of(judge, mode=mode, samples=samples, seed=seed, settings=settings)
-    summary, statuses, seen, keys = ScoreSummary(str(output)), Counter[str](), UniqueIds(), array("Q")
-    resumed, unshown = (
-        Counter[str](),
-        Unshown(getattr(judge, "images", None) is not None),
-    )  # apart: a server's inputs are read in a thread of their own
+    summary, statuses, ids = ScoreSummary(str(output)), Counter[str](), dict[str, None]()
+    resumed = Counter[str]()  # apart: a server's inputs are read in a thread of their own
+    unshown = Unshown(getattr(judge, "images", None) is not None)
     started = time.monotonic()
     with ExitStack() as stack:
         again = AGAIN if retry_errors is True else frozenset(retry_errors or ())
@@ -182,21 +176,18 @@ def score_file(
 
         def unjudged() -> Iterator[Trajectory]:
             for trajectory in inputs:
-                if trajectory.id in seen:
+                if trajectory.id in ids:
                     raise RRMError(f"the id {trajectory.id!r} occurs twice in the input; ids must be unique")
-                seen.take(trajectory.id)
-                keys.append(key_of(trajectory.id))
+                ids[trajectory.id] = None
                 summary.without_steps += not trajectory.steps
                 unshown.add(trajectory)
-                status = out.status_of(trajectory)
-                if status is None:
+                row = out.find(trajectory)
+                if row is None:
                     yield trajectory
                 else:
-                    resumed[status] += 1
+                    resumed[row.status] += 1
                     summary.resumed += 1
-                    taking.cover(trajectory.id, status, out.coverage_of(trajectory))
-                    taking.place(out.out_of_domain(trajectory), *out.verdicts_of(trajectory))
-                    taking.answers.add(status, out.values_of(trajectory))
+                    taking.note(trajectory.id, row)
 
         abstains = fingerprint.get("out_of_domain") == "unsure"
         taking = RowWriter(out, summary, statuses, show, give_up_after, abstains)
@@ -214,8 +205,8 @@ def score_file(
                     taking.expect(window)
                     judge.judge(window, **how)
                     taking.settle()
-            out.tell_strays(np.array(keys, dtype=np.uint64))
-            out.put_in_order(np.array(keys, dtype=np.uint64))
+            out.tell_strays(ids)
+            out.put_in_order(ids)
         except SpendingLimit as limit:
             summary.stopped = str(limit)
         except ServerGone as gone:
@@ -230,9 +221,9 @@ def score_file(
             )
             raise
         if set(resumed) - {"scored"}:  # why stands in the rows of an earlier run
-            error, failure = out.first_reasons(seen)
+            error, failure = out.first_reasons(ids)
             summary.first_error, summary.first_failure = summary.first_error or error, summary.first_failure or failure
-    summary.rows = len(keys) if summary.stopped is None else summary.judged + summary.resumed
+    summary.rows = len(ids) if summary.stopped is None else summary.judged + summary.resumed
     summary.statuses = dict(sorted((statuses + resumed).items()))
     summary.usage, summary.usage_now = (
         None if usage is None else usage.model_dump() for usage in (out.spending.total, out.spending.now)
@@ -241,7 +232,7 @@ def score_file(
     summary.unsupported_media = unshown.report() if warn else unshown.found()
     summary.out_of_domain = outside_of(taking.marks, warn=warn)
     summary.unsure = unsure_of(taking.verdicts, warn=warn)
-    summary.criteria = taking.answers.means()
+    summary.criteria = taking.means() or None
     summary.left_out, summary.score_sources = dict(taking.left_out) or None, dict(taking.sources) or None
     if warn and len(taking.sources) > 1:
         log.warning(
@@ -251,6 +242,22 @@ def score_file(
         )
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
+
+
+def judge_into(path: Path, judge: ScoringJudge, rows: Sequence[Trajectory], **how: Any) -> list[Feedback]:
+    """Feedback on the rows, in their order, through a file of rows that a killed run leaves and the next one goes on with.
+
+    Args:
+        how: as `score_file` takes it.
+
+    Raises:
+        SpendingLimit: the judge's money is spent. RRMError: as `score_file`.
+    """
+    done = score_file(judge, rows, path, total=len(rows), retry_errors=(FAILED,), **how)
+    if done.stopped is not None:
+        raise SpendingLimit(f"{path}: {done.stopped}")
+    by_id = {feedback.id: feedback for feedback in read_feedback(path)}
+    return [by_id[t.id] for t in rows]
 
 
 def _to_go_on(summary: ScoreSummary, failed: int, total: int | None, output: str | Path) -> str:
@@ -294,29 +301,6 @@ def unsure_of(verdicts: Mapping[str, int], *, warn: bool = True) -> dict[str, in
     return {"steps": unsure, **{name: verdicts[name] for name in ("judged", "out_of_domain", "in_band")}}
 
 
-class CriteriaSummary:
-    """Sums up the answers to criteria."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, int]] = {}
-
-    def add(self, status: str, values: Mapping[str, float | None] | None) -> None:
-        """Count one row's values; of a row without a score none."""
-        if status != "scored" or values is None:
-            return
-        for name, value in values.items():
-            total, rows = self._sums.get(name, (0.0, 0))
-            self._sums[name] = (total, rows) if value is None else (total + value, rows + 1)
-
-    def means(self) -> dict[str, dict[str, float | int]] | None:
-        """What the summary says; a question that has a value nowhere has no mean."""
-        told: dict[str, dict[str, float | int]] = {
-            name: {"mean": round(total / rows, 4), "rows": rows} if rows else {"rows": 0}
-            for name, (total, rows) in self._sums.items()
-        }
-        return told or None
-
-
 class RowWriter:
     """Takes a window's feedback as it comes: matched by id, written, counted, shown; stops where nothing answers any more."""
 
@@ -343,22 +327,32 @@ class RowWriter:
         self.left_out, self.sources = Counter[str](), Counter[str]()
         self.scored = False
         """Whether any row has a score, of this run and of resumed ones."""
-        self.answers = CriteriaSummary()
+        self.answers: dict[str, tuple[float, int]] = {}
+        """By question of the criteria the sum of its values and how many rows have one, of rows with a score."""
         self.readings: dict[str, Readings] = {}
         """Of the transcripts under way that take several."""
 
-    def cover(self, id: str, status: str, coverage: float | None) -> None:
-        """Note what was read for a row. Where that is nothing and there is no score, the status says why: no larger budget would mend it."""
-        self.scored |= status == "scored"
-        if coverage is not None and (coverage > 0 or status == "scored"):
-            self.coverage.add(id, coverage)
+    def note(self, id: str, row: RowFacts) -> None:
+        """Count a row, of this run or an earlier one. Where nothing was read and there is no score, the status says why: no larger budget
+        would mend it."""
+        scored = row.status == "scored"
+        self.scored |= scored
+        if row.coverage is not None and (row.coverage > 0 or scored):
+            self.coverage.add(id, row.coverage)
+        if row.out_of_domain is not None:
+            self.marks.append(row.out_of_domain)
+        self.verdicts["judged"] += row.findings
+        self.verdicts["out_of_domain" if row.out_of_domain and self.abstains else "in_band"] += row.unsure
+        for name, value in ((row.values or {}) if scored else {}).items():
+            total, rows = self.answers.get(name, (0.0, 0))
+            self.answers[name] = (total, rows) if value is None else (total + value, rows + 1)
 
-    def place(self, out_of_domain: bool | None, findings: int, unsure: int) -> None:
-        """Note whether a row is outside what the judge was measured on, and how many of its findings are unsure."""
-        if out_of_domain is not None:
-            self.marks.append(out_of_domain)
-        self.verdicts["judged"] += findings
-        self.verdicts["out_of_domain" if out_of_domain and self.abstains else "in_band"] += unsure
+    def means(self) -> dict[str, dict[str, float | int]]:
+        """The mean value of each question of the criteria; none where it has a value nowhere."""
+        return {
+            name: {"mean": round(total / rows, 4), "rows": rows} if rows else {"rows": 0}
+            for name, (total, rows) in self.answers.items()
+        }
 
     def expect(self, window: Sequence[Trajectory]) -> None:
         """The transcripts whose feedback comes next."""
@@ -386,18 +380,13 @@ class RowWriter:
         if trajectory is None:
             raise RRMError(f"the judge returned a row for {feedback.id!r}, which it was not asked about (any more)")
         self.readings.pop(feedback.id, None)
-        self.out.append(feedback, trajectory)
+        self.note(feedback.id, self.out.append(feedback, trajectory))
         self.summary.judged += 1
         self.statuses[feedback.status] += 1
-        self.cover(feedback.id, feedback.status, feedback.coverage)
-        verdicts = [finding.verdict for finding in feedback.findings]
-        self.place(feedback.out_of_domain, len(verdicts), verdicts.count("unsure"))
         for name in feedback.judge.left_out or ():
             self.left_out[name] += 1
         if feedback.score is not None and feedback.judge.score_source:
             self.sources[feedback.judge.score_source] += 1
-        answers = feedback.criteria
-        self.answers.add(feedback.status, None if answers is None else {name: a.value for name, a in answers.items()})
         if feedback.score is None and self.summary.first_failure is None:
             self.summary.first_failure = failure_text(feedback.status, feedback.reason, feedback.coverage)
         self.failing = self.failing + 1 if feedback.status == FAILED else 0

@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 
 from rrm.data.output import differences, header_of, locked, write_header
 from rrm.errors import ConfigError, RRMError
-from rrm.scoring.ledger import Ledger
-from rrm.scoring.row_index import enter
+from rrm.scoring.row_index import facts_of
 
 T = TypeVar("T")
 
@@ -159,35 +158,27 @@ def _without(made_by: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
 
 def _copy(parts: Sequence[_Part], out: Any, done: Merged) -> dict[Path, int]:
     """Copy the rows, each id once; how many each part has."""
-    ledger, counts, statuses = Ledger(), dict[Path, int](), Counter[str]()
+    ids, counts, statuses = set[str](), Counter[Path](), Counter[str]()
     for part in parts:
-        before = len(ledger)
         with open(part.path, "rb") as lines:
             for number, line in enumerate(lines, 1):
                 try:
                     row = json.loads(line)
-                    enter(ledger, row)
+                    status = facts_of(row).status
                 except (ValueError, KeyError, TypeError, AttributeError) as error:
                     if not line.endswith(b"\n"):
                         break  # a killed run's last line; its shard is named as not finished
                     raise RRMError(f"{part.path}:{number}: not a row of `rrm score`") from error
-                statuses[row["status"]] += 1
+                if row["id"] in ids:
+                    raise RRMError(
+                        f"{part.path}:{number}: its id has a row in another place of these files already; leave one out"
+                    )
+                ids.add(row["id"])
+                statuses[status] += 1
+                counts[part.path] += 1
                 out.write(line if line.endswith(b"\n") else line + b"\n")
-        counts[part.path] = len(ledger) - before
-    if (second := ledger.second(but="")) is not None:
-        where = next(p for p, n in zip(_spread(counts), itertools.count(), strict=False) if n == second)
-        raise RRMError(
-            f"{where[0]}:{where[1]}: its id has a row in another place of these files already; leave one out"
-        )
-    done.rows, done.statuses = len(ledger), dict(sorted(statuses.items()))
+    done.rows, done.statuses = len(ids), dict(sorted(statuses.items()))
     return counts
-
-
-def _spread(counts: Mapping[Path, int]) -> Iterator[tuple[Path, int]]:
-    """(file, line) of each row."""
-    for path, count in counts.items():
-        for number in range(1, count + 1):
-            yield path, number
 
 
 def _missing(parts: Sequence[_Part], counts: Mapping[Path, int]) -> list[str]:

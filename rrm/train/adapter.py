@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rrm.config import LoraSettings
-from rrm.data.import_paths import is_import_path
+from rrm.data.extras import is_import_path
 from rrm.engines.hf.base_model import base_path, lora_config, named_damage
 from rrm.engines.shipped_judges import FILE, judge_folder
 from rrm.errors import RRMError

@@ -19,8 +19,8 @@ from types import MappingProxyType
 
 from rrm.config import FINDING_NOISE, FollowSettings
 from rrm.data.annotation import Annotation
+from rrm.data.extras import imported
 from rrm.data.feedback import Mode, clear
-from rrm.data.import_paths import imported
 from rrm.data.labels import JudgementTarget, StepTarget, weight_of
 from rrm.data.questions import question_of
 from rrm.data.trajectory import Message, Trajectory

@@ -17,8 +17,8 @@ from typing import Any
 
 from rrm.config import TrainConfig
 from rrm.data.annotation import Annotation
+from rrm.data.extras import is_import_path
 from rrm.data.feedback import Feedback, Mode
-from rrm.data.import_paths import is_import_path
 from rrm.data.labels import merged, truth_of
 from rrm.data.localisation import step_labels
 from rrm.data.output import folder_when_whole

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from rrm.config import TrainConfig
-from rrm.data.import_paths import is_import_path
+from rrm.data.extras import is_import_path
 from rrm.data.trajectory import Trajectory
 from rrm.engines.hf.hub import HubError, download
 from rrm.engines.shipped_judges import FILE, judge_folder

@@ -17,7 +17,7 @@ from typing import Any
 
 from rrm.config import TrainConfig
 from rrm.data.annotation import Annotation, match, read_annotations
-from rrm.data.import_paths import call, is_import_path
+from rrm.data.extras import call, is_import_path
 from rrm.data.labels import JudgementTarget, LabelCounts, StepTarget, merged, step_targets_of, targets_of
 from rrm.data.questions import seen_in_training, text_hash
 from rrm.data.splits import PARTS, apply_split, load_split, make_split

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from rrm.config import TrainConfig
+from rrm.data.extras import imported, is_import_path
 from rrm.data.feedback import Mode
-from rrm.data.import_paths import imported, is_import_path
 from rrm.data.labels import step_targets_of, truth_of
 from rrm.data.output import file_when_whole, folder_when_whole
 from rrm.data.provenance import environment

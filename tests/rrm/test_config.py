@@ -10,7 +10,7 @@ import pytest
 import rrm
 from rrm.cli import train_cmd
 from rrm.config import config_folder, load_config, set_key
-from rrm.data.import_paths import call, imported, is_import_path
+from rrm.data.extras import call, imported, is_import_path
 from rrm.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.paths import check_outputs
-from rrm.data.nearest import did_you_mean
+from rrm.data.printing import did_you_mean
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 
-from rrm.data.nearest import did_you_mean
+from rrm.data.printing import did_you_mean
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"})
 """What `apply_chat_template` itself passes, the names of special tokens (`bos_token`) aside."""

@@ -20,7 +20,7 @@ from reagent.env.env import EnvFactory, Environment
 from reagent.env.task import Task, read_tasks
 from reagent.tasks.environment_config import EnvironmentConfig
 from reagent.tasks.registry import TASKS
-from rrm.data.nearest import did_you_mean
+from rrm.data.printing import did_you_mean
 from rrm.data.seeds import derive_seed
 from rrm.errors import ConfigError, RRMError
 

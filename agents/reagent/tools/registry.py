@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from reagent.env.tool import Tool
-from rrm.data.nearest import did_you_mean
+from rrm.data.printing import did_you_mean
 from rrm.errors import ConfigError
 
 TOOLS: dict[str, str] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rrm.data.nearest import nearest, nearest_file
+from rrm.data.printing import nearest, nearest_file
 
 FORMATS = ("openai", "anthropic", "langchain", "openhands", "swe_agent", "react")
 FILES = ("ann.jsonl", "runs.jsonl", "runs.parquet", "scored.jsonl", "README.md")

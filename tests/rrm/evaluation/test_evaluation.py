@@ -10,8 +10,8 @@ import pytest
 from evaluated_rows import judged, run
 
 from rrm.data.annotation import Finding
-from rrm.data.folds import grouped_folds
 from rrm.data.questions import question_of
+from rrm.data.splits import grouped_folds
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.baselines import (

@@ -20,8 +20,8 @@ from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import RRMError
 from rrm.evaluation.baselines import (
     BaselineError,
-    StepTfidf,
     fit_step_position,
+    fit_step_tfidf,
     prefix_text,
     rules_step_scores,
     step_scores_of,
@@ -324,16 +324,16 @@ def talk(id: str, question: str, words: Sequence[str]) -> Trajectory:
 def test_tfidf_of_steps_learns_a_word_that_tells_and_sees_no_later_step() -> None:
     rows = [talk(f"r{i}", f"q{i % 10}", ["search more", "crash now" if i % 2 else "search more"]) for i in range(40)]
     verdicts = [labels("gb") if i % 2 else labels("gg") for i in range(40)]
-    score = StepTfidf(rows, verdicts)
+    score = fit_step_tfidf(rows, verdicts)
     (fine, crashed), (_, well) = score(
         [talk("x", "s", ["search more", "crash now"]), talk("y", "s", ["a", "search more"])]
     )
     assert crashed < 0.5 < min(fine, well)
     assert fine == score([talk("z", "s", ["search more"])])[0][0]
     assert score([]) == []
-    assert StepTfidf(rows, verdicts, most_steps=30, seed=1)(rows[:2]) != score(rows[:2])
+    assert fit_step_tfidf(rows, verdicts, most_steps=30, seed=1)(rows[:2]) != score(rows[:2])
     with pytest.raises(BaselineError, match="one class"):
-        StepTfidf(rows, [labels("gg")] * 40)
+        fit_step_tfidf(rows, [labels("gg")] * 40)
 
 
 def test_rules_are_a_half_where_they_say_nothing() -> None:

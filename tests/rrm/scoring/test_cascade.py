@@ -27,8 +27,7 @@ from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.capabilities import Abilities
-from rrm.scoring.cascade import order_of_escalation, score_cascade
-from rrm.scoring.rows import merged_row
+from rrm.scoring.cascade import merged_row, order_of_escalation, score_cascade
 from rrm.scoring.run import score_file
 
 PRICES = Prices(1.0, 10.0)

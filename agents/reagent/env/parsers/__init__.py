@@ -12,7 +12,7 @@ from reagent.env.parsers.hermes import HermesParser
 from reagent.env.parsers.llama3 import Llama3Parser
 from reagent.env.parsers.react import ReactParser
 from reagent.env.parsers.search_tags import SearchTagsParser
-from rrm.data.nearest import did_you_mean
+from rrm.data.printing import did_you_mean
 from rrm.errors import ConfigError
 
 _KNOWN = (

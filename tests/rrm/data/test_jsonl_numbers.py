@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rrm.data.json_numbers import DECODER, strict
+from rrm.data.jsonl import DECODER, strict
 from rrm.data.trajectory import ToolCall, Trajectory
 from rrm.readers import read
 from rrm.readers.chat_text import reply_turns, turn_messages
