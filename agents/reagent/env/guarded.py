@@ -187,12 +187,5 @@ def _made(make: EnvFactory, guard: Guard, halted_reward: float | None, timeout_s
 
 
 def _told(verdict: GuardVerdict) -> dict[str, Any]:
-    told = {
-        "action": verdict.action,
-        "status": verdict.status,
-        "score": verdict.score,
-        "p_good": verdict.p_good,
-        "reason": verdict.reason,
-        "tokens": verdict.tokens,
-    }
-    return {name: value for name, value in told.items() if value is not None}
+    names = ("action", "status", "score", "p_good", "reason", "tokens")
+    return {name: value for name in names if (value := getattr(verdict, name)) is not None}

@@ -83,15 +83,10 @@ POLICY_FAILURES: tuple[Status, ...] = ("unparsable", "truncated", "too_long")
 def graded_row(judged: JudgedEpisode) -> list[tuple[float, float, float, float]]:
     """(raw, own, paid score, success) of a graded attempt; none where one of them is unknown."""
     feedback, success = judged.feedback, judged.episode.success
-    if (
-        feedback is None
-        or feedback.raw_score is None
-        or judged.own_score is None
-        or judged.score is None
-        or success is None
-    ):
+    raw = None if feedback is None else feedback.raw_score
+    if raw is None or judged.own_score is None or judged.score is None or success is None:
         return []
-    return [(feedback.raw_score, judged.own_score, judged.score, float(success))]
+    return [(raw, judged.own_score, judged.score, float(success))]
 
 
 POOR = 0.5
@@ -305,11 +300,9 @@ class FeedbackMode(ABC):
 
     def _judged(self, episode: Episode, said: Feedback | None) -> JudgedEpisode:
         """With its score as it is paid, and by the judge's own calibration."""
-        return (
-            JudgedEpisode(episode, None)
-            if said is None
-            else JudgedEpisode(episode, self.recalibrated(said), said.score)
-        )
+        if said is None:
+            return JudgedEpisode(episode, None)
+        return JudgedEpisode(episode, self.recalibrated(said), said.score)
 
     def recalibrated(self, said: Feedback) -> Feedback:
         """A judgement with its score by the map in force; as it is without `feedback.recalibrate`."""

@@ -188,24 +188,11 @@ def _fit(
     from rrm.train.sft import collate, labelled_positions_only
 
     arguments = SFTConfig(
-        output_dir=str(output / "training"),
-        seed=settings.seed,
-        num_train_epochs=1,
-        per_device_train_batch_size=settings.batch_size,
-        learning_rate=rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=0.03,
-        weight_decay=0.01,
-        train_sampling_strategy="sequential",
-        gradient_checkpointing=False,
-        bf16=True,
-        use_cpu=True,
-        max_length=None,
-        packing=False,
-        save_strategy="no",
-        logging_steps=50,
-        report_to="none",
-    )
+        output_dir=str(output / "training"), seed=settings.seed, num_train_epochs=1,
+        per_device_train_batch_size=settings.batch_size, learning_rate=rate, lr_scheduler_type="cosine",
+        warmup_steps=0.03, weight_decay=0.01, train_sampling_strategy="sequential", gradient_checkpointing=False,
+        bf16=True, use_cpu=True, max_length=None, packing=False, save_strategy="no", logging_steps=50, report_to="none",
+    )  # fmt: skip
     trainer = SFTTrainer(
         model=model,
         args=arguments,

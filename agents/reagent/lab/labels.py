@@ -83,12 +83,8 @@ class _Replay:
             line.good = True
             return "check", {}
         if before:
-            advice = (
-                "answer now"
-                if self.progress.relation is None
-                else f"search for {self.progress.subject}'s {self.progress.relation}"
-            )
-            return "repeated_call", {"k": before, "next": advice}
+            further = f"search for {self.progress.subject}'s {self.progress.relation}"
+            return "repeated_call", {"k": before, "next": further if self.progress.relation else "answer now"}
         if self.progress.relation is None:
             return "needless", {}
         if asked == self.progress.subject:

@@ -79,19 +79,11 @@ def build_lab_model(
         raise ValueError(f"hidden size {hidden} is not a multiple of {heads} heads")
     vocabulary = tokenizer.get_vocab()
     config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=hidden,
-        intermediate_size=intermediate or 4 * hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
-        max_position_embeddings=MAX_POSITIONS,
-        initializer_range=hidden**-0.5,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        pad_token_id=vocabulary[PAD],
-        eos_token_id=vocabulary[END],
-    )
+        vocab_size=len(tokenizer), hidden_size=hidden, intermediate_size=intermediate or 4 * hidden,
+        num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads,
+        max_position_embeddings=MAX_POSITIONS, initializer_range=hidden**-0.5, tie_word_embeddings=True,
+        bos_token_id=None, pad_token_id=vocabulary[PAD], eos_token_id=vocabulary[END],
+    )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)

@@ -70,24 +70,17 @@ def draw(runs: Sequence[RecordedRun]) -> list[Panel]:
         "Points: success on held-out questions with its 95 % interval; where runs were evaluated after the same number "
         "of episodes, their points stand a little apart."
     )
-    asked: list[tuple[str, str, str]] = [
-        (
-            "Success",
-            "episode/success",
-            f"Share of first attempts that solved their training question. {mean} {held_out}",
-        ),
-        (
-            "Environment reward",
-            "episode/reward",
-            f"Mean reward that the environment gave first attempts, without anything of the judge. {mean}",
-        ),
-        (
-            "The judge's score",
-            "feedback/score",
-            f"Mean score, from 0 to 1, that the judge gave first attempts, in runs where it was asked. {mean} "
-            "A score that rises while success does not is no progress.",
-        ),
-    ]
+    success = f"Share of first attempts that solved their training question. {mean} {held_out}"
+    reward = f"Mean reward that the environment gave first attempts, without anything of the judge. {mean}"
+    score = (
+        f"Mean score, from 0 to 1, that the judge gave first attempts, in runs where it was asked. {mean} A score that rises while success "
+        "does not is no progress."
+    )
+    asked = (
+        ("Success", "episode/success", success),
+        ("Environment reward", "episode/reward", reward),
+        ("The judge's score", "feedback/score", score),
+    )
     panels = []
     for title, key, text in asked:
         points = key == "episode/success" and any(map(held_out_points, runs))

@@ -48,12 +48,9 @@ def read_passages(path: str | Path) -> Iterator[Passage]:
             for count, (number, item) in enumerate(items):
                 found = _passage(path, number, item, count)
                 if named not in (None, has_id := "id" in item):
-                    which = (
-                        "has an id and those before it have none"
-                        if has_id
-                        else "has no id and those before it have one"
-                    )
-                    raise ReadError(str(path), number, f"this passage {which}: give one to each of them, or to none")
+                    own, others = ("an id", "none") if has_id else ("no id", "one")
+                    which = f"this passage has {own} and those before it have {others}"
+                    raise ReadError(str(path), number, f"{which}: give one to each of them, or to none")
                 named = has_id
                 yield found
     except (OSError, EOFError, zlib.error, TooManyBytes) as error:

@@ -145,13 +145,8 @@ class RolloutConfig(Section):
     def limits(self) -> dict[str, Any]:
         """What ends an episode, what is cut, and what its chat template is told, as `reagent.rollout.rollout.rollout` takes
         it."""
-        return {
-            "max_turns": self.max_turns,
-            "max_episode_tokens": self.max_episode_tokens,
-            "max_observation_tokens": self.max_observation_tokens,
-            "env_timeout_s": self.env_timeout_s,
-            "template_options": self.template_options,
-        }
+        names = ("max_turns", "max_episode_tokens", "max_observation_tokens", "env_timeout_s", "template_options")
+        return {name: getattr(self, name) for name in names}
 
     def sampling(self, *, seed: int, temperature: float | None = None) -> SamplingParams:
         """How one turn is sampled; `temperature` in place of the training's."""

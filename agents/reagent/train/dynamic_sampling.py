@@ -35,11 +35,7 @@ class SamplingStats:
 
     def figures(self) -> dict[str, float]:
         """For the log."""
-        return {
-            "sampling/tasks": float(self.tasks),
-            "sampling/groups": float(self.groups),
-            "sampling/differing": float(self.differing),
-        }
+        return {f"sampling/{name}": float(value) for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)

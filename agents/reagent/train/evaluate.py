@@ -19,9 +19,12 @@ from reagent.feedback.base import FeedbackMode
 from reagent.rollout.attempts import Attempt, plan
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import rollout
+from reagent.tasks.environments import held_out_tasks, make_factory
+from reagent.train.build_feedback import make_feedback
 from reagent.train.config import AgentConfig
+from reagent.train.engine import close, make_engine
 from reagent.train.metrics import episode_metrics, mean, pass_at_k
-from reagent.train.policy import precision
+from reagent.train.policy import load_policy, precision
 from rrm.engines.base import TokenEngine
 from rrm.evaluation.bootstrap import Interval, bootstrap, by_questions, too_few
 from rrm.judge.agent_rrm import AgentRRM
@@ -179,10 +182,6 @@ def load_player(config: AgentConfig) -> EpisodeRunner:
     cannot be made."""
     import torch
 
-    from reagent.tasks.environments import make_factory
-    from reagent.train.engine import make_engine
-    from reagent.train.policy import load_policy
-
     if config.threads:
         torch.set_num_threads(config.threads)
     env_factory = make_factory(config.environment.name, **config.environment.made_with)
@@ -232,10 +231,6 @@ def evaluate(
 def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple[dict[str, Any], list[Episode]]:
     """`evaluate` with a config's own policy, environment, held-out tasks and feedback. Raises RRMError: the policy or the judge cannot be
     loaded; ConfigError: the environment or its tasks cannot be made. `judge`: in place of the config's `feedback.judge`."""
-    from reagent.tasks.environments import held_out_tasks
-    from reagent.train.build_feedback import make_feedback
-    from reagent.train.engine import close
-
     tasks = held_out_tasks(config.environment)
     player = load_player(config)
     eos_ids = getattr(player.engine, "eos_ids", None)

@@ -105,12 +105,8 @@ def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
     for name, lacking in _lacking(config, audited or second.judge is not None).items():
         unwatched = name != "kl" and not watched
         if getattr(config.guards, name).action == "stop" and (unwatched or lacking):
-            said = (
-                f"with feedback.mode={feedback.mode} (as it is set) nothing is learned from a judge"
-                if unwatched
-                else lacking
-            )
-            raise ConfigError(f"guards.{name}.action=stop can never stop anything: {said}")
+            unpaid = f"with feedback.mode={feedback.mode} (as it is set) nothing is learned from a judge"
+            raise ConfigError(f"guards.{name}.action=stop can never stop anything: {unpaid if unwatched else lacking}")
     if second.judge is None or second.action == "none":
         return
     if not watched:
@@ -163,26 +159,23 @@ def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
         wanted += not guards.evaluate  # scores of updates stand between two evaluations
         return f"{made}, and it takes {wanted}" if evaluations < wanted else ""
 
+    def short(wanted: int) -> str:
+        return "" if updates > wanted else f"it takes more than max_updates={updates}"
+
     tasks = config.environment.eval_tasks
-    untold = (
-        f"{tasks} held-out tasks (environment.eval_tasks) prove nothing, and it takes {FEWEST}"
-        if tasks < FEWEST
-        else ""
-    )
-    relative = (
-        "with feedback.score_from=rank the mean score is ½ whatever is learned, and never rises"
-        if config.feedback.score_from == "rank"
-        else ""
-    )
+    untold = relative = ""
+    if tasks < FEWEST:
+        untold = f"{tasks} held-out tasks (environment.eval_tasks) prove nothing, and it takes {FEWEST}"
+    if config.feedback.score_from == "rank":
+        relative = "with feedback.score_from=rank the mean score is ½ whatever is learned, and never rises"
     length, kl, auditor = guards.length, guards.kl, guards.auditor
     unaudited = f"neither evaluations (guards.evaluate, eval.every) nor updates (share={auditor.share:g}) give it the looks it takes"
     return {
         "success": untold or few(1 + guards.success.patience),
         "drift": relative or untold or few(1 + guards.drift.patience),
-        "length": "" if updates > FIRST_UPDATES + length.patience else f"it takes more than max_updates={updates}",
-        "out_of_domain": "" if updates > guards.out_of_domain.patience else f"it takes more than max_updates={updates}",
-        "kl": "set guards.kl.max, in nats a token" if kl.max is None
-        else "" if updates > kl.patience else f"it takes more than max_updates={updates}",
+        "length": short(FIRST_UPDATES + length.patience),
+        "out_of_domain": short(guards.out_of_domain.patience),
+        "kl": "set guards.kl.max, in nats a token" if kl.max is None else short(kl.patience),
         "auditor": "set guards.auditor.judge, a second judge" if not audited
         else "" if max(guards.evaluate * evaluations, looks) >= auditor.patience else unaudited,
     }  # fmt: skip

@@ -80,30 +80,23 @@ def _known(episode: Episode, first: float | None, second: float | None) -> Score
     return None if first is None or second is None else (episode.group_id, first, second)
 
 
+@dataclass
 class JudgeMonitor:
-    """Asks judges for the guards.
+    """Asks judges for the guards."""
 
-    Args:
-        config: the run's.
-        feedback: the run's; it holds the judge that pays, if any.
-        auditor: the second judge; None without.
-        rank, processes: of this process, and how many there are.
-    """
+    config: AgentConfig
+    feedback: FeedbackMode
+    """The run's; it holds the judge that pays, if any."""
+    auditor: Judging | None = None
+    """The second judge."""
+    rank: int = 0
+    processes: int = 1
+    _said_nothing: bool = False
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        feedback: FeedbackMode,
-        *,
-        auditor: Judging | None = None,
-        rank: int = 0,
-        processes: int = 1,
-    ) -> None:
-        self.config, self.feedback, self.auditor = config, feedback, auditor
-        self.rank, self.processes = rank, processes
-        self.learns = feedback.has_judge and type(feedback).learns_from_judge(config.feedback)
+    @property
+    def learns(self) -> bool:
         """Whether anything that the judge says is learned from."""
-        self._said_nothing = False
+        return self.feedback.has_judge and type(self.feedback).learns_from_judge(self.config.feedback)
 
     @property
     def evaluates(self) -> bool:

@@ -177,28 +177,13 @@ class Learner(Forwards):
             with self.policy.reference(self.frozen) as reference, self.accelerator.autocast():
                 ref, _ = self.statistics(batch, reference, mask)
         advantages = compute_advantages(
-            self.config.algorithm,
-            batch.token_rewards,
-            batch.action_mask,
-            batch.turn_index,
-            batch.group,
-            known=batch.known,
-            attempt=batch.attempt,
-            stage=batch.stage,
-            values=values,
-            bootstrap=self.end_values(batch) if loss.bootstrap else None,
-            logprobs=old,
-            ref_logprobs=ref,
-            gamma=loss.gamma,
-            gae_lambda=loss.gae_lambda,
-            kl_coef=loss.kl_coef if self._kl_in_reward else 0.0,
-            use_whitening=loss.whiten,
-            scale=loss.advantage_scale,
-            per_turn=loss.credit == "turn",
-            use_action_mask=loss.action_mask,
-            use_advantage_mask=loss.advantage_mask,
-            reduce=self._sum,
-        )
+            self.config.algorithm, batch.token_rewards, batch.action_mask, batch.turn_index, batch.group,
+            known=batch.known, attempt=batch.attempt, stage=batch.stage, values=values,
+            bootstrap=self.end_values(batch) if loss.bootstrap else None, logprobs=old, ref_logprobs=ref,
+            gamma=loss.gamma, gae_lambda=loss.gae_lambda, kl_coef=loss.kl_coef if self._kl_in_reward else 0.0,
+            use_whitening=loss.whiten, scale=loss.advantage_scale, per_turn=loss.credit == "turn",
+            use_action_mask=loss.action_mask, use_advantage_mask=loss.advantage_mask, reduce=self._sum,
+        )  # fmt: skip
         return Prepared(batch, advantages, old, ref, values)
 
     # ---- one step ----
@@ -275,27 +260,14 @@ class Learner(Forwards):
         if cap is not None:
             importance = importance_weights(before, cut(batch.rollout_logprobs), cut(batch.action_mask & mask), cap)
         loss, metrics = agent_loss(
-            output.logprobs,
-            before,
-            cut(advantages.advantages),
-            cut(mask),
-            denominator,
-            aggregation=settings.aggregation,
-            clip_low=settings.clip_low,
-            clip_high=settings.clip_high,
-            dual_clip=settings.dual_clip,
-            entropy=output.entropy,
-            entropy_coef=settings.entropy_coef,
-            ref_logprobs=cut(prepared.ref),
-            kl_coef=0.0 if self._kl_in_reward else settings.kl_coef,
-            kl_estimator=settings.kl_estimator if settings.kl_coef else "k3",
-            values=output.values,
-            old_values=cut(prepared.values),
-            returns=cut(advantages.returns),
-            vf_coef=settings.vf_coef,
-            vf_clip=settings.vf_clip,
-            importance=importance,
-        )
+            output.logprobs, before, cut(advantages.advantages), cut(mask), denominator,
+            aggregation=settings.aggregation, clip_low=settings.clip_low, clip_high=settings.clip_high,
+            dual_clip=settings.dual_clip, entropy=output.entropy, entropy_coef=settings.entropy_coef,
+            ref_logprobs=cut(prepared.ref), kl_coef=0.0 if self._kl_in_reward else settings.kl_coef,
+            kl_estimator=settings.kl_estimator if settings.kl_coef else "k3", values=output.values,
+            old_values=cut(prepared.values), returns=cut(advantages.returns), vf_coef=settings.vf_coef,
+            vf_clip=settings.vf_clip, importance=importance,
+        )  # fmt: skip
         if prepared.old is None and bool(mask[rows].any()):
             part, now = batch.rows(rows), output.logprobs.detach().cpu()
             metrics.maxima["logprob_gap"] = logprob_gap(now, part)

@@ -14,8 +14,10 @@ from accelerate import Accelerator
 from reagent.env.task import Task
 from reagent.rollout.attempts import plan
 from reagent.rollout.episode import Episode
+from reagent.tasks.environments import make_environment
 from reagent.train.config import AgentConfig, GateConfig
-from reagent.train.evaluate import EpisodeRunner, shared
+from reagent.train.engine import close
+from reagent.train.evaluate import EpisodeRunner, load_player, shared
 from reagent.train.metrics import episode_metrics, mean
 from rrm.data.seeds import derive_seed
 from rrm.errors import RRMError
@@ -149,10 +151,6 @@ def probe(
 def probe_config(config: AgentConfig) -> tuple[Probe, list[Episode]]:
     """`probe` of a config's own policy and training tasks. Raises RRMError: the policy cannot be loaded; ConfigError: the environment or
     its tasks cannot be made."""
-    from reagent.tasks.environments import make_environment
-    from reagent.train.engine import close
-    from reagent.train.evaluate import load_player
-
     _, tasks, _ = make_environment(config.environment, config.seed)
     player = load_player(config)
     try:

@@ -78,17 +78,9 @@ def build(
     engine = make_engine(config, policy, tokenizer, folder=folder, shard_on=accelerator.device if sharded else None)
     try:
         trainer = AgentTrainer(
-            config,
-            policy,
-            tokenizer,
-            env_factory,
-            train_tasks,
-            folder,
-            engine=engine,
-            accelerator=accelerator,
-            judge=judge,
-            auditor=auditor,
-        )
+            config, policy, tokenizer, env_factory, train_tasks, folder, engine=engine, accelerator=accelerator,
+            judge=judge, auditor=auditor,
+        )  # fmt: skip
     except BaseException:
         close(engine)
         raise

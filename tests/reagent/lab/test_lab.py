@@ -323,7 +323,7 @@ def test_tokenizer_and_model() -> None:
 def test_command_writes_transcripts_and_labels(tmp_path) -> None:
     import typer
 
-    from reagent.cli.lab_transcripts import command
+    from reagent.cli.lab_cmd import transcripts as command
 
     app = typer.Typer()
     app.command()(command)
