@@ -61,6 +61,7 @@ from rrm.readers.chat import is_chat
 from rrm.readers.formats import unknown
 from rrm.readers.inspect_ai import key_of, superseded
 from rrm.readers.left import Notes
+from rrm.readers.mapping import check as check_mapping
 from rrm.readers.outcomes import RunOutcome, Scales, outcome_at
 from rrm.readers.paths import expand
 from rrm.readers.sources import Value, members, values
@@ -158,11 +159,6 @@ class _How:
     def passes(self, path: str, item: SourceItem) -> bool:
         """Whether an item stands again in a later log of its task."""
         return path in self.superseded and key_of(item.value) in self.superseded[path]
-
-
-def check_mapping(fields: dict[str, str]) -> None:
-    """`ConfigError` for a mapping with unknown fields or without messages."""
-    mapping.check(fields)
 
 
 def check_format(format: str) -> None:
@@ -303,11 +299,12 @@ def _set_outcome(trajectory: Trajectory, record: Any, path: str, said: RunOutcom
 def _items(path: str, value: Value, format: str, fields: dict[str, str] | None) -> Iterator[SourceItem]:
     """The runs in one JSON value: itself, or the elements of a container where the file is nothing but that container."""
     data = value.data
-    if (found := _explode(data, format)) is not None:
-        name, runs = found
-        for number, (run, context) in enumerate(runs, 1):
-            yield SourceItem(run, path, number if value.whole else value.line, context=context, format=name)
-    elif not value.whole or _is_run(data, format, fields):
+    for name, reader in _CONTAINERS.items():
+        if format in ("auto", name) and (runs := reader.explode(data)) is not None:
+            for number, (run, context) in enumerate(runs, 1):
+                yield SourceItem(run, path, number if value.whole else value.line, context=context, format=name)
+            return
+    if not value.whole or _is_run(data, format, fields):
         yield SourceItem(data, path, value.line, mapping=fields)
     elif isinstance(data, list):
         for number, element in enumerate(data, 1):
@@ -317,14 +314,6 @@ def _items(path: str, value: Value, format: str, fields: dict[str, str] | None) 
             yield SourceItem(element, path, number, key=key, mapping=fields)
     else:
         yield SourceItem(data, path, value.line, mapping=fields)
-
-
-def _explode(data: Any, format: str) -> tuple[str, Iterator[tuple[Any, dict[str, Any]]]] | None:
-    """The runs of a document of several, and the format that says so; None where it is no such document."""
-    for name, reader in _CONTAINERS.items():
-        if format in ("auto", name) and (runs := reader.explode(data)) is not None:
-            return name, runs
-    return None
 
 
 def _is_run(data: Any, format: str, fields: dict[str, str] | None) -> bool:

@@ -122,10 +122,9 @@ def _content(content: Any) -> Any:
     """A text, or texts and pictures."""
     if not isinstance(content, list):
         return content
-    return [_part(part) for part in content]
-
-
-def _part(part: Any) -> Message:
-    if isinstance(part, dict) and isinstance(part.get("data"), str):
-        return picture(part["data"], part.get("media_type"))
-    return {"type": "text", "text": as_text(part)}
+    return [
+        picture(part["data"], part.get("media_type"))
+        if isinstance(part, dict) and isinstance(part.get("data"), str)
+        else {"type": "text", "text": as_text(part)}
+        for part in content
+    ]

@@ -97,7 +97,9 @@ def unblock(raw: Any, where: str) -> list[Message]:
             failed = inner.get("status") == "error"
             turns.came_back(_result(inner.get("content")), inner.get("toolUseId"), failed=failed)
         elif kind == "reasoningContent":
-            turns.thought(_thought(inner))
+            text = inner.get("reasoningText") if isinstance(inner, dict) else inner
+            text = text.get("text") if isinstance(text, dict) else text
+            turns.thought(text if isinstance(text, str) else "[redacted thinking]")
         elif kind != "cachePoint":
             pending.append(_part(kind, inner))
     _said(turns, raw["role"], pending, more)
@@ -113,12 +115,6 @@ def _said(turns: Turns, role: str, pending: list[Any], more: Message) -> None:
     elif pending:
         turns.add_text(role, [*pending], **more)
     pending.clear()
-
-
-def _thought(inner: Any) -> str:
-    text = inner.get("reasoningText") if isinstance(inner, dict) else inner
-    text = text.get("text") if isinstance(text, dict) else text
-    return text if isinstance(text, str) else "[redacted thinking]"
 
 
 def _result(content: Any) -> Any:

@@ -93,7 +93,8 @@ def locate(record: Any) -> tuple[str | None, str | None] | None:
         bare = asked == "request" or "body" in asked  # others also name a data set's columns
         if answered in record and is_request(body := _body(record.get(asked))):
             answer = _body(record[answered])
-            if is_answer(answer) or (bare and not answer) or (isinstance(answer, str) and is_spoken(body)):
+            talk = body.get("messages") if isinstance(body, dict) else body  # to which a plain text may be the answer
+            if is_answer(answer) or (bare and not answer) or (isinstance(answer, str) and is_chat(talk)):
                 return None if not bare and "messages" in record else (asked, answered)
     if "response" in record and is_request({"messages": record.get("messages")}):
         answer = _body(record["response"])
@@ -133,11 +134,6 @@ def _body(raw: Any) -> Any:
         else:
             break
     return raw
-
-
-def is_spoken(body: Any) -> bool:
-    """Whether a request is a conversation, to which a plain text may be the answer."""
-    return is_chat(body) or (isinstance(body, dict) and is_chat(body.get("messages")))
 
 
 def is_request(body: Any) -> bool:

@@ -1,11 +1,9 @@
 """`calls`: request and response logs, one line a model call, of Chat Completions, Responses or Anthropic's Messages.
 
-An agent's loop sends its whole history each time, so the calls of one conversation are one run, the longest: a call goes on where
-its request begins with an earlier call's request and answer, message by message (role, text, calls and their ids; reasoning is left out, for
-clients do not send it back); the longest such beginning counts, and each end is continued once. Calls that share an id (a trace's, a session's) are compared among
-themselves, and their system prompt may change; where the server keeps the history, `previous_response_id` joins them, or their
-conversation's id in the order of their creation. A call that was logged twice is one: its answer's id says so. Calls that go on from nothing are runs of their own, so parallel conversations in one file stay apart. `meta["joined_by"]` says what joined them.
-All calls of a file are held until its end, for they may stand in any order.
+The calls of one conversation are one run: a call goes on where its request begins with an earlier call's request and answer, message by message
+(role, text, calls and their ids); the longest such beginning counts, and each end is continued once. Calls that share an id (a trace's, a
+session's) are compared among themselves, and their system prompt may change; where the server keeps the history, `previous_response_id` joins
+them, or their conversation's id in the order of their creation. A call that was logged twice is one. `meta["joined_by"]` says what joined them.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from rrm.readers.call_bodies import IDS, LoggedCall, Message, locate, read_call
 from rrm.readers.chat import as_text
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.responses import PREVIOUS, another, headless, is_same, no_order, once
-from rrm.readers.spans import seconds
+from rrm.readers.spans import arguments_of, seconds
 
 NAME = "calls"
 MARKS = (
@@ -318,7 +316,7 @@ def _mark(message: Message) -> bytes:
     content = message.get("content")
     parts = content if isinstance(content, list) else [content or ""]
     texts = [p if isinstance(p, str) else _part(p) for p in parts]
-    calls = [[c.get("name"), _arguments(c.get("arguments")), c.get("id")] for c in message.get("tool_calls") or []]
+    calls = [[c.get("name"), arguments_of(c), c.get("id")] for c in message.get("tool_calls") or []]
     role = "system" if message["role"] in TOLD else message["role"]
     said = [role, "\n".join(texts).strip(), calls, message.get("tool_call_id")]
     return json.dumps(said, sort_keys=True).encode("ascii") + b"\0"
@@ -328,13 +326,3 @@ def _part(part: dict[str, Any]) -> str:
     if isinstance(part.get("text"), str):
         return part["text"]
     return json.dumps({k: v for k, v in part.items() if k != "cache_control"}, sort_keys=True)
-
-
-def _arguments(arguments: Any) -> Any:
-    """Arguments without the spaces of their JSON."""
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        return json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments

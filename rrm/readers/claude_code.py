@@ -1,10 +1,8 @@
 """`claude_code`: session files of Claude Code, and what it prints with `--output-format stream-json`. A session is one trajectory.
 
-Lines are grouped by their session's id; each sidechain (a sub-agent's run) becomes a trajectory of its own that names its session. One reply
-is one `message.id`, wherever its blocks stand: a block that is written again, or grows, counts once. The run is the branch of the last
-message; what the user took back (an edited prompt, a rewind) is in `meta["taken_back"]`. What Claude Code says itself is no step of the agent
-and no word of the user's: errors of the API are in `meta["errors"]`, its notes in `meta["notes"]` or messages of the role system. Lines that are no
-messages (summaries, snapshots, progress) are counted by type in `meta["other_lines"]`; summaries keep their text, and the stream's `result` its fields. All lines of a file are held until its end, because a session's last line is only known there.
+Each sidechain (a sub-agent's run) is a trajectory of its own that names its session. One reply is one `message.id`: a block that is written
+again, or grows, counts once. The run is the branch of the last message; what the user took back is in `meta["taken_back"]`, what Claude Code
+says itself in `meta["errors"]`, `meta["notes"]` or messages of the role system; other lines are counted in `meta["other_lines"]`.
 """
 
 from __future__ import annotations
@@ -64,10 +62,10 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
         path = item.path
         if not isinstance(item.value, dict):
             yield ReadError(item.path, item.line, f"a session line is an object, got {type(item.value).__name__}")
-        elif (session := _session(item.value)) is None:
+        elif not (named := [v for k in ("sessionId", "session_id") if isinstance(v := item.value.get(k), str)]):
             orphans.append(item)
         else:
-            runs.setdefault((session, _chain(item.value, roots)), []).append(item)
+            runs.setdefault((named[0], _chain(item.value, roots)), []).append(item)
     if not runs and orphans:
         lines = f"{len(orphans)} lines without a sessionId"
         yield ReadError(path, orphans[0].line, f"no session in this file, only {lines}: nothing to judge")
@@ -76,10 +74,6 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
         context["orphans"] = [o.value for o in orphans] if number == 0 else []
         context |= {"lines": len(lines) + len(context["orphans"]), "of": f"session {session[:40]}"}
         yield SourceItem([line.value for line in lines], path, lines[0].line, context=context)
-
-
-def _session(line: dict[str, Any]) -> str | None:
-    return next((line[k] for k in ("sessionId", "session_id") if isinstance(line.get(k), str)), None)
 
 
 def _chain(line: dict[str, Any], roots: dict[str, str]) -> str:
@@ -131,7 +125,8 @@ def parse(item: SourceItem) -> Trajectory:
     meta |= {"results": results} if results else {}
     meta |= {"other_lines": dict(others)} if others else {}
     meta |= beside
-    model = next((m for line in lines if (m := _model(line)) is not None), None)
+    models = (line["message"].get("model") for line in lines if isinstance(line.get("message"), dict))
+    model = next((m for m in models if isinstance(m, str) and m != "<synthetic>"), None)
     meta |= {"model": model} if model else {}
     if summaries := [s for line in [*orphans, *lines] if isinstance(s := line.get("summary"), str)]:
         meta["summaries"] = summaries
@@ -144,12 +139,6 @@ def parse(item: SourceItem) -> Trajectory:
     return make(
         item, NAME, messages, meta=meta, id=name, task=task, question_id=question, tools=tool_list(offered) or None
     )
-
-
-def _model(line: dict[str, Any]) -> str | None:
-    message = line.get("message")
-    model = message.get("model") if isinstance(message, dict) else None
-    return model if isinstance(model, str) and model != "<synthetic>" else None
 
 
 def _beside(line: dict[str, Any], is_gone: bool, has_begun: bool) -> str | None:

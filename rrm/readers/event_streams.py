@@ -1,9 +1,5 @@
 """An answer that was logged as it was streamed: its events, joined to the body that the server would have sent in one piece.
 
-    data: {"choices": [{"index": 0, "delta": {"content": "It is "}}]}
-    data: {"choices": [{"index": 0, "delta": {"content": "42."}, "finish_reason": "stop"}]}
-    data: [DONE]
-
 Known are the streams of Chat Completions (legacy completions, too), Responses and Anthropic's Messages; as the text of the HTTP body, or
 as a list of its lines, of its pieces or of its events. A stream that breaks off is refused: half an answer is not what the agent said.
 """
@@ -42,7 +38,8 @@ def is_stream(value: Any) -> bool:
     if (text := _whole_text(value)) is not None:
         if not _FIELD.match(text.lstrip()):
             return False
-        lines = _lines(text)
+        # a line ends as the standard has it, not at U+2028, which JSON may hold
+        lines = [line for line in re.split(r"[\r\n]+", text) if line.strip()]
         data = [line[5:].strip() for line in lines if line.startswith("data:")]
         return all(map(_FIELD.match, lines)) and any(d == DONE or d.startswith("{") for d in data)
     return isinstance(value, list) and bool(value) and all(map(_is_event, value))
@@ -92,11 +89,6 @@ def join(value: Any) -> Event:
     if not whole:
         raise ValueError(f"the streamed answer breaks off after {len(events)} events: {WHOLE}")
     return body
-
-
-def _lines(text: str) -> list[str]:
-    """The lines that are not blank; a line ends as the standard has it, not at U+2028, which JSON may hold."""
-    return [line for line in re.split(r"[\r\n]+", text) if line.strip()]
 
 
 def _events(value: Any) -> tuple[list[Event], bool]:

@@ -103,7 +103,9 @@ def parse(item: SourceItem) -> Trajectory:
     record, found = item.value, item.context.get("found") or _assembled(item)
     observations = _objects(record)
     named = len(record["observations"]) - len(observations)
-    messages = found.messages or _asked_and_said(record)
+    messages = found.messages or _messages(record.get("input"), "user", "input")
+    if not found.messages and messages:  # a trace without a generation: what it was asked, and what it said
+        messages = messages + _messages(record.get("output"), "assistant", "output")
     if not messages:
         only = f"; {named} are only named by id: export them too" if named else ""
         raise ValueError(f"no messages in {len(observations)} observations{only}")
@@ -228,12 +230,6 @@ def _is_call(value: Any) -> bool:
 def _called(call: Record) -> Message:
     given = call.get("input", call.get("args"))
     return {"id": call["toolCallId"], "name": call["toolName"], "arguments": {} if given is None else given}
-
-
-def _asked_and_said(record: Record) -> list[Message]:
-    """A trace without a generation: what it was asked, and what it said."""
-    asked = _messages(record.get("input"), "user", "input")
-    return [*asked, *_messages(record.get("output"), "assistant", "output")] if asked else []
 
 
 def _tools(one: Record) -> Any:

@@ -334,7 +334,8 @@ def _tool_run(run: Record) -> ToolRun:
     result = outputs.get("output", outputs) if isinstance(outputs, dict) else outputs
     message = message_of(result) if is_messages([result]) else {}
     # a tool's text that LangChain printed as `content='…' name='…' tool_call_id='…'` stays text
-    number = message.get("tool_call_id") or get(run, "extra.tool_call_id") or _printed_id(result)
+    printed = re.search(r"tool_call_id='([^']{1,100})'\Z", result[-200:]) if isinstance(result, str) else None
+    number = message.get("tool_call_id") or get(run, "extra.tool_call_id") or (printed and printed[1])
     start, end = _seconds(run.get("start_time")), _seconds(run.get("end_time"))
     arguments = inputs.get("args", inputs) if isinstance(inputs, dict) else inputs
     if isinstance(arguments, dict) and arguments.keys() == {"input"}:
@@ -350,8 +351,3 @@ def _tool_run(run: Record) -> ToolRun:
         round(end - start, 6) if start is not None and end is not None else None,
         stamp if isinstance(stamp, str | int | float) and not isinstance(stamp, bool) else None,
     )
-
-
-def _printed_id(result: Any) -> str | None:
-    found = re.search(r"tool_call_id='([^']{1,100})'\Z", result[-200:]) if isinstance(result, str) else None
-    return found[1] if found else None

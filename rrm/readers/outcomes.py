@@ -143,12 +143,6 @@ def _is_choice(record: dict[str, Any]) -> bool:
     return any(key in record for key in CHOICES) and not isinstance(record.get("correct"), bool)
 
 
-def _is_answer(record: dict[str, Any]) -> bool:
-    """Whether `correct` is a word that is no label."""
-    value = record.get("correct")
-    return isinstance(value, str) and value.strip().casefold() not in TRUE | FALSE | UNGRADED
-
-
 @dataclass
 class Scales:
     """Which fields hold numbers outside [0, 1] (`correct`: or words that are no labels), counted as rows go by: what was read from
@@ -175,7 +169,8 @@ class Scales:
             if name == "correct" and _is_choice(trajectory.meta):
                 continue  # known to be no outcome, and none was read from it
             number = isinstance(value, int | float) and not 0 <= value <= 1
-            if said != name and (number or (name == "correct" and _is_answer(trajectory.meta))):
+            is_answer = isinstance(value, str) and value.strip().casefold() not in TRUE | FALSE | UNGRADED
+            if said != name and (number or (name == "correct" and is_answer)):
                 self.off[name] += 1
                 self._off["" if number and not ended else file, name] += 1
         value = trajectory.meta.get(said) if said in SCALED else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -57,20 +57,14 @@ def _pieces(batch: Any, most: int) -> Iterator[Any]:
         yield from _pieces(batch.slice(half), most)
 
 
-def _texts() -> tuple[Callable[[Any], bool], ...]:
-    """Tests of arrow's types whose values have a length in bytes."""
-    from pyarrow import types
-
-    return types.is_string, types.is_large_string, types.is_binary, types.is_large_binary
-
-
 def _size(array: Any) -> int:
     """About how many bytes an arrow array's values take as Python's."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind, own = array.type, NODE * len(array)
-    if pa.types.is_dictionary(kind) and any(is_text(kind.value_type) for is_text in _texts()):
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    if pa.types.is_dictionary(kind) and any(is_text(kind.value_type) for is_text in texts):
         lengths = pc.call_function("binary_length", [array.dictionary]).cast(pa.int64())
         return own + (pc.call_function("sum", [lengths.take(array.indices)]).as_py() or 0)
     if pa.types.is_struct(kind):

@@ -45,12 +45,8 @@ def is_items(value: Any) -> bool:
     """A list of objects in which each is a typed item or a message, and one at least has a mark of this API."""
     if not isinstance(value, list) or not value or not all(isinstance(i, dict) for i in value):
         return False
-    return all("role" in i or _typed(i) for i in value) and any(_marked(i) for i in value)
-
-
-def _typed(item: dict[str, Any]) -> bool:
-    kind = kind_of(item)
-    return act_of(item) != "" or kind in SETTINGS or kind in ("reasoning", "mcp_list_tools", "additional_tools")
+    typed = SETTINGS | {"reasoning", "mcp_list_tools", "additional_tools"}
+    return all("role" in i or act_of(i) or kind_of(i) in typed for i in value) and any(map(_marked, value))
 
 
 def _marked(item: dict[str, Any]) -> bool:

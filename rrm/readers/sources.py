@@ -63,7 +63,11 @@ def values(path: str) -> Iterator[Value | Archive | ReadError]:
     """Every JSON value of one file (of standard input, of a data set on the hub), in order; of a zip the archive itself, which is
     open until the next step."""
     if is_hub(path):
-        yield from _hub(path)
+        row = 0
+        for row, record in enumerate(hub_rows(path), 1):
+            yield record if isinstance(record, ReadError) else _row(path, row, record)
+        if row == 0:
+            yield ReadError(path, None, "the data set's split has no rows: nothing to read")
         return
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as raw:
@@ -290,24 +294,13 @@ def _parquet(path: str, blocks: Iterable[bytes]) -> Iterator[Value | ReadError]:
     try:
         local = path != "-" and os.path.isfile(path) and not path.lower().endswith(".gz")
         with bounded_parquet(path if local else io.BytesIO(b"".join(bounded(blocks, "this file")))) as records:
-            for record in records:
-                row += 1
+            for row, record in enumerate(records, 1):
                 yield _row(path, row, record)
     except (pa.ArrowException, OSError, ValueError) as error:
         yield ReadError(path, row + 1, f"the parquet data cannot be read from here on: {printable(str(error))}")
         return
     if row == 0:
         yield ReadError(path, None, "the parquet file has no rows: nothing to read")
-
-
-def _hub(path: str) -> Iterator[Value | ReadError]:
-    """Rows of a data set on the hub, streamed."""
-    row = 0
-    for record in hub_rows(path):
-        row += 1
-        yield record if isinstance(record, ReadError) else _row(path, row, record)
-    if row == 0:
-        yield ReadError(path, None, "the data set's split has no rows: nothing to read")
 
 
 def _row(path: str, row: int, record: Any) -> Value | ReadError:

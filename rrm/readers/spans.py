@@ -211,7 +211,7 @@ def above(parents: Mapping[str, str | None], marked: Collection[str]) -> dict[st
 
 def _key(message: Message) -> str:
     """What makes two records the same message: who said what and called what; not ids, times or reasoning."""
-    calls = [[c.get("name"), _arguments(c.get("arguments"))] for c in message.get("tool_calls") or []]
+    calls = [[c.get("name"), arguments_of(c)] for c in message.get("tool_calls") or []]
     content = message.get("content")
     said = (
         content if isinstance(content, list) and not all(p.get("type") == "text" for p in content) else text_of(content)
@@ -219,8 +219,9 @@ def _key(message: Message) -> str:
     return json.dumps([message["role"], said.strip() if isinstance(said, str) else said, calls], sort_keys=True)
 
 
-def _arguments(raw: Any) -> Any:
-    """Arguments as an object where their text is one."""
+def arguments_of(call: Message) -> Any:
+    """A call's arguments as an object where their text is one."""
+    raw = call.get("arguments")
     if isinstance(raw, str):
         try:
             return json.loads(raw)
@@ -315,10 +316,14 @@ def _pairs(calls: list[Message], results: list[Message]) -> dict[int, int]:
 
 def _run_of(call: Message, left: list[ToolRun]) -> ToolRun | None:
     """The run of a call: of its id, else the first without an id that has its name and does not contradict its arguments."""
-    name, asked = call.get("name"), _arguments(call.get("arguments"))
+    name, asked = call.get("name"), arguments_of(call)
     by_id = (r for r in left if r.id is not None and r.id == call.get("id"))
     by_name = (
-        r for r in left if r.id is None and r.name == name and (r.arguments is None or _arguments(r.arguments) == asked)
+        r
+        for r in left
+        if r.id is None
+        and r.name == name
+        and (r.arguments is None or arguments_of({"arguments": r.arguments}) == asked)
     )
     run = next(by_id, None) or next(by_name, None)
     if run is not None:

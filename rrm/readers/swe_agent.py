@@ -125,7 +125,10 @@ def _messages(record: dict[str, Any]) -> list[dict[str, Any]]:
     if not steps:
         return messages
     spoken = [m for m in messages if m["role"] == "assistant"]
-    if len(spoken) > len(steps) and _in_order(steps, spoken):  # what the agent was made to say again stands there alone
+    rest = iter(spoken)  # each step is one of the messages, in their order
+    if len(spoken) > len(steps) and all(
+        any(_same(m, step) for m in rest) for step in steps
+    ):  # what the agent was made to say again stands there alone
         return messages
     if len(spoken) > len(steps) or not all(_same(m, s) for m, s in zip(spoken, steps, strict=False)):
         first = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
@@ -162,12 +165,6 @@ def _same(message: dict[str, Any], step: dict[str, Any]) -> bool:
     if action and as_text(message.get("action", "")).strip() == action:
         return True
     return said in (_text(step, "response").strip(), _text(step, "thought").strip()) or bool(action and action in said)
-
-
-def _in_order(steps: list[dict[str, Any]], spoken: list[dict[str, Any]]) -> bool:
-    """Whether each step is one of the messages, in their order."""
-    rest = iter(spoken)
-    return all(any(_same(message, step) for message in rest) for step in steps)
 
 
 def _text(record: dict[str, Any], key: str) -> str:

@@ -33,8 +33,11 @@ def _marked(message: Message) -> bool:
     parts, content = message.get("parts"), message.get("content")
     if isinstance(message.get("toolInvocations"), list):
         return True
-    typed = isinstance(parts, list) and any(isinstance(p, dict) and _is_part(p) for p in parts)
-    return typed or has_parts(content)
+    for part in parts if isinstance(parts, list) else []:  # parts of a text under `content` are OpenTelemetry's
+        kind = as_text(part.get("type")) if isinstance(part, dict) else ""
+        if kind in KINDS or kind.startswith(("tool-", "source-", "data-")) or (kind and "text" in part):
+            return True
+    return has_parts(content)
 
 
 def has_parts(content: Any) -> bool:
@@ -53,12 +56,6 @@ def read_messages(messages: list[Any], where: str, turns: Turns) -> list[Message
             raise ValueError(f"{where}[{i}] must be an object with a role")
         _Message(turns, message).read()
     return turns.messages
-
-
-def _is_part(part: Message) -> bool:
-    """Whether a part is one of the SDK's: parts of a text under `content` are OpenTelemetry's."""
-    kind = as_text(part.get("type"))
-    return "text" in part or kind in KINDS or kind.startswith(("tool-", "source-", "data-"))
 
 
 def parse(item: SourceItem) -> Trajectory:
