@@ -333,7 +333,7 @@ class VLLMEngine:
     def _scored(
         self, places: Sequence[tuple[int, Sequence[int], Sequence[int]]], body: Callable[..., dict[str, Any]]
     ) -> list[list[float]]:
-        """log p(token | ids) of each token, for places (number of the row, ids, tokens), as a body of `vllm_wire` asks; a row's
+        """log p(token | ids) of each token, for places (number of the row, ids, tokens), as a body of `vllm_http` asks; a row's
         places are all asked of one server."""
         call = secrets.token_hex(8)
         names = [f"{call}-{i}" for i, _, _ in places]

@@ -21,7 +21,8 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 from rrm.prompt.rules import check_steps
 
-T, L = TypeVar("T"), TypeVar("L")
+T = TypeVar("T")
+L = TypeVar("L")
 Scorer = Callable[[Sequence[Trajectory]], np.ndarray]
 """Trajectories → (N,) scores, higher is better."""
 Fit = Callable[[Sequence[Trajectory], np.ndarray], Scorer]

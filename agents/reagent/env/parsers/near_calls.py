@@ -42,10 +42,10 @@ def _value(body: str) -> Any:
 def _from_object(value: dict[str, Any], parameters: Mapping[str, list[str]]) -> ToolCall | None:
     if set(value) == {"function"} or value.get("type") == "function":
         value = value["function"] if isinstance(value.get("function"), dict) else value
-    (only, held) = next(iter(value.items())) if len(value) == 1 else (None, None)
+    only, held = next(iter(value.items())) if len(value) == 1 else ("", None)
     if only in parameters and isinstance(held, dict):  # {"search": {"query": "…"}}
         return ToolCall(name=only, arguments=held)
-    name, given = value.get("name"), [value[key] for key in ARGUMENTS if key in value]
+    name, given = str(value.get("name")), [value[key] for key in ARGUMENTS if key in value]
     if name not in parameters or len(given) != 1:
         return None
     arguments = _value(given[0].strip()) if isinstance(given[0], str) else given[0]
