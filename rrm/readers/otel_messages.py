@@ -66,13 +66,14 @@ def tools_of(attributes: dict[str, Any]) -> list[dict[str, Any]] | None:
         listed = [_offered(t) for t in _flat(attributes, "llm.tools")] or None
     if listed is None:
         listed = [from_json(t) for t in _flat(attributes, "llm.request.functions")] or None
-    tools = tool_list(listed) or []
+    if (tools := tool_list(listed)) is None:
+        return None
     for k, tool in enumerate(tools):
         if "function" not in tool and "name" in tool:
             inner = {k: v for k, v in tool.items() if k != "type"}
             inner["parameters"] = from_json(inner.get("parameters", {}))
             tools[k] = {"type": "function", "function": inner}
-    return tools or None
+    return tools
 
 
 def _offered(flat: Any) -> Any:
