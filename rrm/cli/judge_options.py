@@ -31,7 +31,7 @@ class JudgeOptions:
     model: Annotated[
         str | None,
         typer.Option(
-            help="A directory, a hub id, openai:BASE_URL#model (more addresses with commas), vision:FOLDER of a vision-language model, http://HOST:PORT of rrm serve, or a shipped judge's name. Default: the default judge."
+            help="A directory, a hub id, openai:BASE_URL#model (more addresses with commas), vision:FOLDER of a vision-language model, command:PROGRAM ARGUMENTS, http://HOST:PORT of rrm serve, or a shipped judge's name. Default: the default judge."
         ),
     ] = None
     settings: Annotated[

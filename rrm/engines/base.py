@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -227,8 +229,8 @@ class ChatEngine(Protocol):
 
 
 def converse(engine: ChatEngine, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
-    """Ask each request, and what `answered` says comes after it: as many at once as an engine with a `converse` of its own can, else one after
-    the other.
+    """Ask each request, and what `answered` says comes after it: as many at once as the engine can (a `converse` of its own; `concurrency`:
+    in so many threads), else one after the other.
 
     Raises:
         KeyRefused: the server does not take the key.
@@ -238,16 +240,33 @@ def converse(engine: ChatEngine, requests: Iterable[Request], params: SamplingPa
     if at_once is not None:
         at_once(requests, params, answered)
         return
-    for request in requests:
-        following: Request | None = request
-        while following is not None:
-            try:
-                reply: Reply | EngineError = engine.complete(following.messages, params, following.key)
-            except KeyRefused:
-                raise
-            except EngineError as error:
-                reply = error
-            following = answered(following, reply)
+    left, reading, answering, stopped = iter(requests), threading.Lock(), threading.Lock(), threading.Event()
+
+    def turns() -> None:
+        while not stopped.is_set():
+            with reading:
+                following = next(left, None)
+            if following is None:
+                return
+            while following is not None and not stopped.is_set():
+                try:
+                    reply: Reply | EngineError = engine.complete(following.messages, params, following.key)
+                except KeyRefused:
+                    raise
+                except EngineError as error:
+                    reply = error
+                with answering:
+                    following = answered(following, reply)
+
+    threads = getattr(engine, "concurrency", 1)
+    if threads == 1:
+        return turns()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for ended in as_completed([pool.submit(turns) for _ in range(threads)]):
+                ended.result()
+        finally:
+            stopped.set()  # after an error or Ctrl-C nothing more is asked
 
 
 def one_reply(engine: Any, messages: list[dict[str, Any]], params: SamplingParams, key: str) -> Reply:

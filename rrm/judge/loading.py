@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -108,6 +108,8 @@ def load(model: str | None, options: LoadOptions) -> Loaded:
     if model is not None and model.startswith("openai:"):
         folder, _ = find_folder(str(options.settings), options, weights=False) if options.settings else (None, False)
         return _load_served(model, model, folder, options)
+    if model is not None and model.startswith("command:"):
+        return _load_command(model, options)
     if model is not None and model.startswith(VISION):
         return _load_vision(model, options)
     if model is not None and model.startswith("vllm:"):
@@ -190,6 +192,18 @@ def _load_served(spec: str, model: str, folder: Path | None, options: LoadOption
     told = ",".join(saved(url)[0] for url in addresses)  # as it is saved: it is hashed, and on cards
     settings = settings.model_copy(update={"engine": f"openai:{told}#{name}"})
     return Loaded(engine, settings, model, settings_hash(settings), reader=reader, folder=folder, images=budget)
+
+
+def _load_command(model: str, options: LoadOptions) -> Loaded:
+    """A chat model behind a program."""
+    from rrm.engines.command import CommandEngine
+
+    taken = ("timeout_s", "concurrency", "transcript_tokens", "max_windows", "max_new_tokens", "criteria")
+    if given := [f.name for f in fields(options) if f.name not in taken and getattr(options, f.name) != f.default]:
+        raise ConfigError(f"{', '.join(given)}: not of {model}, a program has settings of its own; leave that out")
+    engine = CommandEngine(model.removeprefix("command:"), options.timeout_s or 60.0, options.concurrency or 8)
+    own = JudgeSettings(name=model, opening=False, prompt_version=PROMPT_VERSION, transcript_tokens=8192)
+    return Loaded(engine, options.over(own), model, None)
 
 
 def _asked(folder: Path | None, options: LoadOptions) -> ServerOptions | None:
@@ -299,6 +313,8 @@ def load_reader(model: str | None, options: LoadOptions) -> tuple[JudgeSettings,
     Raises:
         RRMError: no such judge.
     """
+    if model is not None and model.startswith("command:"):
+        return _load_command(model, options).settings, None
     served = model is not None and model.startswith("openai:")
     folder, from_hub = None, False
     if not served or options.settings is not None:

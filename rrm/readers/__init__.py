@@ -48,6 +48,7 @@ from rrm.readers import (
     react,
     responses,
     search_tags,
+    sharegpt,
     smolagents,
     swe_agent,
     tau2,
@@ -72,7 +73,7 @@ log = logging.getLogger(__name__)
 READERS: tuple[Reader, ...] = (
     canonical, atif, mini_swe_agent, swe_agent, openhands, openhands_events, claude_code, codex, gemini, inspect_ai, otel, langfuse,
     langsmith, langgraph, smolagents, crewai, adk, autogen, pydantic_ai, llama_index, tau2, tau_bench, verl, prm800k, processbench,
-    judge_sft, calls, langchain, vercel_ai, responses, bedrock, anthropic, openai, search_tags, react, mapping,
+    judge_sft, sharegpt, calls, langchain, vercel_ai, responses, bedrock, anthropic, openai, search_tags, react, mapping,
 )
 # fmt: on
 """In the order they are asked: the more particular a format's marks, the earlier."""

@@ -148,6 +148,13 @@ SAMPLES: dict[str, Any] = LOGS | {
             {"from": "gpt", "value": "<think>t</think><critique>c</critique><score>0.5</score>"},
         ]
     },
+    "sharegpt": {
+        "conversations": [
+            {"from": "function_call", "value": '<think>t</think>[{"name": "n", "arguments": {"a": 1}}]'},
+            {"from": "observation", "value": "r"},
+        ],
+        "system": "s",
+    },
     "prm800k": {
         "labeler": "l",
         "question": {"problem": "q", "ground_truth_answer": "42", "pre_generated_steps": ["a", "b", "c"]},

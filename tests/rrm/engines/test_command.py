@@ -1,0 +1,21 @@
+"""`command:`: a chat model behind a program."""
+
+import pytest
+from travelling_judge import ROWS
+
+from rrm.errors import ConfigError
+from rrm.judge.agent_rrm import AgentRRM
+
+
+def test_a_program_judges_or_fails_or_is_refused() -> None:
+    for program, said in (
+        (r"""sh -c 'printf "\033[1m<critique>$(head -c 9)</critique><score>0.7</score>"'""", "scored 0.7 You judge"),
+        ("sh -c 'echo no key >&2; exit 3'", "judge_error None None sh: exit code 3: no key"),
+        ("sleep 9", "timed out after 2.0 seconds"),
+    ):
+        judge = AgentRRM.from_pretrained(f"command:{program}", timeout_s=2.0)
+        for found in judge.judge(ROWS[:2], mode="critique"):
+            assert said in f"{found.status} {found.score} {found.critique} {found.reason}"
+    for model in ("command:", "command:no-such-program", "command:cat 'x"):
+        with pytest.raises(ConfigError, match="command:"):
+            AgentRRM.from_pretrained(model)
