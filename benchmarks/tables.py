@@ -20,8 +20,7 @@ from typing import Any
 from benchmarks.default_judge.scorers import SAME
 from benchmarks.engines_tables import PARTS
 from benchmarks.record import ROOT, interval, load
-from benchmarks.studies import no_answer_key_tables
-from benchmarks.studies.smollm2_gsm8k_figures import both_ways
+from benchmarks.studies import tables as of_studies
 from rrm.evaluation.bootstrap import MIN_ROWS
 
 PAGE = ROOT / "docs" / "results.md"
@@ -398,16 +397,16 @@ TABLES: dict[str, Callable[[], str]] = {
     "feedback": lambda: feedback_tables(needed("feedback_modes")),
     "self_labels": self_labels,
     "smollm2_qa": smollm2_qa,
-    "smollm2_gsm8k_few": lambda: _table(both_ways(needed("smollm2_gsm8k_few"), interval)),
+    "smollm2_gsm8k_few": lambda: _table(of_studies.sampled_and_greedy(needed("smollm2_gsm8k_few"))),
     "agent_table": agent_table,
     **{name: partial(lambda of, rows: _table(rows(needed(of))), of, rows) for name, (of, rows) in PARTS.items()},
     **{
         f"no_answer_key_{rows.__name__}": partial(no_answer_key, rows)
         for rows in (
-            no_answer_key_tables.arms,
-            no_answer_key_tables.comparisons,
-            no_answer_key_tables.choosing,
-            no_answer_key_tables.gamed,
+            of_studies.arms,
+            of_studies.comparisons,
+            of_studies.choosing,
+            of_studies.gamed,
         )
     },
 }
