@@ -152,7 +152,7 @@ def test_paths() -> None:
     assert {path: at(found, path) for path in told} == told
 
 
-UNMADE = {"judges", "gpu", "gsm8k"}
+UNMADE = {"judges", "gsm8k"}
 """Records that wait for a GPU, or for the judges."""
 
 
