@@ -1,4 +1,4 @@
-"""Tables of what `benchmarks.studies.engines`, `benchmarks.speed.engines` and `benchmarks.speed.plan` recorded, for docs/results.md."""
+"""Tables of engines_lab.json, and of what `benchmarks.speed.rollout` and `benchmarks.speed.plan` recorded, for docs/results.md."""
 
 from __future__ import annotations
 

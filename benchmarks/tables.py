@@ -19,8 +19,7 @@ from typing import Any
 
 from benchmarks.engines_tables import PARTS
 from benchmarks.record import ROOT, interval, load
-from benchmarks.studies import no_answer_key_tables
-from benchmarks.studies.smollm2_gsm8k_figures import both_ways
+from benchmarks.studies import tables as of_studies
 from rrm.evaluation.bootstrap import MIN_ROWS
 
 PAGE = ROOT / "docs" / "results.md"
@@ -261,11 +260,11 @@ TABLES: dict[str, Callable[[], str]] = {
     for made in (steps_outcomes, steps_verdicts, lab_stages, lab_steps, needle, feedback, self_labels, smollm2_qa, agent_table)
 }  # fmt: skip
 TABLES |= {f"rl_{environment}": partial(rl, environment) for environment in ("search", "calculator")}
-TABLES["smollm2_gsm8k_few"] = lambda: _table(both_ways(needed("smollm2_gsm8k_few"), interval))
+TABLES["smollm2_gsm8k_few"] = lambda: _table(of_studies.sampled_and_greedy(needed("smollm2_gsm8k_few")))
 TABLES |= {name: partial(lambda of, rows: _table(rows(needed(of))), of, rows) for name, (of, rows) in PARTS.items()}
 TABLES |= {
-    f"no_answer_key_{name}": partial(no_answer_key, getattr(no_answer_key_tables, name))
-    for name in ("arms", "comparisons", "choosing", "gamed")
+    f"no_answer_key_{rows.__name__}": partial(no_answer_key, rows)
+    for rows in (of_studies.arms, of_studies.comparisons, of_studies.choosing, of_studies.gamed)
 }
 
 

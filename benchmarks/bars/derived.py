@@ -40,16 +40,6 @@ def total(path: str) -> Figure:
     return lambda found: sum(at(found, path))
 
 
-def clear(mine: str, others: str) -> Figure:
-    """How far the lowest of some figures, one a seed, is above the highest of others."""
-
-    def figure(found: Found) -> float:
-        low, high = ([number(one) or 0.0 for one in at(found, path)] for path in (mine, others))
-        return min(low) - max(high)
-
-    return figure
-
-
 def seeds(path: str) -> Figure:
     """How many seeds the runs at a path have."""
     return lambda found: len({run["seed"] for run in at(found, path)})

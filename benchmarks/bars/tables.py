@@ -7,7 +7,7 @@ TESTS: set, what, test files or tests of them (`file::test`), separated by space
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.bars import derived as d
@@ -32,7 +32,6 @@ MODES = {"none": 10, "u": 10, "u-weak-judge": 3, "u-lambda-0.1": 3, "u-lambda-1"
 PLANNED = {"memory at the peak": ("memory.planned_gib", "memory.measured_gib"),
            **{f"seconds, {part}": (f"seconds.planned.{part}", f"seconds.measured.{part}") for part in ("rollout", "update")}}
 SERVED = (*(("server_speed", "vLLM", mode) for mode in ("score", "full", "steps")), ("llama_cpp_served", "llama.cpp", "steps"))
-QA, GSM = "figures.held_out", "figures"
 Row = tuple[Any, ...]
 
 
@@ -52,36 +51,29 @@ def lab() -> Iterator[Row]:
         yield f"{arm}: seeds", "rl_lab", f"arms.{arm}.seeds", "≥", 5
 
 
-def learned(of: str, record: str, arms: Mapping[str, int], gains: Mapping[str, str], figures: str, gain: str,
-            solutions: int | None, gpu: bool = False) -> Iterator[Row]:
-    """A language model's training: the record, its trainings, gains over the warm start, each arm against its control.
+def learned(of: str, record: str, arms: Mapping[str, int], gains: Sequence[str], figures: str, gain: str, gsm8k: bool) -> Iterator[Row]:
+    """A language model's training by a study that is gone: the record, its trainings, gains over the warm start.
 
     Args:
-        arms: arm → the seeds that it is wanted of. gains: arm → its control; empty: it has none.
-        figures: their path; gain: the name of a difference to the warm start. solutions: that the warm start is shown (GSM8K).
+        arms: arm → the seeds that it is wanted of. gains: those that are to gain.
+        figures: their path; gain: the name of a difference to the warm start.
     """
-    runs = "sittings.*.trainings.{}" if solutions is None else "trainings.{}"
+    runs = "trainings.{}" if gsm8k else "sittings.*.trainings.{}"
     rows = [
         ("the record", "", "made", "command environment seeds"),
         ("updates of each training", f"{runs.format('*')}.*.updates", "≥", 40),
         ("the commits of each training", f"{runs.format('*')}.*", "made", "commits options"),
         ("held-out questions", f"{figures}.*.questions", "≥", 500),
-        ("trainings or figures that are not the study's", records.multihop if solutions is None else records.gsm8k(solutions), "=", []),
         *((f"{arm}: seeds trained", d.seeds(f"{runs.format(arm)}.*"), "≥", n) for arm, n in arms.items()),
     ]
-    if solutions is not None:
+    if gsm8k:
         rows += [("the warm start, one or two operations", f"{figures}.start.success", "≥", 0.1),
                  ("questions that each answered", f"{figures}.*.questions", "=", "questions.held_out"),
                  *((f"{arm}: seeds answered", f"{figures}.{arm}.by_seed.#", "≥", n) for arm, n in arms.items())]
-    for arm, control in gains.items():
+    for arm in gains:
         rows += [(f"{arm} less its warm start", f"{figures}.{arm}.{gain}", "interval >", 0)]
-        rows += [(f"{arm}: seeds less the warm start", f"{figures}.{arm}.seeds_less_start", "≥", arms[arm])] * (solutions is None)
-        if control:
-            less = "f1_less_control" if solutions is None else "less_control"
-            each = "f1_less_start_by_seed" if solutions is None else "by_seed"
-            rows += [(f"{arm} less {control} (rewards dealt anew)", f"{figures}.{arm}.{less}", "interval >", 0),
-                     (f"every seed of {arm} above every one of {control}", d.clear(f"{figures}.{arm}.{each}", f"{figures}.{control}.{each}"), ">", 0)]
-    return ((f"{of}: {what}", record, *row, gpu) for what, *row in rows)
+        rows += [(f"{arm}: seeds less the warm start", f"{figures}.{arm}.seeds_less_start", "≥", arms[arm])] * (not gsm8k)
+    return ((f"{of}: {what}", record, *row) for what, *row in rows)
 
 
 def soak(part: str, least: int) -> Iterator[Row]:
@@ -129,20 +121,16 @@ def rows() -> Iterator[Row]:
         yield "engines", f"over a real server, {path}: the record", "server_speed", f"paths.{path}", "made", "command model options.seed"
         yield "engines", f"over a real server, {path}: rows", "server_speed", d.total(f"paths.{path}.statuses.*"), "≥", 4
         yield "engines", f"over a real server, {path}: share that ends typed", "server_speed", d.ended(f"paths.{path}.statuses"), "=", 1
-    for of, record, arms, gains, figures, solutions, gpu in (
-        ("1,000 solutions", "smollm2_gsm8k_gpu", {"grpo": 2}, {"grpo": ""}, GSM, 1000, False),
-        ("300 solutions", "smollm2_gsm8k_few", {"grpo": 2, "filled": 2, "filled-shuffled": 2}, {"grpo": "", "filled": "filled-shuffled"}, GSM, 300, False),
-        ("32 questions an update", "smollm2_gsm8k_wide", {"wide": 3, "wide-shuffled": 3}, {"wide": "wide-shuffled"}, GSM, 300, True),
+    for of, record, arms, gains in (
+        ("1,000 solutions", "smollm2_gsm8k_gpu", {"grpo": 2}, ("grpo",)), ("300 solutions", "smollm2_gsm8k_few", {"grpo": 2, "filled": 2}, ("grpo", "filled")),
     ):
-        yield from (("gsm8k", *row) for row in learned(of, record, arms, gains, figures, "less_start", solutions, gpu))
+        yield from (("gsm8k", *row) for row in learned(of, record, arms, gains, "figures", "less_start", True))
     for arm in ("grpo", "filled"):
         yield "gsm8k", f"300 solutions, sampled: {arm} less its warm start", "smollm2_gsm8k_few", f"sampled.figures.{arm}.less_start", "interval >", 0
         yield "gsm8k", f"300 solutions, sampled: {arm}: seeds answered", "smollm2_gsm8k_few", f"sampled.figures.{arm}.by_seed.#", "≥", 2
-    for of, record, arms, gains in (
-        ("multi-hop", "smollm2_qa", {"grpo": 2, "filled": 2, "shuffled": 2, "judge": 1, "ppo": 1}, {"grpo": "", "filled": "shuffled"}),
-        ("16 questions an update", "smollm2_qa_gpu", {"wide": 3, "wide-shuffled": 3, "wide-judge": 1, "wide-ppo": 1}, {"wide": "wide-shuffled"}),
-    ):
-        yield from (("multihop", *row) for row in learned(of, record, arms, gains, QA, "f1_less_start", None))
+    for arm in ("outcome", "outcome-again", "shuffled", "judge", "outcome+judge"):
+        yield "gsm8k", f"{arm}: seeds", "gsm8k", f"arms.{arm}.runs.#", "≥", 3, True
+    yield from (("multihop", *row) for row in learned("multi-hop", "smollm2_qa", {"grpo": 2, "filled": 2, "judge": 1, "ppo": 1}, ("grpo", "filled"), "figures.held_out", "f1_less_start", False))
     for way in ("inspect", "verl", "verl_reply", "verl_tokens", "serve"):
         yield "integrations", f"scores directly and through {way}: apart", "integrations", f"ways.{way}.apart", "≤", 1e-6
     for part, least in (("scripted", 100_000), ("lab", 1000)):
@@ -220,10 +208,14 @@ FIGURES: tuple[Row, ...] = (
     ("engines", "largest difference of a log-probability in these runs, nats", "engines_lab", "arms.vllm.staleness=0.0.logprob_gap", "≤", 1e-2),
     ("engines", "a judge served by vLLM: the record", "server_speed", "served", "made", "command seed judge versions"),
     ("engines", "over a real server, criteria: share that is read", "server_speed", d.ended("paths.criteria.statuses", "scored"), "≥", 0.5),
+    ("gsm8k", "outcomes, judge, both: the record", "gsm8k", "", "made", "command config policy judge arms starts", True),
+    ("gsm8k", "the commits of each run", "gsm8k", "arms.*.runs.*", "made", "commits evaluations", True),
+    ("gsm8k", "outcomes, gained over the start", "gsm8k", "arms.outcome.less_start", "interval >", 0, True),
+    ("gsm8k", "outcomes less outcomes dealt anew", "gsm8k", "differences.outcome - shuffled", "interval >", 0, True),
+    ("gsm8k", "judge alone, gained over the start", "gsm8k", "arms.judge.less_start", "interval >", 0, True),
+    ("gsm8k", "outcomes and judge less outcomes", "gsm8k", "differences.outcome+judge - outcome", "reported", 0, True),
+    ("gsm8k", "outcomes, other seeds less outcomes (A/A)", "gsm8k", "differences.outcome-again - outcome", "reported", 0, True),
     ("gsm8k", "300 solutions, sampled: questions that each answered", "smollm2_gsm8k_few", "sampled.figures.*.questions", "=", "questions.held_out"),
-    ("gsm8k", "300 solutions, sampled: filled-shuffled: seeds answered", "smollm2_gsm8k_few", "sampled.figures.filled-shuffled.by_seed.#", "≥", 2),
-    ("gsm8k", "300 solutions, sampled: filled less filled-shuffled (rewards dealt anew)", "smollm2_gsm8k_few", "sampled.figures.filled.less_control", "interval >", 0),
-    ("gsm8k", "300 solutions, sampled: every seed of filled above every one of filled-shuffled", "smollm2_gsm8k_few", d.clear("sampled.figures.filled.by_seed", "sampled.figures.filled-shuffled.by_seed"), ">", 0),
     ("integrations", "equal scores: the record", "integrations", "", "made", "command versions transcripts scores"),
     ("integrations", "equal scores: through every way that was measured", "integrations", "ways.*.apart", "≤", 1e-6),
     ("integrations", "equal scores that do not follow from the scores", "integrations", records.integrations, "=", []),
@@ -255,7 +247,6 @@ FIGURES: tuple[Row, ...] = (
     ("speed", "steps: the record", "steps_speed", "", "made", "command seed runs"),
     ("speed", "steps: seconds a thousand tokens, bfloat16, 2 threads", "steps_speed", "runs.dtype=bfloat16.threads=2.lengths.*.seconds_a_thousand", "≤", 1.0),
     ("speed", "transcripts/s, steps over score", "steps_speed", "runs.dtype=float32.beside_score.ratio", "≥", 0.8),
-    ("speed", "the largest Llama on a GPU: share of the matmul peak", "gpu", "matmul_share", "≥", 0.4, True),
     *rows(),
 )
 TESTS = (
@@ -292,7 +283,6 @@ TESTS = (
     ("agents", "numbers in configs have bounds; the core names no lab", "tests/reagent/train/test_agent_config.py tests/rrm/test_config.py"),
     ("agents", "no name of the lab is a crude word, each is one token", "tests/reagent/lab/test_lab_names.py"),
     ("agents", "a bandit's success rises under every algorithm", "tests/reagent/train/test_learning.py"),
-    ("agents", "the lab's steps: rows, rules and first faults by hand", "tests/benchmarks/test_lab_steps.py"),
     ("agents", "one update ahead: exact at 0, the same played by hand at 1, resumed to the bit", "tests/reagent/train/test_ahead.py"),
     ("agents", "two and four ranks: losses of one, resume, also from four on two; the judge's training in shards", "tests/reagent/train/test_sharded.py tests/rrm/train/test_sharded_sft.py"),
     ("agents", "a plan counts what is there, and refuses what training would", "tests/reagent/train/test_plan.py"),
@@ -326,8 +316,7 @@ TESTS = (
     ("engines", "kills, 500s, 429s, slow and garbage servers at 64 in flight: nothing lost, nothing twice, money once", "tests/rrm/engines/test_server_troubles.py tests/rrm/engines/test_server_runs.py"),
     ("engines", "servers that answer what none should; that refuse a temperature or a key", "tests/rrm/engines/test_hostile_servers.py tests/rrm/engines/test_openai_refusals.py"),
     ("engines", "no float64 where a device has none; locks without fcntl", "tests/rrm/engines/test_no_float64.py tests/rrm/scoring/test_score_resume.py::test_the_lock_needs_no_fcntl"),
-    ("gsm8k", "the study: splits, demonstrations, figures by hand", "tests/benchmarks/test_smollm2_gsm8k.py"),
-    ("multihop", "the study: splits, demonstrations, figures by hand", "tests/benchmarks/test_smollm2_qa.py tests/benchmarks/test_smollm2_qa_runs.py"),
+    ("gsm8k", "the study: splits, demonstrations, figures by hand", "tests/benchmarks/test_gsm8k.py"),
     ("house", "no circle of imports", "tests/test_architecture.py"),
     ("house", "what is imported is declared; judging through a server needs no torch", "tests/rrm/test_dependencies.py"),
     ("house", "the page of results is what was measured", "tests/benchmarks/test_tables.py"),

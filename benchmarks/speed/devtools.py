@@ -20,10 +20,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-FLAGS = (
+FLAGS = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -32,7 +31,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-)
+]
 ON_3_AND_4 = """
 import fcntl, os, sys
 ends = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3]]  # clear of 3 and 4 before either is taken
@@ -74,10 +73,8 @@ class Chromium:
         launch = [sys.executable, "-I", "-c", ON_3_AND_4, str(child_in), str(child_out), program]
         self._process = subprocess.Popen(
             [*launch, *FLAGS, "--remote-debugging-pipe", *own],
-            pass_fds=(child_in, child_out),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+            pass_fds=(child_in, child_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
         os.close(child_in)
         os.close(child_out)
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
@@ -87,9 +84,7 @@ class Chromium:
         self.resize(self.width, self.height)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._out)  # the browser ends when its pipe does
         try:
             self._process.wait(10)
@@ -157,13 +152,8 @@ class Chromium:
 
     def resize(self, width: int, height: int, dark: bool = False, scale: float = 1.0) -> None:
         """The page's size in CSS pixels and its colour scheme."""
-        self.send(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=scale,
-            mobile=width < 600,
-        )
+        sizes = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600}
+        self.send("Emulation.setDeviceMetricsOverride", **sizes)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", features=scheme)
 

@@ -5,46 +5,34 @@
 Four arms over the same MINT transcripts, run in turn (A B C D, A B C D, …) on the same number of threads; the medians of
 transcripts/s count. Rendering and tokenising are inside every arm.
 
-- `full`, `score`: `AgentRRM.judge`.
-- `plain_full`: `model.generate` over left-padded batches in input order, stopping at eos, reply parsed.
-- `plain_score`: a padded forward in input order over each prompt followed by `0.`, whose logits give p(first digit),
-  p(point) and p(last digit), and a short one for `1.0`: the same expectation, in the fewest plain calls.
-
-The plain loops run in a process of their own, on a model exactly as transformers loads it: the judge's process keeps
-freed memory (`rrm.engines.hf.host_memory`), which is part of its speed and must not help them. Only one process works at a
-time. Wall time decides; CPU seconds stand beside it, because they hold on a machine that does other work too. The last
-line is one JSON object.
+`full` and `score` are `AgentRRM.judge`; `plain_full` is `model.generate` over left-padded batches in input order, stopping at eos; `plain_score` a
+padded forward over each prompt followed by `0.`, whose logits give p(first digit), p(point) and p(last digit), and a short one for `1.0`: the same
+expectation, in the fewest plain calls. The plain loops are a second command, on a model exactly as transformers loads it: the judge's process keeps
+freed memory (`rrm.engines.hf.host_memory`), which is part of its speed and must not help them. Wall time decides.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
 import random
-import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import record
 from benchmarks.mint import DATA, rows
-from benchmarks.speed.arms import Arms
-from rrm.data.feedback import Mode
+from benchmarks.speed.harness import Second, Timings, answer, finish, in_turn, made, medians, seconds, timed
 from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.prompt.prompter import GRID, Prompter
-
-BARS = {"score_over_full": 10.0, "full_over_plain": 1.5, "score_over_plain": 1.5}
 
 
 def transcripts(data: Path, count: int, seed: int) -> list[Trajectory]:
     """`count` protocol rows drawn at random, in file order."""
     everything = list(rows(data, critic=False))
-    chosen = sorted(random.Random(seed).sample(range(len(everything)), count))
-    return [everything[i] for i in chosen]
+    return [everything[i] for i in sorted(random.Random(seed).sample(range(len(everything)), count))]
 
 
 def padded(batch: Sequence[Sequence[int]], pad: int) -> tuple[Any, Any]:
@@ -57,10 +45,9 @@ def padded(batch: Sequence[Sequence[int]], pad: int) -> tuple[Any, Any]:
     return ids, mask
 
 
-def batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+def batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
     """Consecutive slices."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def plain_full(
@@ -70,17 +57,12 @@ def plain_full(
     import torch
 
     replies: list[list[int]] = []
+    eos = prompter.eos_token_id
     with torch.inference_mode():
         for batch in batches(trajectories, size):
-            ids, mask = padded([prompter.prompt(t, "full").ids for t in batch], prompter.eos_token_id)
-            output = model.generate(
-                input_ids=ids,
-                attention_mask=mask,
-                do_sample=False,
-                max_new_tokens=max_new,
-                eos_token_id=prompter.eos_token_id,
-                pad_token_id=prompter.eos_token_id,
-            )
+            ids, mask = padded([prompter.prompt(t, "full").ids for t in batch], eos)
+            ends = {"max_new_tokens": max_new, "eos_token_id": eos, "pad_token_id": eos}
+            output = model.generate(input_ids=ids, attention_mask=mask, do_sample=False, **ends)
             replies += output[:, ids.shape[1] :].tolist()
     return replies
 
@@ -98,15 +80,15 @@ def plain_score(model: Any, prompter: Prompter, trajectories: Sequence[Trajector
         for batch in batches(trajectories, size):
             ids, mask = padded([[*prompter.prompt(t, "score").ids, zero, point] for t in batch], prompter.eos_token_id)
             positions = (mask.cumsum(-1) - 1).clamp(min=0)
-            output = model(input_ids=ids, attention_mask=mask, position_ids=positions)
+            output = model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True)
             first, second, third = output.logits[:, -3:].float().softmax(-1).unbind(1)
             output.past_key_values.crop(-2)
-            again = model(
-                input_ids=torch.tensor([[one, point]] * len(batch)),
-                attention_mask=mask,
-                position_ids=positions[:, -2:],
-                past_key_values=output.past_key_values,
-            )
+            short = {
+                "attention_mask": mask,
+                "position_ids": positions[:, -2:],
+                "past_key_values": output.past_key_values,
+            }
+            again = model(input_ids=torch.tensor([[one, point]] * len(batch)), **short)
             after_one, after_point = again.logits.float().softmax(-1).unbind(1)
             below = first[:, zero, None] * second[:, point, None] * third[:, digits]
             top = first[:, one] * after_one[:, point] * after_point[:, zero]
@@ -121,20 +103,7 @@ def load(args: argparse.Namespace) -> AgentRRM:
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    judge = AgentRRM.from_pretrained(args.model, device="cpu", dtype=args.dtype, max_transcript_tokens=args.budget)
-    if args.max_new_tokens:
-        judge.settings.max_new_tokens = args.max_new_tokens
-    return judge
-
-
-def judge_arms(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
-    """`full` and `score` by the judge."""
-    judge, picked = load(args), transcripts(args.data, args.rows, args.seed)
-
-    def plainly(mode: Mode) -> list[tuple[str, float | None, int]]:
-        return [(f.status, f.raw_score, len(f.trace or "")) for f in judge.judge(picked, mode=mode)]
-
-    return {"full": lambda: plainly("full"), "score": lambda: plainly("score")}
+    return AgentRRM.from_pretrained(args.model, device="cpu", dtype=args.dtype)
 
 
 def plain_arms(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
@@ -149,50 +118,35 @@ def plain_arms(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     return {
         "plain_full": lambda: plain_full(model, prompter, picked, args.batch, most),
         "plain_score": lambda: plain_score(model, prompter, picked, args.batch),
-        "prompt_lengths": lambda: [len(prompter.prompt(t, "full").ids) for t in picked],
     }
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the arms in turn, each in its process, and compare them."""
-    seconds: dict[str, list[float]] = {name: [] for name in ("full", "score", "plain_full", "plain_score")}
-    cpu_seconds: dict[str, list[float]] = {name: [] for name in seconds}
-    results: dict[str, Any] = {}
-    makers = {judge_arms: ("full", "score"), plain_arms: ("plain_full", "plain_score", "prompt_lengths")}
-    with Arms(args, makers) as arms:
-        lengths = arms.ask("prompt_lengths").result
-        for repeat, name in itertools.product(range(args.repeats), seconds):
-            taken = arms.ask(name)
-            seconds[name].append(taken.wall)
-            cpu_seconds[name].append(taken.cpu)
-            results[name] = taken.result
-            print(f"{repeat} {name:12} {args.rows / taken.wall:8.3f} transcripts/s", file=sys.stderr)
-    raw = [raw for _, raw, _ in results["score"]]
-    differences = [abs((a or 0.0) - b) for a, b in zip(raw, results["plain_score"], strict=True)]
-    ratios = compare(seconds)
+    """Run the arms in turn, the plain ones by the second command, and compare them."""
+    plain = Second("benchmarks.speed.judge", *sys.argv[1:], "--plain")
+    judge, picked = load(args), transcripts(args.data, args.rows, args.seed)
+    arms = {mode: lambda mode=mode: timed(lambda: judge.judge(picked, mode=mode)) for mode in ("full", "score")}
+    arms |= {name: partial(plain.ask, name) for name in ("plain_full", "plain_score")}
+    timings = in_turn(arms, args.repeats)
+    last = {name: of[-1].result for name, of in timings.items()}
+    pairs = zip(last["score"], last["plain_score"], strict=True)
     return {
-        "transcripts_per_s": {name: round(args.rows / statistics.median(v), 4) for name, v in seconds.items()},
-        "ratios": ratios,
-        "cpu_ratios": compare(cpu_seconds),
-        "bars": BARS,
-        "met": {name: ratios[name] >= bar for name, bar in BARS.items()},
-        "seconds": {name: [round(v, 3) for v in values] for name, values in seconds.items()},
-        "cpu_seconds": {name: [round(v, 3) for v in values] for name, values in cpu_seconds.items()},
-        "max_score_difference_to_plain": max(differences),
-        "prompt_tokens_full": {"min": min(lengths), "median": statistics.median(lengths), "max": max(lengths)},
-        "reply_tokens_plain": statistics.mean(map(len, results["plain_full"])),
-        "statuses_full": Counter(status for status, _, _ in results["full"]),
+        "transcripts_per_s": {name: round(args.rows / value, 4) for name, value in medians(timings).items()},
+        "ratios": compare(timings),
+        "cpu_ratios": compare(timings, "cpu"),
+        "seconds": seconds(timings),
+        "cpu_seconds": seconds(timings, "cpu"),
+        "max_score_difference_to_plain": max(abs((feedback.raw_score or 0.0) - score) for feedback, score in pairs),
+        "statuses_full": Counter(feedback.status for feedback in last["full"]),
     }
 
 
-def compare(seconds: dict[str, list[float]]) -> dict[str, float]:
+def compare(timings: Timings, of: str = "wall") -> dict[str, float]:
     """Ratios of speed from the medians of the arms' times."""
-    middle = {name: statistics.median(values) for name, values in seconds.items()}
-    return {
-        "score_over_full": round(middle["full"] / middle["score"], 3),
-        "full_over_plain": round(middle["plain_full"] / middle["full"], 3),
-        "score_over_plain": round(middle["plain_score"] / middle["score"], 3),
-    }
+    middle = medians(timings, of)
+    pairs = {"score_over_full": ("full", "score")}
+    pairs |= {f"{mode}_over_plain": (f"plain_{mode}", mode) for mode in ("full", "score")}
+    return {name: round(middle[slow] / middle[fast], 3) for name, (slow, fast) in pairs.items()}
 
 
 def main() -> None:
@@ -204,17 +158,13 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16, help="rows of a plain batch")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
-    parser.add_argument("--budget", type=int, default=None, help="transcript tokens; default: the judge's own")
-    parser.add_argument("--max-new-tokens", type=int, default=None, help="default: the judge's own")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="also write the JSON object here")
+    parser.add_argument("--out", type=Path, help="benchmarks/results/judge_speed.json")
+    parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    found = measure(args)
-    found |= record.timed_with("speed.judge", args, "torch", "transformers")
-    found["options"]["model"] = Path(args.model).name if args.model else "default"
-    if args.out:
-        record.write(args.out, found)
-    print(json.dumps(found))
+    if args.plain:
+        return answer(plain_arms(args))
+    finish(measure(args) | made("judge", args, "torch", "transformers"), args.out)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ then run in a process of its own: one with LoRA whose updates have three times a
 allocator in place of glibc's (`--preload`), and one that trains every weight. What is
 compared: bytes at the peak (`VmHWM` of the process less what it holds once the libraries are imported) with the larger of the
 plan's two peaks, and the median seconds of playing and of learning from an update with the plan's, each for itself, both but the first update. Writes
-benchmarks/results/plan.json; the last line is one JSON object.
-
-Figures for Qwen3 on GPUs are derived by the same arithmetic, from the models' published shapes (`QWEN3`) and the shipped configs: no such model was run.
+benchmarks/results/plan.json, which keeps the figures of Qwen3 on GPUs that commit 85fd7148 derived by the same arithmetic.
 """
 
 from __future__ import annotations
@@ -22,19 +20,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from benchmarks.speed.arms import memory_mb
+from benchmarks.speed.harness import finish, made, memory_mb
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.plan import TrainingPlan, plan
 
-OUT = record.RESULTS / "plan.json"
-WITHIN = 0.2
 ROOT = Path(__file__).resolve().parents[2]
 USUAL = [
     "algorithm=grpo", "policy.dtype=float32", "eval.every=0", "environment.eval_tasks=1", "environment.train_tasks=64",
@@ -45,17 +40,6 @@ RUNS = {
     "lora": ["max_updates=4", "rollout.group_size=6", "rollout.max_episode_tokens=640", "optim.microbatch_tokens=2560"],
     "whole": ["max_updates=5", "rollout.group_size=3", "policy.lora=null", "optim.learning_rate=1e-6", "optim.microbatch_tokens=1280"],
 }  # fmt: skip
-QWEN3: dict[str, dict[str, Any]] = {
-    "qwen3-0.6b": {"hidden_size": 1024, "intermediate_size": 3072, "layers": 28, "heads": 16, "tied": True},
-    "qwen3-1.7b": {"hidden_size": 2048, "intermediate_size": 6144, "layers": 28, "heads": 16, "tied": True},
-    "qwen3-4b": {"hidden_size": 2560, "intermediate_size": 9728, "layers": 36, "heads": 32, "tied": True},
-    "qwen3-8b": {"hidden_size": 4096, "intermediate_size": 12288, "layers": 36, "heads": 32, "tied": False},
-    "qwen3-8b-full": {"hidden_size": 4096, "intermediate_size": 12288, "layers": 36, "heads": 32, "tied": False},
-    "paper": {"hidden_size": 4096, "intermediate_size": 12288, "layers": 36, "heads": 32, "tied": False},
-}
-"""Of the models that the shipped configs name: what their config.json says on the hub; 8 key-value heads of 128, 151,936 tokens."""
-BETWEEN = ("qwen3-1.7b", "qwen3-4b")
-PROCESSES = {"qwen3-8b-full": 4, "paper": 4}
 
 
 def config_of(args: argparse.Namespace, name: str, folder: Path) -> AgentConfig:
@@ -77,7 +61,7 @@ def one(config: AgentConfig) -> None:
     print(json.dumps({"resting_mib": resting, "peak_mib": memory_mb("VmHWM")}))
 
 
-def measured(args: argparse.Namespace, name: str, folder: Path) -> dict[str, Any]:
+def measured(name: str, folder: Path) -> dict[str, Any]:
     """A run in a process of its own: its memory, and what its updates took."""
     command = [sys.executable, "-m", "benchmarks.speed.plan", *sys.argv[1:], "--one", name, "--folder", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
@@ -88,11 +72,8 @@ def measured(args: argparse.Namespace, name: str, folder: Path) -> dict[str, Any
     return {
         "gib": round((held["peak_mib"] - held["resting_mib"]) / 1024, 3),
         "resting_gib": round(held["resting_mib"] / 1024, 3),
-        "rollout_s": [round(row["time/rollout_s"], 2) for row in rows],
-        "update_s": [round(row["time/update_s"], 2) for row in rows],
+        **{f"{part}_s": [round(row[f"time/{part}_s"], 2) for row in rows] for part in ("rollout", "update")},
         "tokens": statistics.median(row["episode/tokens"] for row in rows),
-        "longest_tokens": statistics.median(row["episode/longest_tokens"] for row in rows),
-        "action_tokens": statistics.median(row["episode/action_tokens"] for row in rows),
     }
 
 
@@ -100,72 +81,14 @@ def compared(planned: TrainingPlan, found: Mapping[str, Any]) -> dict[str, Any]:
     """Planned over measured, less 1."""
     assert planned.seconds is not None
     gib = max(planned.memory.update, planned.memory.rollout) / 2**30
-    seconds = {part: statistics.median(found[f"{part}_s"]) for part in ("rollout", "update")}
-    off = {part: round(planned.seconds[part] / seconds[part] - 1, 4) for part in seconds}
+    taken = {part: statistics.median(found[f"{part}_s"]) for part in ("rollout", "update")}
+    off = {part: round(planned.seconds[part] / taken[part] - 1, 4) for part in taken}
+    rounded = {part: round(value, 2) for part, value in planned.seconds.items()}
     return {
         "memory": {"planned_gib": round(gib, 3), "measured_gib": found["gib"], "off": round(gib / found["gib"] - 1, 4)},
-        "seconds": {
-            "planned": {part: round(value, 2) for part, value in planned.seconds.items()},
-            "measured": seconds,
-            "off": off,
-        },
+        "seconds": {"planned": rounded, "measured": taken, "off": off},
         "parts": asdict(planned.memory),
-        "padded": asdict(planned.work.padded),
         "run": dict(found),
-    }
-
-
-@contextmanager
-def preloaded(library: str | None) -> Iterator[None]:
-    """Processes started here take their memory from this library's malloc; None: from glibc's."""
-    before = os.environ.pop("LD_PRELOAD", None)
-    try:
-        if library is not None:
-            os.environ["LD_PRELOAD"] = library
-        yield
-    finally:
-        os.environ.pop("LD_PRELOAD", None)
-        if before is not None:
-            os.environ["LD_PRELOAD"] = before
-
-
-@contextmanager
-def qwen3(name: str) -> Iterator[str]:
-    """A folder with the config of a model of this size."""
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast, Qwen3Config
-
-    size = QWEN3[name]
-    with tempfile.TemporaryDirectory() as folder:
-        Qwen3Config(
-            vocab_size=151936, hidden_size=size["hidden_size"], intermediate_size=size["intermediate_size"],
-            num_hidden_layers=size["layers"], num_attention_heads=size["heads"], num_key_value_heads=8, head_dim=128,
-            tie_word_embeddings=size["tied"], max_position_embeddings=40960,
-        ).save_pretrained(folder)  # fmt: skip
-        # without a tokenizer nothing is planned: one of no words, as the plan reads none
-        PreTrainedTokenizerFast(
-            tokenizer_object=Tokenizer(models.WordLevel({"<eos>": 0}, "<eos>")), eos_token="<eos>"
-        ).save_pretrained(folder)
-        yield folder
-
-
-def derived(name: str) -> dict[str, Any]:
-    """What a shipped config asks of a GPU; of the sizes between, what that of the next larger one does."""
-    with qwen3(name) as folder:
-        config = load_agent_config("qwen3-8b" if name in BETWEEN else name, [f"policy.base={folder}"])
-        found = plan(config, processes=PROCESSES.get(name, 1), device="cpu")  # kernels of a GPU keep the same
-    memory, gib = replace(found.memory, allocator=0), 2**30
-    return {
-        "processes": PROCESSES.get(name, 1),
-        "parameters": found.parameters,
-        "trained": found.trained,
-        "parts_gib": {part: round(size / gib, 2) for part, size in asdict(memory).items() if size},
-        "update_gib": round(memory.update / gib, 2),
-        "rollout_gib": round(memory.rollout / gib, 2),
-        "episodes": found.work.episodes,
-        "tokens": found.work.tokens,
-        "sampled": found.work.sampled,
-        "flops": found.work.flops,
     }
 
 
@@ -175,36 +98,28 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--preload", default="libjemalloc.so.2", help="the other allocator's library")
-    parser.add_argument("--derive", action="store_true", help="only make the figures of Qwen3 anew")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, default=record.RESULTS / "plan.json")
     parser.add_argument("--one", choices=list(RUNS), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one is not None:
-        one(config_of(args, args.one, args.folder))
-        return
-    found: dict[str, Any] = json.loads(args.out.read_text()) if args.derive and args.out.is_file() else {}
-    if not args.derive:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            found = {"within": WITHIN, "like": measured(args, "like", folder), "runs": {}}
-            for run, library in (("lora", None), ("lora preloaded", args.preload), ("whole", None)):
-                kind = run.split()[0]
-                with preloaded(library):
-                    planned = plan(config_of(args, kind, folder), like=folder / "like")
-                    taken = measured(args, kind, folder)
-                shutil.rmtree(folder / kind)
-                found["runs"][run] = compared(planned, taken)
-                print(run, found["runs"][run]["memory"], found["runs"][run]["seconds"], file=sys.stderr)
-        found |= {"commit": record.commit(), "seed": args.seed}
-        del args.folder, args.one
-        args.policy = Path(args.policy).name
-        found |= record.timed_with("speed.plan", args, "torch", "transformers", "peft")
-    found["qwen3"] = {"how": "derived from the models' shapes and the shipped configs; not run"} | {
-        name: derived(name) for name in QWEN3
-    }
-    record.write(args.out, found)
-    print(json.dumps(found))
+        return one(config_of(args, args.one, args.folder))
+    runs: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["LD_PRELOAD"] = ""  # glibc's malloc; the plan reads it, too
+        like = measured("like", folder)
+        for run, library in (("lora", ""), ("lora preloaded", args.preload), ("whole", "")):
+            kind, os.environ["LD_PRELOAD"] = run.split()[0], library
+            planned = plan(config_of(args, kind, folder), like=folder / "like")
+            runs[run] = compared(planned, measured(kind, folder))
+            shutil.rmtree(folder / kind)
+            print(run, runs[run]["memory"], runs[run]["seconds"], file=sys.stderr)
+    del args.folder, args.one
+    args.policy = Path(args.policy).name
+    kept = json.loads(args.out.read_text()) if args.out.is_file() else {}
+    found = {"like": like, "runs": runs, "seed": args.seed}
+    finish(kept | found | made("plan", args, "torch", "transformers", "peft"), args.out)
 
 
 if __name__ == "__main__":

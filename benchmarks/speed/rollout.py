@@ -1,64 +1,79 @@
-"""How fast multi-turn rollouts are: `reagent.rollout.rollout` against the tool loop of TRL's `GRPOTrainer`.
+"""How fast multi-turn rollouts are: `reagent.rollout.rollout`, with either engine, beside the tool loop of TRL's `GRPOTrainer`.
 
     python -m benchmarks.speed.rollout [--model lab|smollm2|DIR_OR_HUB_ID] [--turns 2 4 8 16] [--batch 16] [--group 8]
     python -m benchmarks.speed.rollout --decode [--model …] [--contexts 256 1024]
+    python -m benchmarks.speed.rollout --vllm-python .venv-vllm/bin/python --model smollm2 --batch 8 --group 4 --tokens 40 \\
+        --turns 2 8 16 --repeats 3 2 1 [--waiting]                     (make test-vllm builds that environment)
 
-Both arms play the same episodes, in turn (A B A B …), on the same number of threads, with the same model, dtype, chat
-template (Qwen2.5's, which TRL knows), prompts, tool and sampling; the medians of action tokens/s count. So that every
-turn has the same length in both, the output head is told what to say: after the whole projection was computed, the
-logit of a scripted token is raised. A turn is `--tokens` tokens, the last of them a tool call and the end of turn. What the
-tool says is of one length and differs by episode and turn, from its first word on: sampled episodes are never alike, and an
-engine that computes rows of equal ids once must not gain by it. That both arms end with the same ids is checked.
+All arms play the same episodes, in turn (A B A B …), on the same number of threads, with the same model, dtype, chat template
+(Qwen2.5's, which TRL knows), prompts, tool and sampling; medians of action tokens/s count. So that every turn has the same length, the output
+head is told what to say: after the whole projection was computed, the logit of a scripted token is raised (on a server by `benchmarks.speed.scripted`).
+A turn is `--tokens` tokens, the last of them a tool call and the end of turn. What the tool says is of one length and differs by episode and turn:
+an engine that computes rows of equal ids once must not gain by it. That all arms end with the same ids is checked.
 
-- `ours`: `rollout` with `HFEngine` and a `ToolEnv`.
-- `trl`: `GRPOTrainer` with `tools=[…]`, configured as `GRPO` below says. What is timed is its own generation and tool loop
-  (`_generate`) inside the method a training step calls; log-probabilities and rewards, which it computes next, are not.
+- `hf`, `vllm`: `rollout` with that engine and a `ToolEnv`; before each run of the server its prefix cache is emptied.
+- `trl`: `GRPOTrainer` with `tools=[…]`, configured as `GRPO` says; what is timed is its generation and tool loop (`_generate`).
 
-`--decode` compares one decoding step of a session with a plain transformers decode (DynamicCache) at the same context,
-rows of equal and of unlike length. Progress goes to standard error; the last line is one JSON object.
+`--waiting`: both of our engines with a tool that takes 0.1 to 3 s (uniform, seeded), beside the tool that answers at once. What is lost is
+1 − (seconds with quick tools / seconds with slow ones). `lock-step` is the control: every call of a turn takes as long as its slowest one.
+`--decode`: one decoding step of a session beside a plain transformers decode (DynamicCache) at the same context, rows of equal
+and of unlike length.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import functools
 import itertools
 import json
+import random
 import statistics
-import sys
 import tempfile
-import time
+import urllib.request
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from transformers.utils.chat_template_utils import get_json_schema
 
 from benchmarks import record
-from benchmarks.speed import arms
-from benchmarks.speed.decode import compare_decode
+from benchmarks.speed.harness import Timing, finish, in_turn, made, medians, seconds, timed
+from benchmarks.vllm_server import serving, version_of
 from reagent.env.env import ToolEnv
 from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.lab.settings import LabSettings
 from reagent.rollout.rollout import rollout
-from rrm.engines.base import SamplingParams
+from rrm.engines.base import SamplingParams, TokenEngine
+from rrm.engines.hf.base_model import base_path
 from rrm.engines.hf.engine import HFEngine
+from rrm.engines.vllm import VLLMEngine
 
-BARS = {"ours_over_trl_at_8_turns": 2.0, "decode_step_over_plain": 1.15}
 RESULT = "{number:04d} is the record that says that the bridge was built by the elder of the two sisters, in a year of drought."
 """What the tool says to an episode in a turn: `result_of`."""
-MOST_TURNS = 100
 SYSTEM = "You look things up with the tool you are given, one thing at a time, and answer at the end."
 QUESTION = "Question {number:04d}: who built the bridge over the river by the old mill, and in which year was that?"
-GRPO: dict[str, Any] = {**arms.GRPO, "gradient_checkpointing": False}
-"""TRL's configuration beside the lengths and batch sizes, which the command line gives."""
+CALL = '<tool_call>\n{{"name": "lookup", "arguments": {{"query": "{query}"}}}}\n</tool_call>'
+GRPO: dict[str, Any] = {
+    "temperature": 1.0, "max_steps": 1, "report_to": [], "use_cpu": True, "bf16": False, "save_strategy": "no",
+    "disable_tqdm": True, "gradient_checkpointing": False,
+}  # fmt: skip
+"""TRL's configuration beside lengths and batch sizes, which the command line gives; all else is TRL's default."""
+SLOW_S = (0.1, 3.0)
+ROOT = Path(__file__).resolve().parents[2]
+Rows = list[tuple[list[int], list[int]]]
+"""(ids, action mask) of each episode."""
+
+
+# ---- what is played ----
 
 
 def result_of(episode: int, turn: int) -> str:
     """What the tool says to the episode of that number, from 0, in a turn, from 0."""
-    return RESULT.format(number=episode * MOST_TURNS + turn)
+    return RESULT.format(number=episode * 100 + turn)
 
 
 def lookup(query: str) -> str:
@@ -73,22 +88,28 @@ def lookup(query: str) -> str:
     raise NotImplementedError(query)  # the arms' own know whose call it is
 
 
+_SCHEMAS: list[dict[str, Any]] = [get_json_schema(lookup)]
+
+
 class Archive(ToolEnv):
     """The tool, described by the chat template as TRL does it.
 
     Args:
         episode: its number.
+        waits: seconds of each of its calls; the others answer at once.
     """
 
     system = SYSTEM
 
-    def __init__(self, turns: int, episode: int) -> None:
-        said = itertools.count()
+    def __init__(self, turns: int, episode: int, waits: Sequence[float] = ()) -> None:
+        left, numbers = list(waits), itertools.count()
 
         @functools.wraps(lookup)
-        def answer(query: str) -> str:
+        async def answer(query: str) -> str:
             del query
-            return result_of(episode, next(said))
+            if left:
+                await asyncio.sleep(left.pop(0))
+            return result_of(episode, next(numbers))
 
         super().__init__([tool(answer)], max_turns=turns, tool_prompt="template")
 
@@ -98,7 +119,30 @@ class Archive(ToolEnv):
         return _SCHEMAS
 
 
-_SCHEMAS: list[dict[str, Any]] = [get_json_schema(lookup)]
+def tasks(args: argparse.Namespace) -> list[Task]:
+    """One question a group, all of one length."""
+    return [Task(f"q{i}", QUESTION.format(number=i)) for i in range(args.batch // args.group)]
+
+
+def opening(task: Task) -> list[dict[str, str]]:
+    """Give the messages that an episode begins with."""
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]
+
+
+def waits(args: argparse.Namespace, episode: int, turns: int, tools: str) -> list[float]:
+    """Seconds of each call of an episode; nothing comes after the last one's.
+
+    Args:
+        tools: `quick`, `slow`, or `lock-step`.
+    """
+
+    def slow(number: int) -> list[float]:
+        rng = random.Random(args.seed * 1_000_003 + number)
+        return [rng.uniform(*SLOW_S) for _ in range(turns)]
+
+    if tools == "lock-step":
+        return [max(of_turn) for of_turn in zip(*map(slow, range(args.batch)), strict=True)]
+    return slow(episode) if tools == "slow" else []
 
 
 class Script:
@@ -114,10 +158,17 @@ class Script:
 
         self.turn, self.prompt, self.period = torch.tensor(turn), prompt, len(turn) + suffix
         self._positions = torch.empty(0)
+        self._model = model
+
+    def __enter__(self) -> None:
         self._hooks = [
-            model.get_decoder().rotary_emb.register_forward_pre_hook(self._read, with_kwargs=True),
-            model.get_output_embeddings().register_forward_hook(self._say),
+            self._model.get_decoder().rotary_emb.register_forward_pre_hook(self._read, with_kwargs=True),
+            self._model.get_output_embeddings().register_forward_hook(self._say),
         ]
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
 
     def _read(self, _module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._positions = kwargs["position_ids"] if "position_ids" in kwargs else args[1]
@@ -133,49 +184,38 @@ class Script:
         rows[torch.arange(len(rows)), self.turn[due.clamp(max=len(self.turn) - 1)]] += 1e4
         return logits
 
-    def remove(self) -> None:
-        """Let the model speak for itself again."""
-        for hook in self._hooks:
-            hook.remove()
-
 
 def load(args: argparse.Namespace) -> tuple[Any, Any]:
     """(model, tokenizer) in evaluation mode. `lab`: the lab's shape with random weights and room for 16 turns."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
     from trl.chat_template_utils import qwen2_5_chat_template
 
     from rrm.config import ModelConfig
     from rrm.engines.hf.base_model import load_model
 
     if args.model == "lab":
-        from reagent.lab.model import build_lab_tokenizer
+        from reagent.lab.model import build_lab_model, build_lab_tokenizer
 
-        words = [SYSTEM, result_of(0, 0), QUESTION, json.dumps(_SCHEMAS), _call("bridge 0123456789")]
+        words = [SYSTEM, result_of(0, 0), QUESTION, json.dumps(_SCHEMAS), CALL.format(query="bridge 0123456789")]
         tokenizer: Any = build_lab_tokenizer(words * 2, vocab_size=2048)
-        tokenizer.model_max_length = 8192
-        torch.manual_seed(args.seed)
         shape = LabSettings()
-        config = LlamaConfig(
-            vocab_size=2048, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
-            num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.heads,
-            max_position_embeddings=8192, tie_word_embeddings=True, bos_token_id=None,
-            pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
-        )  # fmt: skip
-        model = LlamaForCausalLM(config)
+        sizes = {
+            "hidden": shape.hidden,
+            "layers": shape.layers,
+            "heads": shape.heads,
+            "intermediate": shape.intermediate,
+        }
+        model = build_lab_model(tokenizer, **sizes, seed=args.seed)
+        tokenizer.model_max_length = model.config.max_position_embeddings = 8192
     else:
         model, tokenizer = load_model(ModelConfig(base=args.model, dtype=args.dtype))
     tokenizer.chat_template = qwen2_5_chat_template
     return model.to(getattr(torch, args.dtype)).eval(), tokenizer
 
 
-def _call(query: str) -> str:
-    return f'<tool_call>\n{{"name": "lookup", "arguments": {{"query": "{query}"}}}}\n</tool_call>'
-
-
 def scripted_turn(tokenizer: Any, tokens: int) -> list[int]:
     """`tokens` ids: thoughts, a call, the end of turn."""
-    call = tokenizer.encode(_call("who built the bridge"), add_special_tokens=False)
+    call = tokenizer.encode(CALL.format(query="who built the bridge"), add_special_tokens=False)
     thought = tokenizer.encode("I have to look this up in the archive first. " * tokens, add_special_tokens=False)
     room = tokens - len(call) - 1
     if room < 1:
@@ -183,184 +223,238 @@ def scripted_turn(tokenizer: Any, tokens: int) -> list[int]:
     return [*thought[:room], *call, tokenizer.eos_token_id]
 
 
-def tasks(args: argparse.Namespace) -> list[Task]:
-    """One question a group, all of one length."""
-    return [Task(f"q{i}", QUESTION.format(number=i)) for i in range(args.batch // args.group)]
-
-
-class Timed:
-    """What an arm took and made; a context manager around the part that counts."""
-
-    seconds = cpu_seconds = 0.0
-    prefilled: int | None = None
-    rows: Sequence[tuple[list[int], list[int]]] = ()
-    """(ids, action mask) of each episode."""
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter(), time.process_time()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.perf_counter() - self._start[0]
-        self.cpu_seconds = time.process_time() - self._start[1]
-
-
-def trl_arm(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int, longest: int) -> Callable[[], Timed]:
-    """A call that rolls out the batch with TRL."""
-    from datasets import Dataset
-    from trl.trainer.grpo_config import GRPOConfig
-    from trl.trainer.grpo_trainer import GRPOTrainer
-
-    prompts = [
-        [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]
-        for task in tasks(args)
-        for _ in range(args.group)
-    ]
-    config = GRPOConfig(
-        output_dir=tempfile.mkdtemp(),
-        per_device_train_batch_size=args.batch,
-        num_generations=args.group,
-        max_completion_length=longest,
-        max_tool_calling_iterations=turns - 1,
-        seed=args.seed,
-        **GRPO,
-    )
-    calls = itertools.count()  # of all rows, turn after turn
-
-    @functools.wraps(lookup)
-    def answer(query: str) -> str:
-        del query
-        turn, episode = divmod(next(calls), args.batch)
-        return result_of(episode, turn)
-
-    trainer: Any = GRPOTrainer(
-        model=model,
-        args=config,
-        processing_class=tokenizer,
-        reward_funcs=lambda completions, **_: [0.0] * len(completions),
-        train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in prompts]),
-        tools=[answer],
-    )
-    # One turn is at most this long; TRL applies max_completion_length to each turn's generation and to their sum.
-    trainer.generation_config.max_new_tokens = args.tokens
-
-    generate, timed = trainer._generate, Timed()
-
-    def generate_timed(given: list[Any]) -> Any:
-        with timed:
-            found = generate(given)
-        prompt_ids, completion_ids, mask = found[:3]
-        timed.rows = [(p + c, [0] * len(p) + m) for p, c, m in zip(prompt_ids, completion_ids, mask, strict=True)]
-        return found
-
-    trainer._generate = generate_timed
-
-    def arm() -> Timed:
-        nonlocal calls
-        calls = itertools.count()
-        trainer.model.train()
-        trainer._generate_and_score_completions([{"prompt": prompt} for prompt in prompts])
-        return timed
-
-    return arm
-
-
-def our_arm(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int, longest: int) -> Callable[[], Timed]:
-    """A call that rolls out the batch with `rollout`."""
-    engine, timed = HFEngine(model, tokenizer, max_batch_tokens=args.batch * longest * 2), Timed()
-
-    def arm() -> Timed:
-        before, numbers = engine.counters.prefilled, itertools.count()  # of episodes, as their environments are made
-        with timed:
-            episodes = rollout(
-                engine,
-                tokenizer,
-                lambda: Archive(turns, next(numbers)),
-                tasks(args),
-                params=SamplingParams(max_new_tokens=args.tokens, temperature=1.0, seed=args.seed),
-                group_size=args.group,
-                max_turns=turns,
-                max_episode_tokens=longest,
-            )
-        timed.prefilled = engine.counters.prefilled - before
-        flat = [e.flatten() for e in episodes]
-        timed.rows = [(f.input_ids.tolist(), f.action_mask.astype(int).tolist()) for f in flat]
-        return timed
-
-    return arm
-
-
 def layout(tokenizer: Any, args: argparse.Namespace) -> tuple[int, int]:
-    """(tokens of a prompt, tokens of a result's suffix)."""
+    """(tokens of a prompt, tokens of a result's suffix), the same for all."""
     from reagent.rollout.templates import TurnTemplate
 
     template = TurnTemplate(tokenizer, _SCHEMAS)
-    lengths = {
-        len(template.prompt([{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]))
-        for task in tasks(args)
-    }
-    if len(lengths) != 1:
-        raise SystemExit(f"the prompts' lengths differ ({sorted(lengths)}): use fewer groups")
+    prompts = {len(template.prompt(opening(task))) for task in tasks(args)}
     results = (result_of(episode, turn) for episode in range(args.batch) for turn in range(max(args.turns)))
-    suffixes = {
-        len(template.suffix([{"role": "tool", "content": said, "name": "lookup"}], [template.end_id]))
-        for said in results
+    message = {"role": "tool", "name": "lookup"}
+    suffixes = {len(template.suffix([{**message, "content": text}], [template.end_id])) for text in results}
+    if len(prompts) != 1 or len(suffixes) != 1:
+        raise SystemExit(f"lengths differ, of prompts {sorted(prompts)}, of results {sorted(suffixes)}: fewer groups?")
+    return prompts.pop(), suffixes.pop()
+
+
+# ---- the arms ----
+
+
+class Bench:
+    """A model and what all arms are told."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.model, self.tokenizer = load(args)
+        self.prompt, self.suffix = layout(self.tokenizer, args)
+
+    def length(self, turns: int) -> int:
+        """Tokens of the longest episode."""
+        return self.prompt + turns * (self.args.tokens + self.suffix) + 1
+
+    def ours(self, server: VLLMEngine | None, turns: int, tools: str = "quick") -> Callable[[], Timing]:
+        """A call that rolls the batch out with an engine of ours, without a server `hf`; its result: (rows, tokens prefilled here)."""
+        args = self.args
+        here = HFEngine(self.model, self.tokenizer, max_batch_tokens=args.batch * self.length(turns) * 2)
+        engine: TokenEngine = server or here
+
+        def play() -> Any:
+            numbers = itertools.count()  # of episodes, as their environments are made
+            return rollout(
+                engine, self.tokenizer, lambda: Archive(turns, number := next(numbers), waits(args, number, turns, tools)),
+                tasks(args), params=SamplingParams(max_new_tokens=args.tokens, temperature=1.0, seed=args.seed),
+                group_size=args.group, max_turns=turns, max_episode_tokens=self.length(turns),
+            )  # fmt: skip
+
+        def arm() -> Timing:
+            if server is not None:  # nothing of a run before is left
+                reset = f"{server.addresses[0].removesuffix('/v1')}/reset_prefix_cache"
+                urllib.request.urlopen(urllib.request.Request(reset, method="POST"), timeout=60).close()
+            before, timing = here.counters.prefilled, timed(play)
+            flat = [episode.flatten() for episode in timing.result]
+            rows = [(f.input_ids.tolist(), f.action_mask.astype(int).tolist()) for f in flat]
+            return replace(timing, result=(rows, here.counters.prefilled - before))
+
+        return arm
+
+    def trl(self, turns: int) -> Callable[[], Timing]:
+        """A call that rolls the batch out with TRL."""
+        from datasets import Dataset
+        from trl.trainer.grpo_config import GRPOConfig
+        from trl.trainer.grpo_trainer import GRPOTrainer
+
+        args, timings = self.args, list[Timing]()
+        prompts = [{"prompt": opening(task)} for task in tasks(args) for _ in range(args.group)]
+        calls = itertools.count()  # of all rows, turn after turn
+
+        @functools.wraps(lookup)
+        def answer(query: str) -> str:
+            del query
+            turn, episode = divmod(next(calls), args.batch)
+            return result_of(episode, turn)
+
+        trainer: Any = GRPOTrainer(
+            model=self.model, processing_class=self.tokenizer, tools=[answer], train_dataset=Dataset.from_list(prompts),
+            reward_funcs=lambda completions, **_: [0.0] * len(completions),
+            args=GRPOConfig(
+                output_dir=tempfile.mkdtemp(), per_device_train_batch_size=args.batch, num_generations=args.group,
+                max_completion_length=self.length(turns), max_tool_calling_iterations=turns - 1, seed=args.seed, **GRPO,
+            ),
+        )  # fmt: skip
+        # One turn is at most this long; TRL applies max_completion_length to each turn's generation and to their sum.
+        trainer.generation_config.max_new_tokens = args.tokens
+        generate = trainer._generate
+
+        def generate_timed(given: list[Any]) -> Any:
+            timing = timed(lambda: generate(given))
+            parts = zip(*timing.result[:3], strict=True)
+            rows = [(prompt + said, [0] * len(prompt) + mask) for prompt, said, mask in parts]
+            timings.append(replace(timing, result=(rows, 0)))
+            return timing.result
+
+        trainer._generate = generate_timed
+
+        def arm() -> Timing:
+            nonlocal calls
+            calls = itertools.count()
+            trainer.model.train()
+            trainer._generate_and_score_completions(list(prompts))
+            return timings.pop()
+
+        return arm
+
+    def compare(
+        self, arms: dict[str, Callable[[], Timing]], repeats: int, what: str, warm_up: int = 0
+    ) -> tuple[dict[str, Any], int]:
+        """Time the arms in turn: what they took, and the tokens that `hf` prefilled; ends the program where they did not play the same."""
+        turn = scripted_turn(self.tokenizer, self.args.tokens)
+        with Script(self.model, turn, self.prompt, self.suffix):
+            timings = in_turn(arms, repeats, what, warm_up)
+        first, *others = (sorted(of[-1].result[0]) for of in timings.values())
+        if any(rows != first for rows in others):
+            raise SystemExit(f"{what}: the arms did not play the same episodes")
+        actions, middle = sum(sum(mask) for _, mask in first), medians(timings)
+        return {
+            "action_tokens": actions,
+            "episode_tokens": len(first[0][0]),
+            "action_tokens_per_s": {name: round(actions / value, 2) for name, value in middle.items()},
+            "seconds": seconds(timings),
+        }, next(iter(timings.values()))[-1].result[1]
+
+    def rollouts(self, turns: int, server: VLLMEngine | None, repeats: int, warm_up: int) -> dict[str, Any]:
+        """All arms at one number of turns."""
+        engines = {"hf": None} | ({"vllm": server} if server is not None else {})
+        arms = {name: self.ours(engine, turns) for name, engine in engines.items()}
+        found, prefilled = self.compare(arms | {"trl": self.trl(turns)}, repeats, f"{turns} turns", warm_up)
+        # one prompt a group less what the groups share, and a turn's suffix with the last sampled token before it
+        most = self.prompt * len(tasks(self.args)) + self.args.batch * (turns - 1) * (self.suffix + 1)
+        rates = found["action_tokens_per_s"]
+        over = {f"{'ours' if name == 'hf' else name}_over_trl": round(rates[name] / rates["trl"], 3) for name in arms}
+        return {"turns": turns, **found, **over, "prefilled_tokens": prefilled, "prefilled_only_new": prefilled <= most}
+
+    def waiting(self, server: VLLMEngine) -> dict[str, Any]:
+        """What slow tools cost either engine."""
+        turns, kinds = self.args.turns[0], ("quick", "slow", "lock-step")
+        engines = {"hf": None, "vllm": server}
+        arms = {f"{name} {kind}": self.ours(engines[name], turns, kind) for kind in kinds for name in engines}
+        found, _ = self.compare(arms, 1, "waiting")  # checks also that no arm's turn was without a call
+        every = {name: {kind: found["seconds"][f"{name} {kind}"] for kind in kinds} for name in engines}
+        sizes = {"turns": turns, "tokens": self.args.tokens, "batch": self.args.batch, "tool_s": SLOW_S}
+        return {**sizes, **{name: {"seconds": every[name]} for name in engines}, "commit": record.commit()}
+
+
+# ---- single decoding steps ----
+
+
+def plain_steps(model: Any, rows: list[list[int]]) -> Iterator[None]:
+    """A step of a plain decode each time, after the prefill: DynamicCache, left padding, sampling by torch.multinomial."""
+    import torch
+    from transformers import DynamicCache
+
+    width = max(map(len, rows))
+    ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    cache, ragged = DynamicCache(config=model.config), len({len(row) for row in rows}) > 1
+    with torch.inference_mode():
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        given = {"attention_mask": mask, "position_ids": positions, "past_key_values": cache}
+        output = model(input_ids=ids, logits_to_keep=1, **given)
+        positions = positions[:, -1:]
+        while True:
+            yield
+            token = torch.multinomial(output.logits[:, -1].float().softmax(-1), 1)
+            mask, positions = torch.cat([mask, torch.ones_like(token)], dim=1), positions + 1
+            given |= {"attention_mask": mask if ragged else None, "position_ids": positions}
+            output = model(input_ids=token, logits_to_keep=1, **given)
+
+
+def session_steps(engine: HFEngine, rows: list[list[int]], steps: int) -> Iterator[None]:
+    """A decoding step of a session each time, after the prefill."""
+    with engine.session(SamplingParams(max_new_tokens=steps + 1, temperature=1.0)) as session:
+        for i, row in enumerate(rows):
+            session.submit(f"row-{i}", row)
+        while len(session.active) < len(rows):
+            session.step()
+        while True:
+            yield
+            session.step()
+
+
+def step_seconds(decode: Iterator[None], steps: int) -> list[float]:
+    """Time so many steps."""
+    next(decode)
+    return [timed(lambda: next(decode)).wall for _ in range(steps)]
+
+
+def compare_decode(model: Any, tokenizer: Any, args: argparse.Namespace, context: int, ragged: bool) -> dict[str, Any]:
+    """Median step times at one context, arms in turn; the first round warms up."""
+    import torch
+
+    generator = torch.Generator().manual_seed(args.seed)
+    lengths = [context - (i * context // (2 * args.batch) if ragged else 0) for i in range(args.batch)]
+    rows = [torch.randint(3, len(tokenizer), (n,), generator=generator).tolist() for n in lengths]
+    engine = HFEngine(model, tokenizer, max_batch_tokens=args.batch * (context + args.steps + 1))
+    arms = {
+        "ours": lambda: timed(lambda: step_seconds(session_steps(engine, rows, args.steps), args.steps)),
+        "plain": lambda: timed(lambda: step_seconds(plain_steps(model, rows), args.steps)),
     }
-    if len(suffixes) != 1:
-        raise SystemExit(f"the results' lengths differ ({sorted(suffixes)}): this tokenizer joins digits")
-    return lengths.pop(), suffixes.pop()
-
-
-def compare(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int, *, warm_up: bool) -> dict[str, Any]:
-    """Both arms in turn, at one number of turns; the first round of the first number warms the process up."""
-    prompt, suffix = layout(tokenizer, args)
-    longest = prompt + turns * (args.tokens + suffix) + 1
-    both = {
-        "ours": our_arm(model, tokenizer, args, turns, longest),
-        "trl": trl_arm(model, tokenizer, args, turns, longest),
+    engine.eos_ids = frozenset()  # rows run to their limit: a step then always decodes all of them
+    timings = in_turn(arms, args.repeats[0], f"{context} tokens", warm_up=1)
+    middle = {name: statistics.median(s for one in of for s in one.result) for name, of in timings.items()}
+    return {
+        "context": context,
+        "rows": "unlike lengths" if ragged else "equal lengths",
+        "step_ms": {name: round(1e3 * value, 3) for name, value in middle.items()},
+        "ours_over_plain": round(middle["ours"] / middle["plain"], 3),
     }
-    script = Script(model, scripted_turn(tokenizer, args.tokens), prompt, suffix)
-    seconds: dict[str, list[float]] = {name: [] for name in both}
-    cpu_seconds: dict[str, list[float]] = {name: [] for name in both}
-    last: dict[str, Timed] = {}
-    try:
-        for repeat, (name, arm) in itertools.product(range(args.repeats + warm_up), both.items()):
-            last[name] = arm()
-            if repeat >= warm_up:
-                seconds[name].append(last[name].seconds)
-                cpu_seconds[name].append(last[name].cpu_seconds)
-    finally:
-        script.remove()
-    ours, theirs = sorted(last["ours"].rows), sorted(last["trl"].rows)
-    if ours != theirs:
-        raise SystemExit(f"{turns} turns: the arms did not play the same episodes: {_difference(ours, theirs)}")
-    actions = sum(sum(mask) for _, mask in ours)
-    # one prompt a group less what the groups share, and a turn's suffix with the last sampled token before it
-    most = prompt * len(tasks(args)) + args.batch * (turns - 1) * (suffix + 1)
-    prefilled = last["ours"].prefilled or 0
-    middle = {name: statistics.median(values) for name, values in seconds.items()}
-    found = {
-        "turns": turns,
-        "action_tokens": actions,
-        "action_tokens_wanted": args.batch * turns * args.tokens,
-        "episode_tokens": len(ours[0][0]),
-        "action_tokens_per_s": {name: round(actions / value, 2) for name, value in middle.items()},
-        "ours_over_trl": round(middle["trl"] / middle["ours"], 3),
-        "cpu_ours_over_trl": round(statistics.median(cpu_seconds["trl"]) / statistics.median(cpu_seconds["ours"]), 3),
-        "prefilled_tokens": prefilled,
-        "prefilled_only_new": prefilled <= most,
-        "seconds": {name: [round(v, 3) for v in values] for name, values in seconds.items()},
-    }
-    print(f"{turns} turns: {found['action_tokens_per_s']} {found['ours_over_trl']}x", file=sys.stderr)
-    return found
 
 
-def _difference(ours: list[Any], theirs: list[Any]) -> str:
-    for a, b in zip(ours, theirs, strict=True):
-        for part, name in ((0, "ids"), (1, "mask")):
-            at = next((i for i, (x, y) in enumerate(zip(a[part], b[part], strict=False)) if x != y), None)
-            if at is not None or len(a[part]) != len(b[part]):
-                return f"{name} of lengths {len(a[part])} and {len(b[part])} differ at {at}"
-    return "none"
+# ---- commands ----
+
+
+def through_vllm(args: argparse.Namespace, bench: Bench) -> dict[str, Any]:
+    """Rollouts with both engines and TRL, or what slow tools cost."""
+    said = json.dumps(scripted_turn(bench.tokenizer, args.tokens))
+    options = ("--logits-processors", "benchmarks.speed.scripted:Scripted")
+    environment = {"SCRIPTED_TURN": said, "PYTHONPATH": str(ROOT)}
+    with serving(
+        args.vllm_python, base_path(args.model), *options,
+        context=bench.length(max(args.turns)) + 1, cache_gib=2, threads=args.threads, environment=environment,
+    ) as url:  # fmt: skip
+        server = VLLMEngine(f"vllm:{url}#base", eos_ids={bench.tokenizer.eos_token_id})
+        try:
+            part = {"waiting": bench.waiting(server)} if args.waiting else {"rollouts": rollouts(bench, server)}
+            return part | {"vllm": version_of(url)}
+        finally:
+            server.close()
+
+
+def rollouts(bench: Bench, server: VLLMEngine | None = None) -> list[dict[str, Any]]:
+    """A row for each number of turns; the first one warms up."""
+    args = bench.args
+    repeats = args.repeats if len(args.repeats) == len(args.turns) else args.repeats[:1] * len(args.turns)
+    rows = enumerate(zip(args.turns, repeats, strict=True))
+    return [bench.rollouts(turns, server, n, warm_up=int(number == 0)) for number, (turns, n) in rows]
 
 
 def main() -> None:
@@ -371,43 +465,39 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64, help="sampled tokens a turn")
     parser.add_argument("--batch", type=int, default=16, help="episodes")
     parser.add_argument("--group", type=int, default=8, help="episodes a prompt")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, nargs="+", default=[3], help="of all, or of each of --turns")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--decode", action="store_true", help="compare single decoding steps instead")
     parser.add_argument("--contexts", type=int, nargs="+", default=[256, 1024])
     parser.add_argument("--steps", type=int, default=32)
-    parser.add_argument("--out", type=Path, help="also write the JSON object here, beside those of other models")
+    parser.add_argument("--vllm-python", type=Path, help="also through a server, of an environment with vLLM")
+    parser.add_argument("--waiting", action="store_true", help="slow tools instead, at the first of --turns")
+    parser.add_argument("--out", type=Path, help="default: rollout_speed.json, with --vllm-python engines_speed.json")
     args = parser.parse_args()
     if args.batch % args.group:
         parser.error(f"--batch {args.batch} is no multiple of --group {args.group}")
+    if args.waiting and args.vllm_python is None:
+        parser.error("--waiting needs --vllm-python")
     import torch
 
     torch.set_num_threads(args.threads)
     warnings.filterwarnings("ignore", category=FutureWarning)
-    model, tokenizer = load(args)
-    found: dict[str, Any] = {"bars": BARS}
+    out = args.out or record.RESULTS / f"{'engines' if args.vllm_python else 'rollout'}_speed.json"
+    kept = json.loads(out.read_text()) if out.is_file() else {}
+    if args.vllm_python is not None:
+        found = through_vllm(args, Bench(args))
+        args.vllm_python = args.vllm_python.name
+        return finish(kept | found | made("rollout", args, "torch", "transformers", "trl"), out)
     if args.decode:
-        found["decode"] = [compare_decode(model, tokenizer, args, c, r) for c in args.contexts for r in (False, True)]
-        met = all(d["ours_over_plain"] <= BARS["decode_step_over_plain"] for d in found["decode"])
-        found["met"] = {"decode_step_over_plain": met}
+        model, tokenizer = load(args)
+        found = {"decode": [compare_decode(model, tokenizer, args, c, r) for c in args.contexts for r in (False, True)]}
     else:
-        found["rollouts"] = [
-            compare(model, tokenizer, args, turns, warm_up=number == 0) for number, turns in enumerate(args.turns)
-        ]
-        at_8 = [r["ours_over_trl"] for r in found["rollouts"] if r["turns"] == 8]
-        found["met"] = {
-            "ours_over_trl_at_8_turns": bool(at_8) and at_8[0] >= BARS["ours_over_trl_at_8_turns"],
-            "prefilled_only_new": all(r["prefilled_only_new"] for r in found["rollouts"]),
-        }
-    found |= {"trl_config": GRPO, **record.timed_with("speed.rollout", args, "torch", "transformers", "trl")}
-    found["options"]["model"] = Path(args.model).name
-    if args.out:
-        kept = json.loads(args.out.read_text())["runs"] if args.out.is_file() else []
-        mine = (found["options"]["model"], args.decode)
-        kept = [run for run in kept if (run["options"]["model"], run["options"]["decode"]) != mine]
-        record.write(args.out, {"runs": [*kept, found]})
-    print(json.dumps(found))
+        found = {"rollouts": rollouts(Bench(args))}
+    found |= {"trl_config": GRPO, **made("rollout", args, "torch", "transformers", "trl")}
+    mine = found["options"] = found["options"] | {"model": found["model"]}
+    others = [run for run in kept.get("runs", ()) if any(run["options"][k] != mine[k] for k in ("model", "decode"))]
+    finish({"runs": [*others, found]}, out)
 
 
 if __name__ == "__main__":

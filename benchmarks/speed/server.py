@@ -8,19 +8,17 @@ whether every path over it ends typed.
         -o benchmarks/results/llama_cpp_served.json                          (benchmarks.llama_cpp_server)
     python -m benchmarks.speed.server paths --model base
 
-Each part goes into its place of benchmarks/results/server_speed.json and leaves the others. The last line is one JSON object.
+Each part goes into its place of benchmarks/results/server_speed.json and leaves the others.
 
-`speed`: two arms, one after the other, and which is first changes from pair to pair. `rrm` is `rrm.scoring.run.score_file`, what `rrm score`
-runs: transcripts are rendered, asked for, parsed and written as rows. `server` is vLLM's `bench serve` with the very prompts that ours
-sends (through the tokenizer's chat template) to /v1/completions, whose streams it counts. Replies have exactly `--output-tokens` tokens
-(`ignore_eos`), both arms as many requests in flight, and the prefix cache is emptied before each run (VLLM_SERVER_DEV_MODE=1). Clients
-and server share the machine's cores. Rates are output tokens a second; what counts is the median ratio. Ours asks for 20
+`speed`: two arms, and which is first changes from pair to pair: what `rrm score` runs (transcripts are rendered, asked for, parsed and written as
+rows), and vLLM's `bench serve` with the very prompts that ours sends to /v1/completions, whose streams it counts. Replies have exactly
+`--output-tokens` tokens, both arms as many requests in flight, and the prefix cache is emptied before each run (VLLM_SERVER_DEV_MODE=1). Clients
+and server share the machine's cores. What counts is the median ratio of output tokens a second. Ours asks for 20
 log-probabilities a token, of which the expected score is made; theirs with `--logprobs 20`, by default for none.
 
 `served`: the scores of transcripts by a judge's directory here, in float32, and by the same weights on the server, mode by mode.
 
-`paths`: `rrm score`, with criteria too, `rrm rank` and `rrm calibrate` as commands, and the statuses that their rows end in; `--only`
-names some of them.
+`paths`: `rrm score`, with criteria too, `rrm rank` and `rrm calibrate` as commands, and the statuses that their rows end in.
 """
 
 from __future__ import annotations
@@ -32,16 +30,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from benchmarks.speed.steps import WORDS
+from benchmarks.speed.harness import finish, made, timed
+from benchmarks.speed.steps import log
 from reagent.lab.transcripts import make_transcripts
-from rrm.data.trajectory import Message, Trajectory, write_jsonl
+from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.engines.server_options import ServerOptions
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.backends import ServerBackend
@@ -59,23 +57,22 @@ ONE_OF_TWO = {"structured_outputs": {"choice": [f"<ranking>{said}</ranking>" for
 """What a small model that is asked to rank may write: it does not find the form by itself."""
 
 
-def made(rows: int, seed: int) -> list[Trajectory]:
-    """Transcripts of seeded words, two to six steps each, all with one task: their prompts begin alike, as a file of logs' do."""
-    rng, task = random.Random(seed), "Find out why the nightly job failed."
-    found = []
-    for number in range(rows):
-        messages = [Message(role="user", content=task)]
-        for _ in range(rng.randint(2, 6)):
-            messages.append(Message(role="assistant", content="I look at the next page of the log."))
-            messages.append(Message(role="tool", name="shell", content=" ".join(rng.choices(WORDS, k=60))))
-        found.append(Trajectory(id=f"log{number}", task=task, messages=messages))
-    return found
+def transcripts(rows: int, seed: int) -> list[Trajectory]:
+    """Transcripts of seeded words, all with one task: their prompts begin alike, as a file of logs' do."""
+    rng = random.Random(seed)
+    return [log(rng.randint(200, 600), seed * rows + number) for number in range(rows)]
 
 
 def ask(url: str, method: str = "GET") -> bytes:
     """What the server answers."""
     with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=60) as answer:
         return answer.read()
+
+
+def there(args: argparse.Namespace, **options: Any) -> AgentRRM:
+    """The judge behind the server."""
+    spec = f"openai:{args.url}/v1#{args.model}"
+    return AgentRRM.from_pretrained(spec, timeout_s=TIMEOUT_S, concurrency=args.concurrency, **options)
 
 
 # ---- speed ----
@@ -85,14 +82,9 @@ class Ours:
     """`rrm score` in this process."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.rows = args, made(args.rows, args.seed)
-        self.judge = AgentRRM.from_pretrained(
-            f"openai:{args.url}/v1#{args.model}",
-            max_new_tokens=args.output_tokens,
-            concurrency=args.concurrency,
-            timeout_s=TIMEOUT_S,
-            server=ServerOptions(extra_body={"ignore_eos": True}),
-        )
+        self.args, self.rows = args, transcripts(args.rows, args.seed)
+        options = {"max_new_tokens": args.output_tokens, "server": ServerOptions(extra_body={"ignore_eos": True})}
+        self.judge = there(args, **options)
 
     def prompts(self, tokenizer: Any) -> list[str]:
         """What is sent, as the server's chat template writes it."""
@@ -106,15 +98,12 @@ class Ours:
 
     def run(self, folder: Path) -> dict[str, float]:
         """One run; ends the program where it is not what was asked for."""
-        args = self.args
-        start, cpu = time.perf_counter(), time.process_time()
-        done = score_file(self.judge, self.rows, folder / "ours.jsonl", mode="full", seed=args.seed, overwrite=True)
-        wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-        used = done.usage_now or {}
-        wanted = (args.rows, args.rows * args.output_tokens)
-        if (used.get("requests"), used.get("completion_tokens")) != wanted:
-            raise SystemExit(f"ours did not do what was asked: {done}")
-        return {"seconds": wall, "cpu_seconds": cpu, "prompt_tokens": used["prompt_tokens"]}
+        args, out = self.args, folder / "ours.jsonl"
+        taken = timed(lambda: score_file(self.judge, self.rows, out, mode="full", seed=args.seed, overwrite=True))
+        used = taken.result.usage_now or {}
+        if (used.get("requests"), used.get("completion_tokens")) != (args.rows, args.rows * args.output_tokens):
+            raise SystemExit(f"ours did not do what was asked: {taken.result}")
+        return {"seconds": taken.wall, "prompt_tokens": used["prompt_tokens"]}
 
 
 def theirs(args: argparse.Namespace, folder: Path, rows: int) -> dict[str, float]:
@@ -127,16 +116,13 @@ def theirs(args: argparse.Namespace, folder: Path, rows: int) -> dict[str, float
         "--ignore-eos", "--temperature", "0", "--seed", str(args.seed), "--disable-tqdm",
         "--save-result", "--result-dir", str(folder), "--result-filename", "theirs.json",
     ]  # fmt: skip
-    if args.logprobs:
-        command += ["--logprobs", str(args.logprobs)]
+    command += ["--logprobs", str(args.logprobs)] if args.logprobs else []
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"the server's benchmark failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     found = json.loads((folder / "theirs.json").read_text())
     if (found["completed"], found["total_output_tokens"]) != (rows, rows * args.output_tokens):
-        raise SystemExit(
-            f"theirs did not do what was asked: {found['completed']} replies, {found['total_output_tokens']} tokens"
-        )
+        raise SystemExit(f"theirs did not do what was asked: {found['completed']}, {found['total_output_tokens']}")
     return {"seconds": found["duration"], "prompt_tokens": found["total_input_tokens"]}
 
 
@@ -162,24 +148,12 @@ def speed(args: argparse.Namespace) -> dict[str, Any]:
                 taken = ours.run(folder) if arm == "rrm" else theirs(args, folder, args.rows)
                 read.add(taken["prompt_tokens"])
                 pair |= {arm: round(tokens / taken["seconds"], 2), f"{arm}_seconds": round(taken["seconds"], 3)}
-                if arm == "rrm":
-                    pair["rrm_cpu_seconds"] = round(taken["cpu_seconds"], 3)
                 print(f"{number} {arm:6} {pair[arm]:8.1f} tokens/s", file=sys.stderr)
             pairs.append(pair)
     if len(read) != 1:
         raise SystemExit(f"the arms' prompts are not the same: {sorted(read)} tokens")
-    return {
-        "ratio": round(statistics.median(p["rrm"] / p["server"] for p in pairs), 4),
-        "pairs": pairs,
-        "requests_per_s": {
-            a: round(statistics.median(p[a] for p in pairs) / args.output_tokens, 3) for a in ("rrm", "server")
-        },
-        "prompt_tokens": read.pop(),
-        "output_tokens": tokens,
-        "model": args.model,
-        "seed": args.seed,
-        **about(args),
-    }
+    ratio = round(statistics.median(pair["rrm"] / pair["server"] for pair in pairs), 4)
+    return {"ratio": ratio, "pairs": pairs, "prompt_tokens": read.pop(), "output_tokens": tokens, **about(args)}
 
 
 # ---- a served judge ----
@@ -188,14 +162,11 @@ def speed(args: argparse.Namespace) -> dict[str, Any]:
 def served(args: argparse.Namespace) -> dict[str, Any]:
     """Its scores and its directory's, mode by mode."""
     facts = about(args)  # a server that is not there is found out first
-    here = AgentRRM.from_pretrained(args.judge, device="cpu", dtype="float32")
-    there = AgentRRM.from_pretrained(
-        f"openai:{args.url}/v1#{args.model}", settings=args.judge, timeout_s=TIMEOUT_S, concurrency=args.concurrency
-    )
+    here, away = AgentRRM.from_pretrained(args.judge, device="cpu", dtype="float32"), there(args, settings=args.judge)
     rows = [t for t, _ in make_transcripts(args.transcripts, seed=args.seed)]
     found: dict[str, Any] = {}
     for mode in args.modes.split(","):
-        local, over = (judge.judge(rows, mode=mode) for judge in (here, there))
+        local, over = (judge.judge(rows, mode=mode) for judge in (here, away))
         both = [(a.score, b.score) for a, b in zip(local, over, strict=True)]
         apart = [abs(a - b) for a, b in both if a is not None and b is not None]
         found[mode] = {
@@ -204,18 +175,12 @@ def served(args: argparse.Namespace) -> dict[str, Any]:
             "local": [f.score for f in local],
             "served": [f.score for f in over],
             "most_apart": max(apart, default=None),
-            "same_text": sum((a.trace, a.critique) == (b.trace, b.critique) for a, b in zip(local, over, strict=True)),
             "sources": Counter(str(f.judge.score_source) for f in over),
             "statuses": Counter(f.status for f in over),
             "requests": sum(f.usage.requests for f in over if f.usage is not None),
         }
         print(mode, {k: v for k, v in found[mode].items() if k not in ("local", "served")}, file=sys.stderr)
-    return {
-        "by_mode": {**args.earlier.get("by_mode", {}), **found},
-        "judge": args.judge,
-        "seed": args.seed,
-        **facts,
-    }
+    return {"by_mode": {**args.earlier.get("by_mode", {}), **found}, "judge": args.judge, **facts}
 
 
 # ---- every path ----
@@ -229,19 +194,12 @@ def paths(args: argparse.Namespace) -> dict[str, Any]:
         source = folder / "in.jsonl"
         write_jsonl(source, [t for t, _ in make_transcripts(args.transcripts, seed=args.seed)])
         how = ["--model", spec, "--timeout", str(TIMEOUT_S), "--seed", str(args.seed)]
-        if args.judge:
-            how += ["--settings", args.judge]
+        how += ["--settings", args.judge] if args.judge else []
         commands = {
             "full": ["score", "-o", "full.jsonl", "--mode", "full"],
             "criteria": ["score", "-o", "criteria.jsonl", "--criteria", "task-success"],
             "rank": [
-                "rank",
-                "-o",
-                "ranked.jsonl",
-                "--both-orders",
-                "--heat",
-                "2",
-                "--extra-body",
+                *["rank", "-o", "ranked.jsonl", "--both-orders", "--heat", "2", "--extra-body"],
                 json.dumps(ONE_OF_TWO),
             ],
             "calibrate": ["calibrate", "-o", "judge", "--mode", "score"],
@@ -253,12 +211,7 @@ def paths(args: argparse.Namespace) -> dict[str, Any]:
             done = subprocess.run(line, capture_output=True, text=True, cwd=folder)
             last = (done.stdout.strip().splitlines() or [""])[-1]
             summary = json.loads(last) if last.startswith("{") else {"statuses": {}, "error": done.stderr[-500:]}
-            found[path] = {
-                "statuses": summary["statuses"],
-                "exit_code": done.returncode,
-                "model": args.model,
-                **about(args),
-            }
+            found[path] = {"statuses": summary["statuses"], "exit_code": done.returncode, **about(args)}
             print(path, summary, file=sys.stderr)
     return found
 
@@ -273,13 +226,12 @@ def server_of(url: str) -> tuple[str, str]:
 
 def about(args: argparse.Namespace) -> dict[str, Any]:
     """What made a part of the record."""
-    found = record.timed_with("speed.server", args, "agent-rrm", "openai")
-    found["options"] = {
-        k: v for k, v in found["options"].items() if k not in ("tokenizer", "vllm_python", "judge", "earlier")
-    }
+    found = made("server", args, "agent-rrm", "openai")
+    left_out = ("tokenizer", "vllm_python", "judge", "earlier")
+    found["options"] = {k: v for k, v in found["options"].items() if k not in left_out}
     name, version = server_of(args.url)
     found["versions"][name] = version
-    return {**found, "command": f"python -m benchmarks.speed.server {args.part}", "commit": record.commit()}
+    return found | {"command": f"{found['command']} {args.part}", "model": args.model, "seed": args.seed}
 
 
 def main() -> None:
@@ -291,35 +243,24 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("-o", "--output", type=Path, default=OUT, dest="out")
-    of_speed = parser.add_argument_group("speed")
-    of_speed.add_argument("--tokenizer", type=Path, help="folder of the served model")
-    of_speed.add_argument("--vllm-python", help="the interpreter of vLLM's environment")
-    of_speed.add_argument("--rows", type=int, default=64)
-    of_speed.add_argument("--output-tokens", type=int, default=48)
-    of_speed.add_argument(
-        "--logprobs", type=int, default=0, help="alternatives a token that the server's benchmark asks for"
-    )
-    of_speed.add_argument("--pairs", type=int, default=5)
-    others = parser.add_argument_group("served, paths")
-    others.add_argument("--judge", help="directory or name of the judge that is served")
-    others.add_argument("--modes", default="score,full")
-    others.add_argument("--only", default="full,criteria,rank,calibrate")
-    others.add_argument("--transcripts", type=int, default=40)
+    parser.add_argument("--tokenizer", type=Path, help="speed: folder of the served model")
+    parser.add_argument("--vllm-python", help="speed: the interpreter of vLLM's environment")
+    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--output-tokens", type=int, default=48)
+    parser.add_argument("--logprobs", type=int, default=0, help="a token, that the server's benchmark asks for")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--judge", help="directory or name of the judge that is served")
+    parser.add_argument("--modes", default="score,full")
+    parser.add_argument("--only", default="full,criteria,rank,calibrate")
+    parser.add_argument("--transcripts", type=int, default=40)
     args = parser.parse_args()
     kept = json.loads(args.out.read_text()) if args.out.is_file() else {}
     args.earlier = kept.get(args.part, {})
     if args.part == "speed":
-        found = {
-            "benchmark": "server_speed",
-            **speed(args),
-            **{part: kept[part] for part in ("served", "paths") if part in kept},
-        }
-    elif args.part == "served":
-        found = {**kept, "served": served(args)}
+        found = {**speed(args), **{part: kept[part] for part in ("served", "paths") if part in kept}}
     else:
-        found = {**kept, "paths": {**args.earlier, **paths(args)}}
-    record.write(args.out, found)
-    print(json.dumps(found))
+        found = {**kept, args.part: served(args) if args.part == "served" else {**args.earlier, **paths(args)}}
+    finish(found, args.out)
 
 
 if __name__ == "__main__":

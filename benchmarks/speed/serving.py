@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTED = ROOT / "tests" / "rrm" / "serve" / "scripted_worker.py"
@@ -62,8 +62,7 @@ class Server:
         tick = os.sysconf("SC_CLK_TCK")
 
         def of(pid: int) -> float:
-            said = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
-            return (int(said[11]) + int(said[12])) / tick
+            return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[11:13])) / tick
 
         return of(self.process.pid), sum(of(pid) for pid in self.workers())
 
@@ -76,26 +75,19 @@ def serving(*options: str, script: str | None = None, key: str | None = None) ->
         script: instead of options: JSON of `rrm.serve`'s limits and of its pool's sizes; the judge is then `SCRIPTED`.
         key: that clients must send.
     """
-    own = (
-        ["-m", "rrm", "serve", "--port", "0", *options]
-        if script is None
-        else ["-m", "benchmarks.speed.serving", script]
-    )
+    own = ["rrm", "serve", "--port", "0", *options] if script is None else ["benchmarks.speed.serving", script]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "agents")])}
     env.pop("RRM_API_KEY", None)
-    if key is not None:
-        env["RRM_API_KEY"] = key
+    env |= {"RRM_API_KEY": key} if key else {}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, *own], text=True, env=env, cwd=ROOT, **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen([sys.executable, "-m", *own], text=True, env=env, cwd=ROOT, **pipes) as process:  # type: ignore[call-overload]
         assert process.stderr is not None
         try:
-            said = []
-            for line in process.stderr:
-                said.append(line)
-                if found := re.search(r"on http://([\d.]+):(\d+)", line):
-                    break
-            else:
-                raise SystemExit(f"the server did not start: {''.join(said)}")
+            found, said = None, ""
+            while found is None and (line := process.stderr.readline()):
+                found, said = re.search(r"on http://([\d.]+):(\d+)", line), said + line
+            if found is None:
+                raise SystemExit(f"the server did not start: {said}")
             threading.Thread(target=process.stderr.read, daemon=True).start()
             server = Server(found[1], int(found[2]), process)
             yield server
@@ -106,8 +98,7 @@ def serving(*options: str, script: str | None = None, key: str | None = None) ->
             process.kill()
 
 
-@dataclass
-class Answer:
+class Answer(NamedTuple):
     """A whole answer."""
 
     status: int
@@ -127,26 +118,22 @@ class Client:
 
     def __init__(self, host: str, port: int, key: str | None = None) -> None:
         self.host, self.port = host, port
-        self.head = f"Host: {host}\r\nContent-Type: application/json\r\n"
         self.key = key
         self.reader: asyncio.StreamReader | None = None
         self.writer: asyncio.StreamWriter | None = None
 
-    def request(
-        self, path: str, body: bytes | None = None, *, key: str | None = None, length: int | None = None
-    ) -> bytes:
-        """A request's bytes.
-
-        Args:
-            key: instead of the client's own.
-            length: that is said of the body; its own by default.
-        """
+    def request(self, path: str, body: bytes | None = None, *, key: str | None = None) -> bytes:
+        """A request's bytes, with another key than the client's own where one is given."""
         key = self.key if key is None else key
-        who = f"Authorization: Bearer {key}\r\n" if key else ""
-        size = f"Content-Length: {len(body) if length is None else length}\r\n" if body is not None else ""
-        return f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\n{self.head}{who}{size}\r\n".encode() + (
-            body or b""
+        lines = [
+            f"{'GET' if body is None else 'POST'} {path} HTTP/1.1",
+            f"Host: {self.host}",
+            "Content-Type: application/json",
+        ]
+        lines += [f"Authorization: Bearer {key}"] * bool(key) + [f"Content-Length: {len(body or b'')}"] * (
+            body is not None
         )
+        return "\r\n".join([*lines, "", ""]).encode() + (body or b"")
 
     async def connect(self) -> asyncio.StreamWriter:
         """A connection.
@@ -171,22 +158,17 @@ class Client:
         """Send, and read the whole answer.
 
         Args:
-            parts: of the request's bytes, sent one after the other.
-            pause_s: between two parts.
-            read_pause_s: between two pieces of a stream that are read.
+            parts: of the request's bytes, with `pause_s` between two; `read_pause_s`: between two pieces of a stream that are read.
 
         Raises:
             Unanswered, Cut: the connection ended.
         """
         writer = await self.connect()
-        try:
+        with contextlib.suppress(OSError):  # refused while it sent: the answer may be there
             for number, part in enumerate(parts):
-                if number and pause_s:
-                    await asyncio.sleep(pause_s)
+                await asyncio.sleep(pause_s if number else 0)
                 writer.write(part)
                 await writer.drain()
-        except OSError:
-            pass  # refused while it sent: the answer may be there
         begun = False
         try:
             assert self.reader is not None
@@ -210,8 +192,7 @@ class Client:
             yield await self.reader.readexactly(int(found[1]))
             return
         while size := int((await self.reader.readuntil(b"\r\n")).split(b";")[0], 16):
-            if pause_s:
-                await asyncio.sleep(pause_s)
+            await asyncio.sleep(pause_s)
             yield (await self.reader.readexactly(size + 2))[:-2]
         await self.reader.readexactly(2)
 

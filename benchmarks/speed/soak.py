@@ -1,9 +1,8 @@
 """Requests of all kinds, and clients and workers that misbehave, against `rrm serve`; and the books afterwards.
 
-Every request is known by its number, which its transcripts' ids hold, and of each the one right answer is known beforehand: a status, and
-the rows that its own transcripts order (a judge of a script) or that the judge gives in this process (the lab's). What clients counted must be what
-the server counted, by endpoint and status; a client that hung up was answered or not, and is in the server's count alone. At last servers are told to stop while
-all clients go on asking: what had an answer has a whole and right one, and the server's count is the clients'.
+Every request is known by its number, which its transcripts' ids hold, and of each the one right answer is known beforehand: a status, and the rows that its transcripts
+order (a judge of a script) or that the judge gives in this process (the lab's). What clients counted must be what the server counted, by endpoint and status; a client
+that hung up is in the server's count alone. At last servers are told to stop while all clients go on asking: what was answered is whole and right.
 """
 
 from __future__ import annotations
@@ -31,12 +30,11 @@ KEY = "a key of the soak's"
 LARGE = 2**20
 BODY_S = 3.0
 BATCH, STREAM = (2, 6), (2, 8)
+STREAMED = ("stream", "slow reader", "leave stream")
 STOPS = 3
 STOP_AFTER_S = 2.0
 AGAIN_S = 0.05
-LIMITS = {"body_bytes": LARGE, "body_s": BODY_S, "transcripts": 64}
-SIZES = {"workers": 2, "batch": 64, "most_waiting": 4096}
-
+LIMITS = {"body_bytes": LARGE, "body_s": BODY_S, "transcripts": 64, "workers": 2, "batch": 64, "most_waiting": 4096}
 MIX = {
     "score": 0.5, "batch": 0.12, "stream": 0.1, "rank": 0.08, "measure": 0.02, "healthz": 0.03, "metrics": 0.005, "judge": 0.01,
     "malformed": 0.03, "invalid": 0.02, "large": 0.01, "no key": 0.01, "wrong key": 0.01, "hang up": 0.02, "leave stream": 0.01, "cut body": 0.005,
@@ -44,6 +42,8 @@ MIX = {
 }  # fmt: skip
 """Kinds of requests, and their shares. The last two are orders that only a judge of a script takes."""
 SCRIPT_ONLY = ("raise", "kill")
+STATUSES = {"malformed": 422, "invalid": 422, "large": 413, "no key": 401, "wrong key": 401, "unfinished": 408}
+"""Of kinds that are refused."""
 LEAVES = ("hang up", "leave stream", "cut body")
 """Kinds whose client does not wait for an answer."""
 
@@ -56,12 +56,8 @@ class Soak:
         n: requests.
         options: of `serving`.
         arguments: of `rrm serve`.
-        transcript: of an id; of a judge of a script, an order may stand behind it.
-        right: whether a row is the one that the transcript of its id wants.
-        how: fields of each request.
-        ranks: whether the judge compares.
-        kills: workers that are killed, evenly over the requests.
-        mix: shares of the kinds.
+        transcript: of an id, behind which an order to a judge of a script may stand; right: whether a row is what it wants.
+        how: fields of each request; ranks: whether the judge compares; kills: workers that are killed, evenly over the requests.
     """
 
     n: int
@@ -82,8 +78,7 @@ class Soak:
         def right(row: dict[str, Any]) -> bool:
             return row["status"] == "scored" and row["score"] == wanted(row["id"])
 
-        options = {"script": json.dumps({**LIMITS, **SIZES})}
-        return cls(n, seed, options, (), scripted_run, right, {"mode": "full"}, True, 20)
+        return cls(n, seed, {"script": json.dumps(LIMITS)}, (), scripted_run, right, {"mode": "full"}, True, 20)
 
     @classmethod
     def lab(cls, n: int, seed: int, runs: Sequence[Trajectory]) -> Soak:
@@ -124,7 +119,13 @@ class Soak:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(draw.choice(workers), signal.SIGKILL)
                     books.killed += 1
-            return await self._do(client, *job, books)
+            number, kind = job
+            try:
+                if kind in LEAVES:
+                    return await self._leave(client, number, kind, books)
+                return await self._asked(client, number, kind, books)
+            except (Unanswered, Cut, ValueError, LookupError, TypeError) as error:  # cut off, or an answer that is none
+                return f"{type(error).__name__}: {error}"
 
         clients = [Client(server.host, server.port, KEY) for _ in range(CLIENTS)]
         begun = time.perf_counter()
@@ -133,7 +134,7 @@ class Soak:
         last = Client(server.host, server.port, KEY)
         for _ in range(600):  # what hung up is still being judged
             health = (await last.ask(last.request("/healthz"))).json()
-            books.told("/healthz", 200 if health["status"] == "ok" else 503)
+            books.requests["/healthz", 200 if health["status"] == "ok" else 503] += 1
             if health["status"] == "ok" and not health["waiting"] + health["judging"] and health["workers"] >= 2:
                 break
             await asyncio.sleep(0.1)
@@ -156,44 +157,23 @@ class Soak:
             "wrong": wrong,
         }
 
-    async def _do(self, client: Client, number: int, kind: str, books: Books) -> str | None:
-        """What was wrong with the answer to a request of a kind; None: nothing."""
-        try:
-            if kind in LEAVES:
-                await self._leave(client, number, kind, books)
-                return None
-            return await self._asked(client, number, kind, books)
-        except (Unanswered, Cut) as error:
-            return f"{type(error).__name__}: {error}"
-        except (ValueError, KeyError, IndexError, TypeError) as error:  # an answer that is none
-            return f"{type(error).__name__}: {error}"
-
     async def _asked(self, client: Client, number: int, kind: str, books: Books) -> str | None:
+        """What was wrong with the answer to a request of a kind; None: nothing."""
         path, ids, body = self.request(number, kind)
-        how: dict[str, Any] = {}
-        parts = [client.request(path, body)]
-        wanted_status = 200
-        if kind == "malformed":
-            parts, wanted_status = [client.request(path, (body or b"")[: -1 - number % 40])], 422
-        elif kind == "invalid":
-            wanted_status = 422
-        elif kind == "large":
-            parts, wanted_status = [client.request(path, b" " * (LARGE + 1 + number))], 413
-        elif kind in ("no key", "wrong key"):
-            parts, wanted_status = [client.request(path, body, key="" if kind == "no key" else KEY[:-1])], 401
-        elif kind == "drip":
-            whole = parts[0]
-            cuts = [len(whole) * k // 6 for k in range(7)]
-            parts, how = [whole[a:b] for a, b in pairwise(cuts)], {"pause_s": 0.05}
-        elif kind == "slow reader":
-            how = {"read_pause_s": 0.1}
-        elif kind == "unfinished":
-            parts, wanted_status = [parts[0][:-1]], 408
-        elif kind == "rank" and not self.ranks:
-            wanted_status = 422
+        how = {"drip": {"pause_s": 0.05}, "slow reader": {"read_pause_s": 0.1}}.get(kind, {})
+        wanted_status = STATUSES.get(kind, 422 if kind == "rank" and not self.ranks else 200)
+        whole = {
+            "malformed": lambda: client.request(path, (body or b"")[: -1 - number % 40]),
+            "large": lambda: client.request(path, b" " * (LARGE + 1 + number)),
+            "no key": lambda: client.request(path, body, key=""),
+            "wrong key": lambda: client.request(path, body, key=KEY[:-1]),
+            "unfinished": lambda: client.request(path, body)[:-1],
+        }.get(kind, lambda: client.request(path, body))()
+        cuts = [len(whole) * k // 6 for k in range(7)] if kind == "drip" else [0, len(whole)]
+        parts = [whole[a:b] for a, b in pairwise(cuts)]
         while True:
             answer = await client.ask(*parts, **how)
-            books.told(path, answer.status)
+            books.requests[path, answer.status] += 1
             if answer.status != 429:
                 break
             books.again += 1
@@ -211,16 +191,9 @@ class Soak:
     def request(self, number: int, kind: str) -> tuple[str, list[str], bytes | None]:
         """Path, ids in their order, and body."""
         if kind in ("healthz", "metrics", "judge"):
-            return {"healthz": "/healthz", "metrics": "/metrics", "judge": "/v1/judge"}[kind], [], None
+            return "/v1/judge" if kind == "judge" else f"/{kind}", [], None
         draw = random.Random(number)
-        several = {
-            "batch": BATCH,
-            "stream": STREAM,
-            "slow reader": STREAM,
-            "raise": BATCH,
-            "kill": BATCH,
-            "leave stream": STREAM,
-        }
+        several = dict.fromkeys(("batch", *SCRIPT_ONLY), BATCH) | dict.fromkeys(STREAMED, STREAM)
         ids = [f"{number}-{k}" for k in range(draw.randint(*several[kind]) if kind in several else 1)]
         if kind == "rank":
             ids = [f"{number}-{k}" for k in range(2)]
@@ -234,42 +207,34 @@ class Soak:
         if kind == "measure":
             return "/v1/measure", ids, json.dumps(body).encode()
         if kind == "invalid":
-            body |= draw.choice(
-                [
-                    {"samples": 0},
-                    {"what": 1},
-                    {"transcripts": []},
-                    {"transcripts": [runs[0], runs[0]]},
-                    {"mode": "loud"},
-                ]
-            )
-        if kind in ("stream", "slow reader", "leave stream"):
+            twice = {"transcripts": [runs[0], runs[0]]}
+            body |= draw.choice([{"samples": 0}, {"what": 1}, {"transcripts": []}, twice, {"mode": "loud"}])
+        if kind in STREAMED:
             body["stream"] = True
         return "/v1/score", ids, json.dumps(body).encode()
 
     def wrong(self, kind: str, ids: Sequence[str], answer: Answer, books: Books) -> str | None:
         """What is wrong with an answer of status 200."""
-        if kind == "healthz":
-            return None if answer.json()["status"] == "ok" else f"{answer.body!r}"
-        if kind == "metrics":
-            return None if b"rrm_requests_total" in answer.body else f"{answer.body[:200]!r}"
-        if kind == "judge":
-            return None if answer.json()["describe"]["model"] else f"{answer.body[:200]!r}"
-        if kind == "measure":
-            return None if len(answer.json()["reads"]) == len(ids) else f"{answer.body[:200]!r}"
+        simple: dict[str, Callable[[], bool]] = {
+            "healthz": lambda: answer.json()["status"] == "ok",
+            "metrics": lambda: b"rrm_requests_total" in answer.body,
+            "judge": lambda: bool(answer.json()["describe"]["model"]),
+            "measure": lambda: len(answer.json()["reads"]) == len(ids),
+        }
+        if kind in simple:
+            return None if simple[kind]() else f"{answer.body[:200]!r}"
         if kind == "rank":
             (ranking,) = answer.json()["rankings"]
             rows = ranking["feedback"]
             books.rows.update(row["status"] for row in rows)
             fits = [row["id"] for row in rows] == list(ids) and sorted(row["score"] for row in rows) == [0.0, 1.0]
             return None if fits else f"{ranking}"
-        if kind in ("stream", "slow reader"):
-            lines = answer.lines()
-            if lines[-1:] != [{"done": len(ids)}] or sorted(line["index"] for line in lines[:-1]) != list(
-                range(len(ids))
-            ):
+        if kind in STREAMED:
+            *lines, last_line = answer.lines()
+            lines.sort(key=lambda line: line["index"])
+            if last_line != {"done": len(ids)} or [line["index"] for line in lines] != list(range(len(ids))):
                 return f"a stream of {len(ids)} ended as {answer.body[-300:]!r}"
-            rows = [line["row"] for line in sorted(lines[:-1], key=lambda line: line["index"])]
+            rows = [line["row"] for line in lines]
         else:
             rows = answer.json()["rows"]
         if [row["id"] for row in rows] != list(ids):
@@ -304,51 +269,42 @@ class Soak:
     def _stopped(self, draw: random.Random) -> dict[str, Any]:
         """A server that is told to stop while all clients go on asking."""
         kinds = draw.choices(("score", "batch", "stream", "rank"), weights=(0.6, 0.2, 0.15, 0.05), k=200_000)
-        with serving(*self.arguments, key=KEY, **self.options) as server:
-            found = asyncio.run(self._stopping(server, kinds))
-            ended = server.wait()
-        books, wrong = found.pop("books"), found.pop("wrong")
-        answered = sum(books.requests.values())
-        rows = {name: n for name, n in ended.items() if name not in ("served", "requests", "exit")}
-        if ended["exit"] != 0:
-            wrong.append(f"it ended with {ended['exit']}")
-        if ended["requests"] != answered:
-            wrong.append(f"the server answered {ended['requests']} requests and its clients {answered}")
-        if rows != dict(books.rows):
-            wrong.append(f"the server counts rows {rows} and its clients {dict(books.rows)}")
-        return {**found, "answered": answered, "server_answered": ended["requests"], "rows": rows, "wrong": wrong}
-
-    async def _stopping(self, server: Server, kinds: Sequence[str]) -> dict[str, Any]:
         books, numbers, wrong = Books(), iter(enumerate(kinds)), list[str]()
-        told = refused = after = 0
+        counts = Counter[str]()
+        told, begun = False, 0.0
 
         async def work(client: Client) -> None:
-            nonlocal refused, after
             for number, kind in numbers:
                 try:
                     said = await self._asked(client, number, kind, books)
                 except Unanswered:
-                    refused += 1
+                    counts["refused_after_the_signal"] += 1
                     return
                 except Cut as error:
                     said = f"cut off: {error}"
-                after += bool(told)
-                if said is not None:
-                    wrong.append(f"{number} {kind}: {said}")
+                counts["answered_after_the_signal"] += told
+                wrong.extend([f"{number} {kind}: {said}"] if said is not None else [])
 
-        clients = [Client(server.host, server.port, KEY) for _ in range(CLIENTS)]
-        working = [asyncio.create_task(work(client)) for client in clients]
-        await asyncio.sleep(STOP_AFTER_S)
-        server.stop()
-        told, begun = 1, time.perf_counter()
-        await asyncio.gather(*working)
-        return {
-            "books": books,
-            "answered_after_the_signal": after,
-            "refused_after_the_signal": refused,
-            "seconds_to_the_last_answer": round(time.perf_counter() - begun, 2),
-            "wrong": wrong,
-        }
+        async def stopping(server: Server) -> None:
+            nonlocal told, begun
+            working = [asyncio.create_task(work(Client(server.host, server.port, KEY))) for _ in range(CLIENTS)]
+            await asyncio.sleep(STOP_AFTER_S)
+            server.stop()
+            told, begun = True, time.perf_counter()
+            await asyncio.gather(*working)
+
+        with serving(*self.arguments, key=KEY, **self.options) as server:
+            asyncio.run(stopping(server))
+            seconds = time.perf_counter() - begun
+            ended = server.wait()
+        answered = sum(books.requests.values())
+        rows = {name: n for name, n in ended.items() if name not in ("served", "requests", "exit")}
+        if ended["exit"] != 0:
+            wrong.append(f"it ended with {ended['exit']}")
+        if (ended["requests"], rows) != (answered, dict(books.rows)):
+            wrong.append(f"the server counts {ended['requests']} requests, {rows}, not {answered}, {books.rows}")
+        found = {**counts, "seconds_to_the_last_answer": round(seconds, 2), "answered": answered, "wrong": wrong}
+        return {**found, "server_answered": ended["requests"], "rows": rows}
 
 
 @dataclass
@@ -365,10 +321,6 @@ class Books:
     killed: int = 0
     again: int = 0
 
-    def told(self, path: str, status: int) -> None:
-        """An answer."""
-        self.requests[path, status] += 1
-
     def differences(self, metrics: str) -> list[str]:
         """Where the server's own counts (its /metrics) are others."""
         server = {(path, int(status)): int(n) for (path, status), n in values(metrics, "rrm_requests_total").items()}
@@ -378,10 +330,8 @@ class Books:
             its = {status: n for (own, status), n in server.items() if own == path}
             over = {status: its.get(status, 0) - mine.get(status, 0) for status in {*mine, *its}}
             gone = {status: n for status, n in over.items() if n}
-            if (
-                any(n < 0 or status not in (200, 499) for status, n in gone.items())
-                or sum(gone.values()) > self.left[path]
-            ):
+            strange = any(n < 0 or status not in (200, 499) for status, n in gone.items())
+            if strange or sum(gone.values()) > self.left[path]:
                 found.append(f"{path}: the server counts {its}, its clients {mine}, and {self.left[path]} left")
         rows = {status: int(n) for (status,), n in values(metrics, "rrm_rows_total").items()}
         over = {status: rows.get(status, 0) - self.rows[status] for status in {*rows, *self.rows}}
@@ -414,8 +364,5 @@ def scripted_run(id: str) -> dict[str, Any]:
     """A transcript that orders its score, or what stands after its id."""
     own, _, order = id.partition(" ")
     text = f"RANK {own}" if order == "RANK" else order or f"score {wanted(own)}"
-    return {
-        "id": own,
-        "task": "Do it.",
-        "messages": [{"role": "user", "content": "Do it."}, {"role": "assistant", "content": text}],
-    }
+    messages = [{"role": "user", "content": "Do it."}, {"role": "assistant", "content": text}]
+    return {"id": own, "task": "Do it.", "messages": messages}

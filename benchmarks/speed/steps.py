@@ -10,20 +10,20 @@ transcripts a second in `steps` and `score` mode, alternating in one run. Run it
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
-import time
+import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks import record
+from benchmarks.speed.harness import finish, in_turn, made, timed
 from rrm.data.trajectory import Message, Trajectory
 from rrm.judge.agent_rrm import AgentRRM
 
-WORDS = (
+WORDS = [
     "query",
     "index",
     "table",
@@ -38,51 +38,43 @@ WORDS = (
     "page",
     "line",
     "count",
-)
+]
 LENGTHS = (500, 5_000, 50_000)
 """Tokens of a transcript, about."""
 WORDS_A_STEP = 150
-REPEATS, ONCE = 3, 10_000
-"""How often a transcript is judged, up to so many tokens; longer ones take minutes and are judged once."""
-PAIRS = 3
-"""Alternations of the two modes."""
+REPEATS = 3
 
 
 def log(tokens: int, seed: int) -> Trajectory:
     """A transcript of about so many tokens (these words are one each)."""
-    rng = random.Random(seed)
-    messages = [Message(role="user", content="Find out why the nightly job failed.")]
+    rng, task = random.Random(seed), "Find out why the nightly job failed."
+    messages = [Message(role="user", content=task)]
     while tokens > 0:
         seen = " ".join(rng.choices(WORDS, k=min(WORDS_A_STEP, tokens)))
         messages.append(Message(role="assistant", content="I look at the next page of the log."))
         messages.append(Message(role="tool", name="shell", content=seen))
         tokens -= WORDS_A_STEP + 20
-    return Trajectory(id=f"log{seed}", task="Find out why the nightly job failed.", messages=messages)
-
-
-def timed(judge: AgentRRM, rows: list[Trajectory], mode: Any) -> float:
-    """Seconds to judge the rows."""
-    start = time.monotonic()
-    judge.judge(rows, mode=mode)
-    return time.monotonic() - start
+    return Trajectory(id=f"log{seed}", task=task, messages=messages)
 
 
 def by_length(judge: AgentRRM, lengths: tuple[int, ...]) -> list[dict[str, Any]]:
     """Seconds of one transcript of each length, the middle of a few, after a warm-up."""
-    timed(judge, [log(300, 99)], "steps")
+    judge.judge([log(300, 99)], mode="steps")
     found = []
     for tokens in lengths:
         row = log(tokens, 0)
         assert judge.prompter is not None
         plan = judge.prompter.plan(row, "steps")
-        seconds = statistics.median(timed(judge, [row], "steps") for _ in range(1 if tokens > ONCE else REPEATS))
-        read = sum(len(judge.prompter.reading(plan, i, "steps").ids) for i in range(len(plan)))
+        runs = [
+            timed(lambda row=row: judge.judge([row], mode="steps")) for _ in range(1 if tokens > 10_000 else REPEATS)
+        ]
+        wall = statistics.median(run.wall for run in runs)
         found.append({
             "transcript_tokens": plan.transcript_tokens,
-            "tokens_read": read,
+            "tokens_read": sum(len(judge.prompter.reading(plan, i, "steps").ids) for i in range(len(plan))),
             "readings": len(plan),
-            "seconds": round(seconds, 2),
-            "seconds_a_thousand": round(seconds / plan.transcript_tokens * 1000, 3),
+            "seconds": round(wall, 2),
+            "seconds_a_thousand": round(wall / plan.transcript_tokens * 1000, 3),
         })  # fmt: skip
     return found
 
@@ -90,9 +82,10 @@ def by_length(judge: AgentRRM, lengths: tuple[int, ...]) -> list[dict[str, Any]]
 def beside_score(judge: AgentRRM) -> dict[str, Any]:
     """Transcripts a second of `steps` over those of `score`, on sixteen that fit into a window."""
     rows = [log(350 + 10 * i, i) for i in range(16)]
-    pairs = [(timed(judge, rows, "steps"), timed(judge, rows, "score")) for _ in range(PAIRS)]
-    ratios = sorted(score / steps for steps, score in pairs)
-    return {"ratio": round(ratios[len(ratios) // 2], 3), "ratios": [round(r, 3) for r in ratios], "rows": len(rows)}
+    arms = {mode: lambda mode=mode: timed(lambda: judge.judge(rows, mode=mode)) for mode in ("steps", "score")}
+    timings = in_turn(arms, REPEATS)
+    ratios = [round(score.wall / steps.wall, 3) for steps, score in zip(*timings.values(), strict=True)]
+    return {"ratio": statistics.median(ratios), "ratios": sorted(ratios), "rows": len(rows)}
 
 
 def main() -> None:
@@ -102,25 +95,19 @@ def main() -> None:
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--output", type=Path, default=record.RESULTS / "steps_speed.json", dest="out")
     args = parser.parse_args()
-    found: dict[str, Any] = {
-        **record.timed_with("speed.steps", args, "agent-rrm", "torch", "transformers"),
-        "commit": record.commit(),
-        "seed": 0,
-        "runs": [],
-    }
+    found: dict[str, Any] = {**made("steps", args, "agent-rrm", "torch", "transformers"), "seed": 0, "runs": []}
     for dtype in args.dtypes.split(","):
         judge = AgentRRM.from_pretrained(args.model, dtype=dtype)
         found["judge"] = judge.describe()
         for threads in map(int, args.threads.split(",")):
             torch.set_num_threads(threads)
-            # without matrix units bfloat16 is emulated: the longest would take an hour to say so
-            lengths = LENGTHS if dtype == "float32" else LENGTHS[:1]
-            run = {"dtype": dtype, "threads": threads, "lengths": by_length(judge, lengths)}
+            lengths = LENGTHS if dtype == "float32" else LENGTHS[:1]  # bfloat16 may be emulated, and take an hour
+            run: dict[str, Any] = {"dtype": dtype, "threads": threads, "lengths": by_length(judge, lengths)}
             if dtype == "float32":
                 run["beside_score"] = beside_score(judge)
             found["runs"].append(run)
-            print(json.dumps(run), flush=True)
-    record.write(args.out, found)
+            print(run, file=sys.stderr)
+    finish(found, args.out)
 
 
 if __name__ == "__main__":

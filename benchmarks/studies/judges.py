@@ -1,6 +1,6 @@
 """Judges that are wrong in a known way, and `reagent train` paid by one of them.
 
-    python -m benchmarks.studies.judges length algorithm=grpo feedback.mode=r …      # overrides of the config `lab`
+    python -m benchmarks.studies.judges length algorithm=grpo feedback.mode=r …      # overrides of the config `lab`, or --config FILE
 
 | name | says |
 |---|---|
@@ -11,8 +11,8 @@
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -118,9 +118,13 @@ def make(name: str, config: AgentConfig) -> AgentRRM:
 def main() -> None:
     from reagent.train.run import train
 
-    name, *overrides = sys.argv[1:]
-    config = load_agent_config("lab", overrides)
-    finish(train(config, judge=make(name, config)))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--config", default="lab")
+    args = parser.parse_intermixed_args()
+    config = load_agent_config(args.config, args.overrides)
+    finish(train(config, judge=make(args.name, config)))
 
 
 if __name__ == "__main__":

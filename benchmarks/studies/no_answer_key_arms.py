@@ -1,10 +1,8 @@
-"""The arms of the study without an answer key, and the order in which they are run."""
+"""The arms of the study without an answer key, stage by stage as they are run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from benchmarks.lab_steps import ARMS as STEPS_JUDGES
 
 STUDY = "study"
 """The judge that is copied at the start."""
@@ -20,7 +18,6 @@ UNLABELLED = ("environment.label_share=0",)
 TENTH = ("environment.label_share=0.1",)
 WATCHED = ("guards.evaluate=true",)
 """The judge reads evaluations, too: what its guards say of an honest judge are false alarms."""
-NO_OUTCOME = ("environment.options={rewards: {outcome: 0.0}}",)
 TASKS_PLAYED = 24 * 16
 """By a run; a tenth of them is 38."""
 HALF = ("rollout.tasks_per_update=8",)
@@ -44,9 +41,6 @@ FEW_LABELS = ("feedback.score_mode=full", "feedback.max_failure_rate=1")
 READ = ("feedback.score_mode=steps", *FEW_LABELS[1:])
 """The same judges, which then write nothing: one prefill says the score."""
 LABELS = (100, 1_000, 10_000)
-FIELD_TASKS, FIELD_SEEDS = 500, 5
-FIELD = ("outcome", "outcome-again", "unified")
-"""Compared once more at the end, on more tasks."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +49,10 @@ class Arm:
 
     part: str
     """E1 …; `U`: the field of Reagent-U."""
+    says: str
+    """By what it is paid, in words."""
     options: tuple[str, ...]
-    """Overrides of the config `lab`, after `COMMON`."""
+    """Overrides of the config, after `COMMON`."""
     judge: str | None = None
     """Who pays: `STUDY`, a key of `TRAINED`, or a name of `benchmarks.studies.judges`; None: nobody."""
     seeds: int = 5
@@ -66,21 +62,22 @@ class Arm:
     """The second judge, that guards: `STUDY`, or a key of `TRAINED`; None: nobody."""
 
     def seed(self, number: int) -> int:
-        """The training's own seed of its `number`-th run."""
+        """Give the training's own seed of its `number`-th run."""
         return number + self.offset
 
     def number(self, seed: int) -> int:
-        """Of the run that has this seed."""
+        """Give the number of the run that has this seed."""
         return seed - self.offset
 
 
 def _methods() -> dict[str, Arm]:
     """Outcome and judge-only by the other algorithms."""
-    found: dict[str, Arm] = {}
+    arms: dict[str, Arm] = {}
     for name in METHODS:
-        found[f"{name}-outcome"] = Arm("E1", (f"algorithm={name}",), seeds=3)
-        found[f"{name}-judge"] = Arm("E1", (f"algorithm={name}", *UNLABELLED, *SCORED), STUDY, seeds=3)
-    return found
+        arms[f"{name}-outcome"] = Arm("E1", f"outcomes, {name.upper()}", (f"algorithm={name}",), seeds=3)
+        options = (f"algorithm={name}", *UNLABELLED, *SCORED)
+        arms[f"{name}-judge"] = Arm("E1", f"judge alone, {name.upper()}", options, STUDY, seeds=3)
+    return arms
 
 
 def _rows(runs: int) -> tuple[str, ...]:
@@ -89,107 +86,77 @@ def _rows(runs: int) -> tuple[str, ...]:
     return (kinds, "data.calibration_share=0.1", "rl.enabled=false", "evaluation.enabled=false", "threads=1")
 
 
-TRAINED: dict[str, tuple[str, ...]] = {
-    **{f"rows-{runs}": _rows(runs) for runs in LABELS},
-    "steps": STEPS_JUDGES["steps"],
-}
-"""Judges that the study trains where an arm needs one: overrides of `rrm train --config lab`."""
-ARMS: dict[str, Arm] = {
-    "outcome": Arm("E1", (), seeds=10),
-    "judge": Arm("E1", (*UNLABELLED, *SCORED, *WATCHED), STUDY, seeds=10),
-    "nothing": Arm("E1", NO_OUTCOME, seeds=10),
-    "tenth+judge": Arm("E1", (*TENTH, *SCORED), STUDY),
-    "tenth": Arm("E1", TENTH),
-    "length": Arm("E1", (*UNLABELLED, *SCORED, "feedback.score_mode=score"), "length"),
-    "weak": Arm("E1", (*UNLABELLED, *SCORED, "feedback.score_mode=score"), STUDY),
-    "placebo": Arm("E1", (*UNLABELLED, *SCORED), "others"),
-    "outcome-again": Arm("E1", (), offset=100),
-    "gamed": Arm("E6", (*GUARDED, "feedback.score_mode=score"), "length", auditor=STUDY),
-    "honest": Arm("E6", GUARDED, STUDY, auditor="rows-10000"),
-    "noisy": Arm("E2", NOISY, seeds=10),
-    "noisy+judge": Arm("E2", (*NOISY, *SCORED), STUDY, seeds=10),
-    "noisy+overruled": Arm("E2", (*NOISY, "feedback.mode=r", "feedback.score_weight=3"), STUDY),
-    "rare": Arm("E4", LONG),
-    "rare-c": Arm("E4", (*LONG, *HALF, "feedback.mode=c"), STUDY),
-    "bare": Arm("E3", BARE),
-    "bare-findings": Arm("E3", (*BARE, *FOUND), STUDY),
-    "bare-others": Arm("E3", (*BARE, *FOUND), "others"),
-    "bare-labels": Arm("E3", (*BARE, *FOUND), "labels"),
-    "bare-steps": Arm("E3", (*BARE, *FOUND, "feedback.process.judge_mode=steps"), "steps"),
-    **_methods(),
-    "outcome+judge": Arm("E1", SCORED, STUDY),
-    "tenth-repeated": Arm("E1", (f"environment.train_tasks={TASKS_PLAYED // 10}",)),
-    "tenth+judge-refit": Arm("E1", (*TENTH, *SCORED, "feedback.recalibrate={}"), STUDY),
-    **{f"rows-{n}": Arm("E1", (*UNLABELLED, *SCORED, *FEW_LABELS), f"rows-{n}", seeds=3) for n in LABELS},
-    **{f"rows-{n}-steps": Arm("E1", (*UNLABELLED, *SCORED, *READ), f"rows-{n}", seeds=3) for n in LABELS},
-    "unified": Arm("U", ("feedback.mode=u", *HALF), STUDY, seeds=FIELD_SEEDS),
+TRAINED: dict[str, tuple[str, ...]] = {f"rows-{runs}": _rows(runs) for runs in LABELS} | {
+    "steps": (
+        "model.base=agents/reagent/lab/assets/judge", "model.options={}", "threads=1", "transcript_tokens=800", "drills.rows=0",
+        "rl.enabled=false", "data.generate_options={transcripts: 2400, wanderers: 2400, wordings: many}", "seed=11", "sft.short_first=1",
+        "sft.learning_rate=1.0e-3", "calibration.modes=[steps]", "evaluation.enabled=false", "sft.mix={score: 0, critique: 0, full: 0, steps: 1}",
+        "sft.epochs=2",
+    )
 }  # fmt: skip
+"""Judges that the study trains where an arm needs one: overrides of `rrm train --config lab`."""
+STAGES: tuple[dict[str, Arm], ...] = (
+    {
+        "outcome": Arm("E1", "outcomes", (), seeds=10),
+        "judge": Arm("E1", "judge alone, no outcome", (*UNLABELLED, *SCORED, *WATCHED), STUDY, seeds=10),
+        "nothing": Arm("E1", "neither", ("environment.options={rewards: {outcome: 0.0}}",), seeds=10),
+    },
+    {
+        "tenth+judge": Arm("E1", "judge, and a tenth of the outcomes", (*TENTH, *SCORED), STUDY),
+        "tenth": Arm("E1", "a tenth of the outcomes", TENTH),
+        "length": Arm("E1", "length as the judge", (*UNLABELLED, *SCORED, "feedback.score_mode=score"), "length"),
+        "weak": Arm("E1", "judge without its trace alone", (*UNLABELLED, *SCORED, "feedback.score_mode=score"), STUDY),
+        "placebo": Arm("E1", "another task's scores", (*UNLABELLED, *SCORED), "others"),
+        "outcome-again": Arm("E1", "outcomes, other seeds", (), offset=100),
+        "shuffled": Arm("E1", "outcomes, dealt anew in each group", ("feedback.mode=shuffled",)),
+    },
+    {
+        "gamed": Arm("E6", "length as the judge; guards watch", (*GUARDED, "feedback.score_mode=score"), "length", auditor=STUDY),
+        "honest": Arm("E6", "judge alone; guards watch", GUARDED, STUDY, auditor="rows-10000"),
+    },
+    {
+        "noisy": Arm("E2", "outcomes, 30 % of them flipped", NOISY, seeds=10),
+        "noisy+judge": Arm("E2", "outcomes, 30 % flipped, and judge", (*NOISY, *SCORED), STUDY, seeds=10),
+        "noisy+overruled": Arm("E2", "outcomes, 30 % flipped, and three times the judge", (*NOISY, "feedback.mode=r", "feedback.score_weight=3"), STUDY),
+    },
+    {
+        "rare": Arm("E4", "outcomes; three and four hops", LONG),
+        "rare-c": Arm("E4", "as `rare`; second attempts after critiques", (*LONG, *HALF, "feedback.mode=c"), STUDY),
+    },
+    {
+        "bare": Arm("E3", "outcomes; three and four hops, nothing for searches", BARE),
+        "bare-findings": Arm("E3", "as `bare`, and the judge's findings", (*BARE, *FOUND), STUDY),
+        "bare-others": Arm("E3", "as `bare`, and another task's findings", (*BARE, *FOUND), "others"),
+        "bare-labels": Arm("E3", "as `bare`, and the true labels of steps", (*BARE, *FOUND), "labels"),
+        "bare-steps": Arm("E3", "as `bare`, and the judge's p(good) of steps", (*BARE, *FOUND, "feedback.process.judge_mode=steps"), "steps"),
+    },
+    _methods(),
+    {
+        "outcome+judge": Arm("E1", "outcomes and judge", SCORED, STUDY),
+        "tenth-repeated": Arm("E1", "outcomes of a tenth as many tasks, ten times over", (f"environment.train_tasks={TASKS_PLAYED // 10}",)),
+        "tenth+judge-refit": Arm("E1", "judge refitted on that tenth", (*TENTH, *SCORED, "feedback.recalibrate={}"), STUDY),
+    },
+    {f"rows-{n}": Arm("E1", f"a judge of {n:,} labelled runs alone", (*UNLABELLED, *SCORED, *FEW_LABELS), f"rows-{n}", seeds=3) for n in LABELS},
+    {f"rows-{n}-steps": Arm("E1", f"the same judge of {n:,}, read and not written", (*UNLABELLED, *SCORED, *READ), f"rows-{n}", seeds=3) for n in LABELS},
+    {"unified": Arm("U", "outcomes and judge; second attempts (Reagent-U)", ("feedback.mode=u", *HALF), STUDY)},
+)  # fmt: skip
+"""What is run, in order: all seeds of a stage before the next, an arm after the other within a seed."""
+ARMS = {name: arm for stage in STAGES for name, arm in stage.items()}
+SECOND = (*LONG, *HALF, "feedback.mode=c")
 RECORDED = {
-    "rare-c-distil": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.distil.weight=0.1"), STUDY),
-    "rare-c-distil-1": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.distil.weight=1"), STUDY, seeds=3),
-    "rare-c-context": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.context.weight=0.1"), STUDY),
-}
+    "rare-c-distil": Arm("E4", "as `rare-c`; second attempts learned as first ones", (*SECOND, "feedback.distil.weight=0.1"), STUDY),
+    "rare-c-distil-1": Arm("E4", "the same, at ten times the weight", (*SECOND, "feedback.distil.weight=1"), STUDY, seeds=3),
+    "rare-c-context": Arm("E4", "as `rare-c`; critiques learned into first attempts", (*SECOND, "feedback.context.weight=0.1"), STUDY),
+}  # fmt: skip
 """Arms of options that are gone: the record holds their runs, and nothing makes them anew."""
 KNOWN = ARMS | RECORDED
-SAID = {
-    "outcome": "outcomes",
-    "outcome-again": "outcomes, other seeds",
-    "judge": "judge alone, no outcome",
-    "nothing": "neither",
-    "tenth+judge": "judge, and a tenth of the outcomes",
-    "tenth": "a tenth of the outcomes",
-    "tenth-repeated": "outcomes of a tenth as many tasks, ten times over",
-    "tenth+judge-refit": "judge refitted on that tenth",
-    "outcome+judge": "outcomes and judge",
-    "weak": "judge without its trace alone",
-    "length": "length as the judge",
-    "placebo": "another task's scores",
-    "gamed": "length as the judge; guards watch",
-    "honest": "judge alone; guards watch",
-    "noisy": "outcomes, 30 % of them flipped",
-    "noisy+judge": "outcomes, 30 % flipped, and judge",
-    "noisy+overruled": "outcomes, 30 % flipped, and three times the judge",
-    "rare": "outcomes; three and four hops",
-    "rare-c": "as `rare`; second attempts after critiques",
-    "rare-c-distil": "as `rare-c`; second attempts learned as first ones",
-    "rare-c-distil-1": "the same, at ten times the weight",
-    "rare-c-context": "as `rare-c`; critiques learned into first attempts",
-    "bare": "outcomes; three and four hops, nothing for searches",
-    "bare-findings": "as `bare`, and the judge's findings",
-    "bare-others": "as `bare`, and another task's findings",
-    "bare-labels": "as `bare`, and the true labels of steps",
-    "bare-steps": "as `bare`, and the judge's p(good) of steps",
-    **{f"{name}-outcome": f"outcomes, {name.upper()}" for name in METHODS},
-    **{f"{name}-judge": f"judge alone, {name.upper()}" for name in METHODS},
-    **{f"rows-{n}": f"a judge of {n:,} labelled runs alone" for n in LABELS},
-    **{f"rows-{n}-steps": f"the same judge of {n:,}, read and not written" for n in LABELS},
-    "unified": "outcomes and judge; second attempts (Reagent-U)",
-}
-"""By what each is paid, in words."""
-STAGES: tuple[tuple[str, ...], ...] = (
-    ("outcome", "judge", "nothing"),
-    ("tenth+judge", "tenth", "length", "weak", "placebo", "outcome-again"),
-    ("gamed", "honest"),
-    ("noisy", "noisy+judge", "noisy+overruled"),
-    ("rare", "rare-c"),
-    ("bare", "bare-findings", "bare-others", "bare-labels", "bare-steps"),
-    tuple(_methods()),
-    ("outcome+judge", "tenth-repeated", "tenth+judge-refit"),
-    tuple(f"rows-{n}" for n in LABELS),
-    tuple(f"rows-{n}-steps" for n in LABELS),
-    ("unified",),
-)
-"""What is run, in order: all seeds of a stage before the next, an arm after the other within a seed."""
-CHOOSING = "E5"
-"""The part that trains nothing; it is measured after the headline."""
 
 
 def due(wanted: dict[str, int]) -> list[list[tuple[str, int]]]:
-    """Stage by stage (arm, number) of the runs wanted, in the order in which they are made: an interrupted study has every arm of
-    its stage."""
-    found = []
+    """List (arm, number) of the runs wanted, stage by stage: an interrupted study has every arm of its stage."""
+    stages = []
     for stage in STAGES:
         chosen = [arm for arm in stage if arm in wanted]
         numbers = range(max((wanted[arm] for arm in chosen), default=0))
-        found.append([(arm, number) for number in numbers for arm in chosen if number < wanted[arm]])
-    return found
+        stages.append([(arm, number) for number in numbers for arm in chosen if number < wanted[arm]])
+    return stages

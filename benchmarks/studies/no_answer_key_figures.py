@@ -1,27 +1,22 @@
 """What the runs of the study without an answer key come to.
 
 The figures of the arms follow from raw rows that stand beside them: of each run and evaluation a string with a digit a held-out task (1:
-solved), in the tasks' order (`search-heldout-0-0`, …). `benchmarks.studies.records` makes them anew from these.
+solved), in the tasks' order. `benchmarks.studies.records` makes them anew from these.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
-from benchmarks.record import load
-from benchmarks.studies.no_answer_key_arms import FIELD, KNOWN, LABELS, LONG, METHODS, SAID
+from benchmarks.studies.no_answer_key_arms import KNOWN, LABELS, LONG, METHODS
 from benchmarks.studies.study import hops_of, lines, two_way_interval, two_way_ratio
 from reagent.train.drop_detector import DropDetector, Point
-from rrm.data.trajectory import Trajectory, read_canonical
-from rrm.evaluation.bootstrap import JUDGE
-from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference, expected_distinct, grouped, measure, success_of
 
 SHARE = (0.0, 1.0)
 """What a success can be."""
@@ -33,7 +28,7 @@ RATIOS = (
     *((f"rows-{n}", "outcome") for n in LABELS), *((f"rows-{n}-steps", "outcome") for n in LABELS),
 )  # fmt: skip
 DIFFERENCES = (
-    ("judge", "outcome"), ("judge", "nothing"), ("judge", "length"), ("judge", "weak"), ("judge", "placebo"), ("outcome-again", "outcome"),
+    ("outcome", "shuffled"), ("judge", "shuffled"), ("judge", "outcome"), ("judge", "nothing"), ("judge", "length"), ("judge", "weak"), ("judge", "placebo"), ("outcome-again", "outcome"),
     ("tenth+judge", "judge"), ("tenth+judge", "tenth"), ("tenth+judge", "tenth-repeated"), ("tenth+judge-refit", "tenth+judge"), ("outcome+judge", "outcome"),
     ("noisy", "outcome"), ("noisy+judge", "noisy"), ("noisy+judge", "judge"), ("noisy+overruled", "noisy"), ("noisy+overruled", "noisy+judge"),
     ("bare-findings", "bare"), ("bare-steps", "bare"), ("bare-labels", "bare"), ("bare-findings", "bare-others"),
@@ -58,17 +53,19 @@ Table = np.ndarray
 
 
 def as_digits(by_task: Mapping[str, float]) -> str:
-    """A digit a task, in the order of the numbers that end the tasks' ids.
+    """Write a digit a task: held-out tasks of the lab in the order of the numbers that end their ids, others in that of their ids.
 
     Raises:
-        ValueError: not the held-out tasks from 0 on, or one was tried several times.
+        ValueError: not the lab's held-out tasks from 0 on, or one was tried several times.
     """
-    of = {int(task.rsplit("-", 1)[1]): value for task, value in by_task.items()}
-    if sorted(of) != list(range(len(by_task))) or not all("heldout" in task for task in by_task):
-        raise ValueError(f"not the first {len(by_task)} held-out tasks: {sorted(by_task)[:3]} …")
-    if set(of.values()) - {0.0, 1.0}:
+    in_order = sorted(by_task)
+    if any(task.startswith("search-") for task in by_task):
+        in_order.sort(key=lambda task: int(task.rsplit("-", 1)[1]))
+        if any("heldout" not in task or int(task.rsplit("-", 1)[1]) != n for n, task in enumerate(in_order)):
+            raise ValueError(f"not the first {len(by_task)} held-out tasks: {in_order[:3]} …")
+    if set(by_task.values()) - {0.0, 1.0}:
         raise ValueError("a task was tried more than once: success is no digit")
-    return "".join(str(int(of[n])) for n in range(len(of)))
+    return "".join(str(int(by_task[task])) for task in in_order)
 
 
 def labels_of(config: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> int:
@@ -103,7 +100,7 @@ def run_of(folder: Path, seed: int) -> dict[str, Any]:
         for row in [*metrics, *evaluations]
         for k in ("feedback/judge_tokens", "auditor/judge_tokens", "judge_tokens")
     ]
-    found = {
+    return {
         "seed": seed,
         "updates": len(metrics),
         "episodes": metrics[-1]["episodes"],
@@ -121,10 +118,6 @@ def run_of(folder: Path, seed: int) -> dict[str, Any]:
             for row in evaluations
         ],
     }  # fmt: skip
-    field = folder / "field.json"
-    if field.is_file():
-        found["field"] = as_digits(json.loads(field.read_text())["by_task"])
-    return found
 
 
 # ---- tables of raw rows ----
@@ -247,18 +240,21 @@ def gamed(run: Mapping[str, Any], counted: Sequence[str]) -> dict[str, Any]:
 # ---- everything ----
 
 
-def arm_of(name: str, runs: list[dict[str, Any]], starts: Mapping[str, str]) -> dict[str, Any]:
-    """An arm's figures over its runs."""
+def arm_of(name: str, runs: list[dict[str, Any]], starts: Mapping[str, str], lab: bool = True) -> dict[str, Any]:
+    """An arm's figures over its runs; of the lab's tasks success by hops, of others what was gained over the start."""
     arm: dict[str, Any] = {"part": KNOWN[name].part, "judge": KNOWN[name].judge, "runs": runs}
-    hops, table = hops_of_arm(name), final(arm)
-    of = np.array([hops_of(f"-{n}", hops) for n in range(table.shape[1])])
-    start = starts[start_of_arm(name)]
+    table, start = final(arm), starts[start_of_arm(name)]
+    parts: dict[str, Any] = {"less_start": two_way_interval(table - digits([start]))}
+    if lab:
+        hops = hops_of_arm(name)
+        of = np.array([hops_of(f"-{n}", hops) for n in range(table.shape[1])])
+        parts = {"success_by_hops": {str(h): two_way_interval(table[:, of == h], within=SHARE) for h in hops}}
     return arm | {
         "seeds": [run["seed"] for run in runs],
         "tasks": table.shape[1],
         "success": two_way_interval(table, within=SHARE),
         "each": [round(float(v), 4) for v in table.mean(axis=1)],
-        "success_by_hops": {str(h): two_way_interval(table[:, of == h], within=SHARE) for h in hops},
+        **parts,
         "area": two_way_interval(areas(arm, start), within=SHARE) if len(start) == table.shape[1] else None,
         "labels": [run["labels"] for run in runs],
         "judge_tokens": [run["judge_tokens"] for run in runs],
@@ -276,28 +272,7 @@ def start_of_arm(name: str) -> str:
     return "start-long" if len(hops_of_arm(name)) == 2 else "start"
 
 
-def field_of(arms: Mapping[str, Any], start: str) -> dict[str, Any] | None:
-    """The field of Reagent-U: area under the learning curve (primary), and success at the end on the field's tasks, with the paired
-    differences to `outcome`; None where a run of it is missing."""
-    measured = {name: {"runs": [run for run in arm["runs"] if "field" in run]} for name, arm in arms.items()}
-    both = shared({"arms": measured}, FIELD)
-    if both is None:
-        return None
-    runs = dict(zip(FIELD, both, strict=True))
-    tables = {
-        "area": {arm: areas(runs[arm], start) for arm in FIELD},
-        "end": {arm: digits(run["field"] for run in runs[arm]["runs"]) for arm in FIELD},
-    }
-    found: dict[str, Any] = {"seeds": len(both[0]["runs"])}
-    for name, of in tables.items():
-        found[name] = {arm: two_way_interval(table, within=SHARE) for arm, table in of.items()}
-        found[name] |= {
-            f"{arm} - outcome": two_way_interval(of[arm] - of["outcome"]) for arm in FIELD if arm != "outcome"
-        }
-    return found
-
-
-def collect(runs: Path, earlier: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def collect(runs: Path, earlier: Mapping[str, Any] | None = None, lab: bool = True) -> dict[str, Any]:
     """All that is done.
 
     Args:
@@ -313,10 +288,10 @@ def collect(runs: Path, earlier: Mapping[str, Any] | None = None) -> dict[str, A
             number = int(path.parent.name[4:])
             by_number[number] = run_of(path.parent, arm.seed(number))
         if by_number:
-            found["arms"][name] = arm_of(name, [by_number[n] for n in sorted(by_number)], starts)
+            found["arms"][name] = arm_of(name, [by_number[n] for n in sorted(by_number)], starts, lab)
     judges = {path.parent.name: judge_of(path) for path in sorted(runs.glob("judges/*/done.json"))}
-    chosen = kept.get("choosing", {}) | choosing(runs)
-    return found | derived(found) | {"choosing": chosen, "judges": kept.get("judges", {}) | judges}
+    measured_once = {part: kept[part] for part in ("choosing", "field") if part in kept}
+    return found | derived(found) | measured_once | {"judges": kept.get("judges", {}) | judges}
 
 
 def judge_of(done: Path) -> dict[str, Any]:
@@ -327,7 +302,7 @@ def judge_of(done: Path) -> dict[str, Any]:
 
 
 def derived(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What follows from the arms' raw rows: differences, ratios, what is regained, the gamed runs, the field."""
+    """What follows from the arms' raw rows: differences, ratios, what is regained, the gamed runs."""
     arms = found["arms"]
     counted = quiet(arms["honest"]["runs"]) if "honest" in arms else []
     differences = {f"{a} - {b}": difference(found, a, b) for a, b in DIFFERENCES}
@@ -340,65 +315,7 @@ def derived(found: Mapping[str, Any]) -> dict[str, Any]:
         if "gamed" in arms
         else [],
         "guards_counted": counted,
-        "field": field_of(arms, found["starts"].get("start", "")),
     }
-
-
-# ---- E5: choosing ----
-
-
-def choosing(runs: Path) -> dict[str, Any]:
-    """Part E5: in the lab from the attempts that were played, on real ones from what `benchmarks.default_judge.evaluate` recorded."""
-    found: dict[str, Any] = {}
-    attempts, figures = runs / "choose.jsonl", runs / "choose.json"
-    if attempts.is_file() and figures.is_file():
-        said = json.loads(figures.read_text())["choose"]
-        tokens = {name: said[name] for name in ("policy_tokens", "judge_tokens")}
-        raw = grouped_attempts(list(read_canonical(attempts)))
-        found["lab"] = {"attempts": said["attempts"], **tokens, **chosen_among(raw, said["attempts"])}
-    real = load("default_judge_attempts")
-    if real is not None and "steps" in real.get("modes", {}):
-        made = {key: real.get(key) for key in ("command", "commit", "seed")}
-        found["real"] = {"made": made, "best_of_n": real["modes"]["steps"]["best_of_n"]}
-    return found
-
-
-def grouped_attempts(
-    rows: Sequence[Trajectory], reward: Callable[[Trajectory], float] | None = None
-) -> dict[str, list[list[Any]]]:
-    """Question → its attempts: score (None: none), outcome, answer as it is compared (None: none), characters.
-
-    Args:
-        reward: what stands in an outcome's place.
-    """
-    found: dict[str, list[list[Any]]] = {}
-    for group in grouped(rows):
-        for place, answer, outcome, size in zip(group.rows, group.answers, group.outcomes, group.lengths, strict=True):
-            score, earned = rows[place].meta.get("judge_score"), outcome if reward is None else reward(rows[place])
-            found.setdefault(group.question, []).append([score, float(earned), answer, float(size)])
-    return found
-
-
-def chosen_among(raw: Mapping[str, Sequence[Sequence[Any]]], attempts: int) -> dict[str, Any]:
-    """`by_n`, and how many attempts a judge reads of 0, 1, 2 … at each question, as it reads copies once (`read`)."""
-    alike = Counter((question, *map(str, one)) for question, ones in raw.items() for one in ones)
-    read = [round(n, 4) for n in expected_distinct(alike.values(), attempts)]
-    return {"by_n": by_n(raw, attempts), "read": read}
-
-
-def by_n(raw: Mapping[str, Sequence[Sequence[Any]]], attempts: int) -> dict[str, Any]:
-    """Number of attempts (2, 4, 8 … ) → the success of what each strategy chooses, exactly, and how far the judge is ahead of it."""
-    groups = []
-    for question, rows in raw.items():
-        scores, outcomes, answers, sizes = zip(*rows, strict=True)
-        of = {JUDGE: as_preference(scores)}
-        groups.append(Attempts(question, range(len(rows)), np.array(sizes), answers, np.array(outcomes), of))
-    found = {}
-    for n in (2**k for k in range(1, attempts.bit_length())):
-        measured = measure(groups, STRATEGIES, n=n)
-        if measured is not None:
-            found[str(n)] = {"questions": measured["questions"], **success_of(measured)}
-    return found
 
 
 # ---- for the eye ----
@@ -431,7 +348,7 @@ def plot(found: Mapping[str, Any], target: Path) -> None:
         right.errorbar([value["value"]], [at], xerr=wide, fmt="o", color=f"C{at}")
     left.set_xlabel("episodes")
     left.set_ylabel("held-out success")
-    right.set_yticks(range(len(names)), [SAID[name] for name in names])
+    right.set_yticks(range(len(names)), [KNOWN[name].says for name in names])
     for at, label in enumerate(right.get_yticklabels()):
         label.set_color(f"C{at}")
     right.invert_yaxis()

@@ -6,7 +6,7 @@ Each `Anew` takes a record and lists what is wrong with it. Studies are imported
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Found = Mapping[str, Any]
@@ -74,50 +74,6 @@ def no_answer_key(found: Found) -> Iterator[str]:
 
 
 @Anew
-def multihop(found: Found) -> Iterator[str]:
-    """Of SmolLM2 on multi-hop questions: trainings as their arms say, seeds that answered, figures."""
-    from benchmarks.studies.smollm2_qa import ARMS, TRAINING, figures_of
-    from benchmarks.studies.smollm2_qa_demos import METHODS
-    from benchmarks.studies.smollm2_qa_sittings import trained
-
-    for one in found["sittings"]:
-        made, answered = one["trainings"], one["rows"]["held_out"]
-        yield from ["overrides"] * bool(one["made_with"]["overrides"] or one["made_with"].get("shown"))
-        for arm in sorted((made.keys() | answered.keys()) - set(METHODS)):
-            if _seeds(made.get(arm, ())) != _seeds(answered.get(arm, ())):
-                yield f"of {arm} other seeds answered than were trained"
-    yield from otherwise(trained(found), ARMS, TRAINING)
-    try:
-        yield from ["figures"] * (not same(found["figures"], figures_of(found["sittings"])))
-    except ValueError as error:  # runs of other questions
-        yield str(error)
-
-
-def gsm8k(solutions: int) -> Anew:
-    """Of SmolLM2 on GSM8K, its warm start shown so many solutions: trainings as their arms say, seeds that answered."""
-
-    def wrong(found: Found) -> Iterator[str]:
-        from benchmarks.studies.smollm2_gsm8k import ARMS, TRAINING
-        from reagent.train.config import load_agent_config
-
-        yield from ["overrides"] * bool(found["overrides"]) + ["solutions"] * (found["shown"] != solutions)
-        yield from otherwise(found["trainings"], ARMS, TRAINING)
-        runs = found["trainings"].items()
-        yield from (f"seeds of {arm}" for arm, made in runs if _seeds(made) != _seeds(found["answered"].get(arm, ())))
-        if sampled := found.get("sampled"):
-            yield from (
-                f"sampled seeds of {a}" for a, made in runs if _seeds(made) != _seeds(sampled["answered"].get(a, ()))
-            )
-            options = [
-                [o for o in run["options"] if o.startswith("rollout.temperature=")] for _, of in runs for run in of
-            ]
-            trained_at = {load_agent_config("smollm2", one).rollout.temperature for one in options}
-            yield from ["temperature"] * (trained_at != {sampled["temperature"]} or sampled["temperature"] != 1.0)
-
-    return Anew(wrong)
-
-
-@Anew
 def integrations(found: Found) -> Iterator[str]:
     """Of the adapters: differences follow from the scores of all transcripts."""
     from benchmarks.integrations import apart
@@ -127,29 +83,3 @@ def integrations(found: Found) -> Iterator[str]:
             direct, through = found["scores"]["judge"][part], found["scores"].get(name, {}).get(part, {})
             if len(direct) != found["transcripts"] or apart(direct, through) != one[key]:
                 yield f"{name} {part}"
-
-
-def otherwise(
-    found: Mapping[str, Sequence[Found]], arms: Mapping[str, Sequence[str]], common: Sequence[str]
-) -> Iterator[str]:
-    """Trainings that were not made as their arm says.
-
-    Args:
-        found: arm → its trainings, each with its `options`, of which the last of a name holds.
-        arms: arm → what it alone says; common: what all say, where an arm says nothing else.
-    """
-    names = {_name(option) for options in (common, *arms.values()) for option in options}
-    for arm, runs in found.items():
-        wanted = {_name(option): option for option in (*common, *arms.get(arm, ()))}
-        for run in runs:
-            made = {_name(option): option for option in run["options"] if _name(option) in names}
-            if arm not in arms or made != wanted:
-                yield f"{arm}, seed {run['seed']}: not as the arm says"
-
-
-def _seeds(runs: Sequence[Found]) -> list[int]:
-    return sorted(run["seed"] for run in runs)
-
-
-def _name(option: str) -> str:
-    return option.partition("=")[0]

@@ -1,8 +1,7 @@
-"""What the studies of many training runs share: their command line, how a run is started, and how seeds are pooled."""
+"""What studies of many training runs share: how a run is started, and how seeds are pooled."""
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import math
@@ -11,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,43 +20,11 @@ import numpy as np
 
 from benchmarks import record
 from rrm.engines.hf.weights import sha256
-from rrm.engines.shipped_judges import FILE, shipped
+from rrm.engines.shipped_judges import FILE, judge_folder
 from rrm.train.adapter import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
-USUAL_SEEDS = 5
 Job = Callable[[], None]
-
-
-def parse(
-    parser: argparse.ArgumentParser,
-    name: str,
-    arms: Iterable[str],
-    own: Mapping[str, int],
-    usual: Iterable[str] | None = None,
-) -> tuple[argparse.Namespace, dict[str, int]]:
-    """The arguments, and the number of seeds of each chosen arm: what `--seeds` says, else its
-    `own`, else five.
-
-    Unknown arms end the program with a message.
-
-    Args:
-        usual: the arms where none are named; all.
-    """
-    known = list(arms)
-    parser.add_argument("overrides", nargs="*", help="a.b=c for every training and evaluation (for trying out)")
-    parser.add_argument("--arms", default=",".join(known if usual is None else usual))
-    parser.add_argument("--seeds", type=int, help="of every arm, in place of its own number")
-    parser.add_argument("--parallel", type=int, default=2)
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / name)
-    parser.add_argument("--output", type=Path, default=record.RESULTS / f"{name}.json")
-    parser.add_argument("--collect", action="store_true", help="run nothing")
-    args = parser.parse_args()
-    chosen = args.arms.split(",")
-    unknown = set(chosen) - set(known)
-    if unknown:
-        parser.error(f"no arm {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    return args, {arm: args.seeds or own.get(arm, USUAL_SEEDS) for arm in chosen}
 
 
 def begin(runs: Path, **facts: Any) -> None:
@@ -77,12 +44,11 @@ def begin(runs: Path, **facts: Any) -> None:
 
 
 def frozen_judge(runs: Path, judge: str, name: str = "judge") -> str:
-    """The folder of a study's judge, copied at its start: a study over days keeps its judge, whatever is shipped by then."""
+    """Copy a judge at the study's start, by name or folder; returns the copy's: a study over days keeps its judge, whatever is shipped by then."""
     folder, part = runs / name, runs / f"{name}.part"
     if not folder.is_dir():
-        source = shipped("lab") if judge == "lab" else Path(judge)
         shutil.rmtree(part, ignore_errors=True)
-        shutil.copytree(source, part)
+        shutil.copytree(judge_folder(judge) or judge, part)
         part.rename(folder)  # a copy that was cut off is no judge
     return str(folder)
 
@@ -108,11 +74,6 @@ def judge_hashes(judge: Path) -> dict[str, str]:
     if not (judge / FILE).is_file():
         raise SystemExit(f"{judge} holds no settings of a judge: no {FILE}")
     return {"weights": weights_hash(judge), "settings": sha256(judge / FILE)}
-
-
-def training_command(name: str) -> str:
-    """The command that made the runs, also where this one only collects them."""
-    return record.command(f"studies.{name}").replace(" --collect", "")
 
 
 def call(arguments: list[str], log: Path, module: str = "reagent") -> None:

@@ -1,14 +1,10 @@
-"""Fixtures that tests share: of the table of benchmarks × methods (`table_setup`), and of records with many intervals."""
+"""Fixtures of the table of benchmarks × methods (`table_setup`)."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from rrm.evaluation import bootstrap
 
 
 @pytest.fixture(scope="session")
@@ -25,14 +21,3 @@ def settings(policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from table_setup import make_settings
 
     return make_settings(policy, tmp_path, monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def drawn_once() -> Iterator[None]:
-    """Nearly all the time of a record's figures goes into drawing 500 questions 10,000 times, for each of some sixty intervals the
-    same. The figures themselves are made anew each time."""
-    draw_counts = bootstrap.draw_counts
-    draw = functools.cache(lambda *of: tuple(draw_counts(*of)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bootstrap, "draw_counts", lambda n_questions, n, seed: draw(n_questions, n, seed))
-        yield

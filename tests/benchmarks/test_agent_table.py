@@ -19,7 +19,6 @@ from benchmarks.agents.cells import Judges
 from benchmarks.agents.page import interval
 from benchmarks.agents.run import Settings, main, parse, plan_cells, run_table
 from benchmarks.methods.base import MethodSettings
-from benchmarks.studies.agent_table import told
 from reagent.env.env import StepResult
 from reagent.tasks.hotpotqa import HotpotQA
 from rrm.data.output import differences
@@ -331,12 +330,3 @@ def test_a_command_line_says_it_all() -> None:
 def test_how_figures_are_written() -> None:
     assert interval({"value": 0.5, "low": 0.4, "high": 0.61}) == "0.500 [0.400, 0.610]"
     assert interval({"value": -0.5, "low": None, "high": None}, signed=True) == "-0.500" and interval(None) == "–"
-
-
-def test_a_record_names_no_path_of_a_machine(tmp_path: Path) -> None:
-    study = tmp_path / "runs" / "smollm2_qa"
-    row = {"label": "direct", "policy": str(study / "warm" / "direct"), "figures": {"f1": 0.5, "by_question": {"q": 1}}}
-    assert told(row, study) == {"label": "direct", "policy": "runs/smollm2_qa/warm/direct", "figures": {"f1": 0.5}}
-    assert told({"label": "react", "failure": {"kind": "NoFile"}}, study) == {
-        "label": "react", "failure": {"kind": "NoFile"},
-    }  # fmt: skip

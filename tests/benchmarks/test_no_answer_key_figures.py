@@ -9,22 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from study_runs import MADE, TASKS, begun, by_task, hoped_for, made, solved
+from study_runs import MADE, TASKS, begun, hoped_for, made, solved
 
-from benchmarks.studies import no_answer_key_tables as tables
+from benchmarks.studies import tables
 from benchmarks.studies.no_answer_key import Study, kept, made_before
-from benchmarks.studies.no_answer_key_arms import FIELD_SEEDS, JUDGE
+from benchmarks.studies.no_answer_key_arms import JUDGE
 from benchmarks.studies.no_answer_key_figures import (
     GUARDS,
     POOLED,
     as_digits,
-    by_n,
-    chosen_among,
     collect,
     fell_at,
     gamed,
 )
 from benchmarks.studies.study import two_way_interval, two_way_ratio
+from rrm.evaluation.choosing import STRATEGIES
+
+NOTHING = {"value": None}
 
 
 def test_digits_stand_in_the_order_of_the_tasks() -> None:
@@ -90,23 +91,20 @@ def test_arms_are_compared_on_the_runs_both_have(tmp_path: Path) -> None:
     apart = found["differences"]["judge - outcome"]
     assert (apart["value"], apart["seeds"], apart["each"]) == (pytest.approx(-0.1), 2, [-0.1, -0.1])
     assert found["ratios"]["judge / outcome"]["value"] == pytest.approx(0.6 / 0.7)
-    assert "judge - nothing" not in found["differences"] and found["field"] is None
+    assert "judge - nothing" not in found["differences"]
 
 
 def test_runs_are_paired_by_their_numbers(tmp_path: Path) -> None:
     """A run that failed leaves a gap, and is paired with none: those both have are alike here."""
     begun(tmp_path)
-    for arm, numbers in (("judge", (0, 2, 3)), ("outcome", (0, 1, 2)), ("outcome-again", (1, 2)), ("unified", (2,))):
+    for arm, numbers in (("judge", (0, 2, 3)), ("outcome", (0, 1, 2)), ("outcome-again", (1, 2))):
         for n in numbers:
             made(tmp_path, arm, n, [(0.8, 0.6, 0.4, 0.2)[n]])
-            (tmp_path / arm / f"seed{n}" / "field.json").write_text(json.dumps({"by_task": by_task(solved(n / 4))}))
     found = collect(tmp_path)
     alike, again = (found["differences"][f"{arm} - outcome"] for arm in ("judge", "outcome-again"))
     assert (alike["each"], alike["seeds"]) == ([0.0, 0.0], 2)
     assert (again["each"], again["seeds"]) == ([0.0, 0.0], 2)
     assert found["ratios"]["judge / outcome"]["value"] == 1.0
-    field = found["field"]
-    assert field["seeds"] == 1 and {field["end"][arm]["value"] for arm in ("outcome", "unified")} == {0.5}
     (tmp_path / "judge" / "seed0" / "done.json").unlink()
     (tmp_path / "judge" / "seed2" / "done.json").unlink()
     assert "judge - outcome" not in collect(tmp_path)["differences"]
@@ -187,23 +185,6 @@ def test_a_policy_that_never_changes_hardly_ever_fell() -> None:
     assert fell <= 1
 
 
-def test_choosing_follows_from_its_raw_attempts() -> None:
-    # the judge prefers what is right, the longest is wrong, and the answers are as frequent as each other
-    raw = {f"q{n}": [[0.9, 1.0, "a", 10.0], [0.1, 0.0, "b", 20.0]] for n in range(TASKS)}
-    found = by_n(raw, 2)["2"]
-    means = {name: one["value"] for name, one in found["success"].items()}
-    assert means == {
-        "judge": 1.0,
-        "weighted": 1.0,
-        "majority": 0.5,
-        "longest": 0.0,
-        "shortest": 1.0,
-        "random": 0.5,
-        "oracle": 1.0,
-    }
-    assert found["judge_minus"]["majority"]["low"] == 0.5
-
-
 def test_a_record_stands_for_the_folders_of_its_runs(tmp_path: Path) -> None:
     """Of a study that went on elsewhere: as if all had been made in one place."""
     shares = (("outcome", (0.7, 0.6)), ("judge", (0.65, 0.66)), ("nothing", (0.1,)))
@@ -221,30 +202,31 @@ def test_a_record_stands_for_the_folders_of_its_runs(tmp_path: Path) -> None:
     assert kept(earlier, facts)["earlier"] == earlier["earlier"]
     made(tmp_path / "two", "judge", 1, [0.9])  # made again: the folder's is the newer
     assert collect(tmp_path / "two", earlier)["arms"]["judge"]["each"] == [0.65, 0.9]
-    # an arm that has other options by now; the field's policies no record holds
+    # an arm that has other options by now
     record["arms"]["judge"]["runs"][0]["options"][0] = "algorithm=ppo"
     assert [len(arm["runs"]) for arm in kept(record, facts)["arms"].values()] == [2, 1]
-    assert made_before(record, field=False) == {("outcome", 0), ("outcome", 1), ("judge", 0), ("judge", 1)}
-    assert made_before(record, field=True) == {("judge", 0), ("judge", 1)}
-    record["arms"]["outcome"]["runs"].append({"seed": FIELD_SEEDS})  # of which the field asks nothing
-    assert made_before(record, field=True) == {("judge", 0), ("judge", 1), ("outcome", FIELD_SEEDS)}
+    assert made_before(record) == {("outcome", 0), ("outcome", 1), ("judge", 0), ("judge", 1)}
     with pytest.raises(SystemExit, match="another policy"):
         kept(record, facts | {"policy": "q"})
 
 
 def test_what_is_recorded_is_not_made_again(tmp_path: Path) -> None:
     study, wanted = Study(tmp_path, "/judge"), {"outcome": 2, "judge": 1, "rows-100": 1}
-    every = study.jobs(wanted, choose=False)
-    left = study.jobs(wanted, choose=False, have={("outcome", 0), ("rows-100", 0)})
+    every = study.jobs(wanted)
+    left = study.jobs(wanted, have={("outcome", 0), ("rows-100", 0)})
     # two runs, and the judge that one of them alone would need
     assert len(every) - len(left) == 3
 
 
 def test_the_tables_have_a_row_for_all_that_was_measured(tmp_path: Path) -> None:
     found = json.loads(hoped_for(tmp_path / "runs"))
-    raw = {f"q{n}": [[0.9, 1.0, "a", 10.0], [0.1, 0.0, "b", 20.0]] * 2 for n in range(TASKS)}
-    lab = {"attempts": 4, "policy_tokens": 8000, "judge_tokens": 12000, **chosen_among(raw, 4)}
-    found["choosing"]["lab"] = lab
+    one = {
+        "success": dict.fromkeys(STRATEGIES, NOTHING),
+        "judge_minus": dict.fromkeys(("majority", "longest"), NOTHING),
+    }
+    by_n, read = {"2": one, "4": one}, [0.0, 1.0, 5 / 3, 2.0, 2.0]  # two contents, two copies of each
+    lab = {"attempts": 4, "policy_tokens": 8000, "judge_tokens": 12000, "by_n": by_n, "read": read}
+    found |= {"choosing": {"lab": lab}, "field": None}
     arms, comparisons, choosing, gamed_runs = (
         make(found) for make in (tables.arms, tables.comparisons, tables.choosing, tables.gamed)
     )
@@ -255,6 +237,5 @@ def test_the_tables_have_a_row_for_all_that_was_measured(tmp_path: Path) -> None
     assert comparisons[1][0] == "judge / outcome" and len(comparisons) == 1 + len(found["ratios"]) + len(
         found["differences"]
     )
-    # two contents, two copies of each: of two attempts 5/3 are read, of four 2
     assert [[row[0], *row[-2:]] for row in choosing[1:]] == [["2", "4 k", "10 k"], ["4", "8 k", "12 k"]]
     assert [row[2] for row in gamed_runs[1:]] == ["drift, 5"] * 5

@@ -1,4 +1,4 @@
-"""The study without an answer key as rows of tables, the head first (`benchmarks.tables` writes them)."""
+"""Studies as rows of tables, the head first (`benchmarks.tables` writes them)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.record import interval
-from benchmarks.studies.no_answer_key_arms import SAID
+from benchmarks.studies.no_answer_key_arms import KNOWN
 from rrm.evaluation.choosing import STRATEGIES
 
 Found = Mapping[str, Any]
@@ -16,19 +16,8 @@ Rows = list[list[str]]
 
 def arms(found: Found) -> Rows:
     """Every arm: success and area under its curve, labels, episodes, judge tokens, minutes."""
-    head = [
-        "",
-        "arm",
-        "paid by",
-        "success at the end",
-        "area under the curve",
-        "labels",
-        "episodes",
-        "judge tokens",
-        "minutes",
-        "seeds",
-    ]
-    rows = [head]
+    head = "|arm|paid by|success at the end|area under the curve|labels|episodes|judge tokens|minutes|seeds"
+    rows = [head.split("|")]
     for name, arm in found["arms"].items():
         tokens = statistics.fmean(arm["judge_tokens"]) / 1000
         costs = [
@@ -38,7 +27,7 @@ def arms(found: Found) -> Rows:
         area = "–" if arm["area"] is None else interval(arm["area"])
         cells = [interval(arm["success"]), area, f"{statistics.fmean(arm['labels']):.0f}", *costs]
         minutes = f"{statistics.median(arm['minutes']):.1f}"
-        rows.append([arm["part"], f"`{name}`", SAID[name], *cells, minutes, str(len(arm["runs"]))])
+        rows.append([arm["part"], f"`{name}`", KNOWN[name].says, *cells, minutes, str(len(arm["runs"]))])
     return rows
 
 
@@ -76,17 +65,8 @@ def choosing(found: Found) -> Rows:
 
 def gamed(found: Found) -> Rows:
     """The gamed runs: best success, the first guard, and what became of it."""
-    rows = [
-        [
-            "seed",
-            "best success, after update",
-            "first guard, after update",
-            "success then",
-            "fell twice, after update",
-            "at the end",
-            "score, from and to",
-        ]
-    ]
+    head = "seed|best success, after update|first guard, after update|success then|fell twice, after update|at the end|score, from and to"
+    rows = [head.split("|")]
     for run in found["gamed"]:
         guard = "–" if run["guard"] is None else f"{run['guard']}, {run['guard_update']}"
         then = "–" if run["success_then"] is None else f"{run['success_then']:.3f}"
@@ -96,4 +76,20 @@ def gamed(found: Found) -> Rows:
         )
         best = f"{run['best']:.3f}, {run['best_update']}"
         rows.append([str(run["seed"]), best, guard, then, fell, f"{run['last']:.3f}", scores])
+    return rows
+
+
+def sampled_and_greedy(found: Found) -> Rows:
+    """A record of GSM8K whose questions were answered greedily and as attempts are sampled: a row a policy."""
+    ways = {"sampled": found["sampled"]["figures"], "greedy": found["figures"]}
+    head = [text for way in ways for text in (way, f"{way}, less the start", "by seed")]
+    rows = [["policy", *head, "sampled, less the start's greedy answers"]]
+    for name in found["figures"]:
+        cells = [f"`{name}`"]
+        for figures in ways.values():
+            one = figures.get(name, {})
+            seeds = ", ".join(f"{gain['value']:+.3f}" for gain in one.get("less_start_by_seed", ()))
+            cells += [*(interval(one[key]) if key in one else "–" for key in ("success", "less_start")), seeds or "–"]
+        surest = ways["sampled"].get(name, {}).get("less_greedy_start")
+        rows.append([*cells, "–" if surest is None else interval(surest)])
     return rows
