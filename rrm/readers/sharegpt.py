@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rrm.data.json_numbers import DECODER
+from rrm.data.jsonl import DECODER
 from rrm.data.trajectory import Trajectory
 from rrm.readers.base import SourceItem, make, own_id, text_field, without
 from rrm.readers.chat import chat_message, is_chat, tool_call, tool_list
