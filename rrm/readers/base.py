@@ -73,7 +73,7 @@ class SourceItem:
     key: str | None = None
     """The item's key, where the file is one JSON object of runs."""
     context: dict[str, Any] = field(default_factory=dict)
-    """What the file says once for all of its runs (tau2: domain, policy, the task's definition); `lines` and `of` (how many, of which
+    """What the file says once for all of its runs (tau2: domain, policy, the task's definition); `lines` and `lines_of` (how many, of which
     session or trace) stand behind the reason of an error."""
     mapping: dict[str, str] | None = None
     """`field -> path`, for the `mapping` reader."""

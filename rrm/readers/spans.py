@@ -171,7 +171,7 @@ def with_subagents(
 ) -> Iterator[SourceItem]:
     """A trace's item, then one for each agent below the root's; `SourceItem.context["found"]` of each is its conversation, `"elsewhere"` of the first
     what the others hold, and `"root"` of those the trace's name. What cannot be assembled is left to `parse`, which says why."""
-    item.context["of"] = f"trace {name[:40]}"
+    item.context["lines_of"] = f"trace {name[:40]}"
     try:
         found = assembled(item)
     except (ValueError, RecursionError):
