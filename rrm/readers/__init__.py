@@ -284,7 +284,11 @@ def _parse(reader: Reader, item: SourceItem, outcome: str | None) -> Trajectory 
             _set_outcome(trajectory, item.value, outcome, label(item.value, outcome))
         return trajectory
     except (ValueError, RecursionError) as error:
-        lines = f" ({item.context['lines']} lines of {printable(item.context['of'])})" if "of" in item.context else ""
+        lines = (
+            f" ({item.context['lines']} lines of {printable(item.context['lines_of'])})"
+            if "lines_of" in item.context
+            else ""
+        )
         return ReadError(item.path, item.line, f"{describe(error)}{lines} (format {reader.NAME})")
 
 

@@ -106,4 +106,3 @@ class Unpacker(Reader, Protocol):
 
     def unpack(self, archive: Archive, /) -> Iterator[SourceItem | ReadError] | None:
         """The runs of an archive, one at a time; None where it is none of the format's. The items go to `parse`."""
-        ...

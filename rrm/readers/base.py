@@ -73,7 +73,8 @@ class SourceItem:
     key: str | None = None
     """The item's key, where the file is one JSON object of runs."""
     context: dict[str, Any] = field(default_factory=dict)
-    """What the file says once for all of its runs (tau2: domain, policy, the task's definition)."""
+    """What the file says once for all of its runs (tau2: domain, policy, the task's definition); `lines` and `lines_of` (how many, of which
+    session or trace) stand behind the reason of an error."""
     mapping: dict[str, str] | None = None
     """`field -> path`, for the `mapping` reader."""
     format: str | None = None
@@ -93,15 +94,12 @@ class Reader(Protocol):
     @property
     def NAME(self) -> str:
         """The format's name, as in `--format`."""
-        ...
 
     def sniff(self, value: Any, /) -> bool:
         """Whether this looks like the reader's format; cheap, and never raises."""
-        ...
 
     def parse(self, item: SourceItem, /) -> Trajectory:
         """The item as a Trajectory; `ValueError` with a reason where it cannot be one."""
-        ...
 
 
 @runtime_checkable
@@ -110,7 +108,6 @@ class Container(Reader, Protocol):
 
     def explode(self, value: Any, /) -> Iterator[tuple[Any, dict[str, Any]]] | None:
         """The runs of a document, each with its `SourceItem.context`; None where this is no such document. Never raises."""
-        ...
 
 
 @runtime_checkable
@@ -123,7 +120,6 @@ class Gatherer(Reader, Protocol):
     @property
     def OVER_FOLDER(self) -> bool:
         """Whether a run may be spread over the files of one folder (a file an event), rather than over one file."""
-        ...
 
     def gather(self, items: Iterable[SourceItem], /) -> Iterator[SourceItem | ReadError]:
         """One item a run, in order of appearance, from the items of one file (or folder) in reading order.
@@ -131,7 +127,6 @@ class Gatherer(Reader, Protocol):
         What comes out goes to `parse`, and `--outcome` names a path in its `value`. A part that belongs to no run is a
         `ReadError`; nothing is left out without one.
         """
-        ...
 
 
 @runtime_checkable
@@ -140,7 +135,6 @@ class Labeller(Reader, Protocol):
 
     def outcome(self, record: Any, path: str, /) -> RunOutcome | None:
         """The label at the path that `--outcome` names, as `rrm.readers.outcomes.outcome_at`."""
-        ...
 
 
 def stem(path: str) -> str:

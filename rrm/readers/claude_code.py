@@ -72,7 +72,7 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     for number, ((session, chain), lines) in enumerate(runs.items()):
         context: dict[str, Any] = {"session": session, "chain": chain, "numbers": [line.line for line in lines]}
         context["orphans"] = [o.value for o in orphans] if number == 0 else []
-        context |= {"lines": len(lines) + len(context["orphans"]), "of": f"session {session[:40]}"}
+        context |= {"lines": len(lines) + len(context["orphans"]), "lines_of": f"session {session[:40]}"}
         yield SourceItem([line.value for line in lines], path, lines[0].line, context=context)
 
 

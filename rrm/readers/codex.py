@@ -78,7 +78,7 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
             known |= {v for k in ("id", "thread_id", "forked_from_id") if isinstance(v := said.get(k), str)}
         runs[-1].append(item)
     for lines in runs:
-        context = {"lines": len(lines), "of": "session"}
+        context = {"lines": len(lines), "lines_of": "session"}
         yield SourceItem([line.value for line in lines], lines[0].path, lines[0].line, context=context)
 
 

@@ -57,7 +57,7 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
             if run is None or value.get("sessionId", run.value.get("sessionId")) != run.value.get("sessionId"):
                 if run is not None:
                     yield run
-                run = SourceItem({"messages": []}, item.path, item.line, context={"lines": 0, "of": "session"})
+                run = SourceItem({"messages": []}, item.path, item.line, context={"lines": 0, "lines_of": "session"})
             _take(run.value, value)
             run.context["lines"] += 1
         else:

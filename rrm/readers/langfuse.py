@@ -24,7 +24,7 @@ from rrm.readers.langsmith import is_off, says_success
 from rrm.readers.messages import chat_messages
 from rrm.readers.otel_messages import from_json
 from rrm.readers.outcomes import RunOutcome, as_outcome
-from rrm.readers.spans import Conversation, ModelSpan, ToolRun, above, assemble, seconds, subagent, with_subagents
+from rrm.readers.spans import Conversation, ModelSpan, ToolRun, assemble, placed, seconds, subagent, with_subagents
 
 NAME = "langfuse"
 MARKS = (
@@ -147,11 +147,9 @@ def _assembled(item: SourceItem) -> Conversation:
         for id, one in zip(ids, observations, strict=True)
         if _kind(one) == "TOOL" or (_kind(one) == "SPAN" and id not in held and as_text(_get(one, "name")) in asked)
     }
-    tools_above, agents_above = above(parents, tools.keys()), above(parents, agents.keys())
-    for id, call in calls.items():
-        call.inside_tool, call.agents = bool(tools_above[id]), agents_above[id]
-        call.agent = agents[call.agents[-1]] if call.agents else ""
-    return assemble(list(calls.values()), [_tool_run(one) for one in tools.values()], join=True)
+    return assemble(
+        placed(calls.items(), parents, tools, agents), [_tool_run(one) for one in tools.values()], join=True
+    )
 
 
 def _call(one: Record) -> ModelSpan:

@@ -86,7 +86,7 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
         run = runs.setdefault(name, SourceItem([], item.path, item.line, context={"name": name}))
         run.value.append(item.value)
     for name, run in runs.items():
-        run.context.update({"lines": len(run.value), "of": "trace"})
+        run.context.update(lines=len(run.value), lines_of="trace")
         if name[0] == "event":
             yield from with_subagents(run, name[1], _of_events)
         else:

@@ -20,7 +20,7 @@ from rrm.readers.base import SourceItem, make, own_id
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.langchain import is_messages, message_of
 from rrm.readers.outcomes import FIELDS, RunOutcome, as_outcome, get
-from rrm.readers.spans import Conversation, ModelSpan, ToolRun, above, assemble, seconds, subagent, with_subagents
+from rrm.readers.spans import Conversation, ModelSpan, ToolRun, assemble, placed, seconds, subagent, with_subagents
 
 NAME = "langsmith"
 MARKS = ("run_type", "trace_id|dotted_order|parent_run_id|child_runs", "inputs|outputs")
@@ -176,18 +176,14 @@ def _assembled(item: SourceItem) -> Conversation:
     parents = {name: own_id(r, "parent_run_id") for r in runs if (name := own_id(r)) is not None}
     tools = {name for r in runs if r.get("run_type") == "tool" and (name := own_id(r)) is not None}
     agents = {name: as_text(r["name"]) for r in runs if r.get("name") in AGENTS and (name := own_id(r)) is not None}
-    tools_above, agents_above = above(parents, tools), above(parents, agents.keys())
     calls = [_call(run) for run in _leaves(runs)]
     # a graph's state holds the whole conversation, results included
     states = [r for r in runs if r.get("run_type") == "chain" and _listed(get_messages(r.get("outputs"))) is not None]
     for run in states:
         wrote = _read(get_messages(run["outputs"]), f"run {own_id(run)} outputs", "assistant")
         calls.append(ModelSpan([], wrote, _seconds(run.get("end_time")) or _order(run)[0]))
-    for call, run in zip(calls, [*_leaves(runs), *states], strict=True):
-        name = own_id(run) or ""
-        call.inside_tool = bool(tools_above.get(name))
-        call.agents = (*agents_above.get(name, ()), *([name] if name in agents else []))
-        call.agent = agents[call.agents[-1]] if call.agents else ""
+    names = [own_id(run) or "" for run in (*_leaves(runs), *states)]
+    calls = placed(zip(names, calls, strict=True), parents, tools, agents)
     return assemble(calls, [_tool_run(r) for r in runs if r.get("run_type") == "tool"])
 
 

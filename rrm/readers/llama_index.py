@@ -70,7 +70,7 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
     events: SourceItem | None = None
     for item in items:
         if isinstance(item.value, dict) and _is_event(item.value):
-            events = events or SourceItem([], item.path, item.line, context={"lines": 0, "of": "trace"})
+            events = events or SourceItem([], item.path, item.line, context={"lines": 0, "lines_of": "trace"})
             events.value.append(item.value)
             events.context["lines"] += 1
         else:

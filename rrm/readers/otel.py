@@ -16,7 +16,7 @@ from rrm.errors import ReadError
 from rrm.readers.base import SourceItem, describe, make
 from rrm.readers.chat import as_text
 from rrm.readers.otel_messages import from_json, messages_of, tools_of
-from rrm.readers.spans import Conversation, ModelSpan, ToolRun, above, assemble, seconds, subagent, with_subagents
+from rrm.readers.spans import Conversation, ModelSpan, ToolRun, assemble, placed, seconds, subagent, with_subagents
 
 NAME = "otel"
 MARKS = (
@@ -235,25 +235,19 @@ def parse(item: SourceItem) -> Trajectory:
 def _assembled(item: SourceItem) -> Conversation:
     """The conversations of a trace."""
     spans = item.value["spans"]
-    calls, runs = list[ModelSpan](), dict[str, ToolRun]()
-    for span in spans:
-        if (run := _tool_run(span)) is not None:
-            runs[span["span_id"]] = run
+    calls = list[tuple[str, ModelSpan]]()
+    runs = {span["span_id"]: run for span in spans if (run := _tool_run(span)) is not None}
     agents = {span["span_id"]: _agent(span) for span in spans if _kinds(span) & {"invoke_agent", "agent"}}
     parents = {span["span_id"]: span["parent_id"] for span in spans}
-    tools_above, agents_above = above(parents, runs.keys()), above(parents, agents.keys())
     for span in spans:
-        number = span["span_id"]
-        if number in runs:
+        if span["span_id"] in runs:
             continue
         read, wrote = messages_of(span)
         for message in wrote:
             if span["end"] is not None:
                 message.setdefault("timestamp", span["end"])
-        inside = (*agents_above[number], number) if number in agents else agents_above[number]
-        name = agents[inside[-1]] if inside else ""
-        calls.append(ModelSpan(read, wrote, _start(span), bool(tools_above[number]), inside, name))
-    return assemble(calls, list(runs.values()))
+        calls.append((span["span_id"], ModelSpan(read, wrote, _start(span))))
+    return assemble(placed(calls, parents, runs, agents), list(runs.values()))
 
 
 def _kinds(span: Span) -> set[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -171,7 +171,7 @@ def with_subagents(
 ) -> Iterator[SourceItem]:
     """A trace's item, then one for each agent below the root's; `SourceItem.context["found"]` of each is its conversation, `"elsewhere"` of the first
     what the others hold, and `"root"` of those the trace's name. What cannot be assembled is left to `parse`, which says why."""
-    item.context["of"] = f"trace {name[:40]}"
+    item.context["lines_of"] = f"trace {name[:40]}"
     try:
         found = assembled(item)
     except (ValueError, RecursionError):
@@ -190,7 +190,7 @@ def subagent(item: SourceItem, found: Conversation) -> tuple[str, dict[str, Any]
     return f"/{found.agent or 'agent'}", {PARENT: {"trace_id": name}, **({"agent": found.agent} if found.agent else {})}
 
 
-def above(parents: Mapping[str, str | None], marked: Collection[str]) -> dict[str, tuple[str, ...]]:
+def _above(parents: Mapping[str, str | None], marked: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Name → the marked names above it, the outermost first.
 
     Args:
@@ -207,6 +207,22 @@ def above(parents: Mapping[str, str | None], marked: Collection[str]) -> dict[st
             known[one] = held
             held = (*held, one) if one in marked else held
     return known
+
+
+def placed(
+    calls: Iterable[tuple[str, ModelSpan]],
+    parents: Mapping[str, str | None],
+    tools: Collection[str],
+    agents: Mapping[str, str],
+) -> list[ModelSpan]:
+    """The calls, which come with their records' names, each with the tool and the agents that it was made in; `agents`: record → agent's name."""
+    tools_above, agents_above = _above(parents, tools), _above(parents, agents.keys())
+    made = list[ModelSpan]()
+    for name, call in calls:
+        within = (*agents_above.get(name, ()), *([name] if name in agents else []))
+        agent = agents[within[-1]] if within else ""
+        made.append(replace(call, inside_tool=bool(tools_above.get(name)), agents=within, agent=agent))
+    return made
 
 
 def _key(message: Message) -> str:

@@ -239,7 +239,7 @@ PIPE = """
 import json, resource, sys
 from rrm import readers
 from rrm.readers import read
-from rrm.readers.base import Item, make
+from rrm.readers.base import SourceItem, make
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 count = 0
 for count, trajectory in enumerate(read("-"), 1):

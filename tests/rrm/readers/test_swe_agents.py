@@ -193,6 +193,8 @@ def test_a_run_that_never_began_says_why(tmp_path: Path) -> None:
         one(tmp_path, {"trajectory": [], "history": [], "info": {"exit_status": "exit_environment_error"}})
     with pytest.raises(ReadError, match=r"trajectory\[1\] must be an object"):
         one(tmp_path, {**RUN, "trajectory": [STEPS[0], "x"]})
+    with pytest.raises(ReadError, match=r"no messages \(exit status 'None'\) \(format swe_agent\)"):
+        one(tmp_path, {"attempts": [{"trajectory": [], "history": [], "info": {}}]})
 
 
 def test_tools_of_mini_swe_agent() -> None:
