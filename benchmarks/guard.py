@@ -50,7 +50,7 @@ from benchmarks.guard_figures import FOLDS, drawn, measured
 from benchmarks.guard_ways import Run, of_sources
 from rrm.data.jsonl import append_line, read_lines
 from rrm.data.provenance import environment
-from rrm.data.questions import met_before, question_of
+from rrm.data.questions import question_of, seen_in_training
 from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Trajectory
 from rrm.prompt.rendering import agent_text, observation_text
@@ -67,7 +67,7 @@ def chosen(data: Path, keys: Sequence[str], seed: int, limit: int | None) -> lis
     """The runs, sources taking turns, so that a part of them is a draw as well."""
     rows = by_part(sources.load(data), load_split())["test"]
     rows = [r for r in rows if r.trajectory.outcome is not None and len(r.trajectory.steps) >= LEAST_STEPS]
-    met = set(met_before(keys, (r.trajectory for r in rows)))
+    met = set(seen_in_training(keys, (r.trajectory for r in rows)))
     found = []
     for source, its in named([r for r in rows if r.trajectory.id not in met]).items():
         most = next(n for start, n in LIMITS.items() if source.startswith(start))

@@ -28,7 +28,7 @@ TARGET = ROOT / "agents" / "reagent" / "lab" / "assets" / "judge"
 MOST_BYTES = 5_000_000
 
 
-AGAIN = ("sft.learning_rate=1.0e-3", "sft.short_first=0", "rl.enabled=false")
+AGAIN = ("sft.learning_rate=1.0e-3", "sft.short_first_share=0", "rl.enabled=false")
 ROUNDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("d5096ff", ()),
     ("d5096ff", ("seed=1", "drills.rows=0", *AGAIN)),
@@ -36,7 +36,7 @@ ROUNDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("cea3b70", ("seed=3", "drills.rows=16000", "data.generate_options.wordings=many", *AGAIN)),
     ("436e49d", ("seed=4", "data.generate_options.transcripts=2000",
                  "data.generate_options.wanderers=2500", "data.generate_options.wordings=many", "drills.rows=0",
-                 "sft.learning_rate=5.0e-4", "sft.short_first=0", "sft.follow={rows: reagent.lab.pretraining_rows:follow_row, share: 0.5}", "rl.enabled=false")),
+                 "sft.learning_rate=5.0e-4", "sft.short_first_share=0", "sft.consistency_rows={rows: reagent.lab.pretraining_rows:follow_row, share: 0.5}", "rl.enabled=false")),
 )  # fmt: skip
 """Of each round: the commit whose generator made its transcripts, and what it changes of the config `lab` beside
 `model.base`. From the first commit to the third there are 700 question wordings in place of 46, twelve times the agents'

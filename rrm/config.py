@@ -5,7 +5,9 @@ A wrong key is an error that names the key, the file and the nearest valid key; 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_origin
 
@@ -18,10 +20,18 @@ from rrm.errors import ConfigError
 from rrm.removed import REMOVED, Removed, without_removed
 
 C = TypeVar("C", bound=BaseModel)
-MARK_NOISE = 0.2
-"""Default of `sft.mark_noise`."""
+FINDING_NOISE = 0.2
+"""Default of `sft.finding_noise`."""
 Sharding = Literal["none", "fsdp"]
 CalibrationMethod = Literal["platt", "platt_score", "isotonic"]
+
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def _say_renamed(old: str, new: str) -> None:
+    log.warning("config key %s is called %s now; the old name goes with version 0.3", old, new)
 
 
 class Section(BaseModel):
@@ -30,6 +40,15 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid")
     removed: ClassVar[Mapping[str, Removed]] = {}
     """Of a whole config, by dotted key."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Keys by the names that version 0.1 gave them → today's. A file may hold either; of both the later counts."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_new_names(cls, value: Any) -> Any:
+        for key in cls.renamed.keys() & value.keys() if isinstance(value, dict) else ():
+            _say_renamed(key, cls.renamed[key])
+        return {cls.renamed.get(k, k): v for k, v in value.items()} if isinstance(value, dict) else value
 
 
 class BaseSettings(Section):
@@ -133,6 +152,12 @@ class FollowSettings(Section):
 class SFTSettings(Section):
     """Stage 1: supervised fine-tuning with TRL's SFTTrainer."""
 
+    renamed: ClassVar = {
+        "short_first": "short_first_share",
+        "injection": "claim_injection_share",
+        "follow": "consistency_rows",
+        "mark_noise": "finding_noise",
+    }
     enabled: bool = True
     epochs: int = Field(default=3, gt=0)
     max_steps: int | None = Field(default=None, gt=0)
@@ -150,14 +175,14 @@ class SFTSettings(Section):
     balance: float | None = Field(default=None, gt=0.0)
     """Rows of a (question, steps) group's larger class kept per row of the smaller one, drawn anew each epoch; null
     keeps all. Inside a balanced group neither question nor length predicts the label, so neither is worth learning."""
-    short_first: float = Field(default=0.0, ge=0.0)
+    short_first_share: float = Field(default=0.0, ge=0.0)
     """Above 0, short rows tend to come earlier in the first epoch (1: strongly): a model from scratch finds out where to
     look among few tokens, then among many."""
-    injection: float = Field(default=0.0, ge=0.0, le=1.0)
+    claim_injection_share: float = Field(default=0.0, ge=0.0, le=1.0)
     """Share of score rows that get a sentence claiming a verdict, at random, whatever the label: it must not pay."""
-    follow: FollowSettings | None = None
+    consistency_rows: FollowSettings | None = None
     """Full rows that come once more, changed by a function of one's own; null: none."""
-    mark_noise: float = Field(default=MARK_NOISE, ge=0.0, le=1.0)
+    finding_noise: float = Field(default=FINDING_NOISE, ge=0.0, le=1.0)
     """Share of the marks on earlier steps that are turned over in rows of a later window: nearly what a small judge gets wrong.
     0 where its own findings will be right: then a mark alone can decide."""
     save_steps: int = Field(default=100, gt=0)

@@ -4,13 +4,6 @@ import sys
 
 # fmt: off
 ROOMS = {
-    "reagent": "train.numbers>config_types",
-    "reagent.env": "env.grading>gradability",
-    "reagent.feedback": "feedback.potentials>potential_shaping feedback.refine>second_attempt_prompt",
-    "reagent.lab": "lab.drills>pretraining_rows lab.wanderers>faulty_agents",
-    "reagent.rollout": "rollout.row>active_episode train.batch>batch",
-    "reagent.tasks": "env.registry>environments",
-    "reagent.train": "feedback.build>build_feedback train.ahead>rollout_prefetcher train.best>best_policy train.checks>monitor_conditions train.dynamic>dynamic_sampling train.falls>drop_detector train.padding>padding_estimate train.shape>memory_model train.stopping>signals train.watch>judge_monitor feedback.check>check_feedback",
     "rrm.annotate": "annotators.llm>llm annotators.self_>self_ annotators.output>output labelling.address>label_address labelling.agreement>rater_agreement labelling.journal>label_journal labelling.pool>label_pool labelling.said>label labelling.sayings>label_store labelling.server>label_server comparing.analysis>comparison_analysis comparing.sheet>comparison_sheet",
     "rrm.cli": "doctor",
     "rrm.data": "annotation blocks csvlabels>csv_labels extras feedback folds imports>import_paths jsonl jsonnumbers>json_numbers labels nearest output pacing>time_slices pictures plain_yaml printing progress provenance questions seeds sizes splits stops>stop_signals text trajectory usage verdicts evaluation.metrics.localisation>localisation readers.ours>own_entries publishing.secrets>secrets",
@@ -37,10 +30,6 @@ PACKAGES = {
 }
 MOVED = dict(PACKAGES)
 """Old dotted name → new one."""
-for _room, _names in ROOMS.items():
-    for _name in _names.split():
-        _old, _, _new = _name.partition(">")
-        MOVED[f"{_room.partition('.')[0]}.{_old}"] = f"{_room}.{_new or _old}"
 
 
 class Forwarder:
@@ -71,7 +60,11 @@ class Forwarder:
         sys.modules[module.__name__] = import_module(MOVED[module.__name__])
 
 
-def forward() -> None:
+def forward(rooms=ROOMS):
     """Let imports of old names find their modules. It stands before Python's own finders: an old package's new folder has files too."""
+    for room, names in rooms.items():
+        for name in names.split():
+            old, _, new = name.partition(">")
+            MOVED[f"{room.partition('.')[0]}.{old}"] = f"{room}.{new or old}"
     if Forwarder not in sys.meta_path:
         sys.meta_path.insert(0, Forwarder)

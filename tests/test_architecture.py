@@ -81,7 +81,7 @@ ORDER = {
         "serve guard integrations report annotate cli",
     ),
     "reagent": (
-        "errors removed config_types",
+        "errors moved removed config_types",
         "env",
         "tools",
         "tasks",

@@ -8,10 +8,12 @@ import sys
 
 import pytest
 
+import reagent
 from rrm.moved import MOVED
 
 
 def test_every_old_name_has_a_module_of_this_version_and_none_of_its_own() -> None:
+    assert reagent.__doc__ and len(MOVED) > 120
     for old, new in MOVED.items():
         assert importlib.util.find_spec(new), new
         assert new not in MOVED, f"{old} is sent on twice"

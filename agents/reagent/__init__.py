@@ -1,5 +1,6 @@
 """The agent side of Agent-RRM."""
 
+from reagent.moved import ROOMS
 from rrm.moved import forward
 
-forward()
+forward(ROOMS)

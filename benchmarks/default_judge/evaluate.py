@@ -44,7 +44,7 @@ from benchmarks.default_judge.scorers import Known, Parts, add_same_rows, data_h
 from benchmarks.default_judge.sources import Example
 from rrm.data.feedback import Mode
 from rrm.data.provenance import environment
-from rrm.data.questions import met_before, question_of
+from rrm.data.questions import question_of, seen_in_training
 from rrm.data.splits import HELD_OUT
 from rrm.data.trajectory import read_canonical
 from rrm.errors import RRMError
@@ -273,7 +273,7 @@ def together(tests: Mapping[str, Sequence[Example]]) -> dict[str, list[Example]]
 def unseen_by(judge: AgentRRM, parts: Parts) -> tuple[Parts, dict[str, int]]:
     """The rows of questions that the judge was not trained on, and how many of a part and source were left out."""
     learned = set(
-        met_before(judge.settings.training_questions, (row.trajectory for rows in parts.values() for row in rows))
+        seen_in_training(judge.settings.training_questions, (row.trajectory for rows in parts.values() for row in rows))
     )
     left_out = Counter(
         f"{part}/{row.source}"

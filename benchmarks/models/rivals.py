@@ -105,4 +105,4 @@ class Rivals:
 
     def inside(self, trajectory: Trajectory) -> bool:
         """Whether the transcript's form is one of those learned from."""
-        return self.domain is None or not self.domain.told(trajectory)[0]
+        return self.domain is None or not self.domain.flag(trajectory)[0]

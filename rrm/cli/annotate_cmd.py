@@ -128,7 +128,7 @@ def command(
             "resumed": labelled.resumed,
             "repeated": labelled.repeated,
             **dict(sorted(counts.items())),
-            "not_text": None if annotator is Annotators.given else unshown.told(),
+            "unsupported_media": None if annotator is Annotators.given else unshown.report(),
             "usage": None if purse is None else purse.usage.model_dump(),
             "stopped": stopped,
             "unreadable": errors.count,

@@ -80,7 +80,7 @@ def command(
     """
     from rrm.evaluation.calibrate import calibrate_judge, check_new, labelled_rows
     from rrm.judge.judge_dir import JudgeSettings
-    from rrm.scoring.unsupported_media import not_text
+    from rrm.scoring.unsupported_media import unsupported_media
 
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     given = [*inputs, *([str(annotations)] if annotations else [])]
@@ -121,7 +121,9 @@ def command(
             output,
         )
     said = {k: v for k, v in record.items() if k != "judge"}
-    said["not_text"] = not_text([*labelled.rows, *labelled.steps_only], warn=False)  # of which `score_file` has warned
+    said["unsupported_media"] = unsupported_media(
+        [*labelled.rows, *labelled.steps_only], warn=False
+    )  # of which `score_file` has warned
     finish({"output": str(output), **said, "unreadable": errors.count, "errors": errors.written_to})
     if errors.count or failed:
         raise typer.Exit(1)

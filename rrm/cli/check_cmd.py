@@ -107,7 +107,7 @@ def tables(report: DataReport, failed: int, errors: list[ReadError]) -> list:
                 f"mean {q['mean']:,}, 90 % {q['p90']:,}, 99 % {q['p99']:,}, most {q['max']:,}",
             )
     row("runs without a step", report.no_steps, "the agent never spoke" if report.no_steps else "")
-    for kind, n in report.not_text.items():
+    for kind, n in report.unsupported_media.items():
         note = f"no judge is shown them, only [{kind}] in their place"
         row(f"runs with parts that are no text: {kind}", n, SEES if is_picture(kind) else note)
     row("repeated ids", report.repeated_id_rows, ", ".join(report.repeated_ids))

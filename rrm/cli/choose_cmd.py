@@ -50,7 +50,7 @@ def command(
     from rrm.data.trajectory import write_jsonl
     from rrm.evaluation.choosing import OF_SCORES, strategies_of
     from rrm.scoring.choose import check_choice, choose, judge_scores, read_scores
-    from rrm.scoring.unsupported_media import not_text
+    from rrm.scoring.unsupported_media import unsupported_media
 
     strategies = strategies_of(by)
     if not strategies:
@@ -81,7 +81,7 @@ def command(
         elif OF_SCORES & {*strategies}:
             loaded = load_judge(judge)
             asked = cast(Mode, chosen_mode(mode, loaded, Modes.score))
-            figures["not_text"] = not_text(rows, sees=getattr(loaded, "images", None) is not None)
+            figures["unsupported_media"] = unsupported_media(rows, sees=getattr(loaded, "images", None) is not None)
             found = judge_scores(loaded, rows, asked, seed)
         chosen = choose(rows, strategies, found, seed=seed)
         write_jsonl(output, chosen.transcripts)

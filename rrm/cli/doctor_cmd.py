@@ -42,13 +42,13 @@ def command(
     if as_json:
         finish(found)
     else:
-        for name, said in told(found):
+        for name, said in report_lines(found):
             typer.echo(f"{printable(name):<{WIDTH}} {printable(said)}")
     if not found["ok"]:
         raise typer.Exit(1)
 
 
-def told(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def report_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The findings as rows of two texts: what they come to, then each."""
     yield "verdict", found["verdict"]
     yield "versions", ", ".join(f"{name} {said}" for name, said in found["versions"].items())
@@ -117,8 +117,8 @@ def judge(found: dict[str, Any]) -> str:
 def server_line(said: dict[str, Any]) -> str:
     """What answered at an address."""
     if "error" in said:
-        told = f"answers, but {said['error']}" if said.get("models") is not None else said["error"]
-        return told + (f"; it has {models(said)}" if said.get("models") else "")
+        text = f"answers, but {said['error']}" if said.get("models") is not None else said["error"]
+        return text + (f"; it has {models(said)}" if said.get("models") else "")
     if said["kind"] == "rrm serve":
         return f"rrm serve ({said['status']}): {said['judge']}"
     return f"OpenAI-compatible: {models(said) or 'no models'}"

@@ -18,7 +18,7 @@ from rrm.data.annotation import Annotation, match, read_annotations
 from rrm.data.extras import needs
 from rrm.data.feedback import Feedback
 from rrm.data.labels import merged, truth_of
-from rrm.data.questions import met_before, question_of
+from rrm.data.questions import question_of, seen_in_training
 from rrm.data.splits import apply_split, load_split
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, SpendingLimit
@@ -83,7 +83,7 @@ def command(
     """
     from rrm.evaluation.baselines import step_scores_of
     from rrm.evaluation.evaluate import HEADLINE, EvaluationError, evaluate_feedback, why_no_pairs
-    from rrm.scoring.unsupported_media import not_text
+    from rrm.scoring.unsupported_media import unsupported_media
 
     if feedback and (judge.given or reruns):
         said = ", ".join([*judge.given, *(["--reruns"] if reruns else [])])
@@ -156,7 +156,9 @@ def command(
     unshown = (
         {}
         if loaded is None
-        else {"not_text": not_text(test, warn=False, sees=getattr(loaded, "images", None) is not None)}
+        else {
+            "unsupported_media": unsupported_media(test, warn=False, sees=getattr(loaded, "images", None) is not None)
+        }
     )  # of which `score_file` has warned
     rest = {"unreadable": errors.count, "errors": errors.written_to, "output": str(output)}
     finish(summary(report) | unshown | rest)
@@ -240,7 +242,7 @@ def warn_of_calibration(folder: Path | None, feedback: Sequence[Feedback], rows:
 
 def _warn_of_met(known: Iterable[str], rows: Sequence[Trajectory], how: str, so: str) -> int:
     """How many rows are of questions that the judge knows, with a warning of what follows."""
-    seen = met_before(known, rows)
+    seen = seen_in_training(known, rows)
     if seen:
         text = "%d of %d transcripts are of questions this judge was %s (e.g. %s): %s"
         log.warning(text, len(seen), len(rows), how, printable(seen[0]), so)

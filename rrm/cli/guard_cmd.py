@@ -131,7 +131,7 @@ def _hook(
     else:
         guard = Guard(judge, policy, audit=audit, deadline=deadline)
     with guard.session(run=run, resume=True) as session:
-        verdict = session.look(trajectory)
+        verdict = session.judge_now(trajectory)
     if verdict.checked and verdict.status != "scored":
         log.warning("the judge failed: %s", verdict.reason)
     return answer(event, verdict.action, verdict.reason)

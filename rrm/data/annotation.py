@@ -129,7 +129,7 @@ def critiques_of(trajectory: Trajectory) -> list[Critique]:
     return found
 
 
-def carried(trajectory: Trajectory) -> tuple[list[Annotation], int]:
+def own_annotations(trajectory: Trajectory) -> tuple[list[Annotation], int]:
     """The labels that a transcript brings with it, and how many entries are none (`carried_and_rest`)."""
     found, rest = carried_and_rest(trajectory)
     return found, len(rest)

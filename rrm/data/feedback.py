@@ -49,13 +49,13 @@ class CriterionAnswer(BaseModel):
 
 
 class Ranked(BaseModel):
-    """How an attempt came out among the attempts at its question (`rrm.judge.rank`)."""
+    """How an attempt came out among the attempts at its question (`rrm.judge.rank`). Older rows say `place`, `among` and `heats`."""
 
-    place: int = Field(ge=1)
+    position: int = Field(ge=1, validation_alias=AliasChoices("position", "place"))
     """1 the best; those with equal scores share one."""
-    among: int = Field(ge=2)
+    n_compared: int = Field(ge=2, validation_alias=AliasChoices("n_compared", "among"))
     """Attempts that were placed."""
-    heats: int = Field(ge=0)
+    n_batches: int = Field(ge=0, validation_alias=AliasChoices("n_batches", "heats"))
     """Prompts that placed it; 0 where all attempts have equal contents."""
     group: str
     """Hash over the contents of all attempts: with others the score would be another."""
@@ -141,7 +141,9 @@ class Feedback(BaseModel):
     out_of_domain: bool | None = Field(default=None, validation_alias=AliasChoices("out_of_domain", "outside"))
     """`outside` in older rows. Whether the transcript's form is unlike all that the judge was trained on (`rrm.judge.domain`): what was measured of the judge
     says nothing of such a row. None: the judge has no `domain.json`, or there is no step."""
-    outside_distance: float | None = Field(default=None, ge=0.0)
+    domain_distance: float | None = Field(
+        default=None, ge=0.0, validation_alias=AliasChoices("domain_distance", "outside_distance")
+    )
     """How far it is from the nearest training transcripts, in thresholds: above 1 is outside."""
     usage: Usage | None = None
     """What a server used for this row, tries that failed included; None: no server was asked (and rows of an older version)."""

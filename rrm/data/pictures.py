@@ -158,7 +158,7 @@ class VisibleImages(Trajectory):
             said = after
         return [*found, {"type": "text", "text": said}] if said else found
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """How many pictures the prompts so far held, of how many, and why not the others."""
         cut = len(self._pictures) - len(self._sent)
         left_out = self._left_out + Counter({"its text was cut": cut} if cut else {})
@@ -220,7 +220,7 @@ def told_of(trajectory: Trajectory, unseen: str = TEXT_ONLY) -> dict[str, Any] |
         unseen: why none is shown, where the transcript was not made for a judge that sees (`seen`).
     """
     if isinstance(trajectory, VisibleImages):
-        return trajectory.told()
+        return trajectory.summary()
     count = sum(is_picture(p) for m in trajectory.messages if isinstance(m.content, list) for p in m.content)
     return {"shown": 0, "of": count, "left_out": {unseen: count}} if count else None
 

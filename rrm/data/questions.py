@@ -49,7 +49,7 @@ def question_keys(trajectories: Iterable[Trajectory]) -> list[str]:
     return sorted({question_key(t) for t in trajectories})
 
 
-def met_before(keys: Iterable[str], trajectories: Iterable[Trajectory]) -> list[str]:
+def seen_in_training(keys: Iterable[str], trajectories: Iterable[Trajectory]) -> list[str]:
     """Ids of the transcripts whose question is among these `question_key`s: by its id where both sides have one, else its text.
 
     So tasks that share one text ("Fix the failing test.") are told apart as the split by question tells them apart.

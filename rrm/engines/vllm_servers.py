@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from rrm.engines.http_errors import Rejected, Retry
 from rrm.engines.vllm_http import Server, servers_at
-from rrm.engines.vllm_weights import Weights, check_own, load, restore, told, unload
+from rrm.engines.vllm_weights import Weights, check_own, error_text, load, restore, unload
 from rrm.engines.vllm_wire import WrongReply, looking_body
 from rrm.errors import EngineError
 
@@ -106,7 +106,7 @@ class Servers:
             listed = await self.ask_at(server, lambda: server.send("/models"), self._start_s)
             entries = {str(entry["id"]): entry for entry in listed["data"]}
         except (LookupError, TypeError) as error:
-            raise server.error(f"no list of models ({told(error)})", "is it vLLM's server?") from error
+            raise server.error(f"no list of models ({error_text(error)})", "is it vLLM's server?") from error
         base = [name for name, entry in entries.items() if not entry.get("parent")]  # others are adapters
         name = model or (base[0] if len(base) == 1 else None)
         if name not in entries:
@@ -127,7 +127,7 @@ class Servers:
                 top = reply["choices"][0]["logprobs"]["top_logprobs"][0]
                 found.append({str(token): float(value) for token, value in top.items()})
             except (LookupError, TypeError, ValueError, AttributeError) as error:
-                raise server.error(f"no log-probabilities ({told(error)})", "is it vLLM's server?") from error
+                raise server.error(f"no log-probabilities ({error_text(error)})", "is it vLLM's server?") from error
         both = found[0].keys() & found[1].keys()
         if both and all(abs(found[0][token] - found[1][token]) < 1e-6 for token in both):
             raise server.error(
@@ -149,11 +149,11 @@ class Servers:
             EngineError: nobody answered until the patience ended (its cause: `Retry`), or a reply was not one to what was asked.
         """
 
-        async def settled(server: Server) -> T:
+        async def ready(server: Server) -> T:
             self._settle(key, server)
             return await work(server)
 
-        return await self._ask(lambda tried: self._choose(key, tried), settled, self.patience_s)
+        return await self._ask(lambda tried: self._choose(key, tried), ready, self.patience_s)
 
     async def ask_at(self, server: Server, work: Callable[[], Awaitable[T]], patience_s: float) -> T:
         """`work`, at this server alone.
@@ -363,7 +363,7 @@ class Servers:
                 await restore(server, self._roots.get(server))
             except (Retry, Rejected, WrongReply, EngineError) as error:
                 log.warning(
-                    "vLLM at %s keeps the weights that were trained (%s): start it again", server.url, told(error)
+                    "vLLM at %s keeps the weights that were trained (%s): start it again", server.url, error_text(error)
                 )
 
         try:

@@ -171,7 +171,7 @@ async def unload(server: Server, name: str) -> None:
     try:
         await server.send("/unload_lora_adapter", {"lora_name": name}, as_text=True)
     except (Retry, Rejected, WrongReply) as error:
-        log.info("vLLM at %s: adapter %s was not unloaded (%s)", server.url, name, told(error))
+        log.info("vLLM at %s: adapter %s was not unloaded (%s)", server.url, name, error_text(error))
 
 
 async def sweep(server: Server, past: Callable[[str, str], bool]) -> None:
@@ -180,13 +180,13 @@ async def sweep(server: Server, past: Callable[[str, str], bool]) -> None:
         entries = (await server.send("/models"))["data"]
         old = [str(entry["id"]) for entry in entries if past(str(entry["id"]), str(entry.get("root")))]
     except (Retry, Rejected, WrongReply, LookupError, TypeError, AttributeError) as error:
-        log.info("vLLM at %s: its adapters were not listed (%s)", server.url, told(error))
+        log.info("vLLM at %s: its adapters were not listed (%s)", server.url, error_text(error))
         return
     for name in old:
         await unload(server, name)
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What went wrong, in short."""
     if isinstance(error, Retry):
         return error.reason

@@ -27,7 +27,7 @@ from rrm.data.annotation import Annotation
 from rrm.data.feedback import Feedback, Mode, read_feedback
 from rrm.data.labels import StepTarget, merged, step_targets_of, truth_of
 from rrm.data.output import folder_when_whole
-from rrm.data.questions import met_before, question_key, question_of
+from rrm.data.questions import question_key, question_of, seen_in_training
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError, SpendingLimit
 from rrm.evaluation.calibrating import (
@@ -85,7 +85,7 @@ def labelled_rows(
     Raises:
         TooFew: fewer than `PRIOR_LABELS`, or one class only.
     """
-    met = set(met_before(settings.training_questions, trajectories))
+    met = set(seen_in_training(settings.training_questions, trajectories))
     rows, labels, sources = list[Trajectory](), list[float](), list[str]()
     rest, left_out = list[Trajectory](), list[str]()
     for t in trajectories:
@@ -254,7 +254,7 @@ def calibrate_judge(
         raise type(error)(f"of {len(of_rows)} labelled rows: {_counts(statuses)}; {error}; {WHAT_TO_DO}") from error
     present = None if prior is None else scored.before
     apart = out_of_fold(scored.raw, scored.labels, scored.windowed, scored.questions, chosen, seed, present)
-    known_before = len(met_before(calibrated_questions(judge.folder), scored.rows))
+    known_before = len(seen_in_training(calibrated_questions(judge.folder), scored.rows))
     worth = _worth(scored, apart, chosen, present, known_before=known_before, seed=seed, resamples=resamples)
     facts = {
         "rows": len(scored.rows),
@@ -289,14 +289,14 @@ def _widen(judge: AgentRRM, rows: Sequence[Trajectory], name: str, no_order: str
     """Widen what the judge says it was measured on to the rows it is calibrated on; how many of them were outside and are now, or why not."""
     if judge.domain is None:
         return {"skipped": f"the judge has no {DOMAIN}: it marks no transcript"}
-    counts = {"rows": len(rows), "outside_before": sum(judge.domain.told(t)[0] for t in rows)}
+    counts = {"rows": len(rows), "outside_before": sum(judge.domain.flag(t)[0] for t in rows)}
     if no_order:
         log.warning(
             "transcripts like these stay as far outside what the judge was measured on as they were: %s", no_order
         )
         return {"skipped": no_order, **counts}
     judge.domain = widened(judge.domain, rows, name)
-    return {**counts, "outside": sum(judge.domain.told(t)[0] for t in rows)}
+    return {**counts, "outside": sum(judge.domain.flag(t)[0] for t in rows)}
 
 
 def _method_of(settings: JudgeSettings, mode: Mode) -> CalibrationMethod:

@@ -194,13 +194,13 @@ class GuardSession:
         """`observe`, in a thread of its own."""
         return await asyncio.to_thread(self.observe, message, check=check)
 
-    def look(self, trajectory: Trajectory) -> GuardVerdict:
+    def judge_now(self, trajectory: Trajectory) -> GuardVerdict:
         """Judge a whole run so far, in the place of what was observed: for those who have the transcript as a file."""
         self.trajectory = trajectory.model_copy(update={"id": self.trajectory.id})
         return self.check() if trajectory.steps else self.standing()
 
-    def glance(self, trajectory: Trajectory) -> GuardVerdict:
-        """`look`, for a framework that shows the run before each call of its model: the judge is asked where a step has ended since.
+    def judge_if_new(self, trajectory: Trajectory) -> GuardVerdict:
+        """`judge_now`, for a framework that shows the run before each call of its model: the judge is asked where a step has ended since.
 
         None has in a run that was shown before (a node of it runs again), nor where the user spoke and the agent has not yet: what
         earlier turns did is not this run's. A verdict that this session knows from its audit is given before anything is judged.
@@ -216,7 +216,7 @@ class GuardSession:
         ):
             self.trajectory = trajectory.model_copy(update={"id": known.id})
             return self.standing()
-        return self.look(trajectory)
+        return self.judge_now(trajectory)
 
     def failed(self, why: str) -> GuardVerdict:
         """The run so far could not be read: counts as a failed judgement."""

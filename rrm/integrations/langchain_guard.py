@@ -94,7 +94,7 @@ class GuardMiddleware(AgentMiddleware):
             trajectory = conversation(messages)
         except ReadError as error:
             return session.failed(str(error))
-        return session.glance(trajectory)
+        return session.judge_if_new(trajectory)
 
     def _answer(self, session: GuardSession, verdict: GuardVerdict) -> dict[str, Any] | None:
         if verdict.action == "continue":

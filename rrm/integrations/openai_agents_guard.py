@@ -77,7 +77,7 @@ class GuardHooks(RunHooks):
 
     def _look(self, system_prompt: str | None, items: list[Any]) -> GuardVerdict:
         try:
-            return self.session.glance(conversation(system_prompt, items))
+            return self.session.judge_if_new(conversation(system_prompt, items))
         except ReadError as error:
             return self.session.failed(str(error))
 

@@ -29,7 +29,7 @@ from rrm.data.feedback import (
 from rrm.data.usage import Usage, total_of
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
 from rrm.errors import EngineError, RRMError, TooLong
-from rrm.judge.expected_score import expected_score, settled, with_opening
+from rrm.judge.expected_score import branch_logprobs, expected_score, with_opening
 from rrm.judge.hallucinated_steps import cut_from_critique, cut_from_trace, said_of
 from rrm.judge.repair import SCORE, Repair, is_repair, said_of_repair, with_repair
 from rrm.judge.score_text import open_think, read_said, without_thoughts
@@ -163,7 +163,9 @@ def complete_all(
         if repair is None
         else with_repair(engine, answered, unopened(repair, lambda request: opening(request.about)))
     )
-    settled(engine, requests, params, hear, lambda request: "" if is_repair(request) else opening(request.about))
+    branch_logprobs(
+        engine, requests, params, hear, lambda request: "" if is_repair(request) else opening(request.about)
+    )
 
 
 def unopened(repair: Repair, opening: Callable[[Request], str]) -> Repair:

@@ -139,7 +139,7 @@ class CriteriaAsker:
         messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
         return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
 
-    def hear(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
+    def run_requests(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
         """Ask for the readings of all, round by round."""
         hear_in_rounds(self, chains, params, ended)
 

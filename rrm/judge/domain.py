@@ -154,7 +154,7 @@ class OutOfDomainDetector(BaseModel):
         total = said.total()
         return sum(n for word, n in said.items() if word not in self.words) / total if total >= LEAST_WORDS else 0.0
 
-    def told(self, trajectory: Trajectory) -> tuple[bool, float]:
+    def flag(self, trajectory: Trajectory) -> tuple[bool, float]:
         """Whether the transcript is outside, and the distance as rows say it, in four digits: by these it is outside."""
         return _told(self.distance(trajectory))
 
@@ -202,13 +202,13 @@ class DomainFlagger:
         return feedback if trajectory is None else self.mark(feedback, trajectory)
 
     def mark(self, feedback: Feedback, trajectory: Trajectory) -> Feedback:
-        """Set `out_of_domain` and `outside_distance` in place, and `images` where nobody has; a transcript without a step has nothing to be compared."""
+        """Set `out_of_domain` and `domain_distance` in place, and `images` where nobody has; a transcript without a step has nothing to be compared."""
         if feedback.images is None and (told := told_of(trajectory)) is not None:
             feedback.images = ImagesRead.model_validate(told)
         if self._domain is not None and any(m.role == "assistant" for m in trajectory.messages):
             if id(trajectory) not in self._known:
-                self._known[id(trajectory)] = self._domain.told(trajectory)
-            feedback.out_of_domain, feedback.outside_distance = self._known[id(trajectory)]
+                self._known[id(trajectory)] = self._domain.flag(trajectory)
+            feedback.out_of_domain, feedback.domain_distance = self._known[id(trajectory)]
             if feedback.abstains:
                 abstain(feedback)
         return feedback

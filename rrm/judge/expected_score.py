@@ -2,7 +2,7 @@
 
 A reply shows one way through the grid. What the others would have come to is seen where one token settles the value (`7` after
 `0.`, `1` at the start), and not where one leaves several open: of a reply that says 1.0, everything that follows `0`. Such another
-way is asked for (`settled`), where the reply was opened for the judge and can be gone on with from anywhere.
+way is asked for (`branch_logprobs`), where the reply was opened for the judge and can be gone on with from anywhere.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _Look:
     other: Reply
 
 
-def settled(
+def branch_logprobs(
     engine: ChatEngine,
     requests: Iterable[Request],
     params: SamplingParams,

@@ -105,7 +105,7 @@ class _Heat:
     failed: tuple[Status, str] | None = None
     usage: Usage | None = None
 
-    def hear(self, reply: Reply | EngineError) -> None:
+    def take_reply(self, reply: Reply | EngineError) -> None:
         """Take its order, or why there is none."""
         self.usage = reply.usage
         if isinstance(reply, EngineError):
@@ -126,7 +126,7 @@ class _Group:
     """By digest, the first attempt with these contents."""
     code: str
     beside: ExtraContext | None
-    heats: list[_Heat] = field(default_factory=list)
+    batches: list[_Heat] = field(default_factory=list)
 
     def copies(self, attempt: int) -> list[int]:
         """All attempts with the contents of this one."""
@@ -192,9 +192,9 @@ def rank_groups(
         group = _Group(attempts, first, hashlib.sha256(str(told).encode("ascii")).hexdigest()[:6], shown)
         drawn = draw_heats(sorted(first.values()), size, told) if len(first) > 1 else []
         for order in (o for heat in drawn for o in ([heat, heat[::-1]] if both_orders else [heat])):
-            group.heats.append(prompts.heat(number, group, order))
+            group.batches.append(prompts.heat(number, group, order))
         ready.append(group)
-    heats = [heat for group in ready for heat in group.heats if heat.failed is None]
+    heats = [heat for group in ready for heat in group.batches if heat.failed is None]
 
     left, info = Counter(heat.group for heat in heats), judge.info("score", seed)
 
@@ -203,7 +203,7 @@ def rank_groups(
             on_ranking(number, _ranking(ready[number], info))
 
     def take(row: int, reply: Reply | EngineError) -> None:
-        heats[row].hear(reply)
+        heats[row].take_reply(reply)
         left[heats[row].group] -= 1
         tell(heats[row].group)
 
@@ -320,7 +320,7 @@ class _Prompts:
 def _ranking(group: _Group, info: JudgeInfo) -> Ranking:
     """What a group's heats come to."""
     attempts, seen, meetings, tied = group.attempts, ComparisonGraph[int](), ComparisonGraph[int](), 0
-    for heat in group.heats:
+    for heat in group.batches:
         if heat.places is None:
             continue
         seen.add(heat.shown, heat.places)
@@ -330,17 +330,17 @@ def _ranking(group: _Group, info: JudgeInfo) -> Ranking:
     placed = meetings.together([i for i, t in enumerate(attempts) if t.steps])
     ranked = placed[0] if placed and len(placed[0]) > 1 else []
     scores = dict(zip(ranked, meetings.scores(ranked), strict=True)) if ranked else {}
-    if not group.heats and len(copies := [i for i, t in enumerate(attempts) if t.steps]) > 1:
+    if not group.batches and len(copies := [i for i, t in enumerate(attempts) if t.steps]) > 1:
         scores = dict.fromkeys(copies, 0.5)  # all alike, so that nothing was asked
     saw = None if group.beside is None else group.beside.saw_reference
     info = info.model_copy(update={"saw_reference": saw, "score_source": "sampled"})
     name = group_hash(attempts)
     rows = [_with_images(_feedback(group, i, scores, info, name), t) for i, t in enumerate(attempts)]
     # a pair that meets in two heats may come out otherwise for the others beside it: only a heat and its reverse tell of the order
-    turns = [(one, other) for one, other in pairwise(group.heats) if other.shown == one.shown[::-1]]
+    turns = [(one, other) for one, other in pairwise(group.batches) if other.shown == one.shown[::-1]]
     twice = [(won, _won(other)[pair]) for one, other in turns if other.places for pair, won in _won(one).items()]
     agreed, turned = sum(a == b for a, b in twice), sum(a * b < 0 for a, b in twice)
-    used = total_of(heat.usage for heat in group.heats)
+    used = total_of(heat.usage for heat in group.batches)
     return Ranking(rows, seen.decided, seen.earlier, tied, len(twice), agreed, turned, used)
 
 
@@ -356,7 +356,7 @@ def _feedback(group: _Group, i: int, scores: Mapping[int, float], info: JudgeInf
     trajectory = group.attempts[i]
     if not trajectory.steps:
         return unspoken(trajectory, info)
-    heats = [h for h in group.heats if group.first[trajectory.digest] in h.shown]
+    heats = [h for h in group.batches if group.first[trajectory.digest] in h.shown]
     shown: dict[str, Any] = {}
     if cuts := [h.cut[group.first[trajectory.digest]] for h in heats if h.cut]:
         lost, whole = max(cuts)
@@ -368,7 +368,7 @@ def _feedback(group: _Group, i: int, scores: Mapping[int, float], info: JudgeInf
         status, why = failed[0] if failed else alone
         return Feedback(id=trajectory.id, status=status, reason=why, judge=info, **shown)
     place = 1 + sum(other > score for other in scores.values())
-    rank = Ranked(place=place, among=len(scores), heats=len(heats) - len(failed), group=name)
+    rank = Ranked(position=place, n_compared=len(scores), n_batches=len(heats) - len(failed), group=name)
     said = f"{len(failed)} of its {len(heats)} heats failed ({failed[0][1]})" if failed else None
     return Feedback(
         id=trajectory.id, status="scored", score=score, raw_score=score, rank=rank, judge=info, reason=said, **shown

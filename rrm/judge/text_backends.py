@@ -16,7 +16,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine
 from rrm.errors import EngineError
 from rrm.judge.chat import ChatItem, Judgement, read_reply, sampled_as
-from rrm.judge.expected_score import settled
+from rrm.judge.expected_score import branch_logprobs
 from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
 from rrm.judge.repair import SCORE, is_repair, score_problem, with_repair
 from rrm.judge.windowed import Ended, JudgeState, WindowRequest, hear_in_rounds, next_ask
@@ -81,7 +81,7 @@ class ServerAsker:
         messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
         return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
 
-    def hear(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
+    def run_requests(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
         """Ask for the readings of each, one right after the other."""
 
         def answered(request: Request, reply: Reply | EngineError) -> Request | None:
@@ -103,7 +103,7 @@ class ServerAsker:
             return score_problem(request, reply) if ask.last and not item.opening else None
 
         hear = with_repair(self.engine, answered, replace(SCORE, problem=problem))
-        settled(self.engine, (self.request(chain, 0) for chain in chains), params, hear, opening)
+        branch_logprobs(self.engine, (self.request(chain, 0) for chain in chains), params, hear, opening)
 
     def request(self, chain: JudgeState, number: int) -> Request:
         """What is sent for a reading."""
@@ -189,7 +189,7 @@ class LocalAsker:
         written = sum(written_at_most(p, a.mode, self.max_new_tokens) for p, a in zip(prompts, asks, strict=True))
         return Reads(first + sum(later) * samples, len(asks) * samples, chain.plan.coverage, written * samples)
 
-    def hear(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
+    def run_requests(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
         """Ask for the readings of all, round by round."""
         hear_in_rounds(self, chains, params, ended)
 

@@ -184,7 +184,7 @@ class Backend(Protocol):
         """What a row's `judge` says of how replies are sampled, where the judgements do not."""
         ...
 
-    def hear(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
+    def run_requests(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
         """Ask for all readings of each."""
         ...
 
@@ -267,7 +267,7 @@ def hear_all(
         ended(chain, rows)
 
     chains = chains_of(asker, trajectories, wanted.mode, wanted.samples, wanted.on_reading)
-    asker.hear(chains, wanted.params, end)
+    asker.run_requests(chains, wanted.params, end)
 
 
 def judge_in_windows(

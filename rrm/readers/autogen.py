@@ -113,7 +113,7 @@ def _add(turns: Turns, message: Message, agents: set[str], users: set[str]) -> b
         for call in content:
             turns.called(call.get("name", ""), call["arguments"], call.get("id"))
     elif kind == "SystemMessage":
-        turns.told("system", content)
+        turns.add_text("system", content)
     elif kind == "AssistantMessage" or (
         source not in users and kind != "UserMessage" and not _asks(turns, source, agents)
     ):
@@ -122,7 +122,7 @@ def _add(turns: Turns, message: Message, agents: set[str], users: set[str]) -> b
         turns.said(_content(content), name=source, **more)
         turns.close()
     else:
-        turns.told("user", _content(content), name=source, **more)
+        turns.add_text("user", _content(content), name=source, **more)
     return True
 
 

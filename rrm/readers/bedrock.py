@@ -125,7 +125,7 @@ def _said(turns: Turns, role: str, pending: list[Any], more: Message) -> None:
     if pending and role == "assistant":
         turns.said([*pending])
     elif pending:
-        turns.told(role, [*pending], **more)
+        turns.add_text(role, [*pending], **more)
     pending.clear()
 
 

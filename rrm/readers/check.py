@@ -62,7 +62,7 @@ class DataReport:
     attempts_per_question: float = 0.0
     questions_with_both_labels: int = 0
     no_steps: int = 0
-    not_text: dict[str, int] = field(default_factory=dict)
+    unsupported_media: dict[str, int] = field(default_factory=dict)
     """kind of a part of a message that is no text (`image`) -> rows that hold one: a judge is shown pictures alone, and only one that sees"""
     steps: dict[str, float] = field(default_factory=dict)
     characters: dict[str, float] = field(default_factory=dict)
@@ -144,7 +144,7 @@ def check(trajectories: Iterable[Trajectory], split: dict[str, list[str]] | None
 def _count(state: _State, trajectory: Trajectory) -> None:
     report, y = state.report, trajectory.outcome
     for kind in {printable(kind, 40) for message in trajectory.messages for kind in message.other_parts()}:
-        report.not_text[kind] = report.not_text.get(kind, 0) + 1
+        report.unsupported_media[kind] = report.unsupported_media.get(kind, 0) + 1
     report.rows += 1
     report.files.add(trajectory)
     name = str(trajectory.source.format) if trajectory.source else "unknown"

@@ -124,7 +124,7 @@ def _trajectory(item: SourceItem) -> Trajectory:
             )
             noted += [({**line, "isMeta": True}, f"line {number}")] if name == "notes" else []
         elif line["type"] == "user":
-            replies.told(line)
+            replies.add_result(line)
             spoken.append((line, f"line {number}"))
         elif (begun := replies.taken(line)) is not None:
             spoken.append((begun, f"line {number}"))

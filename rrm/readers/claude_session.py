@@ -101,7 +101,7 @@ class Replies:
         self._asked: dict[str, str] = {}
         """Call → the reply that made it."""
 
-    def told(self, line: Line) -> None:
+    def add_result(self, line: Line) -> None:
         """A line that is no reply's: results end the wait of their calls."""
         self._last = None
         for number in _answered(line) & self._asked.keys():

@@ -105,7 +105,7 @@ def _task(turns: Turns, task: Message, where: str) -> bool:
             turns.messages.append(message | ({"name": name} if name and message["role"] == "assistant" else {}))
     else:
         expected = task.get("expected_output")
-        turns.told("user", "\n".join(as_text(t) for t in (task.get("description"), expected) if t))
+        turns.add_text("user", "\n".join(as_text(t) for t in (task.get("description"), expected) if t))
     last = turns.messages[-1] if turns.messages else {}
     if raw and not (last.get("role") == "assistant" and as_text(raw).strip() in as_text(last.get("content") or "")):
         turns.close()
@@ -124,7 +124,7 @@ def _logged(item: SourceItem, entries: list[Any]) -> Trajectory:
         task, output = as_text(entry["task"]), entry.get("output")
         if task not in asked:
             asked.append(task)
-            turns.told("user", task, timestamp=entry["timestamp"])
+            turns.add_text("user", task, timestamp=entry["timestamp"])
         if output:
             turns.said(as_text(output), name=as_text(entry["agent"]), timestamp=entry["timestamp"])
             turns.close()

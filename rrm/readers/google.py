@@ -62,7 +62,7 @@ def add(turns: Turns, role: str, content: Any, **more: Any) -> None:
     for result in results:
         turns.came_back(**result, timestamp=more.get("timestamp"))
     if spoken:
-        turns.told(
+        turns.add_text(
             "user" if role in ("", "function") else role, spoken, **{k: v for k, v in more.items() if v is not None}
         )
 

@@ -143,7 +143,7 @@ def _message(turns: Turns, raw: Any, where: str, name: Any = None, calls: list[A
         turns.came_back(content, number, extra.pop("name", None), failed=extra.pop("is_error", False) is True)
         return
     if role != "assistant":
-        turns.told(role, content, **({"additional_kwargs": extra} if extra else {}))
+        turns.add_text(role, content, **({"additional_kwargs": extra} if extra else {}))
         return
     turns.close()
     for block in blocks:

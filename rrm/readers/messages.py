@@ -27,5 +27,5 @@ def chat_messages(raw: Any, where: str = "messages") -> list[dict[str, Any]]:
         read = [bedrock.unblock if bedrock.has_blocks(content_of(m)) else unblock for m in raw]
         return [made for i, message in enumerate(raw) for made in read[i](message, f"{where}[{i}]")]
     if any(vercel_ai.has_parts(content_of(message)) for message in raw):
-        return vercel_ai.told(raw, where, Turns())
+        return vercel_ai.read_messages(raw, where, Turns())
     return [chat_message(message, f"{where}[{i}]") for i, message in enumerate(raw)]

@@ -76,8 +76,8 @@ def _events(feedback: Feedback) -> Iterator[Object]:
         "error.type": None if feedback.status == "scored" else feedback.status,
         f"{OURS}.raw_score": feedback.raw_score,
         f"{OURS}.coverage": feedback.coverage,
-        f"{OURS}.rank.place": feedback.rank and feedback.rank.place,
-        f"{OURS}.rank.among": feedback.rank and feedback.rank.among,
+        f"{OURS}.rank.position": feedback.rank and feedback.rank.position,
+        f"{OURS}.rank.n_compared": feedback.rank and feedback.rank.n_compared,
         f"{OURS}.findings": [
             f"[step {f.step}] {f.verdict}: {f.text}" if f.text else f"[step {f.step}] {f.verdict}"
             for f in feedback.findings

@@ -48,7 +48,7 @@ def parse(item: SourceItem) -> Trajectory:
             raise ValueError(f"{key}[{i}].parts must be objects")
         if message.get("instructions") and message["instructions"] != instructions:
             instructions = message["instructions"]
-            turns.told("system", instructions)
+            turns.add_text("system", instructions)
         if message["kind"] == "request":
             for part in message["parts"]:
                 _asked(turns, part)
@@ -73,7 +73,7 @@ def _asked(turns: Turns, part: Message) -> None:
         failed = kind == "retry-prompt" or part.get("outcome") not in (None, "success")
         turns.came_back(content, part.get("tool_call_id"), part.get("tool_name"), failed=failed, **when)
     else:
-        turns.told("system" if kind == "system-prompt" else "user", _content(content), **when)
+        turns.add_text("system" if kind == "system-prompt" else "user", _content(content), **when)
 
 
 def _answered(turns: Turns, message: Message) -> None:

@@ -54,7 +54,7 @@ def parse(item: SourceItem) -> Trajectory:
             usage[key] += count if isinstance(count, int) else 0
         if "task" in step:
             task = task or as_text(step["task"])
-            turns.told("user", step["task"])
+            turns.add_text("user", step["task"])
         elif "plan" in step:
             turns.said(as_text(step["plan"]), is_plan=True, timestamp=_time(step, "end_time"))
             turns.close()

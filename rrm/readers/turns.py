@@ -21,7 +21,7 @@ class Turns:
         """End the agent's message: what follows begins another."""
         self._open = None
 
-    def told(self, role: str, content: Any, **more: Any) -> None:
+    def add_text(self, role: str, content: Any, **more: Any) -> None:
         """A whole message of a role that `rrm.readers.chat` knows."""
         self.close()
         self.messages.append(chat_message({"role": role, "content": shown(content), **more}, "a message"))

@@ -43,7 +43,7 @@ def has_parts(content: Any) -> bool:
     return isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in OF_MODELS for p in content)
 
 
-def told(messages: list[Any], where: str, turns: Turns) -> list[Message]:
+def read_messages(messages: list[Any], where: str, turns: Turns) -> list[Message]:
     """The SDK's messages as chat messages, behind those that `turns` has.
 
     Raises:
@@ -69,8 +69,8 @@ def parse(item: SourceItem) -> Trajectory:
         raise ValueError("no list of `messages`")
     turns = Turns()
     if record.get("system"):
-        turns.told("system", record["system"])
-    told(record["messages"], "messages", turns)
+        turns.add_text("system", record["system"])
+    read_messages(record["messages"], "messages", turns)
     tools = tool_list(record.get("tools"))
     question_id = own_id(record, "question_id")
     return make(
@@ -110,7 +110,7 @@ class _Message:
             self._part(part if isinstance(part, dict) else {"type": "text", "text": as_text(part)})
         self._flush()
         if self.content and not self.is_agent:
-            self.turns.told(raw["role"], self.content, **{k: v for k, v in self.more.items() if v is not None})
+            self.turns.add_text(raw["role"], self.content, **{k: v for k, v in self.more.items() if v is not None})
         if self.beside and self.turns.messages:
             self.turns.messages[-1]["other_parts"] = self.beside
 

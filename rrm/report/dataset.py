@@ -210,7 +210,7 @@ def _row(record: Row, place: Row, contents: Contents) -> Row:
         "steps": len(clear.steps),
         "status": said.get("status"),
         "score": said.get("score"),
-        "rank": said.get("rank", {}).get("place"),
+        "rank": said.get("rank", {}).get("position"),
         "digest": clear.digest,
     }
     listed = {

@@ -68,7 +68,7 @@ function verdict(d, steps, name = "Verdict") {
     d.criteria ? h("div", { class: "said" }, h("h3", null, "Criteria"), h("dl", { class: "answers" }, ...d.criteria.map((one) => criterion(one, steps)))) : null,
     d.critique ? h("div", { class: "said" }, h("h3", null, "Critique"), anchored(d.critique, steps)) : null,
     d.trace ? h("details", { class: "said", open: d.trace.length < 1200 }, h("summary", null, h("h3", null, "Trace"), h("span", { class: "muted" }, count(d.trace.length, "character"))), anchored(d.trace, steps)) : null,
-    d.rank ? h("p", { class: "muted" }, `Place ${d.rank.place} of ${d.rank.among} attempts at its question: the score is relative, and says nothing of how good they are.`) : null,
+    d.rank ? h("p", { class: "muted" }, `Place ${d.rank.position} of ${d.rank.n_compared} attempts at its question: the score is relative, and says nothing of how good they are.`) : null,
     judgeDetails(d.judge, d.usage),
   );
 }

@@ -42,7 +42,7 @@ function rowOf(i, d) {
   const findings = (d.findings ?? []).map(([step, verdict, text, p]) => ({ step, verdict, ...(p === undefined ? {} : { p_good: p }), text }));
   return {
     id: rows.id[i], status: rows.status[i], score: rows.score[i], raw_score: rows.raw[i], trace: d.trace ?? null, critique: d.critique ?? null, findings,
-    truncated_tokens: d.truncated_tokens ?? 0, coverage: rows.coverage[i], out_of_domain: rows.outside[i], outside_distance: d.distance ?? null,
+    truncated_tokens: d.truncated_tokens ?? 0, coverage: rows.coverage[i], out_of_domain: rows.outside[i], domain_distance: d.distance ?? null,
     criteria: d.criteria ? Object.fromEntries(d.criteria.map(([name, label, value, why, steps]) => [name, { value, label, why, steps }])) : null,
     rank: d.rank ?? null, usage: d.usage ?? null, judge: d.judge, reason: d.reason ?? null, source: d.source ?? null,
     outcome: rows.outcome[i], task: d.task ?? "", question_id: d.question_id ?? null, seconds: rows.seconds[i],

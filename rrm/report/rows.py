@@ -127,7 +127,7 @@ def _said(feedback: Feedback) -> dict[str, Any]:
         "criteria": [[n, a.label, a.value, a.why or "", a.steps] for n, a in (feedback.criteria or {}).items()],
         "reason": feedback.reason,
         "truncated_tokens": feedback.truncated_tokens,
-        "distance": _finite(feedback.outside_distance),
+        "distance": _finite(feedback.domain_distance),
         "rank": None if feedback.rank is None else feedback.rank.model_dump(),
         "usage": None if feedback.usage is None else feedback.usage.model_dump(),
         "judge": _finite(feedback.judge.model_dump(exclude_none=True)),

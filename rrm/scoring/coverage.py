@@ -54,7 +54,7 @@ class Coverage:
             "lowest": {id: round(-share, 4) for share, _, id in sorted(self._least, reverse=True) if -share < LOW},
         }
 
-    def told(self, about: Mapping[str, Any], judge: Any = None) -> dict[str, Any] | None:
+    def report(self, about: Mapping[str, Any], judge: Any = None) -> dict[str, Any] | None:
         """`found`, with a warning where little was read: of the median transcript, or of any less than half.
 
         Args:

@@ -39,7 +39,7 @@ class Estimate:
     """Prompts in all: a long transcript may take several."""
     coverage: dict[str, Any] | None = None
     """As in `rrm.scoring.run.ScoreSummary`."""
-    not_text: dict[str, Any] | None = None
+    unsupported_media: dict[str, Any] | None = None
     """As in `rrm.scoring.run.ScoreSummary`."""
     cost: float | None = None
     """In the currency of the prices given: at most, where no request fails, and with nothing cached."""
@@ -79,8 +79,8 @@ def estimate(
         first = first or list(zip(counts, window, strict=True))
         found.rows += len(window)
         found.prompt_tokens += sum(counts)
-    found.readings, found.coverage = readings, coverage.told(judge.describe(), judge)
-    found.not_text = unshown.told()
+    found.readings, found.coverage = readings, coverage.report(judge.describe(), judge)
+    found.unsupported_media = unshown.report()
     if first and probe:
         first.sort(key=lambda pair: pair[0])
         middle = first[max(0, (len(first) - probe) // 2) :][:probe]

@@ -22,7 +22,7 @@ from rrm.errors import RRMError, SpendingLimit
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.rank import Ranking, group_hash, position_bias, rank_groups
 from rrm.scoring.row_index import AGAIN, to_row
-from rrm.scoring.unsupported_media import not_text
+from rrm.scoring.unsupported_media import unsupported_media
 from rrm.scoring.usage_totals import Spending
 
 TOGETHER = 256
@@ -96,7 +96,7 @@ def rank_file(
     return {
         **summary,
         "statuses": dict(sorted(statuses.items())),
-        "not_text": not_text(rows),
+        "unsupported_media": unsupported_media(rows),
         "position_bias": position_bias(rankings),
         "first_failure": failures[0] if failures else None,
         "usage": None if used is None else used.model_dump(),

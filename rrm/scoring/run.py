@@ -87,7 +87,7 @@ class ScoreSummary:
     coverage: dict[str, Any] | None = None
     """`Coverage.found` of the rows, scored or not, of this run and resumed ones alike: the share that was read, its `median`, and the `lowest`.
     Without those of which nothing was read and whose status says why. None where no row says."""
-    not_text: dict[str, Any] | None = None
+    unsupported_media: dict[str, Any] | None = None
     """`Unshown.found` of all rows: how many `transcripts` hold images or other parts that this judge is not shown, and the `parts` by kind."""
     out_of_domain: dict[str, int] | None = None
     """How many transcripts are `outside` what the judge was measured on, of how many `rows` that say; of this run and resumed ones
@@ -237,8 +237,8 @@ def score_file(
     summary.usage, summary.usage_now = (
         None if usage is None else usage.model_dump() for usage in (out.spending.total, out.spending.now)
     )
-    summary.coverage = taking.coverage.told(judge.describe(), judge) if warn else taking.coverage.found()
-    summary.not_text = unshown.told() if warn else unshown.found()
+    summary.coverage = taking.coverage.report(judge.describe(), judge) if warn else taking.coverage.found()
+    summary.unsupported_media = unshown.report() if warn else unshown.found()
     summary.out_of_domain = outside_of(taking.marks, warn=warn)
     summary.unsure = unsure_of(taking.verdicts, warn=warn)
     summary.criteria = taking.answers.means()

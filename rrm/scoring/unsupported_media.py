@@ -50,10 +50,10 @@ class Unshown:
             yield row
 
     def found(self) -> dict[str, Any] | None:
-        """The summary of `not_text`: `transcripts` that hold such parts, and `parts` by kind; None where there is none."""
+        """The summary of `unsupported_media`: `transcripts` that hold such parts, and `parts` by kind; None where there is none."""
         return {"transcripts": self.transcripts, "parts": dict(self.parts.most_common())} if self.transcripts else None
 
-    def told(self) -> dict[str, Any] | None:
+    def report(self) -> dict[str, Any] | None:
         """`found`, with a warning."""
         if not self.transcripts:
             return None
@@ -69,9 +69,9 @@ class Unshown:
         return self.found()
 
 
-def not_text(rows: Iterable[Trajectory], *, warn: bool = True, sees: bool = False) -> dict[str, Any] | None:
-    """`Unshown.told` of rows that are all there; without `warn` `Unshown.found`."""
+def unsupported_media(rows: Iterable[Trajectory], *, warn: bool = True, sees: bool = False) -> dict[str, Any] | None:
+    """`Unshown.report` of rows that are all there; without `warn` `Unshown.found`."""
     unshown = Unshown(sees)
     for row in rows:
         unshown.add(row)
-    return unshown.told() if warn else unshown.found()
+    return unshown.report() if warn else unshown.found()

@@ -192,8 +192,8 @@ def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
         return JSONResponse(said.model_dump(), 200 if status == "ok" else 503)
 
     @app.get("/metrics", response_class=PlainTextResponse, summary="For Prometheus")
-    async def told() -> PlainTextResponse:
-        return PlainTextResponse(metrics.told(), media_type="text/plain; version=0.0.4")
+    async def exposition() -> PlainTextResponse:
+        return PlainTextResponse(metrics.exposition(), media_type="text/plain; version=0.0.4")
 
     # ---- errors, all of one form ----
 

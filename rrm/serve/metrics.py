@@ -79,6 +79,6 @@ class Metrics:
                     found[sample.labels["status"]] = int(sample.value)
         return found
 
-    def told(self) -> bytes:
+    def exposition(self) -> bytes:
         """In the text format."""
         return generate_latest(self.registry)

@@ -280,7 +280,7 @@ class WorkerPool:
         held = self._held[process] = OrderedDict()
         try:
             while held or await self._next(process, held):
-                said = await self._soon(process.hear())
+                said = await self._soon(process.read_line())
                 number = said["job"]
                 left = held[number]
                 if "error" in said:

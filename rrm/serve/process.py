@@ -45,7 +45,7 @@ class WorkerProcess:
         try:
             self.write(json.dumps({"options": options}))
             await self.drained()
-            said = await self.hear()
+            said = await self.read_line()
             if "failed" in said:
                 raise RRMError(said["failed"])
             return said["about"]
@@ -65,7 +65,7 @@ class WorkerProcess:
         assert self._process.stdin is not None
         await self._process.stdin.drain()
 
-    async def hear(self) -> dict[str, Any]:
+    async def read_line(self) -> dict[str, Any]:
         """Its next line.
 
         Raises:

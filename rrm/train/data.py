@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from rrm.config import MARK_NOISE, FollowSettings
+from rrm.config import FINDING_NOISE, FollowSettings
 from rrm.data.annotation import Annotation
 from rrm.data.feedback import Mode, clear
 from rrm.data.import_paths import imported
@@ -174,7 +174,7 @@ def score_rows(
     trajectory: Trajectory,
     target: JudgementTarget,
     rng: random.Random,
-    mark_noise: float = MARK_NOISE,
+    finding_noise: float = FINDING_NOISE,
     *,
     trained: Sequence[Mode] = ("score",),
     steps: StepTarget | None = None,
@@ -183,7 +183,7 @@ def score_rows(
     of earlier steps what such a judge finds first (`rrm.judge.windowed.local_plan`): its slots' verdicts, or its critique's.
 
     Args:
-        mark_noise: as in `step_rows`.
+        finding_noise: as in `step_rows`.
         trained: the modes of the whole training, `score` among them.
         steps: the labels of the steps' slots.
     """
@@ -192,7 +192,7 @@ def score_rows(
     known = _slot_marks(steps) if earlier == "steps" else _text_marks(target)
     marks: dict[int, bool] = {}
     for number in range(len(plan) - 1):
-        _mark(marks, plan.steps(number), known, rng, mark_noise)
+        _mark(marks, plan.steps(number), known, rng, finding_noise)
     reading = prompter.reading(plan, len(plan) - 1, "score", marks)
     row = _written(prompter, reading.ids, reading.steps, "score", target, score)
     return [] if row is None else [row]
@@ -204,7 +204,7 @@ def window_rows(
     mode: Mode,
     target: JudgementTarget,
     rng: random.Random,
-    mark_noise: float = MARK_NOISE,
+    finding_noise: float = FINDING_NOISE,
 ) -> list[TrainingRow]:
     """The rows of a mode that writes: one for each reading whose steps the annotation speaks of, as a judge reads them.
 
@@ -223,7 +223,7 @@ def window_rows(
         row = _written(prompter, reading.ids, reading.steps, mode, target, score)
         if number == len(plan) - 1 or speaks_of(target.annotation, reading.steps):
             rows.append(row)
-        _mark(marks, reading.steps, known, rng, mark_noise)
+        _mark(marks, reading.steps, known, rng, finding_noise)
     return [row for row in rows if row is not None]
 
 
@@ -275,17 +275,17 @@ def step_rows(
     target: JudgementTarget | None,
     steps: StepTarget | None,
     rng: random.Random,
-    mark_noise: float = MARK_NOISE,
+    finding_noise: float = FINDING_NOISE,
 ) -> list[TrainingRow]:
     """Mode `steps`: one row for each reading in which something is labelled.
 
-    The digest of a later reading marks steps as a judge would have: by their labels, of which `mark_noise` are turned over, since
+    The digest of a later reading marks steps as a judge would have: by their labels, of which `finding_noise` are turned over, since
     the judge's own findings will not be right either.
 
     Args:
         target: its score labels the run's slot: good with that probability, drawn anew with each call. None: no label there.
         steps: the labels of the steps' slots; a step read in parts has its verdict at each.
-        mark_noise: the share of marks that are turned over (`SFTSettings.mark_noise`).
+        finding_noise: the share of marks that are turned over (`SFTSettings.finding_noise`).
     """
     good, bad = prompter.choices
     tokens = {"good": good, "bad": bad}
@@ -302,7 +302,7 @@ def step_rows(
         for slot in reading.slots:
             token = outcome if slot.step is None else tokens.get(verdicts.get(slot.step) or "")
             labels[slot.at + 1] = UNLABELLED if token is None else token
-        _mark(marks, reading.steps, known, rng, mark_noise)
+        _mark(marks, reading.steps, known, rng, finding_noise)
         if any(label != UNLABELLED for label in labels):
             scored = any(slot.step is None for slot in reading.slots)
             rows.append(
@@ -327,7 +327,7 @@ def epoch_rows(
     balance: float | None,
     injection: float,
     rng: random.Random,
-    mark_noise: float = MARK_NOISE,
+    finding_noise: float = FINDING_NOISE,
     follow: FollowSettings | None = None,
     steps: Mapping[str, StepTarget] = MappingProxyType({}),
 ) -> list[TrainingRow]:
@@ -349,12 +349,12 @@ def epoch_rows(
         for t in drawn:
             source = with_claim(t, rng) if mode in ("score", "steps") and rng.random() < injection else t
             if mode == "steps":
-                rows += step_rows(prompter, source, targets.get(t.id), steps.get(t.id), rng, mark_noise)
+                rows += step_rows(prompter, source, targets.get(t.id), steps.get(t.id), rng, finding_noise)
             elif mode == "score" and prompter.version != CUT_VERSION:
                 known = steps.get(t.id)
-                rows += score_rows(prompter, source, targets[t.id], rng, mark_noise, trained=trained, steps=known)
+                rows += score_rows(prompter, source, targets[t.id], rng, finding_noise, trained=trained, steps=known)
             else:
-                rows += window_rows(prompter, source, mode, targets[t.id], rng, mark_noise)
+                rows += window_rows(prompter, source, mode, targets[t.id], rng, finding_noise)
         if mode == "full" and follow:
             rows += _followed(prompter, drawn, targets, follow, rng)
     return rows
@@ -367,7 +367,7 @@ def _followed(
     follow: FollowSettings,
     rng: random.Random,
 ) -> list[TrainingRow]:
-    follow_row = imported(follow.rows, "sft.follow.rows")
+    follow_row = imported(follow.rows, "sft.consistency_rows.rows")
     chosen = rng.sample(list(trajectories), round(follow.share * len(trajectories)))
     rows: list[TrainingRow] = []
     for t in chosen:

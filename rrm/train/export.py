@@ -109,7 +109,7 @@ def describe_domain(judge: AgentRRM, folder: Path, run: TrainingRun) -> dict[str
         return {"skipped": str(error)}
     size = domain.save(folder).stat().st_size
     judge.domain = domain
-    marks = [domain.told(t)[0] for t in run.parts["test"]]
+    marks = [domain.flag(t)[0] for t in run.parts["test"]]
     return {
         "rows": domain.rows,
         "calibration_rows": domain.calibration_rows,

@@ -67,7 +67,7 @@ def shard(module: nn.Module, model: Any, mesh: Any) -> None:
     fully_shard(module, mesh=mesh, reshard_after_forward=True)
 
 
-def let_go(module: nn.Module) -> None:
+def reshard(module: nn.Module) -> None:
     """Divide again what a forward gathered, without the other processes: an error inside of one leaves layers whole."""
     from torch.distributed.fsdp import FSDPModule
 

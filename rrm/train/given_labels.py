@@ -3,7 +3,7 @@
 - `meta["critiques"]` as MINT-bench has them: `[{after_message, text, good}]`, where `after_message` is an index into
   `messages` and the text mostly opens with its verdict ("This is GOOD.", "This is INCORRECT."). The opening becomes the
   finding's verdict and is taken off; without one, `good` decides. A critique that says nothing ("NOT GIVEN") is left out.
-- `meta["annotations"]`, as readers of labelled data leave them (`rrm.data.annotation.carried`): whole annotations, each one taken.
+- `meta["annotations"]`, as readers of labelled data leave them (`rrm.data.annotation.own_annotations`): whole annotations, each one taken.
 - any other field of `meta` through a mapping: `{"score": "judge.score", "trace": "analysis", …}` (dotted paths).
 - the trajectory's outcome needs no copy: an annotation without a score is trained towards it.
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rrm.data.annotation import Annotation, Finding, Verdict, carried, critiques_of
+from rrm.data.annotation import Annotation, Finding, Verdict, critiques_of, own_annotations
 from rrm.data.feedback import clear, format_findings
 from rrm.data.printing import describe
 from rrm.data.text import leaks, references, shorten, transcript_text
@@ -96,7 +96,7 @@ def taken(trajectory: Trajectory, counts: Counter[str] | None = None) -> Iterato
     `counts` gains `annotated`, `annotations_unusable` and `leaks_dropped`.
     """
     counts = Counter() if counts is None else counts
-    found, unusable = carried(trajectory)
+    found, unusable = own_annotations(trajectory)
     if unusable:
         counts["annotations_unusable"] += unusable
     answers = references(trajectory.meta.get("reference")) if found else []

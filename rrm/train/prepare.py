@@ -19,7 +19,7 @@ from rrm.config import TrainConfig
 from rrm.data.annotation import Annotation, match, read_annotations
 from rrm.data.import_paths import call, is_import_path
 from rrm.data.labels import JudgementTarget, LabelCounts, StepTarget, merged, step_targets_of, targets_of
-from rrm.data.questions import met_before, text_hash
+from rrm.data.questions import seen_in_training, text_hash
 from rrm.data.splits import PARTS, apply_split, load_split, make_split
 from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
@@ -68,7 +68,7 @@ class TrainingRun:
     prompter: Prompter
     shared_texts: dict[str, int]
     """How many rows of `calibration` and of `test` ask in the very words of a training row, under another question id."""
-    met_before: dict[str, int] = field(default_factory=dict)
+    seen_in_training: dict[str, int] = field(default_factory=dict)
     """How many rows of `calibration` and of `test` are of questions that the judge it goes on from was trained on; empty where it
     goes on from none, or from one that names no questions."""
     earlier: Earlier = field(default_factory=Earlier)
@@ -266,7 +266,7 @@ def prepare(config: TrainConfig) -> TrainingRun:
     model, prompter = base_and_prompter(config, parts["train"], annotations)
     shared = shared_texts(parts)
     known = earlier.questions
-    met = {part: len(met_before(known, parts[part])) for part in PARTS if part != "train"} if known else {}
+    met = {part: len(seen_in_training(known, parts[part])) for part in PARTS if part != "train"} if known else {}
     if is_main(config.cpu):
         warn_of_met(earlier, parts, met)
         logger.warning("data.target=%s: %s", config.data.target, labels)

@@ -157,8 +157,8 @@ def run_finish(run: TrainingRun, model: Any) -> dict[str, Any]:
             str(building), device="cpu" if config.cpu else None, trust_remote_code=config.model.trust_remote_code
         )
         card: dict[str, Any] = {"trained_on": facts, "question_texts_in_training": run.shared_texts}
-        if run.met_before:
-            card["questions_known_before"] = run.met_before
+        if run.seen_in_training:
+            card["questions_known_before"] = run.seen_in_training
         card["domain"] = finish.describe_domain(judge, building, run)
         if config.calibration.enabled:
             part = run.parts["calibration"]

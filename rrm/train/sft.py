@@ -69,13 +69,13 @@ def schedule(
             targets,
             mix,
             balance=settings.balance,
-            injection=settings.injection,
-            mark_noise=settings.mark_noise,
+            injection=settings.claim_injection_share,
+            finding_noise=settings.finding_noise,
             rng=rng,
-            follow=settings.follow,
+            follow=settings.consistency_rows,
             steps=steps or {},
         )
-        rows += batched(drawn, settings.batch_size, rng, settings.short_first if epoch == 0 else 0.0)
+        rows += batched(drawn, settings.batch_size, rng, settings.short_first_share if epoch == 0 else 0.0)
     if not rows:
         raise RRMError(
             "no training row: no transcript has an outcome or an annotation for the modes in sft.mix. "
@@ -296,6 +296,6 @@ def train_sft(model: Any, rows: Sequence[TrainingRow], prompter: Prompter, confi
         trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
     if sharded:
-        sharding.bring_home(trainer.model, whole)
+        sharding.gather_weights(trainer.model, whole)
         return whole
     return trainer.model

@@ -83,7 +83,7 @@ def rows_per_update(settings: SFTSettings, processes: int) -> int:
     return settings.batch_size * settings.gradient_accumulation_steps * processes
 
 
-def bring_home(divided_model: Any, model: Any) -> None:
+def gather_weights(divided_model: Any, model: Any) -> None:
     """Give the whole model the trained weights; all processes call this together."""
     copy_whole(trained_parameters(divided_model), dict(model.named_parameters()))
 

@@ -45,7 +45,7 @@ def test_the_study_marks_as_the_judge_tells(tmp_path: Path) -> None:
     domain, far = study.fit(study.read(tmp_path, 0, 0)), run("tau_bench", "test", 1)
     near = domain.model_copy(update={"threshold": domain.threshold * domain.distance(far) / 1.00004})
     assert study.marked(domain, [features(far)])["share"] == 1.0
-    assert near.told(far) == (False, 1.0) and study.marked(near, [features(far)])["share"] == 0.0
+    assert near.flag(far) == (False, 1.0) and study.marked(near, [features(far)])["share"] == 0.0
 
 
 def test_the_study_groups_as_a_training_does(tmp_path: Path) -> None:

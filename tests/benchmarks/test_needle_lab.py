@@ -116,5 +116,5 @@ def test_figures_of_no_log_are_refused() -> None:
 
 def test_the_config_is_one_of_mode_steps_alone() -> None:
     config = load_config(str(CONFIG))
-    assert Path(CONFIG).name == "needle_lab.yaml" and config.sft.mark_noise == 0.0
+    assert Path(CONFIG).name == "needle_lab.yaml" and config.sft.finding_noise == 0.0
     assert config.sft.mix.model_dump() == {"score": 0.0, "critique": 0.0, "full": 0.0, "steps": 1.0}

@@ -108,7 +108,7 @@ def dynamic(policy: Path, output: Path) -> None:
     rank = trainer.accelerator.process_index
     batch = make_batch(trainer.collect(UPDATES))
     for _ in range(2 * rank):  # forwards that no other process makes, between what all of them do
-        trainer.statistics(batch, trainer.wrapped, batch.action_mask, [0])
+        trainer.statistics(batch, trainer.ddp_model, batch.action_mask, [0])
     summed = trainer._sum(torch.arange(3.0)).tolist()
     (output / f"dynamic-{rank}.json").write_text(json.dumps({"metrics": metrics, "learned": learned, "summed": summed}))
     save_file(

@@ -20,6 +20,7 @@ def settings(base: Path, output: Path, **changes: Any) -> AgentConfig:
         "threads": 1,
         "max_updates": 3,
         "save_every": 1,
+        "gate": {"action": "off"},
         "environment": {"name": "search", "train": {"hops": 1}, "eval": {"hops": 1}, "train_tasks": 32, "eval_tasks": 4},
         "policy": {"base": str(base)},
         "rollout": {

@@ -152,3 +152,9 @@ def test_other_bases_are_no_functions(base: str) -> None:
 def test_numbers_have_bounds(override: str) -> None:
     with pytest.raises(ConfigError, match=rf"command line: {override.partition('=')[0]}: .* \(got "):
         load_config("smollm2", [override])
+
+
+def test_a_key_is_read_by_the_name_that_an_older_version_gave_it(tmp_path: Path) -> None:
+    (tmp_path / "old.yaml").write_text("sft: {injection: 0.25, short_first: 0.5, claim_injection_share: 0.125}\n")
+    sft = load_config(str(tmp_path / "old.yaml"), ["sft.mark_noise=0.0", "sft.finding_noise=0.5"]).sft
+    assert (sft.claim_injection_share, sft.short_first_share, sft.finding_noise) == (0.125, 0.5, 0.5)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from torch import Tensor
 
 from reagent.algorithms.masks import Masks
-from reagent.algorithms.whitening import Reduce, local_only
+from reagent.algorithms.whitening import Reduce, no_reduce
 
 Scale = Literal["group", "batch", "none"]
 
@@ -56,7 +56,7 @@ class AlgoConfig:
     per_turn: bool = False
     """grpo, rloo, reinforce++-baseline: credit each turn with its reward-to-go (process rewards) rather than with the episode's
     whole reward, against the other rows that reached the turn: see `reagent.algorithms.groups.leave_one_out`."""
-    reduce: Reduce = local_only
+    reduce: Reduce = no_reduce
 
 
 class AlgoOutput(NamedTuple):

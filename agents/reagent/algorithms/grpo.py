@@ -10,7 +10,7 @@ from torch import Tensor
 from reagent.algorithms.base import AlgoBatch, AlgoConfig, AlgoOutput, Scale
 from reagent.algorithms.groups import comparable, leave_one_out, returns_of
 from reagent.algorithms.masks import spread
-from reagent.algorithms.whitening import Reduce, local_only, moments
+from reagent.algorithms.whitening import Reduce, moments, no_reduce
 
 
 def grpo_credit(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
@@ -32,7 +32,7 @@ def grpo(
     per_turn: bool = False,
     scale: Scale = "group",
     eps: float = 1e-6,
-    reduce: Reduce = local_only,
+    reduce: Reduce = no_reduce,
 ) -> Tensor:
     """Group-relative advantages (B, K) of `returns` (B, K) where `present`; see `reagent.algorithms.groups` for both.
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from reagent.algorithms.losses import KLEstimator, bounded, kl_penalty, log_ratio, policy_loss, value_loss
-from reagent.algorithms.whitening import Reduce, local_only, moments
+from reagent.algorithms.whitening import Reduce, moments, no_reduce
 from rrm.errors import ConfigError
 
 Aggregation = Literal["token-mean", "sequence-mean", "constant-length"]
@@ -111,7 +111,7 @@ def ratio_metrics(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor, clipped:
 
 
 @torch.no_grad()
-def explained_variance(values: Tensor, returns: Tensor, mask: Tensor, reduce: Reduce = local_only) -> Tensor:
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor, reduce: Reduce = no_reduce) -> Tensor:
     """1 − Var(R − V)/Var(R) over the masked tokens of all processes, 0-d; 0 where the returns do not vary."""
     _, residual, _ = moments(returns - values, mask, reduce)
     _, variance, _ = moments(returns, mask, reduce)

@@ -17,7 +17,7 @@ from reagent.algorithms.grpo import grpo_credit
 from reagent.algorithms.masks import credit_masks
 from reagent.algorithms.reinforce_pp import reinforce_pp, reinforce_pp_baseline
 from reagent.algorithms.rloo import rloo
-from reagent.algorithms.whitening import Reduce, local_only
+from reagent.algorithms.whitening import Reduce, no_reduce
 from rrm.errors import ConfigError
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -66,7 +66,7 @@ def compute_advantages(
     per_turn: bool = False,
     use_action_mask: bool = True,
     use_advantage_mask: bool = True,
-    reduce: Reduce = local_only,
+    reduce: Reduce = no_reduce,
 ) -> Advantages:
     """Advantages of a batch of episodes under one algorithm.
 

@@ -12,13 +12,13 @@ Reduce = Callable[[Tensor], Tensor]
 the same calls in the same order, also one that holds no tokens: `whiten` and GRPO's `scale="batch"` reduce twice each."""
 
 
-def local_only(tensor: Tensor) -> Tensor:
+def no_reduce(tensor: Tensor) -> Tensor:
     """The `Reduce` of a single process: nothing to add."""
     return tensor
 
 
 @torch.no_grad()
-def moments(x: Tensor, mask: Tensor, reduce: Reduce = local_only) -> tuple[Tensor, Tensor, Tensor]:
+def moments(x: Tensor, mask: Tensor, reduce: Reduce = no_reduce) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, variance (ddof = 0) and count of x over the mask and over all processes, 0-d tensors.
 
     Two passes (the mean first), each one `reduce`, so uneven counts and large means lose nothing. An empty mask
@@ -31,7 +31,7 @@ def moments(x: Tensor, mask: Tensor, reduce: Reduce = local_only) -> tuple[Tenso
 
 
 @torch.no_grad()
-def whiten(advantages: Tensor, mask: Tensor, reduce: Reduce = local_only, eps: float = 1e-8) -> Tensor:
+def whiten(advantages: Tensor, mask: Tensor, reduce: Reduce = no_reduce, eps: float = 1e-8) -> Tensor:
     """(B, T): (A − mean) / sqrt(var + eps) with the mean and variance (ddof = 0) of all masked tokens of all processes.
 
     Zero off the mask; a single token becomes 0.

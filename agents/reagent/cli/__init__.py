@@ -1,4 +1,4 @@
-"""The command line of the agent side: `reagent train | eval | distil | choose | tasks | corpus | report | lab build`."""
+"""The command line of the agent side: `reagent train | probe | eval | distil | choose | tasks | corpus | report | lab build`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rrm.cli import quiet_off_terminals, run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-COMMANDS = ("train", "eval", "distil", "choose", "tasks", "corpus", "report")
+COMMANDS = ("train", "probe", "eval", "distil", "choose", "tasks", "corpus", "report")
 CONTINUES = ("train", "distil")
 """Those of which a stopped run goes on when it is given again."""
 

@@ -63,7 +63,7 @@ def say_plan(settings: AgentConfig, like: Path | None, processes: int) -> None:
     import torch
     from rich.table import Table
 
-    from reagent.train.plan import plan, told
+    from reagent.train.plan import plan, plan_rows
     from reagent.train.prepare import check_continues, prepare
     from rrm.cli.tables import print_table
 
@@ -72,7 +72,7 @@ def say_plan(settings: AgentConfig, like: Path | None, processes: int) -> None:
     prepare(settings, processes)
     found = plan(settings, processes=processes, device=device, like=like)
     table = Table(show_header=False)
-    for row in told(found):
+    for row in plan_rows(found):
         table.add_row(*row)
     print_table(table, stderr=True)
     memory = {**asdict(found.memory), "update": found.memory.update, "rollout": found.memory.rollout}

@@ -11,15 +11,17 @@ import inspect
 import json
 import logging
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol
 
 from reagent.env.graders import REFERENCE_GRADERS, Grader, exact_match, f1
-from reagent.env.parsers import MalformedCall, ParsedTurn, Parser, make_parser
+from reagent.env.parsers import MalformedCall, ParsedTurn, Parser, family_of, make_parser
 from reagent.env.parsers.base import made_up_at
+from reagent.env.parsers.near_calls import example_call, near_call
 from reagent.env.rewards import RewardWeights, Verdict, as_weights
 from reagent.env.task import Task
 from reagent.env.tool import EMPTY, Tool, ToolResult, by_name, declared_tools
@@ -41,7 +43,7 @@ from rrm.prompt.neutralise import neutralise_control
 
 logger = logging.getLogger(__name__)
 
-ToolPrompt = Literal["schema", "brief", "template"]
+ToolPrompt = Literal["auto", "schema", "brief", "template"]
 
 _CUT = "the turn was cut at its token limit: nothing in it was run, and it is no answer; write a shorter turn"
 
@@ -127,17 +129,20 @@ class _Outcome:
 class ToolEnv:
     """The standard environment: tools, a parser, process rewards, a grader.
 
-    Subclasses declare tools as methods with `@tool` and may set the class attributes or override `begin`, `told`, `question`,
+    Subclasses declare tools as methods with `@tool` and may set the class attributes or override `begin`, `instructions`,
+    `question`,
     `is_useful`, `grade` and `is_graded`.
 
     Args:
         tools: further tools beside the class's own.
-        parser: name of a tool-call format (reagent.env.parsers), or a parser.
+        parser: name of a tool-call format (reagent.env.parsers), or a parser. None: the family's, where `tool_prompt` is `auto`
+            and the chat template shows which, else `hermes`.
         rewards: weights, or a mapping with some of them.
         max_turns: after this many turns an episode is truncated.
         max_calls_per_turn: calls beyond it are not run.
         tool_prompt: where the tools are described: `schema` or `brief` in the system message, `template` by the
-            tokenizer's chat template, which then is to be given `template_tools`.
+            tokenizer's chat template, which then is to be given `template_tools`; `auto`: by the template where it lists tools in a
+            format that is known here (`adopt_template`), else as `schema`.
         grader: overrides the class's.
         failure_reward: outcome of an answer that its own grader fails on.
 
@@ -156,15 +161,21 @@ class ToolEnv:
     slow_grader: ClassVar[bool] = False
     """Whether grading asks a server or another process: it then has a thread of its own, so that other episodes go on."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "told" in vars(cls):  # as version 0.1 called it
+            warnings.warn(f"{cls.__name__}.told is called `instructions` now", DeprecationWarning, stacklevel=2)
+            cls.instructions = vars(cls)["told"]
+
     def __init__(
         self,
         tools: Sequence[Tool] = (),
         *,
-        parser: str | Parser = "hermes",
+        parser: str | Parser | None = None,
         rewards: RewardWeights | Mapping[str, Any] | None = None,
         max_turns: int = 8,
         max_calls_per_turn: int = 8,
-        tool_prompt: ToolPrompt = "schema",
+        tool_prompt: ToolPrompt = "auto",
         grader: Grader | None = None,
         failure_reward: float = 0.0,
     ) -> None:
@@ -174,13 +185,18 @@ class ToolEnv:
             )
         self._tools = by_name([*declared_tools(self), *tools])
         self.tools: list[dict[str, Any]] = [t.schema for t in self._tools.values()]
-        self.parser = make_parser(parser, self.tools) if isinstance(parser, str) else parser
+        self._named = parser
+        self.parser = (
+            make_parser(parser or "hermes", self.tools) if parser is None or isinstance(parser, str) else parser
+        )
         self.rewards, self.failure_reward = as_weights(rewards), failure_reward
         self.max_turns, self.max_calls_per_turn, self.tool_prompt = max_turns, max_calls_per_turn, tool_prompt
         if grader is not None:
             self.grader = grader
         self.task: Task | None = None
         self._graded = True
+        self._by_template = False
+        """Whether `auto` leaves the tools' description to the chat template."""
         self._turn = self._calls = self._paid = self._charged = 0
         self._done: set[str] = set()
 
@@ -192,7 +208,16 @@ class ToolEnv:
     @property
     def template_tools(self) -> list[dict[str, Any]] | None:
         """What the chat template is to be given as its tools; None where the system message describes them."""
-        return self.tools if self.tool_prompt == "template" else None
+        return self.tools if self.tool_prompt == "template" or self._by_template else None
+
+    def adopt_template(self, chat_template: Any) -> None:
+        """Settle `tool_prompt: auto` by a tokenizer's chat template. A rollout calls this before `reset`."""
+        if self.tool_prompt != "auto":
+            return
+        family = family_of(chat_template) if isinstance(chat_template, str) else None
+        self._by_template = family is not None and self._named in (None, family)
+        if family is not None and self._named is None:
+            self.parser = make_parser(family, self.tools)
 
     @property
     def unanswered_reward(self) -> float:
@@ -212,7 +237,7 @@ class ToolEnv:
     def begin(self, task: Task) -> None:
         """Set up the task's own state."""
 
-    def told(self) -> str:
+    def instructions(self) -> str:
         """The system message, before the tools' description."""
         return self.system
 
@@ -259,8 +284,10 @@ class ToolEnv:
         self.task, self._turn, self._calls, self._paid, self._charged, self._done = task, 0, 0, 0, 0, set()
         self._graded = self.is_graded(task)
         self.begin(task)
-        parts = [told] if (told := self.told()) else []
-        if self.tools and self.tool_prompt != "template":
+        parts = [told] if (told := self.instructions()) else []
+        if self.tools and self._by_template:
+            parts.append(self.parser.answering)
+        elif self.tools and self.tool_prompt != "template":
             parts.append(self.parser.instructions(self.tools, self.tool_prompt == "brief"))
         system = [{"role": "system", "content": "\n".join(parts)}] if parts else []
         return [*system, {"role": "user", "content": self.question(task)}]
@@ -281,7 +308,7 @@ class ToolEnv:
         if made_up is not None:
             text, stop_reason = text[:made_up].rstrip(), "stop"
         cut = stop_reason == "length"
-        turn = ParsedTurn(None, text, [MalformedCall("", _CUT)], None) if cut else self.parser.parse(text)
+        turn = ParsedTurn(None, text, [MalformedCall("", _CUT)], None) if cut else self._parsed(text)
         self._turn += 1
         ids = [f"call_{self._calls + i}" for i in range(1, len(turn.calls) + 1)]
         self._calls += len(ids)
@@ -311,6 +338,24 @@ class ToolEnv:
         self.task = None
 
     # ---- how ------------------------------------------------------------------------------------------------------------
+
+    def _parsed(self, text: str) -> ParsedTurn:
+        """A turn as its format's parser reads it; what is nearly a call, and can be nothing else, is one."""
+        turn = self.parser.parse(text)
+        if turn.answer is not None:
+            near = near_call(turn.content, self.tools)
+            return turn if near is None else replace(turn, content="", calls=[near], answer=None)
+        calls = [(isinstance(c, MalformedCall) and near_call(c.text, self.tools)) or c for c in turn.calls]
+        return replace(turn, calls=calls)
+
+    def _with_example(self, call: MalformedCall) -> str:
+        """What is wrong with a call, and how one of that tool is written."""
+        tool = self._tools.get(call.name or "") or next(iter(self._tools.values()), None)
+        return (
+            call.reason
+            if tool is None
+            else f"{call.reason}. For example: {self.parser.render_call(example_call(tool.schema))}"
+        )
 
     def _finish(self, task: Task, message: dict[str, Any], answer: str) -> StepResult:
         if not self._graded:
@@ -356,7 +401,7 @@ class ToolEnv:
     async def _run(self, call: ToolCall | MalformedCall, position: int) -> ToolResult:
         """The `position`-th call of a turn. A call that cannot be run ends at once, with its error."""
         if isinstance(call, MalformedCall):
-            return _refused(MalformedCallError(call.reason))
+            return _refused(MalformedCallError(self._with_example(call)))
         if position >= self.max_calls_per_turn:
             return _refused(TooManyCalls(f"not run: at most {self.max_calls_per_turn} calls a turn"))
         tool = self._tools.get(call.name)

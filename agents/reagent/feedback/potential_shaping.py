@@ -39,10 +39,10 @@ def lowest_so_far(findings: Sequence[Finding], turns: int) -> list[float]:
     for p in known:
         before = lowest[-1] if lowest else None
         lowest.append(p if before is None else before if p is None else min(before, p))
-    return carried(lowest)
+    return forward_fill(lowest)
 
 
-def carried(scores: Sequence[float | None]) -> list[float]:
+def forward_fill(scores: Sequence[float | None]) -> list[float]:
     """Φ where it is not known after a turn: what it was before; 0 at the start. Still nothing but what the prefix says."""
     found: list[float] = []
     for score in scores:

@@ -2,7 +2,7 @@
 
 | `process.pay` | turn k earns | in sum |
 |---|---|---|
-| findings | `good` or `bad`, by the finding on it | within ±`max_paid` of them |
+| findings | `good` or `bad`, by the finding on it | within ±`max_rewarded_steps` of them |
 | spread | λ·(Φ_k − Φ_{k−1}), Φ_0 = 0, the last Φ the score s | λ·s, as mode `r` |
 | shaping | the same, the last Φ 0 | 0 |
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from reagent.feedback.base import FeedbackMode, JudgedEpisode, Play, Round, judgeable
 from reagent.feedback.judging import JudgingReport
-from reagent.feedback.potential_shaping import carried, lowest_so_far, prefixes
+from reagent.feedback.potential_shaping import forward_fill, lowest_so_far, prefixes
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import unknown, with_differences, with_findings, with_score
 from reagent.rollout.attempts import Attempt
@@ -57,7 +57,11 @@ class ProcessFeedback(FeedbackMode):
         paid = self.settings.process
         return [
             with_findings(
-                j.episode, self.paid_findings(j, report), good=paid.good, bad=paid.bad, max_paid=paid.max_paid
+                j.episode,
+                self.paid_findings(j, report),
+                good=paid.good,
+                bad=paid.bad,
+                max_rewarded_steps=paid.max_rewarded_steps,
             )
             for j in judged
         ]
@@ -88,6 +92,6 @@ class ProcessFeedback(FeedbackMode):
         parts = [prefixes(one.episode) if judgeable(one.episode) else [] for one in judged]
         found = iter(self.judging_at(update).ask([t for part in parts for t in part], mode, update, report))
         return [
-            carried([None if (f := next(found)).abstains else self.recalibrated(f).score for _ in part])
+            forward_fill([None if (f := next(found)).abstains else self.recalibrated(f).score for _ in part])
             for part in parts
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
 
@@ -31,6 +31,7 @@ class AuxConfig(Section):
 class ProcessConfig(Section):
     """Mode `process`: what the judge's word on each turn adds to the turn's reward."""
 
+    renamed: ClassVar = {"max_paid": "max_rewarded_steps"}
     pay: Literal["findings", "spread", "shaping"] = "findings"
     """`findings`: each finding on a turn, as below: turns earn more, and the sum differs from attempt to attempt. With Φ of a prefix,
     the attempt up to a turn's end:
@@ -45,7 +46,7 @@ class ProcessConfig(Section):
     """`findings`: where a finding has a probability (`p_good`, the judge's mode `steps`) a good turn earns p · good and a bad one
     (1 − p) · bad: what is doubtful counts for less."""
     bad: float = Field(default=-0.05, le=0.0, allow_inf_nan=False)
-    max_paid: int | None = Field(default=4, ge=0)
+    max_rewarded_steps: int | None = Field(default=4, ge=0)
     """Turns found good that an episode is paid for, and turns found bad that it pays for, the first ones of each: with more
     turns it earns no more. null pays for all."""
 

@@ -44,7 +44,12 @@ def graded_outcome(episode: Episode) -> float | None:
 
 
 def with_findings(
-    episode: Episode, findings: Sequence[Finding] | None, *, good: float, bad: float, max_paid: int | None = None
+    episode: Episode,
+    findings: Sequence[Finding] | None,
+    *,
+    good: float,
+    bad: float,
+    max_rewarded_steps: int | None = None,
 ) -> Episode:
     """A copy whose turns earn what the judge found of them: finding step k speaks of turn k (from 1).
 
@@ -53,8 +58,8 @@ def with_findings(
 
     Args:
         findings: None where the judge failed: the copy's reward then is unknown.
-        max_paid: good turns paid for, and bad ones, the first of each; what findings add to an episode lies within
-            [max_paid · bad, max_paid · good], however many turns it has. None: all.
+        max_rewarded_steps: good turns paid for, and bad ones, the first of each; what findings add to an episode lies within
+            [max_rewarded_steps · bad, max_rewarded_steps · good], however many turns it has. None: all.
     """
     if findings is None:
         return unknown(episode)
@@ -70,7 +75,7 @@ def with_findings(
             seen[verdict] += 1
             p = _probability([f for f in said if f.step == number])
             sure = 1.0 if p is None else p if verdict == "good" else 1.0 - p
-            earned = sure * paid[verdict] if max_paid is None or seen[verdict] <= max_paid else 0.0
+            earned = sure * paid[verdict] if max_rewarded_steps is None or seen[verdict] <= max_rewarded_steps else 0.0
         turns.append(replace(turn, reward=turn.reward + earned))
     return replace(episode, turns=turns, outcome_reward=outcome)
 

@@ -98,7 +98,9 @@ def token_counts(rows: Sequence[SFTRow]) -> Tensor:
     return torch.tensor([float(sum(r.tokens for r in rows if r.kind == kind)) for kind in TEXT_KINDS])
 
 
-def deal(rows: Sequence[SFTRow], part: int, parts: int, before: Mapping[TextKind, int] | None = None) -> list[SFTRow]:
+def split_minibatches(
+    rows: Sequence[SFTRow], part: int, parts: int, before: Mapping[TextKind, int] | None = None
+) -> list[SFTRow]:
     """The rows of one of `parts` minibatches, each kind dealt evenly.
 
     Args:

@@ -177,6 +177,8 @@ class _Player:
 
         def reset(row: ActiveEpisode) -> _Opening:
             env = row.env = self.env_factory()
+            if (adopt := getattr(env, "adopt_template", None)) is not None:
+                adopt(self.tokenizer.chat_template)
             messages, tools = env.reset(row.attempt.task), [*env.tools]
             stop, is_graded = tuple(getattr(env, "stop", ())), getattr(env, "is_graded", None)
             graded = row.attempt.task.graded and (is_graded is None or bool(is_graded(row.attempt.task)))

@@ -119,7 +119,7 @@ class Benchmark(ToolEnv):
         )
         self._told = system
 
-    def told(self) -> str:
+    def instructions(self) -> str:
         """The option `system`; else the class's own, or `work` and `form`."""
         own = self.system or " ".join(filter(None, (self.work, self.form)))
         return own if self._told is None else self._told

@@ -44,10 +44,10 @@ class GSM8K(Benchmark):
     licence: ClassVar[str] = "MIT"
     hub: ClassVar[Mapping[str, str]] = {"train": "hf:openai/gsm8k#main:train", "heldout": "hf:openai/gsm8k#main:test"}
     wants: ClassVar[tuple[str, ...]] = ("calculator",)
-    limits: ClassVar[TaskLimits] = TaskLimits(turns=10, new_tokens=256, episode_tokens=2048)
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=10, new_tokens=400, episode_tokens=3072)
     metrics: ClassVar[Mapping[str, Grader]] = {"accuracy": final_number}
-    work: ClassVar[str] = "Solve the problem. Let the tool do every calculation, one after the other."
-    form: ClassVar[str] = "Give the number alone as the answer."
+    work: ClassVar[str] = "Think step by step, and let the tool do the calculations."
+    form: ClassVar[str] = "The answer is a number."
     grader = staticmethod(final_number)
 
     @classmethod

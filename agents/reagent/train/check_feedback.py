@@ -36,7 +36,7 @@ def check_labels(settings: FeedbackConfig, env_factory: EnvFactory, tasks: Seque
         )
     if not ungraded or MODES[settings.mode].pays_feedback(settings):
         return
-    said, instead = unpaid(settings)
+    said, instead = why_nothing_is_paid(settings)
     if ungraded == len(tasks):
         raise ConfigError(
             f"none of the {len(tasks)} training tasks has an answer to grade by, and with {said} (as it is set) the reward is nothing "
@@ -49,7 +49,7 @@ def check_labels(settings: FeedbackConfig, env_factory: EnvFactory, tasks: Seque
     )  # fmt: skip
 
 
-def unpaid(settings: FeedbackConfig) -> tuple[str, str]:
+def why_nothing_is_paid(settings: FeedbackConfig) -> tuple[str, str]:
     """Why a judge's feedback is no part of the reward, and what to set instead."""
     mode, pay, paid = settings.mode, settings.process.pay, "set feedback.score_weight above 0"
     if mode in ("r", "u"):

@@ -31,7 +31,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rrm.train.checkpoints import seal
-from rrm.train.fsdp import is_complete, let_go, optimizer_tensors, read_training, trained_parameters, write_shard
+from rrm.train.fsdp import is_complete, optimizer_tensors, read_training, reshard, trained_parameters, write_shard
 
 logger = logging.getLogger(__name__)
 PREFIX = "checkpoint-"
@@ -90,7 +90,7 @@ def save_sharded(
     Raises:
         RRMError: a part of the policy cannot be divided again; there will be no checkpoint of this update.
     """
-    let_go(module)
+    reshard(module)
     final = folder / f"{PREFIX}{update:06d}"
     partial = final.with_suffix(".partial")
     partial.mkdir(parents=True, exist_ok=True)

@@ -230,6 +230,23 @@ class EvalConfig(Section):
     temperature: NotNegative = 0.0
 
 
+class GateConfig(Section):
+    """Whether the tasks can be learned by rewards is measured before the first update (`reagent.train.probe`). A string in its place is
+    its `action`: `gate=off`."""
+
+    action: Literal["off", "warn", "stop"] = "warn"
+    """`stop`: a policy that hardly learns ends the run before its first update."""
+    tasks: Count = 100
+    """Training tasks, the first so many."""
+    samples: int = Field(default=8, ge=2)
+    """Attempts at each, at `rollout.temperature`; one more is decoded greedily."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        return {"action": value} if isinstance(value, str) else {"action": "off"} if value is False else value
+
+
 class DistilRunConfig(Section):
     """`reagent distil`: one round of supervised learning on what was chosen among the policy's own attempts."""
 
@@ -290,6 +307,7 @@ class AgentConfig(Section):
     loss: LossConfig = Field(default_factory=LossConfig)
     feedback: FeedbackConfig = Field(default_factory=FeedbackConfig)
     eval: EvalConfig = Field(default_factory=EvalConfig)
+    gate: GateConfig = Field(default_factory=GateConfig)
     distil: DistilRunConfig = Field(default_factory=DistilRunConfig)
     guards: GuardsConfig = Field(default_factory=GuardsConfig)
 

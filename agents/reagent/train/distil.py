@@ -118,7 +118,7 @@ class SFTLearner(Learner):
         """A micro-batch's share of −Σ log π / tokens over `mask` (B, T)."""
         width, device = int(prepared.batch.lengths[rows].max()), self.accelerator.device
         kept = mask[rows, :width].to(device)
-        output = self.wrapped(prepared.batch.input_ids[rows, :width].to(device), kept)
+        output = self.ddp_model(prepared.batch.input_ids[rows, :width].to(device), kept)
         loss = aggregate(-output.logprobs, kept, denominator, "token-mean")
         return loss, LossMetrics(losses={"loss": float(loss.detach())})
 

@@ -274,25 +274,25 @@ def by_means(
     every = np.array([(len(found), sum(found)) for found in means], dtype=np.float64)
     (n, s), (later, s_now) = (part.T for part in windows(sums(every), first, last))
     before, now = s / n, np.broadcast_to(s_now / later, s.shape)
-    noise, freedom = wobble(np.concatenate([np.array(found) for found in means]))
+    noise, freedom = noise_std(np.concatenate([np.array(found) for found in means]))
     less = MeanDifference(before - now, noise * np.sqrt(1 / n + 1 / later), np.full(len(n), freedom))
     error = LEAST_SLOPE * fell.error
     missing = MeanDifference(
         LEAST_SLOPE * fell.value - less.value,
         np.hypot(error, less.error),
-        joint(error, fell.freedom, less.error, less.freedom),
+        welch_df(error, fell.freedom, less.error, less.freedom),
     )
     return Compared(truths, (before, now), fell, less, missing, np.full(len(n), math.nan))
 
 
-def wobble(means: np.ndarray) -> tuple[float, float]:
+def noise_std(means: np.ndarray) -> tuple[float, float]:
     """Standard deviation of a series' noise, and its degrees of freedom: from differences of neighbours, of which a level that
     changes now and then, or slowly, touches few (von Neumann, 1941)."""
     steps = np.diff(means)
     return float(np.sqrt((steps**2).mean() / 2)), 2 * len(steps) / 3
 
 
-def joint(one: Figures, its: Figures, other: Figures, others: Figures) -> Figures:
+def welch_df(one: Figures, its: Figures, other: Figures, others: Figures) -> Figures:
     """Degrees of freedom of an error of two parts (Welch and Satterthwaite); of none at all, those of the first."""
     parts = one**4 / its + other**4 / others
     return np.divide((one**2 + other**2) ** 2, parts, out=np.array(its, dtype=np.float64), where=parts > 0)
@@ -332,7 +332,7 @@ class Unpaired:
                 squares = a * a * tt + 2 * a * b * ts + b * b * ss - n * means[-1] ** 2
                 shares.append(np.maximum(squares, 0.0) / (n - 1) / n)
                 freedoms.append(n - 1)
-            freedom = joint(np.sqrt(shares[0]), freedoms[0], np.sqrt(shares[1]), freedoms[1])
+            freedom = welch_df(np.sqrt(shares[0]), freedoms[0], np.sqrt(shares[1]), freedoms[1])
             return MeanDifference(means[0] - means[1], np.sqrt(shares[0] + shares[1]), freedom)
 
         truths, scores = ((before[k] / before[0], now[k] / now[0]) for k in (1, 2))

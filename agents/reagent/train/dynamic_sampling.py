@@ -86,11 +86,11 @@ class DynamicSampler:
                 break
         # the first in the order of the plan, which is the same on any number of processes
         chosen = set(everyones[: self.count]) or set(list(order)[: self.count])
-        whole.rows = [row for row in whole.rows if row.group_id in chosen] or [unpaid(whole.rows[0])]
+        whole.rows = [row for row in whole.rows if row.group_id in chosen] or [zero_reward_row(whole.rows[0])]
         return whole, SamplingStats(drawn * self.count, sum(gather_object([groups])), len(everyones))
 
 
-def unpaid(row: Episode) -> Episode:
+def zero_reward_row(row: Episode) -> Episode:
     """A row that nothing is learned from: a process whose groups are all left out still takes part in the others' steps."""
     return replace(row, outcome_reward=None, ungraded=True)
 

@@ -1,7 +1,7 @@
 """Forwards: a policy that is trained, on one process or many, whole or in shards; what the learner asks of it.
 
 Under `sharding: fsdp` (`rrm.train.fsdp`) every forward and backward is one of all processes: each place that makes some asks first how
-many the others make (`Forwards.rounds`), and makes up for those it has no rows for with a row that no token is asked of (`idle`).
+many the others make (`Forwards.rounds`), and makes up for those it has no rows for with a row that no token is asked of (`dummy_forward`).
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Forwards:
         elif self.frozen is not None:
             self.frozen.to(accelerator.device)
         self.optimizer = make_optimizer(policy, config)
-        self.wrapped: Any = policy
-        self.stepper: Any = self.optimizer
+        self.ddp_model: Any = policy
+        self.ddp_optimizer: Any = self.optimizer
         if not self.sharded:
-            self.wrapped, self.stepper = accelerator.prepare(policy, self.optimizer)
+            self.ddp_model, self.ddp_optimizer = accelerator.prepare(policy, self.optimizer)
         self.update_index = 0
         """Updates done."""
-        self.whole = True
+        self.consistent = True
         """Whether the weights are those after `update_index` updates, to the bit: not from an update's first step on, until
         whoever runs the updates has recorded the update and says so again."""
 
@@ -82,21 +82,21 @@ class Forwards:
     def unsynced(self) -> contextlib.AbstractContextManager[Any]:
         """A backward whose gradients are not yet summed over processes; where they are sharded, each one is (whole gradients
         would not fit)."""
-        return contextlib.nullcontext() if self.sharded else self.accelerator.no_sync(self.wrapped)
+        return contextlib.nullcontext() if self.sharded else self.accelerator.no_sync(self.ddp_model)
 
     def clip(self) -> float:
         """Clip the gradients; their norm before."""
         most = self.config.optim.max_grad_norm
         if self.sharded:
             return clip_grad_norm(self.policy.parameters(), most)
-        total: Any = self.accelerator.clip_grad_norm_(self.wrapped.parameters(), most)
+        total: Any = self.accelerator.clip_grad_norm_(self.ddp_model.parameters(), most)
         return float(total)
 
-    def deal(self, batch: Batch, mask: torch.Tensor, index: Sequence[int]) -> list[list[int]]:
+    def split_minibatches(self, batch: Batch, mask: torch.Tensor, index: Sequence[int]) -> list[list[int]]:
         """Rows `index` in micro-batches, of which the tokens of `mask` (B, T) are asked."""
         if self.policy.sharing is None:
             return microbatches(batch.lengths, index, self.config.optim.microbatch_tokens)
-        return self.policy.sharing.deal(batch.input_ids, mask, batch.group, index)
+        return self.policy.sharing.split_minibatches(batch.input_ids, mask, batch.group, index)
 
     def statistics(
         self, batch: Batch, module: torch.nn.Module, mask: torch.Tensor, index: Sequence[int] | None = None
@@ -110,9 +110,9 @@ class Forwards:
         logprobs = torch.zeros(batch.input_ids.shape)
         values = torch.zeros(batch.input_ids.shape) if self.policy.value_head is not None else None
         with torch.no_grad():
-            for rows in self.rounds(self.deal(batch, mask, chosen)):
+            for rows in self.rounds(self.split_minibatches(batch, mask, chosen)):
                 if rows is None:
-                    self.idle(module)
+                    self.dummy_forward(module)
                     continue
                 part = batch.rows(rows)
                 width = part.input_ids.shape[1]
@@ -129,14 +129,14 @@ class Forwards:
         chosen, wholes = batch.ends.nonzero()[:, 0].tolist(), batch.lengths + batch.ends
         for rows in self.rounds(microbatches(wholes + 1, chosen, self.config.optim.microbatch_tokens)):
             if rows is None:
-                self.idle(self.wrapped)
+                self.dummy_forward(self.ddp_model)
                 continue
             part = batch.rows(rows)
             ids = torch.zeros(len(rows), int(wholes[rows].max()) + 1, dtype=torch.long)
             for i, (length, more) in enumerate(zip(part.lengths.tolist(), part.ends.tolist(), strict=True)):
                 ids[i, :length], ids[i, length : length + more] = part.input_ids[i, :length], part.end_ids[i, :more]
             after = torch.arange(ids.shape[1]) == wholes[rows][:, None]  # V belongs to the token it stands before
-            found = self.forward(self.wrapped, ids, after).values
+            found = self.forward(self.ddp_model, ids, after).values
             assert found is not None  # `loss.bootstrap` is of ppo
             values[rows] = found.float().cpu()[after]
         return values
@@ -154,6 +154,6 @@ class Forwards:
         with self.accelerator.autocast():
             return module(ids.to(device), mask.to(device), degrees)
 
-    def idle(self, module: torch.nn.Module) -> PolicyOutput:
+    def dummy_forward(self, module: torch.nn.Module) -> PolicyOutput:
         """A forward that only the others need: of one row, none of whose tokens is asked for."""
         return self.forward(module, torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.bool))

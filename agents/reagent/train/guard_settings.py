@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -79,6 +79,7 @@ class AuditorGuard(GuardConfig):
 class GuardsConfig(Section):
     """Guards against a judge that is gamed (reagent.train.guards), where anything a judge says is learned from; `kl` in every mode. They change nothing in what is learned, and may be changed when a run is continued."""
 
+    renamed: ClassVar = {"outside": "out_of_domain"}
     evaluate: bool = True
     """With `eval.every`: the policy is also evaluated before its first update, and the judge reads every evaluation."""
     keep_best: bool = True
@@ -86,6 +87,6 @@ class GuardsConfig(Section):
     success: SuccessGuard = Field(default_factory=SuccessGuard)
     drift: DriftGuard = Field(default_factory=DriftGuard)
     length: LengthGuard = Field(default_factory=LengthGuard)
-    outside: OutsideGuard = Field(default_factory=OutsideGuard)
+    out_of_domain: OutsideGuard = Field(default_factory=OutsideGuard)
     kl: KLGuard = Field(default_factory=KLGuard)
     auditor: AuditorGuard = Field(default_factory=AuditorGuard)

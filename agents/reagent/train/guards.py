@@ -119,7 +119,7 @@ def _spells(config: AgentConfig, watched: bool) -> list[HeldSince]:
             (ScoreDrifts(guards.drift), guards.drift),
             (LengthDrifts(guards.length, "episode/action_tokens", "tokens"), guards.length),
             (LengthDrifts(guards.length, "episode/turns", "turns"), guards.length),
-            (LiesOutside(guards.outside), guards.outside),
+            (LiesOutside(guards.out_of_domain), guards.out_of_domain),
         ]
         for of in ("evaluations", "updates"):
             found += [(AuditorFalls(guards.auditor, of), guards.auditor)]
@@ -175,13 +175,13 @@ def check_held_out(config: AgentConfig, graded: int) -> None:
         if settings.action == "stop" and graded < FEWEST:
             raise ConfigError(
                 f"guards.{name}.action=stop can never stop anything: {graded} of {tasks} held-out tasks have an answer to grade by, and "
-                f"it takes {FEWEST}: give environment.eval tasks with answers, or guard by guards.auditor, guards.outside, guards.length or guards.kl, "
+                f"it takes {FEWEST}: give environment.eval tasks with answers, or guard by guards.auditor, guards.out_of_domain, guards.length or guards.kl, "
                 "which need none"
             )
 
 
 def check_placed(config: AgentConfig, says: bool | None) -> None:
-    """Whether `guards.outside`, where it is to stop a training that a judge pays, will see anything.
+    """Whether `guards.out_of_domain`, where it is to stop a training that a judge pays, will see anything.
 
     Args:
         says: whether that judge says of attempts if they lie outside of what it was measured on; None: not known.
@@ -189,9 +189,9 @@ def check_placed(config: AgentConfig, says: bool | None) -> None:
     Raises:
         ConfigError: it does not.
     """
-    if config.guards.outside.action == "stop" and says is False:
+    if config.guards.out_of_domain.action == "stop" and says is False:
         raise ConfigError(
-            f"guards.outside.action=stop can never stop anything: feedback.judge={config.feedback.judge} does not say what it was measured on "
+            f"guards.out_of_domain.action=stop can never stop anything: feedback.judge={config.feedback.judge} does not say what it was measured on "
             "(one that rrm train makes does, by the domain.json in its directory)"
         )
 
@@ -226,7 +226,7 @@ def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
         "success": untold or few(1 + guards.success.patience),
         "drift": relative or untold or few(1 + guards.drift.patience),
         "length": "" if updates > FIRST_UPDATES + length.patience else f"it takes more than max_updates={updates}",
-        "outside": "" if updates > guards.outside.patience else f"it takes more than max_updates={updates}",
+        "out_of_domain": "" if updates > guards.out_of_domain.patience else f"it takes more than max_updates={updates}",
         "kl": "set guards.kl.max, in nats a token" if kl.max is None
         else "" if updates > kl.patience else f"it takes more than max_updates={updates}",
         "auditor": "set guards.auditor.judge, a second judge" if not audited

@@ -24,7 +24,7 @@ from accelerate.utils import gather_object
 from reagent.algorithms.losses import importance_weights
 from reagent.algorithms.objective import LossMetrics, agent_loss, explained_variance, loss_denominator, merge_metrics
 from reagent.algorithms.registry import Advantages, compute_advantages
-from reagent.feedback.texts import TEXT_KINDS, SFTRow, TextKind, deal, text_batches, token_counts
+from reagent.feedback.texts import TEXT_KINDS, SFTRow, TextKind, split_minibatches, text_batches, token_counts
 from reagent.rollout.batch import Batch, gaps_by_server, logprob_gap, make_batch, minibatches, row_names
 from reagent.rollout.episode import Episode
 from reagent.train.checkpoint import checkpoints
@@ -134,7 +134,7 @@ class Learner(Forwards):
         """Every pass and minibatch: this process's metrics, the gradient norms, and in how many of them on any process each kind of
         text stands."""
         rank, optim = self.accelerator.process_index, self.config.optim
-        self.whole = False
+        self.consistent = False
         taught = prepared.advantages.loss_mask.any(1).tolist()
         rows: list[tuple[str, int, int, bool]] = gather_object(
             [(name, rank, i, told) for i, (name, told) in enumerate(zip(names, taught, strict=True))]
@@ -155,10 +155,10 @@ class Learner(Forwards):
             seed = derive_seed(self.config.seed, "minibatches", self.update_index, epoch)
             dealt = minibatches(everyones, rank, optim.minibatches, seed)
             for kind, number in everyones_texts.items():
-                texted[kind] += min(number, len(dealt))  # as `deal` deals them
+                texted[kind] += min(number, len(dealt))  # as `split_minibatches` deals them
             for number, index in enumerate(dealt):
                 where = f"update {self.update_index}, pass {epoch}, minibatch {number}"
-                found, norm = self.step(prepared, index, where, deal(texts, number, len(dealt), before))
+                found, norm = self.step(prepared, index, where, split_minibatches(texts, number, len(dealt), before))
                 parts += found
                 norms.append(norm)
         return parts, norms, texted
@@ -178,7 +178,7 @@ class Learner(Forwards):
         old = values = ref = None
         off = self.config.rollout.is_off_policy  # compared with the rollout's before any step
         if self.policy.value_head is not None or self._steps_per_update > 1 or self._kl_in_reward or off:
-            old, values = self.statistics(batch, self.wrapped, credit)
+            old, values = self.statistics(batch, self.ddp_model, credit)
         if self._needs_reference:
             with self.policy.reference(self.frozen) as reference, self.accelerator.autocast():
                 ref, _ = self.statistics(batch, reference, mask)
@@ -231,10 +231,11 @@ class Learner(Forwards):
         found = self.imitate(texts)
         still = self._without_gradient(prepared, index)
         looked_at = sorted(i for i in still if bool(mask[i].any()))  # of an unknown row there are no figures either
-        groups = self.deal(prepared.batch, mask, [i for i in index if i not in still])
+        groups = self.split_minibatches(prepared.batch, mask, [i for i in index if i not in still])
         with torch.no_grad():
             found += [
-                self._loss(prepared, rows, mask, denominator)[1] for rows in self.deal(prepared.batch, mask, looked_at)
+                self._loss(prepared, rows, mask, denominator)[1]
+                for rows in self.split_minibatches(prepared.batch, mask, looked_at)
             ]
         # gradients are added up over processes: one without rows brings zeros, or the others wait for ever
         rounds = self.rounds(groups) or [None]
@@ -251,8 +252,8 @@ class Learner(Forwards):
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
             raise TrainingError(f"{where}: gradient norm is {norm}; {self._last_checkpoint()}")
-        self.stepper.step()
-        self.stepper.zero_grad(set_to_none=True)
+        self.ddp_optimizer.step()
+        self.ddp_optimizer.zero_grad(set_to_none=True)
         return found, norm
 
     def _without_gradient(self, prepared: Prepared, index: Sequence[int]) -> set[int]:
@@ -275,7 +276,7 @@ class Learner(Forwards):
         def cut(x: torch.Tensor | None) -> Any:
             return None if x is None else x[rows, :width].to(self.accelerator.device)
 
-        output = self.forward(self.wrapped, cut(batch.input_ids), cut(mask))
+        output = self.forward(self.ddp_model, cut(batch.input_ids), cut(mask))
         before = output.logprobs.detach() if prepared.old is None else cut(prepared.old)
         importance = None
         cap = self.config.importance_cap
@@ -318,10 +319,10 @@ class Learner(Forwards):
         parts = text_batches(texts, dict(zip(TEXT_KINDS, counts, strict=True)), self.config.optim.microbatch_tokens)
         for part in self.rounds(parts):
             if part is None:
-                self.accelerator.backward(self.idle(self.wrapped).logprobs.sum())
+                self.accelerator.backward(self.dummy_forward(self.ddp_model).logprobs.sum())
                 continue
             with self.unsynced():
-                nll = -self.forward(self.wrapped, part.input_ids, part.mask, temperature=1.0).logprobs
+                nll = -self.forward(self.ddp_model, part.input_ids, part.mask, temperature=1.0).logprobs
                 self.accelerator.backward((nll * part.weights.to(device)).sum() * self.accelerator.num_processes)
             said = nll.detach().cpu()
             found.append(LossMetrics(losses={

@@ -26,8 +26,8 @@ from reagent.train.drop_detector import (
     Score,
     aligned,
     critical,
-    joint,
-    wobble,
+    noise_std,
+    welch_df,
 )
 from reagent.train.guard_settings import AuditorGuard, DriftGuard, KLGuard, LengthGuard, OutsideGuard, SuccessGuard
 
@@ -171,9 +171,9 @@ class ScoreDrifts(Check):
         counts = [len(p.score) for p in points if isinstance(p.score, tuple)]
         if len(counts) < len(points):
             return error, freedom
-        noise, theirs = wobble(np.array(means))
+        noise, theirs = noise_std(np.array(means))
         noise *= math.sqrt(sum(1 / n for n in counts))
-        both = joint(np.array(error), np.array(freedom), np.array(noise), np.array(theirs))
+        both = welch_df(np.array(error), np.array(freedom), np.array(noise), np.array(theirs))
         return math.hypot(error, noise), float(both)
 
     def begin_stage(self) -> None:
@@ -209,7 +209,7 @@ class LengthDrifts(Check):
 class LiesOutside(Check):
     """Most of what was judged lies outside of what the judge was measured on: attempts, and where steps are paid by them their beginnings."""
 
-    guard = "outside"
+    guard = "out_of_domain"
 
     def __init__(self, settings: OutsideGuard) -> None:
         self._share = settings.share
@@ -222,7 +222,7 @@ class LiesOutside(Check):
             return ""
         return (
             f"{outside:.0f} of {told:.0f} judgements are of what lies outside of what the judge was measured on, a share above "
-            f"guards.outside.share={self._share:g}: what it pays for there is not known; measure it on labelled attempts of this agent "
+            f"guards.out_of_domain.share={self._share:g}: what it pays for there is not known; measure it on labelled attempts of this agent "
             "(rrm eval), or train one on them"
         )
 

@@ -346,7 +346,7 @@ def speed_of(folder: Path, device: str) -> Speed:
 GIB = 2**30
 
 
-def told(found: TrainingPlan) -> list[tuple[str, str]]:
+def plan_rows(found: TrainingPlan) -> list[tuple[str, str]]:
     """Rows of (what, how much) for people."""
     memory, work = found.memory, found.work
     parts = {

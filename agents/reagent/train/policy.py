@@ -24,7 +24,7 @@ from reagent.train.prefixes import PrefixSharing
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.engines.hf.head import in_float32
 from rrm.errors import RRMError
-from rrm.train.fsdp import let_go
+from rrm.train.fsdp import reshard
 
 if TYPE_CHECKING:
     from reagent.train.config import PolicyConfig
@@ -96,7 +96,7 @@ class Policy(nn.Module):
             try:
                 yield self
             finally:
-                let_go(
+                reshard(
                     self
                 )  # else PEFT has the gathered copies take gradients again where a forward failed, and not what they are of
 

@@ -167,7 +167,7 @@ class PrefixSharing:
         added = tokens**2 - pack.tokens**2 - own
         return PackedRows(rows, prefix, tokens) if (apart - tokens) * self.pairs > added else None
 
-    def deal(self, ids: Tensor, mask: Tensor, group: Tensor, index: Sequence[int]) -> list[list[int]]:
+    def split_minibatches(self, ids: Tensor, mask: Tensor, group: Tensor, index: Sequence[int]) -> list[list[int]]:
         """Rows `index` in lists whose packs × longest stay within the budget (a longer row stands alone): those of a group together, the
         longest first, so that a list's own packs are these.
 

@@ -9,12 +9,14 @@ runs/agent/
   guards.jsonl     guards that fired
   best/            the policy of the best evaluation, where guards watch
   curves.png       reward, success, KL, entropy over updates
+  probe.json       what the untrained policy showed (`gate`)
   checkpoints/     resumable states
   policy/          the trained policy: safetensors (adapter or whole), tokenizer
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -29,16 +31,18 @@ from reagent.train.alarms import number
 from reagent.train.checkpoint import PREFIX, checkpoints, drop_partial, restore_logs
 from reagent.train.config import AgentConfig
 from reagent.train.engine import close, make_engine
-from reagent.train.evaluate import evaluate
+from reagent.train.evaluate import EpisodeRunner, evaluate
 from reagent.train.export import export_policy
 from reagent.train.launch import is_sharded, main_decides, main_does, make_accelerator
 from reagent.train.learner import TrainingError
 from reagent.train.monitor_conditions import after
 from reagent.train.policy import load_policy
 from reagent.train.prepare import check_continues, prepare, with_horizon
+from reagent.train.probe import NotLearnable, probe
 from reagent.train.runlog import RunLog, plot_curves
 from reagent.train.signals import Stopping
 from reagent.train.trainer import AgentTrainer
+from rrm.data.output import file_when_whole
 from rrm.errors import RRMError
 from rrm.train.checkpoints import full_disk_named, newest_whole
 from rrm.train.run_folder import claim_folder, recorded, sole_writer
@@ -144,6 +148,7 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
             restore_logs(checkpoint, folder)
     else:
         trainer.begin({})
+        check_gate(trainer)
     log = RunLog(folder, trainer)
     accelerator.init_trackers("reagent", config=flat(recorded(config)))
     with Stopping() as stopping:
@@ -180,6 +185,26 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
         "guards": [event.text for event in log.guards.events],
         "stopped_by": stopped,
     }
+
+
+def check_gate(trainer: AgentTrainer) -> None:
+    """Measure the untrained policy (`gate`), say what was found, and keep it as `probe.json`.
+
+    Raises:
+        NotLearnable: `gate.action=stop`, and rewards can hardly teach this policy these tasks.
+    """
+    gate = trainer.config.gate
+    if gate.action == "off":
+        return
+    trainer.sync()
+    play = EpisodeRunner(trainer.engine, trainer.tokenizer, trainer.env_factory, trainer.config)
+    found, _ = probe(play, trainer.tasks, gate, trainer.accelerator)
+    if trainer.accelerator.is_main_process:
+        with file_when_whole(trainer.folder / "probe.json") as file:
+            file.write(json.dumps(found.figures(), indent=1) + "\n")
+        logger.log(logging.INFO if found.learnable else logging.WARNING, "before training: %s", found.verdict)
+    if gate.action == "stop" and not found.learnable:
+        raise NotLearnable(f"{found.verdict}. gate=warn trains all the same")
 
 
 def how_to_go_on(stopped: Sequence[str], update: int, best: dict[str, Any] | None) -> str:
@@ -229,7 +254,7 @@ def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, sto
                 return stopped
             metrics, episodes = trainer.update(run_ahead=_runs_ahead(trainer))
             shown = log.update(metrics, episodes)
-            trainer.whole = True
+            trainer.consistent = True
             progress.update(bar, advance=1, description=shown)
             if trainer.update_index == config.max_updates or _due(config.save_every, trainer.update_index):
                 trainer.save()
@@ -255,7 +280,7 @@ def keep_checkpoint(trainer: AgentTrainer, error: BaseException) -> None:
     if not (main or trainer.sharded):
         return
     folder = trainer.folder / "checkpoints"
-    if trainer.whole and trainer.update_index > trainer.kept_update and not isinstance(error, TrainingError):
+    if trainer.consistent and trainer.update_index > trainer.kept_update and not isinstance(error, TrainingError):
         try:
             trainer.save(together=False)
         except RRMError as problem:  # what ended the run is to be seen, not this

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 NOTHING_GRADED = (
     "guards.success and guards.drift have nothing to look at: no held-out task can be graded. Give environment.eval some tasks with "
-    "answers, if there are any; guards.outside, guards.length, guards.kl and guards.auditor need none"
+    "answers, if there are any; guards.out_of_domain, guards.length, guards.kl and guards.auditor need none"
 )
 NOTHING_PLACED = (
-    "guards.outside.action=stop has nothing to look at: the judge's server says of no attempt whether it lies outside of what it was measured on. One "
+    "guards.out_of_domain.action=stop has nothing to look at: the judge's server says of no attempt whether it lies outside of what it was measured on. One "
     "with a judge that rrm train made does (domain.json in its directory)"
 )
 SHOWN = {
@@ -166,7 +166,7 @@ class RunLog:
 
     def _unplaced(self) -> bool:
         """Whether a guard is to stop the run where attempts are foreign to its judge, and that says of none whether they are."""
-        asked = self.trainer.watch.learns and self.trainer.config.guards.outside.action == "stop"
+        asked = self.trainer.watch.learns and self.trainer.config.guards.out_of_domain.action == "stop"
         return asked and bool(self.last.get("feedback/judged")) and not self.last.get("feedback/placed")
 
     def evaluated(self) -> bool:

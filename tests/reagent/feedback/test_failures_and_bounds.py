@@ -26,7 +26,7 @@ def test_process_findings_are_bounded_per_episode(verdict: str) -> None:
     sums = []
     for turns in (4, 40):
         findings = [Finding(step=k, verdict=verdict) for k in range(1, turns + 1)]  # pyright: ignore[reportArgumentType]
-        paid = with_findings(make_episode([0.0] * turns), findings, good=0.05, bad=-0.1, max_paid=4)
+        paid = with_findings(make_episode([0.0] * turns), findings, good=0.05, bad=-0.1, max_rewarded_steps=4)
         sums.append(sum(t.reward for t in paid.turns))
         assert sum(t.reward != 0 for t in paid.turns) == 4
     assert sums == pytest.approx([0.2 if verdict == "good" else -0.4] * 2)
@@ -36,10 +36,10 @@ def test_a_probable_finding_earns_its_share_within_the_same_bounds() -> None:
     """Hand-computed: 0.9 · 0.05, then (1 − 0.2) · −0.1; a finding without a probability earns all."""
     said = [("good", 0.9), ("bad", 0.2), ("good", None)]
     findings = [Finding(step=k, verdict=v, p_good=p) for k, (v, p) in enumerate(said, start=1)]  # pyright: ignore[reportArgumentType]
-    paid = with_findings(make_episode([0.0] * 3), findings, good=0.05, bad=-0.1, max_paid=4)
+    paid = with_findings(make_episode([0.0] * 3), findings, good=0.05, bad=-0.1, max_rewarded_steps=4)
     assert [turn.reward for turn in paid.turns] == pytest.approx([0.045, -0.08, 0.05])
     many = [Finding(step=k, verdict="good", p_good=0.8) for k in range(1, 13)]
-    paid = with_findings(make_episode([0.0] * 12), many, good=0.05, bad=-0.1, max_paid=4)
+    paid = with_findings(make_episode([0.0] * 12), many, good=0.05, bad=-0.1, max_rewarded_steps=4)
     assert sum(turn.reward for turn in paid.turns) == pytest.approx(4 * 0.8 * 0.05)
     assert FeedbackConfig(process=ProcessConfig(judge_mode="steps")).process.judge_mode == "steps"
 
@@ -51,7 +51,7 @@ def test_the_bound_is_in_the_config_and_reaches_the_rows(base, tmp_path) -> None
     sums = {}
     for most in (0, 1, 4):
         config = configured(base, tmp_path, "process", environment={"options": {"parser": "search_tags"}},
-                            feedback={"process": {"good": 0.05, "max_paid": most}})  # fmt: skip
+                            feedback={"process": {"good": 0.05, "max_rewarded_steps": most}})  # fmt: skip
         round_ = trainer_of(config, praise).round(0)
         assert all(len(e.turns) == 2 for e in round_.played)
         added = [
@@ -60,7 +60,7 @@ def test_the_bound_is_in_the_config_and_reaches_the_rows(base, tmp_path) -> None
         ]
         sums[most] = added
     assert sums == {0: [0.0] * 8, 1: pytest.approx([0.05] * 8), 4: pytest.approx([0.1] * 8)}
-    assert FeedbackConfig().process.max_paid == 4
+    assert FeedbackConfig().process.max_rewarded_steps == 4
 
 
 def test_a_finding_that_is_unclear_pays_nothing() -> None:
@@ -111,7 +111,7 @@ def test_only_what_the_policy_may_have_caused_has_a_floor(base, tmp_path, say, f
 
 
 def test_without_findings_every_turn_counts_as_bad(base, tmp_path) -> None:
-    feedback = {"max_failure_rate": 1.0, "process": {"bad": -0.1, "max_paid": 4}}
+    feedback = {"max_failure_rate": 1.0, "process": {"bad": -0.1, "max_rewarded_steps": 4}}
     config = configured(
         base, tmp_path, "process", environment={"options": {"parser": "search_tags"}}, feedback=feedback
     )
@@ -167,7 +167,7 @@ def test_a_poor_judgement_without_a_finding_takes_the_floor(base, tmp_path, said
 def processed(base, folder: Path, critique: str, score: float, floor: float | None = 0.0) -> Round:
     """A round of mode `process` whose judge says this of every attempt; a good turn pays 0.01 and a bad one costs 0.1."""
     judge = scripted(lambda text: f"<think>t</think><critique>{critique}</critique><score>{score}</score>")
-    paying = {"process": {"good": 0.01, "bad": -0.1, "max_paid": None}, "failure_reward": floor}
+    paying = {"process": {"good": 0.01, "bad": -0.1, "max_rewarded_steps": None}, "failure_reward": floor}
     return trainer_of(configured(base, folder, "process", environment=TURNS, feedback=paying), judge).round(0)
 
 

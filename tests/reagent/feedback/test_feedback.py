@@ -228,7 +228,7 @@ def test_critique_tokens_are_context_and_carry_no_gradient(base, tmp_path) -> No
         seen.clear()
         if not prepared.advantages.advantages[i].any():
             continue
-        trainer.stepper.step = lambda: None
+        trainer.ddp_optimizer.step = lambda: None
         trainer.step(prepared, [i], "here")
         (hidden,) = seen
         assert hidden.grad is not None

@@ -88,7 +88,7 @@ def test_a_guard_stops_a_run_and_the_run_goes_on_with_another_setting(base, tmp_
     assert weights[0] == weights[1]
 
 
-FOREIGN = {**QUIET, "outside": {"action": "stop"}}
+FOREIGN = {**QUIET, "out_of_domain": {"action": "stop"}}
 
 
 def test_a_judge_far_from_home_stops_a_run_after_its_first_update(base, tmp_path) -> None:
@@ -98,7 +98,7 @@ def test_a_judge_far_from_home_stops_a_run_after_its_first_update(base, tmp_path
     judge.domain = load_domain(Path(rrm.__file__).parent / "assets" / "small")
     config = configured(base, tmp_path / "run", "r", algorithm="grpo", max_updates=2, guards=FOREIGN)
     found = train(config, judge=judge)
-    assert (found["stopped_by"], found["updates"]) == (["outside"], 1)
+    assert (found["stopped_by"], found["updates"]) == (["out_of_domain"], 1)
     assert "8 of 8 judgements are of what lies outside of what the judge was measured on" in found["guards"][0]
 
 
@@ -108,7 +108,8 @@ def test_a_judge_that_cannot_say_where_it_was_measured_is_refused_or_told_of(
     torch.set_num_threads(1)
     changes = {"algorithm": "grpo", "guards": FOREIGN}
     with pytest.raises(
-        ConfigError, match=r"guards\.outside\.action=stop can never stop anything: feedback\.judge=.* does not say"
+        ConfigError,
+        match=r"guards\.out_of_domain\.action=stop can never stop anything: feedback\.judge=.* does not say",
     ):
         train(configured(base, tmp_path / "refused", "r", **changes), judge=scripted())
     monkeypatch.setattr("reagent.feedback.base.RemoteJudge", AgentRRM)  # as if it were on a server
@@ -116,7 +117,7 @@ def test_a_judge_that_cannot_say_where_it_was_measured_is_refused_or_told_of(
         for updates, told in ((2, 1), (3, 2)):  # and again where the run is gone on with
             found = train(configured(base, tmp_path / "run", "r", max_updates=updates, **changes), judge=scripted())
             assert (found["stopped_by"], found["updates"]) == ([], updates)
-            assert caplog.text.count("guards.outside.action=stop has nothing to look at") == told
+            assert caplog.text.count("guards.out_of_domain.action=stop has nothing to look at") == told
 
 
 def test_a_run_that_is_finished_is_not_stopped_by_a_guard(base, tmp_path) -> None:

@@ -9,7 +9,7 @@ from feedback_lab import TURNS, configured, make_episode, scripted, trainer_of
 from test_feedback import judged_text, score_of
 
 from reagent.feedback.base import as_judged
-from reagent.feedback.potential_shaping import carried, lowest_so_far, prefixes
+from reagent.feedback.potential_shaping import forward_fill, lowest_so_far, prefixes
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import differences, with_differences
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
@@ -80,7 +80,7 @@ def test_phi_is_the_lowest_p_good_so_far() -> None:
     assert lowest_so_far(said(0.9, 0.4, 0.8, 0.1), 4) == [0.9, 0.4, 0.4]
     assert lowest_so_far(said(None, 0.6, None, 0.7, 0.2), 5) == [0.0, 0.6, 0.6, 0.6]
     assert lowest_so_far([], 3) == [0.0, 0.0] and lowest_so_far(said(0.9), 1) == []
-    assert carried([None, 0.5, None, 0.25]) == [0.0, 0.5, 0.5, 0.25]
+    assert forward_fill([None, 0.5, None, 0.25]) == [0.0, 0.5, 0.5, 0.25]
 
 
 def test_a_prefix_is_the_attempt_up_to_a_turns_end_and_nothing_later() -> None:
@@ -160,7 +160,7 @@ def test_one_reading_of_the_slots_is_enough(base, tmp_path, slots: AgentRRM) -> 
 
 
 def test_p_good_as_findings_takes_one_reading_and_is_bounded(base, tmp_path, slots: AgentRRM) -> None:
-    feedback = {"process": {"judge_mode": "steps", "good": 0.05, "bad": -0.1, "max_paid": 1}}
+    feedback = {"process": {"judge_mode": "steps", "good": 0.05, "bad": -0.1, "max_rewarded_steps": 1}}
     trainer = trainer_of(configured(base, tmp_path, "process", environment=TURNS, feedback=feedback), slots)
     round_ = trainer.round(0)
     assert trainer.feedback.report(0, [round_.report])["feedback/asked"] <= 8

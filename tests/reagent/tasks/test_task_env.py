@@ -299,7 +299,7 @@ def test_a_policy_is_evaluated_on_a_published_file(
     assert stopped.value.code in (0, None) and summary["environment"] == "gsm8k" and summary["tasks"] == 3
     assert summary["accuracy"] == 0.0 and "exact_match" not in summary and summary["success"]["value"] == 0.0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert len(rows) == 3 and all("calculator" in row["messages"][0]["content"] for row in rows)
+    assert len(rows) == 3 and all(row["tools"][0]["function"]["name"] == "calculator" for row in rows)
     wanted = {t.question_id for t in GSM8K.read(path) if is_held_out(t, 0.5)}
     assert {row["question_id"] for row in rows} <= wanted
 

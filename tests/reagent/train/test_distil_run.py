@@ -96,7 +96,7 @@ def test_the_loss_is_the_mean_over_sampled_tokens_alone(base, tmp_path, whole) -
     for budget in (100000, 300):  # however it is cut into micro-batches
         imitator = imitator_of(base, tmp_path, optim={"microbatch_tokens": budget, "max_grad_norm": float("inf")})
         kept: dict[str, torch.Tensor] = {}
-        step = imitator.stepper.step
+        step = imitator.ddp_optimizer.step
 
         def watched(
             *args: Any, of: SFTLearner = imitator, into: dict[str, torch.Tensor] = kept, then: Any = step
@@ -104,7 +104,7 @@ def test_the_loss_is_the_mean_over_sampled_tokens_alone(base, tmp_path, whole) -
             into |= {name: p.grad.clone() for name, p in of.policy.model.named_parameters()}
             then(*args)
 
-        imitator.stepper.step = watched
+        imitator.ddp_optimizer.step = watched
         found = imitator.imitate_episodes(episodes, "here")
         assert found["tokens"] == tokens and found["nll"] == pytest.approx(float(total.detach()) / tokens, abs=1e-5)
         for name, gradient in wanted.items():

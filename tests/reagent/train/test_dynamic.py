@@ -146,8 +146,8 @@ def test_rows_without_an_advantage_take_a_forward_alone(base: Path, tmp_path: Pa
         trainer._loss = counted
         if not skips:
             trainer._without_gradient = lambda *_: set()
-        trainer.stepper.step = lambda: None  # look at the gradients instead
-        trainer.stepper.zero_grad = lambda set_to_none=True: None
+        trainer.ddp_optimizer.step = lambda: None  # look at the gradients instead
+        trainer.ddp_optimizer.zero_grad = lambda set_to_none=True: None
         metrics = trainer.learn(episodes)
         assert sorted(trained) == ([0, 1, 2, 9, 10, 11] if skips else list(range(12)))
         found.append((metrics, {n: p.grad.clone() for n, p in trainer.policy.named_parameters() if p.grad is not None}))

@@ -266,15 +266,18 @@ def test_attempts_that_are_foreign_to_the_judge() -> None:
         rows = [{} if c is None else {"feedback/outside": c[0], "feedback/placed": c[1]} for c in counts]
         return [bool(guards.observe(n, row)) for n, row in enumerate(rows)]
 
-    guards = Guards(only("outside", action="stop"), watched=True)
+    guards = Guards(only("out_of_domain", action="stop"), watched=True)
     assert fired(guards, [(12, 24), (13, 24), None, (24, 24), (0, 24)]) == [False, True, False, False, False]
     assert "13 of 24 judgements are of what lies outside of what the judge was measured on" in guards.events[0].text
     assert guards.events[0].action == "stop" and guards.standing == []  # it ended at the last update
-    assert fired(Guards(only("outside", share=0, patience=2), watched=True), [(1, 24), (0, 24), (1, 9), (2, 9)]) == [
-        False
-    ] * 3 + [True]
-    assert fired(Guards(only("outside"), watched=True), [None, (0, 0)]) == [False, False]  # a judge that cannot say
-    assert fired(Guards(only("outside"), watched=False), [(24, 24)]) == [False]  # which pays nothing
+    assert fired(
+        Guards(only("out_of_domain", share=0, patience=2), watched=True), [(1, 24), (0, 24), (1, 9), (2, 9)]
+    ) == [False] * 3 + [True]
+    assert fired(Guards(only("out_of_domain"), watched=True), [None, (0, 0)]) == [
+        False,
+        False,
+    ]  # a judge that cannot say
+    assert fired(Guards(only("out_of_domain"), watched=False), [(24, 24)]) == [False]  # which pays nothing
 
 
 def test_a_kl_limit_holds_in_every_mode() -> None:

@@ -34,7 +34,7 @@ AUDITS = {"guards.auditor.action": "stop", "guards.auditor.judge": "default"}
         ({**STOPS, "eval.every": 4, "max_updates": 9, "guards.evaluate": "false"}, "2 evaluations are made .* it takes 3"),
         ({"guards.kl.action": "stop"}, "set guards.kl.max"),
         ({"guards.length.action": "stop", "max_updates": 6}, "it takes more than max_updates=6"),
-        ({"guards.outside.action": "stop", "max_updates": 1}, "it takes more than max_updates=1"),
+        ({"guards.out_of_domain.action": "stop", "max_updates": 1}, "it takes more than max_updates=1"),
         ({"guards.auditor.action": "stop"}, "set guards.auditor.judge"),
         ({**AUDITS, "guards.auditor.share": 0.0, "guards.evaluate": "false"}, "neither evaluations"),
         ({**STOPS, "feedback.mode": "none"}, "feedback.mode=none .* nothing is learned from a judge"),
@@ -50,7 +50,9 @@ def test_a_guard_that_could_never_stop_anything_is_refused(changes: dict[str, An
         check_guards(config(**changes))
 
 
-@pytest.mark.parametrize("said", ["guards.length.ratio=1.0", "guards.success.action=halt", "guards.outside.share=1.0"])
+@pytest.mark.parametrize(
+    "said", ["guards.length.ratio=1.0", "guards.success.action=halt", "guards.out_of_domain.share=1.0"]
+)
 def test_settings_that_mean_nothing_are_refused(said: str) -> None:
     name, _, value = said.partition("=")
     with pytest.raises(ConfigError, match=name):

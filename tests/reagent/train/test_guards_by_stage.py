@@ -17,7 +17,9 @@ STAGES = "[{from: 0, file: simple.yaml}, {from: 4, file: hard.yaml}]"
 
 def only(name: str, criteria: str = STAGES, *more: str) -> AgentConfig:
     """One guard, evaluations every second update: the second stage begins with one."""
-    off = [f"guards.{n}.action=none" for n in ("success", "drift", "length", "outside", "kl", "auditor") if n != name]
+    off = [
+        f"guards.{n}.action=none" for n in ("success", "drift", "length", "out_of_domain", "kl", "auditor") if n != name
+    ]
     told = ["algorithm=grpo", "eval.every=2", "feedback.mode=r", f"feedback.criteria={criteria}", *off, *more]
     return load_agent_config("lab", told)
 

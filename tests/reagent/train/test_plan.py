@@ -20,7 +20,7 @@ from reagent.train import memory_model as shaping
 from reagent.train.config import AgentConfig
 from reagent.train.memory_model import Shape
 from reagent.train.padding_estimate import normal_score
-from reagent.train.plan import GLIBC_LOSS, LOGITS_COPIES, forward_flops, plan, speed_of, told
+from reagent.train.plan import GLIBC_LOSS, LOGITS_COPIES, forward_flops, plan, plan_rows, speed_of
 from reagent.train.policy import load_policy
 from reagent.train.run import train
 from rrm.engines.hf.engine import HFEngine, base_causal_lm
@@ -91,7 +91,7 @@ def test_memory_stands_where_it_is_needed(base) -> None:
     ):
         sent = plan(config_of(base, **remote, **tree), processes=processes)
         assert sent.memory.sent == bytes_sent
-        assert ("memory of the first process's host at a sync" in dict(told(sent))) == (bytes_sent > 0)
+        assert ("memory of the first process's host at a sync" in dict(plan_rows(sent))) == (bytes_sent > 0)
     assert halves.sent == whole.sent == 0
     elsewhere = config_of(base, sharding="fsdp", rollout={"engine": "vllm:http://127.0.0.1:9"})
     assert plan(elsewhere, processes=2).memory.copy == 0 == plan(elsewhere, processes=1).memory.gathered
@@ -119,7 +119,7 @@ def test_the_masks_of_packs_are_counted(base) -> None:
     def masks(tokens: int, **more: Any) -> int:
         config = config_of(base, rollout=rollout, optim={"microbatch_tokens": tokens, "share_prefixes": True}, **more)
         found = plan(config)
-        assert "memory: masks of shared prefixes" in dict(told(found))
+        assert "memory: masks of shared prefixes" in dict(plan_rows(found))
         assert found.memory.update >= found.memory.standing + found.memory.activations + found.memory.masks
         return found.memory.masks
 
@@ -197,12 +197,12 @@ def test_time_is_that_of_a_measured_run(base, tmp_path) -> None:
     assert same.work.sampled == pytest.approx(speed.sampled * 8) and speed.tokens > speed.sampled
     busy = [row["time/rollout_busy_s"] for row in rows]
     assert min(busy) <= same.seconds["rollout"] * 1.001 <= max(busy) * 1.002
-    assert speed.spread is not None and "% of the tokens learned from" in dict(told(same))["padding"]
+    assert speed.spread is not None and "% of the tokens learned from" in dict(plan_rows(same))["padding"]
     # a run that logged no longest episode has no padding that is known of
     short = [{k: v for k, v in row.items() if "longest" not in k} for row in (rows[0], *rows)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
     same, speed = plan(config, like=tmp_path), speed_of(tmp_path, "cpu")
-    assert speed.spread is None and "not counted" in dict(told(same))["padding"] and same.seconds is not None
+    assert speed.spread is None and "not counted" in dict(plan_rows(same))["padding"] and same.seconds is not None
     # twice the episodes take twice as long to learn from; at play their tokens do, and not the steps that sample for all of them
     own = (
         same.work.episodes * forward_flops(config, Shape.of(config, "cpu"), speed.tokens, speed.sampled) / speed.update
@@ -227,15 +227,18 @@ def test_time_is_that_of_a_measured_run(base, tmp_path) -> None:
     found = plan(config, like=tmp_path)
     assert found.seconds is not None and found.seconds["rollout"] == pytest.approx(same.seconds["rollout"] / 2)
     assert found.work.episodes == same.work.episodes and found.work.draws == 4
-    lines = dict(told(found))
+    lines = dict(plan_rows(found))
     assert (
         "up to 4 times as many are played" in lines["an update"]
         and "a draw, of at most 4" in lines["time of an update"]
     )
     config.rollout.dynamic_sampling = 0
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
-    assert any(what == "time of an update" for what, _ in told(same)) and "at most" not in dict(told(same))["an update"]
-    unmeasured = dict(told(plan(config)))
+    assert (
+        any(what == "time of an update" for what, _ in plan_rows(same))
+        and "at most" not in dict(plan_rows(same))["an update"]
+    )
+    unmeasured = dict(plan_rows(plan(config)))
     assert unmeasured["time"].startswith("unknown without a measured run") and "--like" in unmeasured["time"]
     assert unmeasured["an update"].startswith(f"{plan(config).work.episodes} episodes, at most ")
     for peak in ("an update", "a rollout"):
@@ -276,7 +279,7 @@ def test_padding_is_learned_from_by_the_run_and_by_what_is_planned(base, tmp_pat
     assert found.work.padded.learning == pytest.approx(12 * (32 + spread * z[6]), rel=1e-4)
     assert found.seconds is not None and found.seconds["update"] == found.work.flops / speed.update
     share = 1 - 32 / (32 + spread * z[6])
-    assert dict(told(found))["padding"].startswith(
+    assert dict(plan_rows(found))["padding"].startswith(
         f"{share:.0%} of the tokens learned from, the largest micro-batch some 256"
     )
     # rows fill a micro-batch of six; of one row a minibatch, it is that row's

@@ -38,7 +38,7 @@ def test_rollout_and_training_agree_under_mixed_precision(tmp_path) -> None:
     )
     trainer = make_trainer(config)
     batch = make_batch(trainer.collect(0))
-    old, values = trainer.statistics(batch, trainer.wrapped, batch.action_mask)
+    old, values = trainer.statistics(batch, trainer.ddp_model, batch.action_mask)
     gap = (old - batch.rollout_logprobs).abs()[batch.action_mask]
     assert gap.max() < 0.02 and gap.mean() < 2e-4 and len(gap) > 200
     assert gap.max() > 1e-6  # the body does run in bf16: in fp32 the two agree to the seventh digit
@@ -110,7 +110,7 @@ def test_rollout_and_training_agree_over_a_bfloat16_base(tmp_path) -> None:
     )
     trainer = make_trainer(config)
     batch = make_batch(trainer.collect(0))
-    old, _ = trainer.statistics(batch, trainer.wrapped, batch.action_mask)
+    old, _ = trainer.statistics(batch, trainer.ddp_model, batch.action_mask)
     gap = (old - batch.rollout_logprobs).abs()[batch.action_mask]
     assert gap.max() < 0.03 and gap.mean() < 1e-3 and len(gap) > 200
 

@@ -220,7 +220,7 @@ def test_what_stands_behind_a_rows_last_token_is_not_read() -> None:
     mask = torch.zeros(ids.shape, dtype=torch.bool)
     mask[:, 5:10] = True
     sharing, decoder = PrefixSharing.of(model, 40), Counted(model.get_decoder())
-    dealt = sharing.deal(ids, mask, torch.arange(6), range(6))
+    dealt = sharing.split_minibatches(ids, mask, torch.arange(6), range(6))
     for rows in dealt:
         found = sharing.hidden(decoder, ids[rows], mask[rows])
         assert found.shape == (len(rows), 60, 32) and not found[:, 10:].any()
@@ -252,7 +252,7 @@ def test_rows_are_dealt_within_the_budget_and_packed_as_they_were_counted(seed: 
     ids, mask, group = groups_of(seed, [rng.randrange(1, 7) for _ in range(5)])
     index = sorted(rng.sample(range(len(ids)), rng.randrange(1, len(ids) + 1)))
     sharing = PrefixSharing(pairs=rng.choice((20.0, 1e9)), budget=rng.choice((8, 40, 90)))
-    dealt = sharing.deal(ids, mask, group, index)
+    dealt = sharing.split_minibatches(ids, mask, group, index)
     assert sorted(row for rows in dealt for row in rows) == index
     decoder = Counted(lambda input_ids, **_: BaseModelOutput(torch.zeros(*input_ids.shape, 1)))
     decoder.register_parameter("weight", torch.nn.Parameter(torch.zeros(1)))
@@ -260,7 +260,7 @@ def test_rows_are_dealt_within_the_budget_and_packed_as_they_were_counted(seed: 
         sharing.hidden(decoder, ids[rows], mask[rows])
         packs, tokens = decoder.read[-1]
         assert packs * tokens <= sharing.budget or packs == 1 == len(rows)
-    assert sharing.deal(ids, mask, group, []) == []
+    assert sharing.split_minibatches(ids, mask, group, []) == []
 
 
 # ---- in a training ----

@@ -75,8 +75,8 @@ def test_microbatches_add_up_to_the_whole_batch(base, tmp_path) -> None:
         episodes = graded(trainer.collect(0))
         batch = make_batch(episodes)
         assert (len(microbatches(batch.lengths, range(len(batch)), budget)) > 1) == (budget == 300)
-        trainer.stepper.step = lambda: None  # look at the gradients instead
-        trainer.stepper.zero_grad = lambda set_to_none=True: None
+        trainer.ddp_optimizer.step = lambda: None  # look at the gradients instead
+        trainer.ddp_optimizer.zero_grad = lambda set_to_none=True: None
         trainer.learn(episodes)
         gradients.append({n: p.grad.clone() for n, p in trainer.policy.named_parameters() if p.grad is not None})
     for name, whole in gradients[0].items():
@@ -250,7 +250,7 @@ def test_dual_clip_bounds_the_loss_of_a_bad_token(base, tmp_path) -> None:
         loss = {} if clip is None else {"dual_clip": clip}
         trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", loss=loss, optim=WHOLE))
         batch = make_batch(graded(trainer.collect(0)))
-        old, _ = trainer.statistics(batch, trainer.wrapped, batch.action_mask)
+        old, _ = trainer.statistics(batch, trainer.ddp_model, batch.action_mask)
         found[clip] = one_step(trainer, batch, -1.0, old - math.log(8))  # the ratio is 8
     assert found[None].losses["policy_loss"] == pytest.approx(8.0, rel=1e-4)
     assert found[2.5].losses["policy_loss"] == pytest.approx(2.5, rel=1e-6)

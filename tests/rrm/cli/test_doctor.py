@@ -271,7 +271,7 @@ sys.argv = ["rrm", "doctor", "--json"]
 from rrm.cli import main
 main()
 """
-    env = {**os.environ, "PYTHONPATH": str(Path(doctor.__file__).parents[1])}
+    env = {**os.environ, "PYTHONPATH": str(Path(doctor.__file__).parents[2])}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr  # nothing can judge

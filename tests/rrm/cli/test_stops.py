@@ -76,6 +76,7 @@ def test_next_to_nothing_is_imported_before_signals_are_taken(tmp_path: Path, pr
         f"{program}.__main__",
         "rrm",
         "rrm.moved",
+        "reagent.moved",
         "rrm.data",
         "rrm.data.earliest_signals",
     }, found

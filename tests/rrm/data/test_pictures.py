@@ -197,5 +197,5 @@ def test_a_picture_whose_place_is_cut_is_not_called_shown() -> None:
     plan = Planner(CharacterTokenizer(), 700).plan(trajectory, slots=False).limit(1)
     assert isinstance(trajectory, VisibleImages)
     trajectory.parts(plan.reading(0).text)
-    told = trajectory.told()
+    told = trajectory.summary()
     assert told["shown"] + sum(told["left_out"].values()) == told["of"] == 1

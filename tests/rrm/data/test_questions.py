@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rrm.data.questions import met_before, question_hash, question_key, question_of, text_hash
+from rrm.data.questions import question_hash, question_key, question_of, seen_in_training, text_hash
 from rrm.data.trajectory import Message, Trajectory
 
 TEXT = "What is 6 × 7?"
@@ -32,5 +32,5 @@ def test_a_given_id_is_part_of_the_key() -> None:
 
 def test_a_question_is_met_again_by_its_id_where_both_sides_have_one() -> None:
     keys = [question_key(attempt("q1"))]
-    assert met_before(keys, [attempt("q1", "In other words"), attempt("q2"), attempt(None)]) == ["i", "i"]
-    assert met_before([], [attempt("q1")]) == []
+    assert seen_in_training(keys, [attempt("q1", "In other words"), attempt("q2"), attempt(None)]) == ["i", "i"]
+    assert seen_in_training([], [attempt("q1")]) == []

@@ -15,7 +15,7 @@ from peft import IA3Config, LoraConfig, get_peft_model
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
 from rrm.config import BaseSettings, LoraSettings, TrainConfig
-from rrm.data.questions import met_before, question_keys
+from rrm.data.questions import question_keys, seen_in_training
 from rrm.data.trajectory import write_jsonl
 from rrm.engines.hf.base_model import base_path, lora_config
 from rrm.engines.shipped_judges import judge_folder
@@ -144,18 +144,18 @@ def config(folder: Path, seed: int, **more: Any) -> TrainConfig:
 def test_rows_of_questions_the_first_judge_knew_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A run measured itself on them and said nothing: its own split keeps them from its own training alone."""
     first = prepare(config(tmp_path, 0))
-    assert first.met_before == {}
+    assert first.seen_in_training == {}
     adapter = saved(tmp_path / "adapter")
     save_settings(Path(adapter), JudgeSettings(training_questions=question_keys(first.parts["train"])))
     caplog.clear()
     second = prepare(config(tmp_path, 1, sft={"lora": {"init": adapter}}))
     keys = load_settings(Path(adapter)).training_questions
-    wanted = {part: len(met_before(keys, second.parts[part])) for part in ("calibration", "test")}
-    assert second.met_before == wanted and sum(wanted.values()) > 0
+    wanted = {part: len(seen_in_training(keys, second.parts[part])) for part in ("calibration", "test")}
+    assert second.seen_in_training == wanted and sum(wanted.values()) > 0
     rows = {part: len(second.parts[part]) for part in wanted}
     said = f"{wanted['test']} of {rows['test']} test rows and {wanted['calibration']} of {rows['calibration']} calibration rows"
     assert said in caplog.text
-    card = model_card(JudgeSettings(), {"questions_known_before": second.met_before})
+    card = model_card(JudgeSettings(), {"questions_known_before": second.seen_in_training})
     assert f"{wanted['test']} of the test rows are of questions that the judge it goes on from" in card
     assert "flatter" not in model_card(JudgeSettings(), {"questions_known_before": {"calibration": 1, "test": 0}})
 
@@ -198,7 +198,7 @@ def test_a_first_judge_that_names_no_questions_is_said_to(tmp_path: Path, caplog
     adapter = saved(tmp_path / "adapter")
     save_settings(Path(adapter), JudgeSettings())
     with caplog.at_level(logging.WARNING):
-        assert prepare(config(tmp_path, 1, sft={"lora": {"init": adapter}})).met_before == {}
+        assert prepare(config(tmp_path, 1, sft={"lora": {"init": adapter}})).seen_in_training == {}
     assert "does not name the questions it was trained on" in caplog.text
 
 

@@ -27,10 +27,10 @@ def shown(first: int, last: int, score: float, told: str = "find it", made: Any 
 
 def test_a_window_over_the_last_steps_is_halted() -> None:
     session = Guard(Reads(), POLICY).session()
-    said = [session.look(shown(max(k - 3, 1), k, 0.05)).action for k in range(1, 8)]
+    said = [session.judge_now(shown(max(k - 3, 1), k, 0.05)).action for k in range(1, 8)]
     assert said == ["continue", *["halt"] * 6]
     window = Guard(Reads(), POLICY).session()
-    assert [window.look(shown(k, k + 3, 0.05)).action for k in range(1, 5)] == ["continue", "halt", "halt", "halt"]
+    assert [window.judge_now(shown(k, k + 3, 0.05)).action for k in range(1, 5)] == ["continue", "halt", "halt", "halt"]
 
 
 def test_an_agent_that_does_the_same_again_and_again_is_halted_in_a_window() -> None:
@@ -47,27 +47,27 @@ def test_an_agent_that_does_the_same_again_and_again_is_halted_in_a_window() -> 
         return run
 
     session = Guard(Reads(), POLICY).session()
-    assert [session.look(made(k)).action for k in range(1, 4)] == ["continue", "halt", "halt"]
+    assert [session.judge_now(made(k)).action for k in range(1, 4)] == ["continue", "halt", "halt"]
 
 
 def test_numbers_that_come_again_behind_a_summary_are_other_steps() -> None:
     session = Guard(Reads(), POLICY).session()
-    assert [session.look(shown(1, k, 0.9)).action for k in (1, 2, 3)] == ["continue"] * 3
+    assert [session.judge_now(shown(1, k, 0.9)).action for k in (1, 2, 3)] == ["continue"] * 3
     told = "what was before: nothing was found"
-    assert [session.look(shown(4, k, 0.05, told)).action for k in (4, 5, 6)] == ["continue", "halt", "halt"]
+    assert [session.judge_now(shown(4, k, 0.05, told)).action for k in (4, 5, 6)] == ["continue", "halt", "halt"]
     # and what was counted before the summary stays counted
     other = Guard(Reads(), POLICY).session()
-    assert other.look(shown(1, 1, 0.05)).action == "continue"
-    assert other.look(shown(2, 2, 0.05, told)).action == "halt"
+    assert other.judge_now(shown(1, 1, 0.05)).action == "continue"
+    assert other.judge_now(shown(2, 2, 0.05, told)).action == "halt"
 
 
 def test_a_step_that_is_seen_again_counts_once_and_only_where_it_is_the_latest() -> None:
     session = Guard(Reads(), POLICY).session()
     half = shown(1, 2, 0.05)
-    assert [session.look(half).action for _ in range(3)] == ["continue"] * 3
+    assert [session.judge_now(half).action for _ in range(3)] == ["continue"] * 3
     more = half.model_copy(update={"messages": [*half.messages, Message(role="user", content="really 0.05?")]})
-    assert session.look(more).action == "continue"  # more is known of the step
-    assert session.look(shown(1, 3, 0.05)).action == "halt"
+    assert session.judge_now(more).action == "continue"  # more is known of the step
+    assert session.judge_now(shown(1, 3, 0.05)).action == "halt"
     standing = GuardState(POLICY)
     said = []
     for number in (2, 1, 2):
@@ -81,7 +81,7 @@ def test_an_audit_knows_a_number_s_other_step(tmp_path: Path) -> None:
     audit, said = tmp_path / "audit.jsonl", []
     for k in (1, 1, 2, 3):
         session = Guard(Reads(), POLICY.model_copy(update={"patience": 3}), audit=audit).session(run="r", resume=True)
-        said.append(session.look(shown(k, k + 1, 0.05)).action)
+        said.append(session.judge_now(shown(k, k + 1, 0.05)).action)
     assert said == ["continue", "continue", "continue", "halt"]
     rows = list(read_audit(audit))
     assert [r.step for r in rows] == [2] * 4 and [rows[0].before == r.before for r in rows] == [
@@ -115,17 +115,17 @@ def test_a_glance_judges_where_a_step_has_ended_since(tmp_path: Path) -> None:
     session = guard.session(run="turn 2")
     turn = then(before, asked)
     for _ in range(2):  # what an earlier turn did is not this run's
-        said = session.glance(turn)
+        said = session.judge_if_new(turn)
         assert (said.action, said.step, said.checked, judge.asked) == ("continue", 2, False, [])
     one = then(turn, *step(3, "it is 0.5"))
-    assert session.glance(one).checked and not session.glance(one).checked
-    assert not session.glance(then(one, asked)).checked  # the user again, and no step since
+    assert session.judge_if_new(one).checked and not session.judge_if_new(one).checked
+    assert not session.judge_if_new(then(one, asked)).checked  # the user again, and no step since
     # something speaks in the user's name behind each step: they are judged all the same
     two = then(one, asked, *step(4, "it is 0.04"), asked)
-    assert session.glance(two).action == "halt" == session.glance(two).action and len(judge.asked) == 2
+    assert session.judge_if_new(two).action == "halt" == session.judge_if_new(two).action and len(judge.asked) == 2
     # a process that takes the run over gives the verdict that it knows before it judges
     other = guard.session(run="turn 2", resume=True)
-    assert (other.glance(two).action, other.glance(two).step, len(judge.asked)) == ("halt", 4, 2)
+    assert (other.judge_if_new(two).action, other.judge_if_new(two).step, len(judge.asked)) == ("halt", 4, 2)
     other.resume()
-    assert other.glance(then(two, *step(5, "it is 0.9"))).checked
-    assert guard.session().glance(Trajectory(id="x", messages=[])).goes_on
+    assert other.judge_if_new(then(two, *step(5, "it is 0.9"))).checked
+    assert guard.session().judge_if_new(Trajectory(id="x", messages=[])).goes_on

@@ -161,7 +161,7 @@ def test_a_judge_marks_its_rows_in_every_mode_and_its_hash_stays(domain: OutOfDo
         assert [f.out_of_domain for f in found] == [False, True, None]
         assert {f.id: f.out_of_domain for f in heard} == {f.id: f.out_of_domain for f in found}
         assert [f.score for f in found] == [0.5, 0.5, None]  # it is marked, and scored
-        assert found[1].outside_distance == pytest.approx(domain.distance(code(1)), rel=1e-3)
+        assert found[1].domain_distance == pytest.approx(domain.distance(code(1)), rel=1e-3)
     assert [[f.out_of_domain for f in row] for row in judge.sample(rows[:2], mode="score", k=2)] == [
         [False] * 2,
         [True] * 2,
@@ -183,9 +183,9 @@ def test_a_row_is_outside_by_the_distance_it_says(domain: OutOfDomainDetector) -
     """One at 1.00004 was outside, and said 1.0."""
     t = code(1)
     near = domain.model_copy(update={"threshold": domain.threshold * domain.distance(t) / 1.00004})
-    assert near.distance(t) > 1.0 and near.told(t) == (False, 1.0)
+    assert near.distance(t) > 1.0 and near.flag(t) == (False, 1.0)
     over = domain.model_copy(update={"threshold": domain.threshold * domain.distance(t) / 1.0006})
-    assert over.told(t) == (True, pytest.approx(1.001))
+    assert over.flag(t) == (True, pytest.approx(1.001))
 
 
 def test_a_small_source_joins_the_transcripts_without_one() -> None:
@@ -267,15 +267,15 @@ def _support(id: str, name: str = "get_order", said: str = "I look the order up 
 
 def test_version_two_knows_a_run_by_its_steps_whatever_its_tools_and_its_form() -> None:
     domain = fit_domain([_support(f"A{i}") for i in range(30)], [_support(f"B{i}") for i in range(30)], version=2)
-    assert not domain.told(_support("C1"))[0]
-    assert not domain.told(_support("C1", name="orders.find_by_id"))[0]
+    assert not domain.flag(_support("C1"))[0]
+    assert not domain.flag(_support("C1", name="orders.find_by_id"))[0]
     assert domain.distance(in_form(_support("C1"), "react")) == domain.distance(_support("C1"))
     foreign = _support("C1", said="我现在为您查询订单我现在为您查询订单我现在为您查询订单我现在为您查询订单")
     assert domain.distance(foreign) > domain.distance(_support("C1"))
     talk = Trajectory.model_validate(
         {"id": "s", "messages": [{"role": "assistant", "content": "Once upon a time. " * 400}]}
     )
-    assert domain.told(talk)[0]
+    assert domain.flag(talk)[0]
 
 
 def test_version_two_is_stored_and_read_as_such(tmp_path: Path) -> None:
@@ -305,10 +305,10 @@ def _german(id: str) -> Trajectory:
 
 def test_version_two_knows_another_language_by_its_words() -> None:
     domain = fit_domain([_support(f"A{i}") for i in range(30)], [_support(f"B{i}") for i in range(30)], version=2)
-    assert domain.told(_german("C1"))[0] and domain.unknown_words == 0.5
+    assert domain.flag(_german("C1"))[0] and domain.unknown_words == 0.5
     assert domain.distance(_german("C1")) >= domain.unknown_share(words_of(_german("C1"))) / 0.5
     other = _support("C1", said="Your parcel? Let me look for the order, it is on the way to you now.")
-    assert not domain.told(other)[0], "words of another subject are no other language"
+    assert not domain.flag(other)[0], "words of another subject are no other language"
     few = Trajectory.model_validate({"id": "f", "messages": [{"role": "assistant", "content": "Vier."}]})
     assert domain.unknown_share(words_of(few)) == 0.0
 
@@ -319,11 +319,11 @@ def test_it_widens_to_a_user_s_transcripts_and_takes_nothing_back(version: int, 
     wide = widened(domain, [_german(f"D{i}") for i in range(25)], "mine")
     wide.save(tmp_path)
     assert OutOfDomainDetector.load(tmp_path) == wide and [group.name for group in wide.groups] == ["", "mine"]
-    assert domain.told(_german("E1"))[0] and not wide.told(_german("E1"))[0]
-    assert not wide.told(_support("C1"))[0]
+    assert domain.flag(_german("E1"))[0] and not wide.flag(_german("E1"))[0]
+    assert not wide.flag(_support("C1"))[0]
     said = "Quand sera livrée votre commande ? Un instant, je cherche tout de suite dans nos dossiers, puis nous répondrons. "
     messages = [{"role": "user", "content": said}, {"role": "assistant", "content": said * 9}]
     talk = Trajectory.model_validate({"id": "F1", "messages": messages})
-    assert wide.told(talk)[0], "neither language"
+    assert wide.flag(talk)[0], "neither language"
     with pytest.raises(RRMError, match="19 transcripts with a step: 20 are needed"):
         widened(domain, [_german(f"D{i}") for i in range(19)], "mine")

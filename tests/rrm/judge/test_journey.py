@@ -14,7 +14,7 @@ from peft import LoraConfig, get_peft_model
 from travelling_judge import ROWS, SETTINGS, in_the_cache, scores, tiny
 
 from rrm.config import DataConfig
-from rrm.data.questions import met_before, question_hash, question_keys
+from rrm.data.questions import question_hash, question_keys, seen_in_training
 from rrm.data.splits import apply_split, make_split
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.hf.hub import HubError
@@ -164,8 +164,8 @@ def test_a_mode_the_judge_was_not_trained_in_is_said(judge: AgentRRM, caplog: py
 def test_training_questions_are_recognised_whatever_their_spelling() -> None:
     same = ROWS[0].model_copy(update={"id": "x", "question_id": None, "task": f"  {ROWS[0].task.upper()}!! "})
     other = same.model_copy(update={"id": "y", "task": f"{ROWS[0].task} And why?"})
-    assert met_before(SETTINGS.training_questions, [same, other]) == ["x"]
-    assert met_before(JudgeSettings().training_questions, ROWS) == []
+    assert seen_in_training(SETTINGS.training_questions, [same, other]) == ["x"]
+    assert seen_in_training(JudgeSettings().training_questions, ROWS) == []
 
 
 def asked(name: str, question_id: str | None, task: str = "Fix the failing test.") -> Trajectory:
@@ -178,18 +178,18 @@ def test_tasks_of_one_text_and_several_ids_are_other_questions_as_in_the_split()
     rows = [asked(str(i), f"repo-{i}") for i in range(10)]
     parts = apply_split(rows, make_split(rows, DataConfig(), 0))
     settings = JudgeSettings(training_questions=question_keys(parts["train"]))
-    assert met_before(settings.training_questions, parts["test"]) == []
-    assert met_before(settings.training_questions, parts["train"]) == [t.id for t in parts["train"]]
-    assert met_before(settings.training_questions, [asked("n", parts["train"][0].question_id, "In other words")]) == [
-        "n"
-    ]
+    assert seen_in_training(settings.training_questions, parts["test"]) == []
+    assert seen_in_training(settings.training_questions, parts["train"]) == [t.id for t in parts["train"]]
+    assert seen_in_training(
+        settings.training_questions, [asked("n", parts["train"][0].question_id, "In other words")]
+    ) == ["n"]
 
 
 def test_a_question_without_an_id_of_its_own_on_one_side_is_known_by_its_text() -> None:
     given, bare = asked("a", "repo-1"), asked("b", None)
     derived = asked("c", question_hash(bare.task))
     for learned, met in ((given, bare), (given, derived), (bare, given), (derived, given), (derived, bare)):
-        assert met_before(question_keys([learned]), [met]) == [met.id]
+        assert seen_in_training(question_keys([learned]), [met]) == [met.id]
 
 
 # ---- what decides a judge ----

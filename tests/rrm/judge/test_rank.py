@@ -23,7 +23,7 @@ def test_one_prompt_compares_a_question_s_attempts_and_ties_share_a_place() -> N
     judge = judge_of(honest)
     (found,) = rank_groups(judge, [[attempt("a", 1), attempt("b", 3), attempt("c", 1, said="!"), attempt("d", 0)]])
     assert [f.score for f in found.feedback] == pytest.approx([1.5 / 3, 1.0, 1.5 / 3, 0.0])
-    assert [f.rank.place for f in found.feedback if f.rank] == [2, 1, 2, 4]
+    assert [f.rank.position for f in found.feedback if f.rank] == [2, 1, 2, 4]
     assert {(f.status, f.judge.mode, f.coverage, f.truncated_tokens) for f in found.feedback} == {
         ("scored", "score", 1.0, 0)
     }
@@ -76,7 +76,7 @@ def test_a_larger_group_is_merged_from_heats() -> None:
     for _, user in prompts(judge):  # who met came out in the right order
         met = sorted(int(k) for k in re.findall(r"merit (\d)", user["content"]))
         assert len(met) == 4 and all(scores[i] < scores[j] for i, j in pairwise(met))
-    assert {f.rank.heats for f in found.feedback if f.rank} <= {2, 3}
+    assert {f.rank.n_batches for f in found.feedback if f.rank} <= {2, 3}
 
 
 def moody(messages: list[dict[str, str]], params: Any, key: str) -> str:

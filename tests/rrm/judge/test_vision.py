@@ -249,7 +249,7 @@ def test_the_command_judges_pictures_and_warns_of_none(
     _, summary = invoke(score_cmd.command, *given)
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["images"] for row in rows] == [{"shown": 1, "of": 1, "left_out": {}}] * 2
-    assert summary["not_text"] is None and "parts that are no text" not in caplog.text
+    assert summary["unsupported_media"] is None and "parts that are no text" not in caplog.text
     with pytest.raises(RRMError, match="images"):
         invoke(score_cmd.command, *given, "--images", 2)  # rows of another making
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from rrm.cli import annotate_cmd
 from rrm.config import TrainConfig
-from rrm.data.annotation import carried, read_annotations
+from rrm.data.annotation import own_annotations, read_annotations
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError, RRMError
 from rrm.readers import read
@@ -74,7 +74,7 @@ def test_prompt_and_reply_become_a_run_and_its_label(tmp_path: Path, heading: st
         "kind": "llm",
     }
     assert run.meta == {"source": "doors", "score": 0.6, "annotations": [label], "rubric": RUBRIC}
-    (annotation,), unusable = carried(run)
+    (annotation,), unusable = own_annotations(run)
     assert unusable == 0 and (annotation.digest, annotation.trajectory_id) == (run.digest, "rows:1")
     assert (annotation.score, annotation.trace, annotation.critique) == (0.6, "It looked once.", "Look twice.")
 
@@ -177,7 +177,7 @@ def test_phase_2_keeps_the_whole_solution_and_labels_to_its_first_error(tmp_path
     assert errors == [] and [m.text() for m in run.messages] == ["What is 6 + 6?", *planned]
     assert run.outcome is None and run.meta["reference"] == "12" and run.meta["finish_reason"] == "found_error"
     assert run.meta["alternatives"] == [{"step": 2, "text": "6 + 6 = 12.", "rating": 1}]
-    (label,), _ = carried(run)
+    (label,), _ = own_annotations(run)
     assert (label.annotator, label.kind, label.score, label.critique) == ("labeler u-1", "human", None, None)
     assert [(f.step, f.verdict) for f in label.findings or ()] == [(1, "unclear"), (2, "bad")]
 
@@ -225,8 +225,12 @@ def test_the_first_error_is_bad_and_nothing_is_said_of_what_follows(tmp_path: Pa
     (one, two), errors = found(tmp_path, *rows)
     assert errors == [] and (one.id, one.task, one.outcome, two.outcome) == ("gsm8k-0", "6 + 6?", 0.0, 1.0)
     assert [m.text() for m in one.messages] == ["6 + 6?", "a", "b", "c"] and one.meta["agent"] == "m"
-    assert [(f.step, f.verdict) for f in carried(one)[0][0].findings or ()] == [(1, "good"), (2, "bad")]
-    assert [(f.step, f.verdict) for f in carried(two)[0][0].findings or ()] == [(1, "good"), (2, "good"), (3, "good")]
+    assert [(f.step, f.verdict) for f in own_annotations(one)[0][0].findings or ()] == [(1, "good"), (2, "bad")]
+    assert [(f.step, f.verdict) for f in own_annotations(two)[0][0].findings or ()] == [
+        (1, "good"),
+        (2, "good"),
+        (3, "good"),
+    ]
     assert one.question_id == two.question_id
 
 
@@ -260,7 +264,10 @@ def test_an_entry_that_is_no_label_is_counted() -> None:
     (label,) = given.annotate([made(good, *bad)], counts=counts)
     assert label.score == 0.5 and label.digest == made(good).digest
     assert counts["annotations_unusable"] == 5 and counts["annotated"] == 1
-    assert carried(Trajectory.model_validate({"id": "r", "messages": [], "meta": {"annotations": "none"}})) == ([], 0)
+    assert own_annotations(Trajectory.model_validate({"id": "r", "messages": [], "meta": {"annotations": "none"}})) == (
+        [],
+        0,
+    )
 
 
 def test_a_text_that_names_the_answer_is_dropped_and_the_rest_kept() -> None:

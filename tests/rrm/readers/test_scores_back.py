@@ -279,15 +279,18 @@ def test_another_formats_row_is_refused_by_name(tmp_path: Path, form: str, lacks
 def test_a_relative_score_has_a_name_of_its_own(form: str) -> None:
     """A mean over scores of a run and places among attempts is of nothing."""
     run = next(read(SAMPLES / ("otel_otlp.json" if form == "otel" else "inspect_two.json")))
-    ranked = said(run, rank=Ranked(place=2, among=3, heats=1, group="g"))
+    ranked = said(run, rank=Ranked(position=2, n_compared=3, n_batches=1, group="g"))
     if form == "otel":
         document = to_otel(run, ranked, 1)
         held = plain(document["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]["attributes"])
         assert held["gen_ai.evaluation.name"] == {"stringValue": "agent_rrm.rank"}
-        assert (held["agent_rrm.rank.place"], held["agent_rrm.rank.among"]) == ({"intValue": "2"}, {"intValue": "3"})
+        assert (held["agent_rrm.rank.position"], held["agent_rrm.rank.n_compared"]) == (
+            {"intValue": "2"},
+            {"intValue": "3"},
+        )
     else:
         ((name, score),) = to_inspect(run, ranked)["scores"].items()
-        assert name == "agent_rrm.rank" and score["metadata"]["rank"]["place"] == 2
+        assert name == "agent_rrm.rank" and score["metadata"]["rank"]["position"] == 2
 
 
 @pytest.mark.parametrize("form", ["otel", "inspect"])

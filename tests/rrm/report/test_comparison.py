@@ -71,7 +71,7 @@ def test_relative_scores_are_compared_within_questions_alone() -> None:
     """A question's relative scores average to a half, whether its attempts are good or bad."""
 
     def placed(score: float) -> Feedback:
-        place = {"place": 1 if score > 0.5 else 2, "among": 2, "heats": 1, "group": "0"}
+        place = {"position": 1 if score > 0.5 else 2, "n_compared": 2, "n_batches": 1, "group": "0"}
         return Feedback.model_validate(said(score).model_dump() | {"rank": place})
 
     rows = [

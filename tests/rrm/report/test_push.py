@@ -16,7 +16,7 @@ from published_runs import JUDGE, TOKEN, messages
 from typer.testing import CliRunner
 
 from rrm.cli import push_cmd
-from rrm.data.annotation import Annotation, Finding, carried
+from rrm.data.annotation import Annotation, Finding, own_annotations
 from rrm.data.feedback import Feedback
 from rrm.data.trajectory import Trajectory
 from rrm.engines.hf.hub import HubError
@@ -161,7 +161,7 @@ def test_a_relative_score_is_published_as_one(rows: Path, tmp_path: Path) -> Non
 
     runs, out = list(read(rows)), tmp_path / "set"
     lines = [json.loads(line) for line in scored(tmp_path, *runs).read_text().splitlines()]
-    lines[0]["rank"] = {"place": 2, "among": 3, "heats": 1, "group": "g"}
+    lines[0]["rank"] = {"position": 2, "n_compared": 3, "n_batches": 1, "group": "g"}
     (tmp_path / "ranked.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     words = ("--scores", tmp_path / "ranked.jsonl", "--license", "mit", "--dry-run", out)
     assert push(rows, "--to", "org/doors", *words).exit_code == 0
@@ -172,7 +172,7 @@ def test_a_relative_score_is_published_as_one(rows: Path, tmp_path: Path) -> Non
         in (out / "README.md").read_text()
     )
     back = list(read(out / "data"))
-    assert [t.digest for t in back] == [t.digest for t in runs] and back[0].meta["feedback"]["rank"]["place"] == 2
+    assert [t.digest for t in back] == [t.digest for t in runs] and back[0].meta["feedback"]["rank"]["position"] == 2
     assert (
         push(
             rows,
@@ -217,7 +217,7 @@ def test_a_key_stops_a_push_and_redacting_keeps_labels_with_their_runs(tmp_path:
     assert json.loads(result.stdout.splitlines()[-1])["found"] == {"Hugging Face token": 1}
     (back,) = read(out / "data")
     assert back.messages[3].text() == "export HF_TOKEN=[removed] ?" and back.digest != run.digest
-    (label,), _ = carried(back)
+    (label,), _ = own_annotations(back)
     assert label.digest == back.digest and label.score == 0.7
     assert "replaced by `[removed]`" in (out / "README.md").read_text()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from published_runs import JUDGE, TOKEN, messages
 
-from rrm.data.annotation import Annotation, carried
+from rrm.data.annotation import Annotation, own_annotations
 from rrm.data.feedback import Feedback
 from rrm.data.trajectory import Trajectory
 from rrm.readers import read
@@ -64,7 +64,7 @@ def test_annotations_that_are_no_labels_stay_beside_those_that_are(tmp_path: Pat
     run = run_of({"annotations": [LABEL, *own] if carries else own})
     given = {} if carries else {"r": [Annotation(trajectory_id="r", score=1.0, annotator="ann", kind="human")]}
     (back,) = pushed(tmp_path / "one", run, annotations=given)
-    labels, others = carried(back)
+    labels, others = own_annotations(back)
     assert [(label.score, label.annotator) for label in labels] == [(1.0, "ann")]
     assert others == (len(own) if isinstance(own, list) else 0)
     left = back.meta["annotations"]

@@ -47,7 +47,7 @@ def test_the_share_that_was_read_is_in_the_list_where_rows_say_it(tmp_path: Path
 
 
 def test_a_transcript_outside_what_the_judge_was_measured_on_is_marked(tmp_path: Path) -> None:
-    page = written(tmp_path, [pair(0, out_of_domain=True, outside_distance=2.5), pair(1, outside=False), pair(2)])
+    page = written(tmp_path, [pair(0, out_of_domain=True, domain_distance=2.5), pair(1, outside=False), pair(2)])
     assert page.index["outside"] == [True, False, None]
     assert [d.get("distance") for d in page.details] == [2.5, None, None]
 

@@ -272,7 +272,7 @@ def test_many_attempts_are_drawn_when_they_are_asked_for(browser: Chromium, tmp_
 def test_what_a_row_cost_and_its_place_are_shown_and_exported(browser: Chromium, tmp_path: Path) -> None:
     usage = {"requests": 2, "prompt_tokens": 1500, "cached_tokens": 400, "completion_tokens": 70, "reasoning_tokens": 0}
     usage |= {"unreported": 0, "cost": 0.00123}
-    rank = {"place": 2, "among": 3, "heats": 1, "group": "abc"}
+    rank = {"position": 2, "n_compared": 3, "n_batches": 1, "group": "abc"}
     opened(browser, tmp_path / "report.html", [pair(0, usage=usage, rank=rank), pair(1)], "#run%2F0")
     browser.wait("document.querySelector('.verdict')")
     said = browser.evaluate("document.querySelector('.verdict').textContent")
@@ -396,7 +396,7 @@ def test_tab_reaches_everything_and_shows_where_it_is(browser: Chromium, tmp_pat
 
 def test_relative_scores_are_held_against_no_outcome_and_no_grade(browser: Chromium, tmp_path: Path) -> None:
     def placed(n: int) -> tuple[Trajectory, dict[str, Any]]:
-        rank = {"place": n + 1, "among": 2, "heats": 1, "group": "0"}
+        rank = {"position": n + 1, "n_compared": 2, "n_batches": 1, "group": "0"}
         trajectory, row = pair(n, score=1.0 - n, rank=rank)
         return trajectory.model_copy(update={"outcome": 1.0 - n}), row
 

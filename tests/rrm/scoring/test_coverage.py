@@ -34,9 +34,9 @@ def test_the_lowest_are_named_and_few_are_held() -> None:
 
 def test_one_long_run_among_short_ones_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """The median said nothing of it."""
-    of(1.0, 0.6, 1.0).told({})
+    of(1.0, 0.6, 1.0).report({})
     assert not caplog.messages
-    of(1.0, 0.31, 1.0, 0.124, 1.0).told({"prompt_version": "2"})
+    of(1.0, 0.31, 1.0, 0.124, 1.0).report({"prompt_version": "2"})
     (said,) = caplog.messages
     assert "100% of the median transcript (2 of 5 below 90%, 2 below half; least of 't3' 12%, 't1' 31%)" in said
     assert "take a judge that reads long runs to their end" in said
@@ -53,7 +53,7 @@ def test_one_long_run_among_short_ones_is_told(caplog: pytest.LogCaptureFixture)
 def test_low_coverage_is_warned_of_with_what_helps_this_judge(
     about: dict[str, Any], said: str, unsaid: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert of(0.5).told(about) and said in caplog.text and unsaid not in caplog.text
+    assert of(0.5).report(about) and said in caplog.text and unsaid not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_who_asks_rrm_serve_is_told_to_whom_options_are_said(
     about: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client refuses each of them."""
-    of(0.5).told(about, SimpleNamespace(address="http://h", settings=JudgeSettings(modes=["score"])))
+    of(0.5).report(about, SimpleNamespace(address="http://h", settings=JudgeSettings(modes=["score"])))
     (said,) = caplog.messages
     options = said.split("--")[1:]
     assert options and all(option.partition(" ")[2].startswith("to rrm serve") for option in options)
 
 
 def test_a_judge_of_steps_is_not_told_to_be_one(caplog: pytest.LogCaptureFixture) -> None:
-    of(0.5).told({"prompt_version": "2"}, SimpleNamespace(settings=JudgeSettings(modes=["score", "steps"])))
+    of(0.5).report({"prompt_version": "2"}, SimpleNamespace(settings=JudgeSettings(modes=["score", "steps"])))
     assert "--context" in caplog.text and "rrm serve" not in caplog.text
     assert "trained in" not in caplog.text and "one window" not in caplog.text
 

@@ -38,9 +38,9 @@ def run_in_child(output: Path) -> None:
 
 
 def start_child(output: Path) -> subprocess.Popen[str]:
-    folder, root = Path(__file__).parent, Path(__file__).resolve().parents[2]
+    folder, root = Path(__file__).parent, Path(__file__).resolve().parents[3]
     code = f"from pathlib import Path; import test_score_resume as t; t.run_in_child(Path({str(output)!r}))"
-    path = os.pathsep.join([str(folder), str(root)])
+    path = os.pathsep.join([str(folder), str(folder.parent), str(root)])
     return subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path},
@@ -104,7 +104,7 @@ def test_rows_and_order(tmp_path: Path) -> None:
     assert [r["id"] for r in rows] == [f"t{i}" for i in range(5)]
     assert set(rows[0]) == {
         "id", "status", "score", "raw_score", "trace", "critique", "findings", "images", "truncated_tokens", "coverage",
-        "out_of_domain", "outside_distance", "criteria", "rank", "usage", "judge", "reason", "source",
+        "out_of_domain", "domain_distance", "criteria", "rank", "usage", "judge", "reason", "source",
     }  # fmt: skip
     assert [(r["status"], r["score"] is None) for r in rows] == [("scored", False)] * 2 + [("judge_error", True)] + [
         ("scored", False)

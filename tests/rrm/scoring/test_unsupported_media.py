@@ -83,14 +83,14 @@ def test_score_says_so_once_and_counts(
     told: dict[str, Any] = {"transcripts": 2, "parts": {"image": 3, "document": 1}}
     for options in (("--dry-run",), ("-o", tmp_path / "out.jsonl"), ("-o", tmp_path / "out.jsonl")):  # again: resumed
         _, summary = invoke(score_cmd.command, source, *options)
-        assert summary["not_text"] == told
+        assert summary["unsupported_media"] == told
         (said,) = warned(caplog)
         assert said.startswith(
             "2 of 3 transcripts hold parts that are no text (3 image, 1 document): this judge is not shown them"
         )
         assert "--model vision:FOLDER, and openai:… with --images N" in said
     source.write_text(json.dumps(PLAIN) + "\n")
-    assert invoke(score_cmd.command, source, "-o", tmp_path / "plain.jsonl")[1]["not_text"] is None
+    assert invoke(score_cmd.command, source, "-o", tmp_path / "plain.jsonl")[1]["unsupported_media"] is None
     assert not warned(caplog)
 
 
@@ -105,11 +105,11 @@ def test_a_command_of_several_passes_says_so_once(
     monkeypatch.setattr(eval_cmd, "load_judge", lambda *args, **options: judge)
     out = tmp_path / "metrics.json"
     _, summary = invoke(eval_cmd.command, source, "--mode", "critique", "--reruns", 2, "-o", out)
-    assert summary["not_text"] == {"transcripts": 2, "parts": {"image": 3, "document": 1}}
+    assert summary["unsupported_media"] == {"transcripts": 2, "parts": {"image": 3, "document": 1}}
     assert json.loads(out.read_text())["reruns"]["runs"] == 3 and len(warned(caplog)) == 1
     given = ["--feedback", out.with_suffix(".rows.jsonl")] * 2
     _, summary = invoke(eval_cmd.command, source, *given, "-o", tmp_path / "given.json")
-    assert "not_text" not in summary and not warned(caplog)  # nothing was judged
+    assert "unsupported_media" not in summary and not warned(caplog)  # nothing was judged
 
     ask = CachedJudge(judge, tmp_path / "mine", {})
     assert len(ask(rows, "critique")) == 3 and len(ask(rows[:1], "critique")) == 1 and len(warned(caplog)) == 1
@@ -119,8 +119,8 @@ def test_annotators_and_check_count_them_too(
     source: Path, tmp_path: Path, invoke, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, summary = invoke(annotate_cmd.command, source, "-o", tmp_path / "labels.jsonl", "--annotator", "rules")
-    assert summary["not_text"]["transcripts"] == 2 and len(warned(caplog)) == 1
-    assert invoke(check_cmd.command, source)[1]["not_text"] == {"image": 2, "document": 1}
+    assert summary["unsupported_media"]["transcripts"] == 2 and len(warned(caplog)) == 1
+    assert invoke(check_cmd.command, source)[1]["unsupported_media"] == {"image": 2, "document": 1}
 
 
 def test_check_names_the_judges_that_would_see_pictures(source: Path) -> None:

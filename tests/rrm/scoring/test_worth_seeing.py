@@ -16,7 +16,7 @@ from rrm.data.feedback import Feedback, JudgeInfo
 from rrm.data.trajectory import Message, Trajectory, read_canonical, write_jsonl
 from rrm.errors import RRMError
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 JUDGE = JudgeInfo(model="m", prompt_version="2", mode="full")
 
 

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from rrm.errors import RRMError
-from rrm.train.fsdp import is_complete, let_go, write_shard
+from rrm.train.fsdp import is_complete, reshard, write_shard
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -33,5 +33,5 @@ def test_numbers_are_the_first_processs_and_one_process_writes_all(tmp_path: Pat
 def test_a_model_that_was_never_divided_has_nothing_to_let_go() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2))
     before = dict(model.named_parameters())
-    let_go(model)
+    reshard(model)
     assert {name: id(p) for name, p in model.named_parameters()} == {name: id(p) for name, p in before.items()}

@@ -95,7 +95,7 @@ def test_a_score_is_trained_on_the_prompt_it_is_asked_with(tokenizer: Any, modes
             balance=None,
             injection=0.0,
             rng=random.Random(0),
-            mark_noise=0.0,
+            finding_noise=0.0,
             steps={trajectory.id: StepTarget(tuple(f.verdict for f in findings))},
         )
         asked = engine.scored[-1]  # those before it are of critiques

@@ -44,11 +44,11 @@ def test_options_newer_than_the_run_stand_at_their_defaults(tmp_path) -> None:
     claim_folder(TrainConfig(), tmp_path)
     path = tmp_path / "config.yaml"
     tree = yaml.safe_load(path.read_text())
-    del tree["sft"]["injection"]
+    del tree["sft"]["claim_injection_share"]
     path.write_text(yaml.safe_dump(tree))
     check_folder(TrainConfig(), tmp_path, FIXED)
     with pytest.raises(RRMError, match="another sft"):
-        check_folder(TrainConfig.model_validate({"sft": {"injection": 0.5}}), tmp_path, FIXED)
+        check_folder(TrainConfig.model_validate({"sft": {"claim_injection_share": 0.5}}), tmp_path, FIXED)
 
 
 def test_options_since_removed_must_have_been_off(tmp_path) -> None:

@@ -185,7 +185,7 @@ def test_claim_changes_one_message_and_never_the_label() -> None:
 
 def test_schedule_is_the_same_for_the_same_seed(prompter) -> None:
     rows = [row(i, f"q{i % 5}", float(i % 2)) for i in range(30)]
-    settings = SFTSettings(epochs=2, balance=1.0, injection=0.5)
+    settings = SFTSettings(epochs=2, balance=1.0, claim_injection_share=0.5)
     targets, _ = targets_of(rows, {})
     first = schedule(prompter, rows, targets, settings, seed=1)
     assert first == schedule(prompter, rows, targets, settings, seed=1)
@@ -258,11 +258,11 @@ def test_followed_rows_come_beside_the_full_ones_in_batches_of_their_own(prompte
     rows = [t for t, _ in pairs]
     labels, _ = targets_of(rows, {a.trajectory_id: a for _, a in pairs}, "annotation")
     follow = FollowSettings(rows="reagent.lab.pretraining_rows:follow_row", share=0.5)
-    settings = SFTSettings(epochs=1, batch_size=4, follow=follow, mix=MixConfig(score=1, critique=0, full=1))
+    settings = SFTSettings(epochs=1, batch_size=4, consistency_rows=follow, mix=MixConfig(score=1, critique=0, full=1))
     made = schedule(prompter, rows, labels, settings, seed=0)
     parts = [{r.learned is None for r in made[i : i + 4]} for i in range(0, len(made), 4)]
     assert all(len(part) == 1 for part in parts) and parts.count({False}) == 3
-    without = schedule(prompter, rows, labels, settings.model_copy(update={"follow": None}), seed=0)
+    without = schedule(prompter, rows, labels, settings.model_copy(update={"consistency_rows": None}), seed=0)
     assert len(without) == len(made) - 12
 
 

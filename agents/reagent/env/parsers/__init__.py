@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,4 +37,21 @@ def make_parser(name: str, tools: Sequence[dict[str, Any]] = ()) -> Parser:
     return PARSERS[name](tools)
 
 
-__all__ = ["PARSERS", "MalformedCall", "ParsedTurn", "Parser", "make_parser"]
+FAMILIES = (
+    ("<arg_key>", "glm"),
+    ("<|channel|>", "harmony"),
+    ("<|python_tag|>", "llama3"),
+    ("<function=", None),  # Qwen3-Coder's own form, which no parser here reads
+    ("<tool_call>", "hermes"),
+)
+"""What a family's chat template holds, in this order, and the format of its calls."""
+
+
+def family_of(chat_template: str) -> str | None:
+    """The format in which a chat template's model writes calls; None where it lists no tools, or in none that is known here."""
+    if not re.search(r"\btools\b", chat_template):
+        return None
+    return next((name for mark, name in FAMILIES if mark in chat_template), None)
+
+
+__all__ = ["PARSERS", "MalformedCall", "ParsedTurn", "Parser", "family_of", "make_parser"]

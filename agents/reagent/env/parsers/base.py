@@ -46,6 +46,8 @@ class Parser(Protocol):
     """One tool-call format."""
 
     name: ClassVar[str]
+    answering: ClassVar[str]
+    """How the agent ends: what `instructions` says of the answer."""
     stop: tuple[str, ...]
     """Texts after which a turn is over, for the sampler."""
     tags: tuple[str, ...]
@@ -75,6 +77,7 @@ class Parser(Protocol):
 class CallFormat(ABC):
     """What formats share whose turns are thoughts in `<think>`, calls, and `Answer: …`, a line each."""
 
+    answering: ClassVar[str] = "When you know the answer, call nothing and write one line: Answer: <answer>"
     stop: tuple[str, ...] = ()
     tags: tuple[str, ...] = ("think",)
     between: ClassVar[str] = "\n"

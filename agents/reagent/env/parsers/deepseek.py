@@ -61,7 +61,7 @@ class DeepSeekParser(CallFormat):
             return f"{listed}\nCall: with your tool-call tokens, name and JSON. At the end: Answer: ..."
         return (
             f"You can call these tools:\n{listed}\nCall with your tool-call tokens: the tool's name and its arguments as JSON.\n"
-            "When you know the answer, call nothing and write one line: Answer: <answer>"
+            f"{self.answering}"
         )
 
 

@@ -114,7 +114,7 @@ class GlmParser(CallFormat):
             return f"{listed}\nCall: {form} At the end: Answer: ..."
         return (
             f"You can call these tools:\n<tools>\n{listed}\n</tools>\nFor each call write, with a pair for each argument:\n{form}\n"
-            "When you know the answer, call nothing and write one line: Answer: <answer>"
+            f"{self.answering}"
         )
 
 
@@ -159,7 +159,7 @@ class Glm4Parser(GlmParser):
             return f"{listed}\nCall: NAME\n{{...}}\nAt the end: Answer: ..."
         return (
             f"You can call these tools:\n{listed}\nTo call one, write its name on a line and its arguments as JSON below it.\n"
-            "When you know the answer, call nothing and write one line: Answer: <answer>"
+            f"{self.answering}"
         )
 
 

@@ -41,6 +41,7 @@ class HarmonyParser(CallFormat):
     """See the module's docstring."""
 
     name: ClassVar[str] = "harmony"
+    answering: ClassVar[str] = "When you know the answer, write in the channel final one line: Answer: <answer>"
     tags: tuple[str, ...] = ()
 
     def parse(self, text: str) -> ParsedTurn:
@@ -93,7 +94,7 @@ class HarmonyParser(CallFormat):
             )
         return (
             f"You can call these tools:\n{listed}\nCall one in the channel commentary, to=functions.NAME, its message a JSON "
-            "object of arguments.\nWhen you know the answer, write in the channel final one line: Answer: <answer>"
+            f"object of arguments.\n{self.answering}"
         )
 
 

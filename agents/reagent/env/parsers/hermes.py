@@ -53,7 +53,7 @@ class HermesParser(CallFormat):
         return (
             f"You can call these tools:\n<tools>\n{listed}\n</tools>\n"
             f'For each call write a JSON object in its tags: {OPEN}{{"name": <tool>, "arguments": <object>}}{CLOSE}\n'
-            "When you know the answer, call nothing and write one line: Answer: <answer>"
+            f"{self.answering}"
         )
 
 

@@ -68,7 +68,7 @@ class Llama3Parser(CallFormat):
         return (
             f"You can call these functions:\n{listed}\nTo call one, respond with nothing but JSON in the form "
             '{"name": function name, "parameters": dictionary of argument name and its value}.\n'
-            "When you know the answer, call nothing and write one line: Answer: <answer>"
+            f"{self.answering}"
         )
 
 

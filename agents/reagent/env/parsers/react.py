@@ -28,6 +28,7 @@ class ReactParser:
     """
 
     name: ClassVar[str] = "react"
+    answering: ClassVar[str] = "When you know the answer, write Final Answer: <answer>"
     stop: tuple[str, ...] = ("\nObservation:",)
     tags: tuple[str, ...] = ()
 

@@ -38,6 +38,7 @@ class SearchTagsParser:
     """
 
     name: ClassVar[str] = "search_tags"
+    answering: ClassVar[str] = "When you know the answer, write <answer>…</answer>"
 
     def __init__(self, tools: Sequence[dict[str, Any]] = (), role: str = "user") -> None:
         self.arguments = first_argument(tools or (SEARCH,))

@@ -1,0 +1,94 @@
+"""Reads calls that miss their format by a little, where only one reading is possible.
+
+Small models write a call as bare JSON, in a code fence, in single quotes, one call inside another's arguments, or as Python would. Such a
+text is a call where it names a tool that there is and holds nothing else; every other text stays what the format's parser made of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rrm.data.trajectory import ToolCall
+
+LONGEST = 20_000
+"""Characters; a longer text is left to the format's parser."""
+ARGUMENTS = ("arguments", "parameters", "args", "input")
+"""Keys under which models write a call's arguments."""
+_WRAPPING = re.compile(r"</?\|?(?:tool_call|toolcall|tool_calls|function_call)\|?>|```(?:\w{0,20})", re.IGNORECASE)
+_SAMPLES: dict[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
+
+
+def near_call(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall | None:
+    """The one call that a text is, or None.
+
+    Args:
+        tools: schemas of the tools there are; only a call of one of them is read.
+    """
+    body = _WRAPPING.sub("", text).strip() if len(text) <= LONGEST else ""
+    parameters = {t["function"]["name"]: list(t["function"].get("parameters", {}).get("properties", {})) for t in tools}
+    value = _value(body) if body.startswith("{") else None
+    return _from_object(value, parameters) if isinstance(value, dict) else _from_python(body, parameters)
+
+
+def _value(body: str) -> Any:
+    """The JSON or Python value that a text is, up to two closing braces added; None where it is none."""
+    for closing in ("", "}", "}}"):
+        for read in (json.loads, ast.literal_eval):
+            try:
+                return read(body + closing)
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                continue
+    return None
+
+
+def _from_object(value: dict[str, Any], parameters: Mapping[str, list[str]]) -> ToolCall | None:
+    if set(value) == {"function"} or value.get("type") == "function":
+        value = value["function"] if isinstance(value.get("function"), dict) else value
+    (only, held) = next(iter(value.items())) if len(value) == 1 else (None, None)
+    if only in parameters and isinstance(held, dict):  # {"search": {"query": "…"}}
+        return ToolCall(name=only, arguments=held)
+    name, given = value.get("name"), [value[key] for key in ARGUMENTS if key in value]
+    if name not in parameters or len(given) != 1:
+        return None
+    arguments = _value(given[0].strip()) if isinstance(given[0], str) else given[0]
+    own = set(parameters[name])
+    if isinstance(arguments, dict) and arguments.get("name") == name and not own & {"name", *ARGUMENTS}:
+        inner = [arguments[key] for key in ARGUMENTS if key in arguments]  # a call inside of a call's arguments
+        arguments = inner[0] if len(inner) == 1 else None
+    return ToolCall(name=name, arguments=arguments) if isinstance(arguments, dict) else None
+
+
+def _from_python(body: str, parameters: Mapping[str, list[str]]) -> ToolCall | None:
+    """`search("Town 5")` or `search(query="Town 5")`, with literals alone."""
+    try:
+        node = ast.parse(body, mode="eval").body if body.endswith(")") else None
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in parameters:
+            return None
+        names = parameters[node.func.id]
+        if len(node.args) > len(names) or any(keyword.arg is None for keyword in node.keywords):
+            return None
+        arguments = {name: ast.literal_eval(value) for name, value in zip(names, node.args, strict=False)}
+        arguments |= {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+        json.dumps(arguments)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
+    return ToolCall(name=node.func.id, arguments=arguments)
+
+
+def example_call(tool: Mapping[str, Any]) -> ToolCall:
+    """A well-formed call of a tool, with a sample of each required argument."""
+    function = tool["function"]
+    schema = function.get("parameters", {})
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    wanted = schema.get("required") or [*properties][:1]
+    return ToolCall(name=function["name"], arguments={name: _sample(properties.get(name, {})) for name in wanted})
+
+
+def _sample(schema: Mapping[str, Any]) -> Any:
+    if schema.get("enum"):
+        return schema["enum"][0]
+    return _SAMPLES.get(str(schema.get("type", "string")), "text")
