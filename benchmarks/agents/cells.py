@@ -22,11 +22,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from benchmarks.agents.figures import Measure, method_figures
 from benchmarks.agents.inputs import QUESTIONS, REVISION, Inputs, is_hub_id, questions_path
-from benchmarks.methods.base import Method
-from benchmarks.methods.figures import Measure, method_figures
-from benchmarks.methods.playing import Kept, play_method
-from benchmarks.methods.registry import Entry
+from benchmarks.agents.methods import Entry, Method
+from benchmarks.agents.playing import Kept, play_method
 from reagent.env.gradability import Grading
 from reagent.env.task import Task
 from reagent.feedback.judging import JudgeFailure
@@ -51,10 +50,8 @@ from rrm.train.run_folder import claim_folder, recorded
 log = logging.getLogger(__name__)
 ATTEMPTS, EPISODES = "attempts.jsonl", "episodes.jsonl"
 JUDGEMENTS = "judgements.jsonl"
-"""As `reagent.train.build_feedback` names it."""
 METRICS, FAILURE = "metrics.json", "failure.json"
 CRITIC = "critic_hash"
-"""Name, in `made_by`, of what lies in the critic's folder, or of its commit on the hub."""
 DECISIVE = ("seed", "mixed_precision", "environment", "policy", "rollout", "eval")
 """Sections of a config that decide a cell's attempts; with second attempts `feedback`, too."""
 MOST_UNSCORED = 0.2
@@ -67,8 +64,7 @@ class Judges:
 
     Args:
         judge: of all transcripts (`rrm score --model`); None: nobody.
-        critic: writes the critiques of methods with second attempts; None: the judge.
-        loaded: judges that are there already, by name.
+        critic: writes the critiques of methods with second attempts; None: the judge. loaded: judges that are there already, by name.
         mode: what the judge writes; None: as `rrm score` has it, the judge's own, else `full`.
     """
 
@@ -83,23 +79,17 @@ class Judges:
         return self.critic or self.judge
 
     def hash_of(self, name: str | None) -> str | None:
-        """What lies in a judge's folder, or its commit on the hub, looked at once; None of one that is neither, or is not known."""
-        if name is None or not (Path(name).is_dir() or is_hub_id(name)):
-            return None
-        if name not in self._hashes:
+        """Hash a judge's folder, or give its commit on the hub, looked at once; None of one that is neither, or is not known."""
+        if name is not None and name not in self._hashes and (Path(name).is_dir() or is_hub_id(name)):
             self._hashes[name] = content_hash(Path(name)) if Path(name).is_dir() else commit_of(name)
-        return self._hashes[name]
+        return self._hashes.get(name or "")
 
     @cached_property
     def _hashes(self) -> dict[str, str | None]:
         return {}
 
     def load(self, name: str) -> AgentRRM:
-        """A judge by name.
-
-        Raises:
-            RRMError: it cannot be loaded.
-        """
+        """Give a judge by name, loaded once."""
         if name not in self.loaded:
             self.loaded[name] = AgentRRM.from_pretrained(None if name == "default" else name)
         return self.loaded[name]
@@ -151,11 +141,6 @@ class Cell:
         attempts = self.folder / ATTEMPTS
         return header_of(attempts) if attempts.is_file() and attempts.stat().st_size > 0 else {}
 
-    @property
-    def failed(self) -> dict[str, str] | None:
-        """What went wrong the last time."""
-        return _json(self.folder / FAILURE)
-
     def done(self) -> dict[str, Any] | None:
         """Its metrics, where they are those of this config and judge.
 
@@ -171,26 +156,18 @@ class Cell:
                 f"{self.folder} was played with another config: {'; '.join(changed)}; {kept}choose another -o, give the method "
                 "another label, or delete the folder to play it again"
             )
-        found = _json(self.folder / METRICS)
+        found = read_json(self.folder / METRICS)
         if found is None or [found["judge"], found["judge_mode"]] != [self.judges.judge, self.judges.mode]:
             return None
         judges = {found.get("judge_hash"), self.judges.hash_of(self.judges.judge)}
         return found if len(judges) == 1 or None in judges else None
 
     def questions(self) -> list[Task]:
-        """The questions, `limit` of them drawn by the seed of `environment.eval`.
-
-        Raises:
-            RRMError: they cannot be read.
-        """
-        benchmark, options = (
-            benchmark_of(self.config.environment.name),
-            {"split": "heldout", **self.config.environment.eval},
-        )
-        if (
-            pinned := self.inputs.pinned(questions_path(self.config, benchmark), self.made_of.get(QUESTIONS))
-        ) is not None:
-            options["path"] = pinned
+        """The questions, `limit` of them drawn by the seed of `environment.eval`."""
+        benchmark = benchmark_of(self.config.environment.name)
+        options = {"split": "heldout", **self.config.environment.eval}
+        pinned = self.inputs.pinned(questions_path(self.config, benchmark), self.made_of.get(QUESTIONS))
+        options |= {} if pinned is None else {"path": pinned}
         seed = options.pop("seed", 0)
         count = len(benchmark.every_task(**options))
         count = count if self.limit is None else min(count, self.limit)
@@ -236,10 +213,8 @@ def play_cell(cell: Cell, load: Callable[[], EpisodeRunner], *, retry_errors: bo
 
         kept = Kept(play, output)
         if retry_errors and any(e.status == "env_error" for e in kept.held.values()):
-            for path in (
-                folder / METRICS,
-                *folder.glob("scored*.jsonl*"),
-            ):  # the figures first: they would count as done
+            # the figures first: they would count as done
+            for path in (folder / METRICS, *folder.glob("scored*.jsonl*")):
                 path.unlink(missing_ok=True)
             kept.forget(lambda e: e.status == "env_error")
         try:
@@ -255,14 +230,13 @@ def play_cell(cell: Cell, load: Callable[[], EpisodeRunner], *, retry_errors: bo
             _check_scored(feedback, transcripts)
         measure = Measure(grading, config.eval.samples, config.seed)
         figures = method_figures(played.episodes, cell.method.headline, measure, transcripts, feedback)
+    judges = cell.judges
     found = {
         "task": cell.task,
         "label": cell.entry.label,
         "method": cell.method.name,
         "policy": config.policy.base,
-        "judge": cell.judges.judge,
-        "judge_mode": cell.judges.mode,
-        "judge_hash": cell.judges.hash_of(cell.judges.judge),
+        **{"judge": judges.judge, "judge_mode": judges.mode, "judge_hash": judges.hash_of(judges.judge)},
         "scored": scored and scored.name,
         "metric": benchmark_of(config.environment.name).metric,
         "figures": figures | played.feedback,
@@ -274,11 +248,7 @@ def play_cell(cell: Cell, load: Callable[[], EpisodeRunner], *, retry_errors: bo
 
 
 def judge_cell(cell: Cell, transcripts: Sequence[Trajectory]) -> tuple[Path, list[Feedback]]:
-    """The file of the judge's rows, and its word on each transcript that has a step, appended row by row.
-
-    Raises:
-        RRMError: the judge keeps failing.
-    """
+    """The file of the judge's rows, and its word on each transcript that has a step, appended row by row."""
     judge = cell.judges.load(str(cell.judges.judge))
     mode = cell.judges.mode or getattr(getattr(judge, "settings", None), "default_mode", None) or "full"
     spoken = [t for t in transcripts if t.steps]
@@ -290,9 +260,7 @@ def judge_cell(cell: Cell, transcripts: Sequence[Trajectory]) -> tuple[Path, lis
 
 def scored_path(folder: Path, metrics: Mapping[str, Any]) -> Path | None:
     """The rows that a cell's figures are of; None where nobody judged."""
-    if metrics["judge"] is None:
-        return None
-    return folder / metrics.get("scored", "scored.jsonl")  # tables of before had one judge
+    return None if metrics["judge"] is None else folder / metrics.get("scored", "scored.jsonl")  # one judge, before
 
 
 def _rows_of(folder: Path, made_by: Mapping[str, Any]) -> Path:
@@ -317,17 +285,12 @@ def _feedback(cell: Cell, load: Callable[[], EpisodeRunner]) -> Any:
     player = load()
     eos_ids = getattr(player.engine, "eos_ids", None)
     critic = cell.judges.load(name)
-    return make_feedback(
-        cell.config, player.tokenizer, device=player.device, judge=critic, folder=cell.folder, eos_ids=eos_ids
-    )
+    own = {"device": player.device, "judge": critic, "folder": cell.folder, "eos_ids": eos_ids}
+    return make_feedback(cell.config, player.tokenizer, **own)
 
 
 def _check_scored(feedback: Sequence[Feedback], transcripts: Sequence[Trajectory]) -> None:
-    """Refuse to choose where the judge has too few scores.
-
-    Raises:
-        JudgeFailure: naming the first failure.
-    """
+    """Refuse to choose where the judge has too few scores: JudgeFailure, naming the first."""
     failed = [f for f in feedback if f.score is None]
     if failed and len(failed) > MOST_UNSCORED * len(transcripts):
         why = failed[0].reason or failed[0].status
@@ -343,12 +306,11 @@ def _named(transcript: Trajectory, cell: Cell) -> Trajectory:
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            found |= _flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
+        nested = isinstance(value, Mapping) and value
+        found |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
     return found
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Read a file that may not be there."""
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -24,8 +24,6 @@ REVISION = "_revision"
 """Ends the names of what lies on the hub. None there: neither the hub nor its cache could be asked."""
 QUESTIONS = f"questions{REVISION}"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_WHOLE, _END = 64 << 20, 1 << 20
-"""Bytes up to which a folder's file is read whole; of a larger one the first and last of its bytes, and their number."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +43,17 @@ class Inputs:
         if (corpus := _corpus(own.options)) is not None:
             found["corpus_sha256"] = self._once("file", str(corpus), _file_hash)
         tools = own.options.get("tool_options") or {}
-        folders = {"files": own.options.get("files")} | {
-            tool: (tools.get(tool) or {}).get(option) for tool, option in FOLDER_OPTIONS.items()
-        }
-        for name, folder in folders.items():
+        folders = {tool: (tools.get(tool) or {}).get(option) for tool, option in FOLDER_OPTIONS.items()}
+        for name, folder in ({"files": own.options.get("files")} | folders).items():
             if isinstance(folder, str) and Path(folder).is_dir():
                 found[f"{name}_sha256"] = self._once("folder", folder, _folder_hash)
         return found
 
     def pinned(self, path: str | None, commit: str | None = None) -> str | None:
         """A set on the hub at a commit, or at the one that was looked up; None of any other path, and where nobody knows the commit."""
-        if (named := _on_hub(path)) is None:
-            return None
-        commit = commit or self.commit(named.name, named.revision, "dataset")
-        if commit is None:
+        if (named := _on_hub(path)) is None or (
+            commit := commit or self.commit(named.name, named.revision, "dataset")
+        ) is None:
             return None
         return f"hf:{named.name}@{commit}{f'#{named.config}' if named.config else ''}:{named.split}"
 
@@ -71,11 +66,9 @@ class Inputs:
             return {QUESTIONS: self.commit(named.name, named.revision, "dataset")}
         if path is not None and is_hub(path) and isinstance(local := hub_set(path), HubSet):
             path = local.name
-        if path is not None and Path(path).is_file():
-            return {"questions_sha256": self._once("file", path, _file_hash)}
-        if path is not None and Path(path).is_dir():
-            return {"questions_sha256": self._once("folder", path, _folder_hash)}
-        return {}
+        kind, look = ("file", _file_hash) if path is not None and Path(path).is_file() else ("folder", _folder_hash)
+        known = path is not None and Path(path).exists()
+        return {"questions_sha256": self._once(kind, str(path), look)} if known else {}
 
     def _policy(self, base: str) -> dict[str, Any]:
         if Path(base).is_dir():
@@ -122,15 +115,6 @@ def _file_hash(path: str) -> str:
 
 def _folder_hash(folder: str) -> str:
     """Over the names and contents of all files in it."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
-        name, size = path.relative_to(folder).as_posix(), path.stat().st_size
-        digest.update(f"{len(name)} {name} {size}\n".encode("utf-8", "surrogateescape"))
-        with open(path, "rb") as file:
-            if size <= _WHOLE:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-            else:
-                digest.update(file.read(_END))
-                file.seek(size - _END)
-                digest.update(file.read(_END))
-    return digest.hexdigest()[:16]
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    lines = "".join(f"{path.relative_to(folder).as_posix()}\n{_file_hash(str(path))}\n" for path in files)
+    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()[:16]

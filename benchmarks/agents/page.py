@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.agents.cells import EPISODES, METRICS, Cell, benchmark_of, scored_path, write_whole
-from benchmarks.methods.base import NotApplicable
-from benchmarks.methods.figures import difference
+from benchmarks.agents.cells import EPISODES, FAILURE, METRICS, Cell, benchmark_of, read_json, scored_path, write_whole
+from benchmarks.agents.figures import difference
+from benchmarks.agents.methods import NotApplicable
 from rrm.cli.score_cmd import pair_rows
 from rrm.data.output import file_when_whole
 from rrm.data.trajectory import Trajectory, read_canonical
 from rrm.report import write_report
 
 TABLE, MARKDOWN, REPORT = "table.json", "table.md", "report.html"
-HEAD = (
+HEAD = [
     "method",
     "success",
     "EM",
@@ -30,7 +29,7 @@ HEAD = (
     "judge",
     "Brier",
     "AUROC",
-)
+]
 NONE = "–"
 
 Row = dict[str, Any]
@@ -41,8 +40,8 @@ def rows_of(cells: Sequence[Cell], against: str | None) -> list[Row]:
     rows: list[Row] = []
     for cell in cells:
         row: Row = {"task": cell.task, "label": cell.entry.label, "method": cell.method.name}
-        failed = cell.failed
-        metrics = None if failed is not None else _metrics(cell.folder / METRICS)
+        failed = read_json(cell.folder / FAILURE)
+        metrics = None if failed is not None else read_json(cell.folder / METRICS)
         rows.append(row | (metrics or {"failure": failed or {"kind": "NotPlayed", "message": "not played yet"}}))
     by_name = {(row["task"], row["label"]): row for row in rows}
     for row in rows:
@@ -61,11 +60,8 @@ def write_table(cells: Sequence[Cell], folder: Path, against: str | None, about:
     write_whole(folder / TABLE, {**about, "against": against, "rows": rows})
     with file_when_whole(folder / MARKDOWN) as file:
         file.write(markdown(rows, cells, against))
-    judged = [
-        (cell, path)
-        for cell, row in zip(cells, rows, strict=True)
-        if "figures" in row and (path := scored_path(cell.folder, row)) is not None
-    ]
+    scored = ((cell, scored_path(cell.folder, row)) for cell, row in zip(cells, rows, strict=True) if "figures" in row)
+    judged = [(cell, path) for cell, path in scored if path is not None]
     if judged:
         write_report(_pairs(judged), folder / REPORT, title="Benchmarks by method")
     else:
@@ -91,11 +87,8 @@ def markdown(rows: Sequence[Row], cells: Sequence[Cell], against: str | None) ->
         lines = [head, ["---"] * len(head)]
         for row in found:
             lines += _lines(row, extra, against)
-        strange = [
-            f"{row['label']} {judge['outside']}"
-            for row in found
-            if (judge := row.get("figures", {}).get("judge")) and judge["outside"]
-        ]
+        judged = ((row["label"], row.get("figures", {}).get("judge") or {}) for row in found)
+        strange = [f"{label} {judge['outside']}" for label, judge in judged if judge.get("outside")]
         note = f"\nOutside what the judge was measured on: {', '.join(strange)} transcripts.\n" if strange else ""
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         parts.append(f"## {benchmark.title}\n\nSuccess: {benchmark.metric}.\n\n{table}\n{note}")
@@ -148,7 +141,3 @@ def _number(value: float | None, digits: int) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")[:300]
-
-
-def _metrics(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -26,9 +26,8 @@ from pydantic import ValidationError
 
 from benchmarks.agents.cells import FAILURE, Cell, Judges, benchmark_of, play_cell, write_whole
 from benchmarks.agents.inputs import Inputs
+from benchmarks.agents.methods import METHODS, Entry, MethodSettings, NotApplicable, entries_of
 from benchmarks.agents.page import MARKDOWN, REPORT, TABLE, write_table
-from benchmarks.methods.base import MethodSettings, NotApplicable
-from benchmarks.methods.registry import METHODS, Entry, entries_of
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.engine import close
 from reagent.train.evaluate import EpisodeRunner, load_player
@@ -70,11 +69,7 @@ class Settings:
 
 
 def base_config(settings: Settings, task: str, policy: str) -> AgentConfig:
-    """The config of a benchmark, before a method changes it.
-
-    Raises:
-        ConfigError: a wrong key or value.
-    """
+    """The config of a benchmark, before a method changes it; a wrong key or value raises ConfigError."""
     named = [f"environment.name={task}", *settings.overrides]
     if settings.config is not None:
         config = load_agent_config(settings.config, named)
@@ -95,19 +90,14 @@ def base_config(settings: Settings, task: str, policy: str) -> AgentConfig:
             f"environment.options.tools of {task} must be a list of names, [] for none, not {tools!r}; without it the benchmark's own "
             f"are used ({', '.join(benchmark.wants) or 'none'})"
         )
-    searches = "search" in tools
-    corpus = settings.corpora.get(task, settings.corpora.get(EVERY) if searches else None)
+    corpus = settings.corpora.get(task, settings.corpora.get(EVERY) if "search" in tools else None)
     own.options |= {} if corpus is None else {"corpus": corpus}
     own.eval = own.eval | ({"path": settings.paths[task]} if task in settings.paths else {})
     return config
 
 
 def plan_cells(settings: Settings, judges: Judges) -> tuple[list[Cell], list[tuple[Cell, NotApplicable]]]:
-    """The table's cells, benchmark by benchmark, and those of them that mean nothing.
-
-    Raises:
-        ConfigError: a wrong name, key or value.
-    """
+    """The table's cells, benchmark by benchmark, and those of them that mean nothing; what is wrong raises ConfigError."""
     entries = entries_of(settings.methods)
     labels = [entry.label for entry in entries]
     if settings.against is not None and settings.against not in labels:
@@ -117,16 +107,9 @@ def plan_cells(settings: Settings, judges: Judges) -> tuple[list[Cell], list[tup
             raise ConfigError(f"{strange[0]} is none of the tasks {', '.join(settings.tasks)}")
     if twice := [task for task in settings.tasks if settings.tasks.count(task) > 1]:
         raise ConfigError(f"the task {twice[0]} is named twice")
-    cells: list[Cell] = []
-    hopeless: list[tuple[Cell, NotApplicable]] = []
     inputs = Inputs()
-    for task in settings.tasks:
-        for entry in entries:
-            cell, problem = _cell(settings, task, entry, judges, inputs)
-            cells.append(cell)
-            if problem is not None:
-                hopeless.append((cell, problem))
-    return cells, hopeless
+    planned = [_cell(settings, task, entry, judges, inputs) for task in settings.tasks for entry in entries]
+    return [cell for cell, _ in planned], [(cell, problem) for cell, problem in planned if problem is not None]
 
 
 def _cell(
@@ -182,14 +165,15 @@ def run_table(settings: Settings, loaded: dict[str, AgentRRM] | None = None) -> 
     judges = Judges(settings.judge, settings.critic, dict(loaded or {}), settings.judge_mode)
     cells, hopeless = plan_cells(settings, judges)
     skipped = {cell.name for cell, _ in hopeless}
-    done = {cell.name for cell in cells if cell.name not in skipped and cell.done() is not None}
+    done = {cell.name: metrics for cell in cells if cell.name not in skipped and (metrics := cell.done()) is not None}
     for cell, problem in hopeless:
         _fail(cell, problem)
     for cell in cells:
         if cell.name in done:  # what went wrong under another judge is not what is asked for now
             (cell.folder / FAILURE).unlink(missing_ok=True)
-    again = [cell for cell in cells if settings.retry_errors and cell.name in done and _failed_attempts(cell)]
-    waiting = [cell for cell in cells if cell.name not in skipped | done] + again
+    errors = {name for name, metrics in done.items() if metrics["figures"]["left_out"].get("env_error")}
+    again = [cell for cell in cells if settings.retry_errors and cell.name in errors]
+    waiting = [cell for cell in cells if cell.name not in skipped | done.keys()] + again
     policies, about = Policies(), {"environment": environment(), "limit": settings.limit, "judge": settings.judge}
     try:
         for cell in sorted(waiting, key=lambda cell: cell.config.policy.base):  # stable: each policy is loaded once
@@ -202,24 +186,10 @@ def run_table(settings: Settings, loaded: dict[str, AgentRRM] | None = None) -> 
     finally:
         policies.close()
     rows = write_table(cells, settings.output, settings.against, about)
-    failed = [
-        f"{row['task']}/{row['label']}"
-        for row in rows
-        if "failure" in row and f"{row['task']}/{row['label']}" not in skipped
-    ]
-    told = {
-        "cells": len(cells),
-        "played": len(waiting) - len(failed),
-        "kept": len(done) - len(again),
-        "not_applicable": sorted(skipped),
-    }
-    files = [settings.output / name for name in (TABLE, MARKDOWN, REPORT)]
-    return {**told, "failed": failed, "written": [str(path) for path in files if path.is_file()]}
-
-
-def _failed_attempts(cell: Cell) -> bool:
-    metrics = cell.done()
-    return metrics is not None and bool(metrics["figures"]["left_out"].get("env_error"))
+    failed = [name for row in rows if "failure" in row and (name := f"{row['task']}/{row['label']}") not in skipped]
+    counts = {"cells": len(cells), "played": len(waiting) - len(failed), "kept": len(done) - len(again)}
+    files = [str(path) for name in (TABLE, MARKDOWN, REPORT) if (path := settings.output / name).is_file()]
+    return {**counts, "not_applicable": sorted(skipped), "failed": failed, "written": files}
 
 
 def _fail(cell: Cell, error: Exception) -> None:
@@ -228,11 +198,7 @@ def _fail(cell: Cell, error: Exception) -> None:
 
 
 def by_task(given: Sequence[str], what: str, whole: bool = False) -> dict[str, str]:
-    """`TASK=VALUE` each; with `whole` a value alone is for all tasks.
-
-    Raises:
-        ConfigError: of another form, or a task that is named twice.
-    """
+    """Read `TASK=VALUE` each, or raise ConfigError; with `whole` a value alone is for all tasks."""
     found: dict[str, str] = {}
     for text in given:
         task, equals, value = text.partition("=")
@@ -247,11 +213,7 @@ def by_task(given: Sequence[str], what: str, whole: bool = False) -> dict[str, s
 
 
 def options_by_task(given: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """`TASK={key: value}` each.
-
-    Raises:
-        ConfigError: no mapping of YAML.
-    """
+    """Read `TASK={key: value}` each, or raise ConfigError."""
     found: dict[str, dict[str, Any]] = {}
     for task, text in by_task(given, "--options").items():
         try:
@@ -265,28 +227,20 @@ def options_by_task(given: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
-    """The command line.
-
-    Raises:
-        ConfigError: an option of another form.
-    """
+    """Read the command line, or raise ConfigError."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     own = MethodSettings()
     parser.add_argument("overrides", nargs="*", metavar="a.b=c", help="keys of the config, for all cells")
     parser.add_argument("--policy", required=True, help="a directory, a hub id, or a shipped policy")
     parser.add_argument("--tasks", required=True, help="benchmarks (`reagent tasks`), with commas")
-    parser.add_argument(
-        "--methods", default="direct,naive_rag,tool_call,react", help=f"of {', '.join(METHODS)}; with commas"
-    )
-    parser.add_argument("--path", action="append", default=[], metavar="TASK=FILE", help="a benchmark's questions")
-    parser.add_argument("--corpus", action="append", default=[], metavar="[TASK=]DIR", help="what search looks in")
-    parser.add_argument(
-        "--options", action="append", default=[], metavar="TASK={…}", help="further environment.options"
-    )
+    parser.add_argument("--methods", default="direct,naive_rag,tool_call,react", help=f"of {', '.join(METHODS)}")
+    for name, form, says in (
+        ("path", "TASK=FILE", "a benchmark's questions"), ("corpus", "[TASK=]DIR", "what search looks in"),
+        ("options", "TASK={…}", "further environment.options"),
+    ):  # fmt: skip
+        parser.add_argument(f"--{name}", action="append", default=[], metavar=form, help=says)
     parser.add_argument("--judge", default="default", help="as rrm score --model; none: no judge")
-    parser.add_argument(
-        "--judge-mode", choices=get_args(Mode), help="as rrm score --mode; default: the judge's own, else full"
-    )
+    parser.add_argument("--judge-mode", choices=get_args(Mode), help="as rrm score --mode")
     parser.add_argument("--critic", help="writes reagent_c's critiques; default: the judge")
     parser.add_argument("--limit", type=int, help="most questions of a benchmark, drawn by environment.eval's seed")
     parser.add_argument("--passages", type=int, default=own.passages, help="naive_rag")
@@ -300,23 +254,16 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     for name in ("limit", "passages", "samples"):
         if (value := getattr(args, name)) is not None and value < 1:
             raise ConfigError(f"--{name} must be at least 1, got {value}")
+    same = ("policy", "output", "judge_mode", "critic", "limit", "config", "overrides", "against", "retry_errors")
     return Settings(
-        policy=args.policy,
         tasks=args.tasks.split(","),
         methods=args.methods.split(","),
-        output=args.output,
         paths=by_task(args.path, "--path"),
         corpora=by_task(args.corpus, "--corpus", whole=True),
         options=options_by_task(args.options),
         judge=None if args.judge == "none" else args.judge,
-        judge_mode=args.judge_mode,
-        critic=args.critic,
-        limit=args.limit,
         method=MethodSettings(args.passages, args.samples, args.temperature),
-        config=args.config,
-        overrides=args.overrides,
-        against=args.against,
-        retry_errors=args.retry_errors,
+        **{name: getattr(args, name) for name in same},
     )
 
 

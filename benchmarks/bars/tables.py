@@ -296,7 +296,7 @@ TESTS = (
     ("agents", "the sandbox: ordinary programs run, every attack ends typed", "tests/reagent/tools/test_sandbox.py"),
     ("agents", "browse refuses private addresses, also behind redirects and names", "tests/reagent/tools/test_browse.py"),
     ("agents", "search, read_file, MCP servers, limits", "tests/reagent/tools/test_search.py tests/reagent/tools/test_read_file.py tests/reagent/tools/test_mcp.py tests/reagent/tools/test_limits.py tests/reagent/tools/test_registry.py"),
-    ("agents", "methods, and the table: killed, resumed, judged", "tests/benchmarks/methods tests/benchmarks/test_agent_table.py tests/benchmarks/test_agent_table_judges.py"),
+    ("agents", "methods, and the table: killed, resumed, judged", "tests/benchmarks/agents tests/benchmarks/test_agent_table.py tests/benchmarks/test_agent_table_judges.py"),
     ("answerless", "tasks without answers: who may learn from them, and what", "tests/reagent/feedback/test_ungraded.py"),
     ("answerless", "guards: each condition by hand, and on a gamed run", "tests/reagent/train/test_guards.py tests/reagent/feedback/test_guarded_runs.py"),
     ("answerless", "labels by task, the judge recalibrated on them", "tests/reagent/feedback/test_recalibration.py"),

@@ -89,7 +89,7 @@ def _rows(runs: int) -> tuple[str, ...]:
 TRAINED: dict[str, tuple[str, ...]] = {f"rows-{runs}": _rows(runs) for runs in LABELS} | {
     "steps": (
         "model.base=agents/reagent/lab/assets/judge", "model.options={}", "threads=1", "transcript_tokens=800", "drills.rows=0",
-        "rl.enabled=false", "data.generate_options={transcripts: 2400, wanderers: 2400, wordings: many}", "seed=11", "sft.short_first=1",
+        "rl.enabled=false", "data.generate_options={transcripts: 2400, wanderers: 2400, wordings: many}", "seed=11", "sft.short_first_share=1",
         "sft.learning_rate=1.0e-3", "calibration.modes=[steps]", "evaluation.enabled=false", "sft.mix={score: 0, critique: 0, full: 0, steps: 1}",
         "sft.epochs=2",
     )

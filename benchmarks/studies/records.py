@@ -54,7 +54,8 @@ def no_answer_key(found: Found) -> Iterator[str]:
     study = Study.anywhere()
     yield from ["overrides"] * bool(found["overrides"]) + ["another judge"] * (found["judge"] != JUDGE)
     for name, made in found.get("judges", {}).items():
-        if name not in TRAINED or made.get("copied") or made.get("options") != study.options_of_judge(name):
+        options = [option.replace("sft.short_first=", "sft.short_first_share=") for option in made.get("options", ())]
+        if name not in TRAINED or made.get("copied") or options != study.options_of_judge(name):
             yield f"the judge {name}"
     for name, arm in found["arms"].items():
         runs, known = arm["runs"], KNOWN.get(name)

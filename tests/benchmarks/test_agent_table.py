@@ -16,9 +16,9 @@ from multihop import hotpot_file
 from table_setup import SMALL, judge, lines, mute
 
 from benchmarks.agents.cells import Judges
+from benchmarks.agents.methods import MethodSettings
 from benchmarks.agents.page import interval
 from benchmarks.agents.run import Settings, main, parse, plan_cells, run_table
-from benchmarks.methods.base import MethodSettings
 from reagent.env.env import StepResult
 from reagent.tasks.hotpotqa import HotpotQA
 from rrm.data.output import differences

@@ -12,8 +12,8 @@ import pytest
 from table_setup import judge, lines, mute
 
 from benchmarks.agents.cells import Judges
+from benchmarks.agents.methods import MethodSettings
 from benchmarks.agents.run import Settings, plan_cells, run_table
-from benchmarks.methods.base import MethodSettings
 from rrm.data.output import differences
 from rrm.errors import RRMError
 

@@ -25,15 +25,7 @@ Play = Callable[..., list[Episode]]
 
 
 class Kept:
-    """A player that remembers.
-
-    Args:
-        play: plays what is not remembered.
-        output: a line an episode, token for token.
-
-    Raises:
-        RRMError: a line that is no episode.
-    """
+    """A player that remembers: `play` plays what is not in `output`, a line an episode, token for token."""
 
     def __init__(self, play: Play, output: Output) -> None:
         self._play, self._output = play, output
@@ -42,9 +34,8 @@ class Kept:
             try:
                 episode = Episode.from_json(json.dumps(row))
             except (TypeError, ValueError) as error:
-                raise RRMError(
-                    f"{output.path}:{number}: not an episode ({error}); delete the folder to play again"
-                ) from error
+                what = f"not an episode ({error}); delete the folder to play again"
+                raise RRMError(f"{output.path}:{number}: {what}") from error
             self.held[episode.key] = episode
 
     def __call__(
@@ -74,8 +65,7 @@ class Kept:
 
     def forget(self, unwanted: Callable[[Episode], bool]) -> int:
         """Drop episodes, to be played again; returns how many."""
-        keys = {key for key, episode in self.held.items() if unwanted(episode)}
-        if keys:
+        if keys := {key for key, episode in self.held.items() if unwanted(episode)}:
             self.held = {key: episode for key, episode in self.held.items() if key not in keys}
             self._output.keep(lambda row: Episode.from_json(json.dumps(row)).key not in keys)
         return len(keys)

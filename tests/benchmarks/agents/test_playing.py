@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rollout_models import make_model, make_tokenizer
 
-from benchmarks.methods.figures import Measure, difference, judge_figures, method_figures
-from benchmarks.methods.playing import Kept
+from benchmarks.agents.figures import Measure, difference, judge_figures, method_figures
+from benchmarks.agents.playing import Kept
 from reagent.env.env import ToolEnv
 from reagent.env.gradability import Grading
 from reagent.env.task import Task

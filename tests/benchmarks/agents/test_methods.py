@@ -10,8 +10,7 @@ import pytest
 from multihop import hotpot_file, install_search
 from rollout_models import make_tokenizer, says
 
-from benchmarks.methods.base import MethodSettings, NotApplicable
-from benchmarks.methods.registry import METHODS, entries_of, find_method
+from benchmarks.agents.methods import METHODS, MethodSettings, NotApplicable, entries_of, find_method
 from reagent.env.tool import tool
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import rollout

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.methods.base import Headline
+from benchmarks.agents.methods import Headline
 from reagent.env.gradability import Grading
 from reagent.env.graders import Grader
 from reagent.rollout.episode import Episode
@@ -28,9 +28,6 @@ from rrm.evaluation.evaluate import evaluate_feedback
 
 BESIDE = ("judge", "majority", "random", "oracle")
 """How one of several attempts is chosen."""
-NO_ROOM = "no_room"
-"""A prompt that left no room for a turn."""
-
 Figures = dict[str, Any]
 
 
@@ -39,7 +36,8 @@ def left_out(episodes: Sequence[Episode]) -> dict[str, str]:
     found: dict[str, str] = {}
     for e in episodes:
         if e.success is None and not e.ungraded:
-            why = NO_ROOM if e.status == "token_limit" else "grade_failed" if e.grade_failed else e.status
+            no_room = e.status == "token_limit"  # the prompt left none for a turn
+            why = "no_room" if no_room else "grade_failed" if e.grade_failed else e.status
             found.setdefault(e.group_id, why)
     return found
 
@@ -64,11 +62,11 @@ class Measure:
             grades = grades_of(episodes, grade)
             by_question[name] = {q: mean([g for _, g in ofs]) for q, ofs in grades.items()}
             found[name] = self.interval(by_question[name], sum(map(len, grades.values())), episodes)
-        return found | {"by_question": by_question} | _told_alike(episodes)
+        return found | {"by_question": by_question} | asked_alike(episodes)
 
     def interval(self, values: Mapping[str, float], rows: int, episodes: Sequence[Episode]) -> dict[str, float | None]:
         """Mean of the values, by group of these episodes, with its interval over questions."""
-        alike = asked_alike(episodes)
+        alike = asked_alike(episodes).get("asked_alike", {})
         return mean_interval(list(values.values()), rows, seed=self.seed, questions=[alike.get(g, g) for g in values])
 
     def chosen(self, episodes: Sequence[Episode], scores: Sequence[float | None]) -> Figures:
@@ -84,19 +82,15 @@ class Measure:
             by_question[name] = {g.question: _expected(g, grades[g.question]) for g in groups if g.question in grades}
             found[name] = self.interval(by_question[name], sum(map(len, grades.values())), episodes)
         choose = {"by_n": by_n, **by_n.get(str(self.samples), {})}
-        return found | {"by_question": by_question, "choose": choose} | _told_alike(episodes)
+        return found | {"by_question": by_question, "choose": choose} | asked_alike(episodes)
 
 
-def asked_alike(episodes: Sequence[Episode]) -> dict[str, str]:
-    """Group → its question, of the groups that share one (BFCL asks each in four categories)."""
+def asked_alike(episodes: Sequence[Episode]) -> Figures:
+    """`asked_alike`: group → its question, of the groups that share one (BFCL asks each in four categories); nothing of none."""
     questions = {e.group_id: question_of_task(e) for e in episodes}
     groups = Counter(questions.values())
-    return {group: question for group, question in questions.items() if groups[question] > 1}
-
-
-def _told_alike(episodes: Sequence[Episode]) -> Figures:
-    found = asked_alike(episodes)
-    return {"asked_alike": found} if found else {}
+    alike = {group: question for group, question in questions.items() if groups[question] > 1}
+    return {"asked_alike": alike} if alike else {}
 
 
 def grades_of(episodes: Sequence[Episode], grade: Grader) -> dict[str, list[tuple[int, float]]]:
@@ -120,18 +114,15 @@ def method_figures(
     transcripts: Sequence[Trajectory],
     feedback: Sequence[Feedback] | None,
 ) -> Figures:
-    """A method's figures.
+    """A method's figures: those of the attempts that the headline names, of the episodes of both stages.
 
     Args:
-        episodes: of both stages.
-        headline: which of them are the method's.
         transcripts: of the episodes, in their order, as they were judged.
         feedback: the judge's, matched by the transcripts' ids; None: no judge was asked.
 
     Returns:
-        the headline's figures, with `questions` in all, `left_out` by what went wrong, `policy_tokens` a question (of all attempts of
-        both stages), `first` (of second attempts, the first ones' figures), `choose` and `attempts` (of chosen ones), and `judge`
-        (`judge_figures` of the headline's attempts).
+        the headline's figures, with `questions` in all, `left_out` by what went wrong, `policy_tokens` a question, `first` (of second
+        attempts, the first ones' figures), `choose` and `attempts` (of chosen ones), and `judge` (`judge_figures`).
     """
     gone = left_out(episodes)
     kept = [(e, t) for e, t in zip(episodes, transcripts, strict=True) if e.group_id not in gone]
@@ -170,7 +161,6 @@ def judge_figures(transcripts: Sequence[Trajectory], said: Mapping[str, Feedback
     Undefined figures (AUROC with one outcome alone) have no value, figures of too few questions no interval.
     """
     feedback = [said[t.id] for t in transcripts if t.id in said]
-    status = dict(sorted(Counter(f.status for f in feedback).items()))
     nothing = mean_interval([], 0, seed=seed)
     by_question: dict[str, list[float]] = defaultdict(list)
     for t in transcripts:
@@ -178,17 +168,15 @@ def judge_figures(transcripts: Sequence[Trajectory], said: Mapping[str, Feedback
         if score is not None:
             by_question[t.question_id or t.task or t.id].append(score)
     means = [mean(scores) for scores in by_question.values()]
+    shares = [f.coverage for f in feedback if f.coverage is not None]
+    marks = [f.out_of_domain for f in feedback if f.out_of_domain is not None]
     found: Figures = {
         "mean": mean_interval(means, sum(map(len, by_question.values())), seed=seed),
         "brier": nothing,
         "auroc": nothing,
-        "status": status,
-        "coverage": float(np.median(shares))
-        if (shares := [f.coverage for f in feedback if f.coverage is not None])
-        else None,
-        "outside": sum(marks)
-        if (marks := [f.out_of_domain for f in feedback if f.out_of_domain is not None])
-        else None,
+        "status": dict(sorted(Counter(f.status for f in feedback).items())),
+        "coverage": float(np.median(shares)) if shares else None,
+        "outside": sum(marks) if marks else None,
     }
     if means and any(t.outcome is not None for t in transcripts):
         measured = evaluate_feedback(transcripts, feedback, seed=seed)["metrics"]["judge"]
