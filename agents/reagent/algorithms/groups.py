@@ -68,7 +68,7 @@ def comparable(group: Tensor, attempt: Tensor | None = None, stage: Tensor | Non
 
 
 @torch.no_grad()
-def leave_one_out(returns: Tensor, present: Tensor, compared: Tensor) -> Tensor:
+def leave_one_out(returns: Tensor, present: Tensor, compared: Tensor, weights: Tensor | None = None) -> Tensor:
     """(B, K): G_{i,k} minus its baseline, the mean of G_{j,k} over the rows j that row i is compared with and that reached
     turn k; where none did, the mean of their whole returns. DESIGN: no source has this baseline turn by turn.
 
@@ -80,6 +80,7 @@ def leave_one_out(returns: Tensor, present: Tensor, compared: Tensor) -> Tensor:
     Args:
         returns, present: (B, K), from `episode_returns` or `turn_returns`; the first column is the whole return.
         compared: (B, B), from `comparable`.
+        weights: (B,) of the rows in the mean; None: all count the same.
 
     Returns:
         (B, K); zero where not present and where there is nobody to be compared with.
@@ -93,5 +94,6 @@ def leave_one_out(returns: Tensor, present: Tensor, compared: Tensor) -> Tensor:
         theirs = torch.where(present[:, k], returns[:, k], returns[:, 0])
         difference = returns[:, k, None] - theirs  # (B, B)
         kept = torch.where(others & differs(returns[:, k, None], theirs, size), difference, 0)
-        columns.append(kept.sum(1) / others.sum(1).clamp(min=1))
+        counted = others if weights is None else others * weights
+        columns.append((counted * kept).sum(1) / counted.sum(1).clamp(min=1))
     return torch.where(present, torch.stack(columns, 1), 0)

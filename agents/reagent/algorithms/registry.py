@@ -13,6 +13,7 @@ from reagent.algorithms.base import AlgoBatch, AlgoConfig, Algorithm, Scale
 from reagent.algorithms.gae import ppo
 from reagent.algorithms.grpo import grpo_credit
 from reagent.algorithms.masks import credit_masks
+from reagent.algorithms.opo import opo
 from reagent.algorithms.reinforce_pp import reinforce_pp, reinforce_pp_baseline
 from reagent.algorithms.rloo import rloo
 from reagent.algorithms.whitening import Reduce, no_reduce
@@ -24,6 +25,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "rloo": rloo,
     "reinforce++": reinforce_pp,
     "reinforce++-baseline": reinforce_pp_baseline,
+    "opo": opo,
 }
 TOKEN_CREDIT = ("ppo", "reinforce++")
 """Algorithms whose credit flows from token to token; the others know none to mask."""

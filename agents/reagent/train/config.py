@@ -25,8 +25,8 @@ from rrm.engines.vllm_http import servers_of
 from rrm.errors import ConfigError
 
 log = logging.getLogger(__name__)
-Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline"]
-GROUP_METHODS: tuple[Algorithm, ...] = ("grpo", "rloo", "reinforce++-baseline")
+Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo"]
+GROUP_METHODS: tuple[Algorithm, ...] = ("grpo", "rloo", "reinforce++-baseline", "opo")
 """Those that compare the episodes of one task with each other."""
 TOKEN_METHODS: tuple[Algorithm, ...] = ("ppo", "reinforce++")
 """Those whose credit flows from token to token, discounted by `loss.gamma`."""

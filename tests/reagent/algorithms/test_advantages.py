@@ -21,7 +21,7 @@ from reagent.algorithms.whitening import moments, whiten
 from reagent.train.metrics import learned_metrics
 from rrm.errors import ConfigError
 
-ALGORITHMS: tuple[Any, ...] = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
+ALGORITHMS: tuple[Any, ...] = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo")
 
 
 def f(*rows: list) -> Tensor:
@@ -176,6 +176,15 @@ def test_rloo_by_hand():
     returns, present = column(1, 2, 6, 4)
     advantages = leave_one_out(returns, present, comparable(torch.tensor([0, 0, 0, 1])))
     assert advantages[:, 0].tolist() == [-3.0, -1.5, 4.5, 0.0]
+
+
+def test_opo_by_hand():
+    # Lengths 1, 3, 4 and R = 1, 0, 0.5: the baseline is (1 + 0 + 2)/8 = 0.375; alone: 0
+    mask = b([0, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 1, 1, 1, 1], [0, 1, 1, 0, 0])
+    turn, rewards = torch.where(mask, 0, -1), torch.zeros(4, 5, dtype=F)
+    rewards[:, 1] = torch.tensor([1, 0, 0.5, 9], dtype=F)
+    got = compute_advantages("opo", rewards, mask, turn, torch.tensor([0, 0, 0, 1])).advantages
+    assert got.equal(torch.where(mask, torch.tensor([[0.625], [-0.375], [0.125], [0]], dtype=F), 0))
 
 
 def test_equal_rewards_that_round_differently_are_no_advantage():

@@ -56,7 +56,9 @@ def test_rows_may_come_in_any_order(batch, algorithm, per_turn, seed):
 
 
 @quick
-@given(batch=batches, algorithm=st.sampled_from(["grpo", "rloo"]), constant=st.floats(-5, 5), per_turn=st.booleans())
+@given(
+    batch=batches, algorithm=st.sampled_from(["grpo", "rloo", "opo"]), constant=st.floats(-5, 5), per_turn=st.booleans()
+)
 def test_a_constant_on_a_groups_rewards_changes_no_group_advantage(batch, algorithm, constant, per_turn):
     before = compute_advantages(algorithm, **batch, per_turn=per_turn)
     shifted = batch["token_rewards"].clone()
@@ -87,7 +89,7 @@ def test_observations_neither_carry_nor_receive_credit(batch, algorithm, per_tur
     torch.testing.assert_close(after.advantages[:, 1:], gather(before.advantages, index, valid))
 
 
-GROUP_METHODS = ("grpo", "rloo", "reinforce++-baseline")
+GROUP_METHODS = ("grpo", "rloo", "reinforce++-baseline", "opo")
 
 
 def repeated(batch: dict[str, Any], times: int) -> dict[str, Any]:
@@ -232,7 +234,7 @@ def test_ppo_targets_come_from_unwhitened_advantages(batch):
     torch.testing.assert_close(plain.returns[on], (plain.advantages + batch["values"])[on])
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "reinforce++-baseline"])
+@pytest.mark.parametrize("algorithm", GROUP_METHODS)
 def test_rewards_in_another_order_are_the_same_reward(algorithm: str) -> None:
     """Turn rewards that cancel left rounding errors of their own, which a group's standard deviation blew up to ±0.1."""
     draw = random.Random(0)

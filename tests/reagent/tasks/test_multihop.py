@@ -17,6 +17,7 @@ from reagent.env.task import Task
 from reagent.tasks.bamboogle import Bamboogle
 from reagent.tasks.hotpotqa import HotpotQA
 from reagent.tasks.musique import MuSiQue
+from reagent.tasks.open_qa import NQ
 from reagent.tasks.wikimultihop import WikiMultihop, read_aliases
 from rrm.errors import ReadError
 
@@ -192,6 +193,15 @@ def test_bamboogle_from_its_sheet(tmp_path: Path) -> None:
     first, second = Bamboogle.read(path)
     assert (first.question, first.answer, first.meta["hops"]) == ("Who, then, was first?", "Ana Büki", 2)
     assert first.id == f"bamboogle-{first.question_id}" and second.id != first.id
+
+
+def test_open_questions_take_any_golden_answer(tmp_path: Path) -> None:
+    row = {"id": "test_0", "question": "Who built the Lenz bridge?", "golden_answers": ["Ana Büki", "A. Büki"]}
+    mixed = [row | {"data_source": of} for of in ("nq", "hotpotqa")]  # Search-R1's file: both sets begin with this id
+    [task], both = NQ.read(write(tmp_path / "test.json", [row])), NQ.read(write(tmp_path / "mixed.json", mixed))
+    assert (task.id, task.references) == ("test_0", ["Ana Büki", "A. Büki"])
+    assert [NQ.grader(task, said) for said in ("a. büki", "ana buki")] == [1.0, 0.0]
+    assert [(t.id, t.meta["set"]) for t in both] == [("nq-test_0", "nq"), ("hotpotqa-test_0", "hotpotqa")]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,22 @@
+"""OPO (2505.23585, §3.2): A = R − Σ l R / Σ l over the group, l the tokens of a row that are trained. Where the squared norm of a row's
+gradient grows with its length, that is the baseline of least variance. Never divided by a standard deviation."""
+
+from __future__ import annotations
+
+import torch
+
+from reagent.algorithms.base import AlgoBatch, AlgoConfig, AlgoOutput
+from reagent.algorithms.groups import comparable, leave_one_out, returns_of
+from reagent.algorithms.masks import spread
+
+
+def opo(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
+    """R − the group's mean weighted by length, or the same of every turn's reward-to-go; zero where there is nobody else.
+
+    As in the paper a row's own reward is in its baseline; that of a second attempt is not in that of the first one it has read.
+    """
+    returns, present = returns_of(rows, options.per_turn)
+    own = torch.eye(len(returns), dtype=torch.bool, device=returns.device)
+    compared = comparable(rows.group, rows.attempt, rows.stage) | own
+    relative = leave_one_out(returns, present, compared, rows.masks.loss.sum(1))
+    return AlgoOutput(spread(relative, rows.turn_index, rows.masks.loss))
