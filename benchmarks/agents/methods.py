@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from reagent.tasks.base import Benchmark
 from reagent.train.config import AgentConfig
-from rrm.data.nearest import nearest
+from rrm.data.printing import nearest
 from rrm.errors import ConfigError
 
 Headline = Literal["initial", "refined", "chosen"]
