@@ -148,11 +148,7 @@ def shuffled(runs: Sequence[Run], seed: int) -> list[Run]:
 
 
 Way = Callable[[Sequence[Run], float], Effect]
-WAYS: dict[str, Way] = {
-    **{name: guarded(*how) for name, how in POLICIES.items()},
-    "turns": turns,
-    "random": at_random,
-}
+WAYS: dict[str, Way] = {**{name: guarded(*how) for name, how in POLICIES.items()}, "turns": turns, "random": at_random}
 
 
 def grid_of(way: str) -> np.ndarray:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import random
 
-from rrm.annotate.copies import (
-    Planted,
-    SuccessfulRun,
-    copy_run,
-    spoken_text,
-    values_in,
-)
+from rrm.annotate.copies import Planted, SuccessfulRun, copy_run, spoken_text, values_in
 from rrm.data.trajectory import Message
 
 _KINDS = ("never", "confirm", "before", "count", "words", "value")

@@ -29,13 +29,7 @@ class Sampler(Protocol):
     """What is needed of a judge (`rrm.judge.agent_rrm.AgentRRM` is one)."""
 
     def sample(
-        self,
-        trajectories: Sequence[Trajectory],
-        *,
-        mode: Mode = ...,
-        k: int,
-        seed: int = ...,
-        temperature: float = ...,
+        self, trajectories: Sequence[Trajectory], *, mode: Mode = ..., k: int, seed: int = ..., temperature: float = ...
     ) -> list[list[Feedback]]:
         """k judgements of each trajectory."""
         ...

@@ -150,9 +150,7 @@ def show(record: dict[str, Any]) -> None:
         if record["before"] is not None:
             before, after, gap = (interval_text(record[k][name]) for k in ("before", "after", "difference"))
             console.print(
-                f"{name:>6} out of fold: {before} before, {after} after, difference {gap}",
-                markup=False,
-                soft_wrap=True,
+                f"{name:>6} out of fold: {before} before, {after} after, difference {gap}", markup=False, soft_wrap=True
             )
     for key, fitted in record["maps"].items():
         console.print(f"map of {key}: {map_text(fitted)}", markup=False, soft_wrap=True)

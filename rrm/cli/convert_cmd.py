@@ -88,9 +88,7 @@ def command(
         "are of: otel (evaluation events) or inspect (Inspect's scores).",
     ),
     scores: Path | None = typer.Option(
-        None,
-        metavar="SCORED.jsonl",
-        help="With --to atif, otel or inspect: what `rrm score -o` wrote.",
+        None, metavar="SCORED.jsonl", help="With --to atif, otel or inspect: what `rrm score -o` wrote."
     ),
     cut_verdicts: bool = typer.Option(
         False, "--cut-verdicts", help="End each transcript before the environment first tells how it was graded."

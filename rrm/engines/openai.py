@@ -44,15 +44,7 @@ from rrm.engines.http_errors import (
     workaround_of,
 )
 from rrm.engines.replies import RequestForm, Way, body_of, form_of, reply_of, usage_of
-from rrm.engines.server_options import (
-    ServerOptions,
-    addresses_of,
-    filled,
-    is_address,
-    public,
-    query_of,
-    shown_address,
-)
+from rrm.engines.server_options import ServerOptions, addresses_of, filled, is_address, public, query_of, shown_address
 from rrm.errors import EngineError, KeyRefused, SchemaRefused, SpendingLimit, TooLong
 
 log = logging.getLogger(__name__)
@@ -272,13 +264,7 @@ class OpenAIEngine:
                 await asyncio.sleep(pause)
 
     async def _ask(
-        self,
-        way: Way,
-        endpoint: Endpoint,
-        request: Request,
-        params: SamplingParams,
-        seed: int,
-        paid: list[Usage],
+        self, way: Way, endpoint: Endpoint, request: Request, params: SamplingParams, seed: int, paid: list[Usage]
     ) -> Reply:
         """One try; a request the server rejects is asked again in the form it accepts, and the form is remembered."""
         quirks, guessed = self._quirks.known, False

@@ -30,13 +30,7 @@ LOWEST = -9998.0
 """vLLM writes −9999 for a log-probability of −∞, which no sampled token has."""
 SLACK = 1e-3
 """What a log-probability may lie above 0, by rounding."""
-NEUTRAL = {
-    "top_k": 0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-}
+NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 """Sent with every request: what one leaves out, vLLM takes from the model's generation_config.json, and samples from other
 probabilities than the policy's."""
 
@@ -307,12 +301,7 @@ def servers_at(urls: Sequence[str], connections: int, timeout_s: float) -> list[
     for url in urls:
         shown, headers = public(url), ServerOptions().headers_to(url)
         client = AsyncOpenAI(
-            base_url=f"{shown}/v1",
-            api_key=key,
-            default_headers=headers,
-            timeout=wait,
-            http_client=http,
-            max_retries=0,
+            base_url=f"{shown}/v1", api_key=key, default_headers=headers, timeout=wait, http_client=http, max_retries=0
         )
         # OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS, which the client reads by itself, are for others
         client.organization = client.project = None

@@ -216,11 +216,7 @@ def prefix_text(trajectory: Trajectory, step: int) -> str:
 
 
 def fit_step_tfidf(
-    trajectories: Sequence[Trajectory],
-    labels: Sequence[StepLabels | None],
-    *,
-    most_steps: int = 15_000,
-    seed: int = 0,
+    trajectories: Sequence[Trajectory], labels: Sequence[StepLabels | None], *, most_steps: int = 15_000, seed: int = 0
 ) -> StepScorer:
     """`fit_words` on runs up to and with a labelled step; of more than `most_steps` so many are drawn by `seed`."""
     seen = labelled_steps(trajectories, labels)

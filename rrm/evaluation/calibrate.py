@@ -330,11 +330,7 @@ def _both_verdicts(steps: Mapping[str, StepTarget]) -> bool:
 
 
 def _scored(
-    judge: AgentRRM,
-    old: JudgeSettings,
-    labelled: CalibrationRows,
-    feedback: Sequence[Feedback],
-    mode: Mode,
+    judge: AgentRRM, old: JudgeSettings, labelled: CalibrationRows, feedback: Sequence[Feedback], mode: Mode
 ) -> Scored:
     """The rows with a score, as `rrm score` gives it."""
     kept = [i for i, f in enumerate(feedback) if f.raw_score is not None]

@@ -19,13 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rrm.data.annotation import Finding
-from rrm.data.feedback import (
-    CriterionAnswer,
-    Feedback,
-    JudgeInfo,
-    Status,
-    parse_findings,
-)
+from rrm.data.feedback import CriterionAnswer, Feedback, JudgeInfo, Status, parse_findings
 from rrm.data.usage import Usage, total_of
 from rrm.engines.base import Answered, ChatEngine, Reply, Request, SamplingParams, converse
 from rrm.errors import EngineError, TooLong

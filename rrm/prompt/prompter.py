@@ -13,14 +13,7 @@ from typing import Any
 from rrm.data.feedback import Mode
 from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
-from rrm.prompt.rendering import (
-    CANONICAL_VERSION,
-    CUT_VERSION,
-    OPENINGS,
-    PROMPT_VERSION,
-    PROMPT_VERSIONS,
-    rubric,
-)
+from rrm.prompt.rendering import CANONICAL_VERSION, CUT_VERSION, OPENINGS, PROMPT_VERSION, PROMPT_VERSIONS, rubric
 from rrm.prompt.template import SpecialTokenEscaper, as_taken, render, set_template
 from rrm.prompt.windows import Planner, Slot, WindowPlan
 

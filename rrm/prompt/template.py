@@ -82,10 +82,7 @@ def _end_of_turn(tokenizer: Any) -> int | None:
 
 def _render(tokenizer: Any, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
     return tokenizer.apply_chat_template(
-        messages,
-        tokenize=False,
-        add_generation_prompt=add_generation_prompt,
-        enable_thinking=False,
+        messages, tokenize=False, add_generation_prompt=add_generation_prompt, enable_thinking=False
     )
 
 

@@ -176,10 +176,7 @@ def sniff(value: Any) -> str | None:
 
 
 def _read(
-    paths: list[str | os.PathLike[str]],
-    how: _How,
-    on_error: OnError | None,
-    strict: bool,
+    paths: list[str | os.PathLike[str]], how: _How, on_error: OnError | None, strict: bool
 ) -> Iterator[Trajectory]:
     ids, scales, notes = UniqueIds(), Scales(), Notes()
     for result in _results(paths, how):

@@ -26,10 +26,7 @@ _FAMILIES = {
         rf"<\|start_header_id\|>({_NAMES})<\|end_header_id\|>\n{{0,2}}",
         r"(?:<\|eot_id\|>|<\|eom_id\|>)",
     ),
-    "<|eot_id|>": (
-        rf"<\|start_header_id\|>({_NAMES})<\|end_header_id\|>\n{{0,2}}",
-        r"(?:<\|eot_id\|>|<\|eom_id\|>)",
-    ),
+    "<|eot_id|>": (rf"<\|start_header_id\|>({_NAMES})<\|end_header_id\|>\n{{0,2}}", r"(?:<\|eot_id\|>|<\|eom_id\|>)"),
 }
 """A mark that tells the family -> (a turn's beginning, its end)."""
 RESPONSE, RESPONSE_END = "<tool_response>", "</tool_response>"

@@ -277,10 +277,7 @@ def score_cascade(
     how: dict[str, Any] = {"samples": samples, "seed": seed, "retry_errors": retry_errors, "progress": progress}
     model = str(stronger.describe()["model"])
     made_by["escalate"] = model.rpartition("#")[2]  # a server may move
-    with (
-        open_output(output, made_by, overwrite=overwrite) as out,
-        tempfile.TemporaryFile(dir=output.parent) as spool,
-    ):
+    with open_output(output, made_by, overwrite=overwrite) as out, tempfile.TemporaryFile(dir=output.parent) as spool:
         kept = Kept(spool)
         done = score_file(
             small, kept.passing(inputs), first, mode=mode, settings=settings, total=total, overwrite=overwrite, **how

@@ -138,10 +138,7 @@ def whole_questions(rows: Sequence[Trajectory], most: int, seed: int) -> list[Tr
 
 
 def measure(
-    judge: AgentRRM,
-    test: Sequence[Trajectory],
-    raters: Mapping[str, Sequence[Annotation]],
-    config: TrainConfig,
+    judge: AgentRRM, test: Sequence[Trajectory], raters: Mapping[str, Sequence[Annotation]], config: TrainConfig
 ) -> dict[str, Any]:
     """The evaluation card: `score` and `steps` mode on `max_rows` of the test rows, `full` mode on `full_rows`, of whole
     questions. In mode `steps` rows of which only steps are labelled count too.

@@ -14,14 +14,7 @@ from study_runs import MADE, TASKS, begun, hoped_for, made, solved
 from benchmarks.studies import tables
 from benchmarks.studies.no_answer_key import Study, kept, made_before
 from benchmarks.studies.no_answer_key_arms import JUDGE
-from benchmarks.studies.no_answer_key_figures import (
-    GUARDS,
-    POOLED,
-    as_digits,
-    collect,
-    fell_at,
-    gamed,
-)
+from benchmarks.studies.no_answer_key_figures import GUARDS, POOLED, as_digits, collect, fell_at, gamed
 from benchmarks.studies.study import two_way_interval, two_way_ratio
 from rrm.evaluation.choosing import STRATEGIES
 

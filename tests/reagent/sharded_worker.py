@@ -83,7 +83,7 @@ def steps(policy: Path, output: Path, case: str, sharding: str) -> None:
     updates = []
     for update in range(UPDATES):
         # in float32: where bfloat16's rounding turned one sampled token, processes would learn from other episodes than one does
-        with patch("reagent.train.trainer.precision", lambda *_: nullcontext()):
+        with patch("reagent.train.evaluate.precision", lambda *_: nullcontext()):
             round_ = trainer.round(update)
         metrics = trainer.learn(grade(round_.rows), round_.texts)
         trainer.update_index += 1

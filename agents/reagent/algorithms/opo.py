@@ -1,8 +1,6 @@
 """OPO (2505.23585, §3.2): A = R − Σ l R / Σ l over the group, l the tokens of a row that are trained. Where the squared norm of a row's
 gradient grows with its length, that is the baseline of least variance. Never divided by a standard deviation."""
 
-from __future__ import annotations
-
 import torch
 
 from reagent.algorithms.base import AlgoBatch, AlgoConfig, AlgoOutput

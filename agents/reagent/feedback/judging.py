@@ -74,10 +74,7 @@ class JudgingReport:
         counts = Counter(self.counts)
         counts.update(other.counts)
         return JudgingReport(
-            counts,
-            self.graded + other.graded,
-            self.problem or other.problem,
-            self.seconds + other.seconds,
+            counts, self.graded + other.graded, self.problem or other.problem, self.seconds + other.seconds
         )
 
     def figures(self) -> dict[str, float]:

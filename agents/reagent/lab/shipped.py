@@ -5,10 +5,7 @@ from pathlib import Path
 from rrm.errors import RRMError
 
 FOLDER = Path(__file__).resolve().parent / "assets"
-SHIPPED = {
-    "lab": ("policy", "reagent lab build"),
-    "lab-reflective": ("reflective", "reagent lab reflect"),
-}
+SHIPPED = {"lab": ("policy", "reagent lab build"), "lab-reflective": ("reflective", "reagent lab reflect")}
 """Per name its folder and the command that makes it. `lab` is supervised on demonstrations; `lab-reflective` is `lab` taught
 second attempts and the judge's texts besides."""
 

@@ -287,7 +287,4 @@ def generate(
     if wordings not in ("few", "many"):
         raise ConfigError(f"data.generate_options.wordings is {wordings!r}: few or many")
     split: Split = "few" if wordings == "few" else "train"
-    return [
-        *make_transcripts(transcripts, seed=seed, split=split),
-        *make_wanderers(wanderers, seed=seed, split=split),
-    ]
+    return [*make_transcripts(transcripts, seed=seed, split=split), *make_wanderers(wanderers, seed=seed, split=split)]

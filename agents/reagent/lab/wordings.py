@@ -50,11 +50,7 @@ _FIRST = (
 
 def _ways(few: tuple[str, ...], more: tuple[str, ...], heldout: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """The wordings of one thing to say, by split; those of `train` with every beginning."""
-    return {
-        "few": few,
-        "train": tuple(first + form for first in _FIRST for form in (*few, *more)),
-        "heldout": heldout,
-    }
+    return {"few": few, "train": tuple(first + form for first in _FIRST for form in (*few, *more)), "heldout": heldout}
 
 
 SAY: dict[str, dict[str, tuple[str, ...]]] = {

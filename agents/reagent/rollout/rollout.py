@@ -209,12 +209,7 @@ class _Player:
             room = self.budget - self.params.max_new_tokens
             messages = fit_prompt(messages, lambda tried: len(template.prompt(tried)), room)
         messages = prompt_messages(row.attempt, messages)
-        row.template, row.messages, row.tools, row.stop = (
-            template,
-            list(messages),
-            opening.tools,
-            opening.stop,
-        )
+        row.template, row.messages, row.tools, row.stop = (template, list(messages), opening.tools, opening.stop)
         row.given, row.graded = len(messages), opening.graded
         row.prompt_ids = row.template.prompt(messages)
         if len(row.prompt_ids) >= self.budget:

@@ -73,10 +73,7 @@ def messages_for(task: Task, answer: str, keys: tuple[str, ...] = FULL) -> list[
     shown.append((answered, shorten(answer, ANSWER_CHARS)[0]))
     blocks = [f"<{tag}>\n{neutralise_control(text, _TAGS)}\n</{tag}>" for tag, text in shown]
     told = _INSTRUCTIONS + (_SEVERAL if len(references) > 1 else "")
-    return [
-        {"role": "system", "content": told + _WANTED[keys]},
-        {"role": "user", "content": "\n".join(blocks)},
-    ]
+    return [{"role": "system", "content": told + _WANTED[keys]}, {"role": "user", "content": "\n".join(blocks)}]
 
 
 def read_verdict(text: str, answer: str = "", keys: tuple[str, ...] = FULL) -> Verdict:

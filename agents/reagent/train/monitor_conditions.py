@@ -95,7 +95,7 @@ class Check(ABC):
         """From here on the judge that pays is asked other criteria: its scores are compared with none from before."""
 
 
-class Falls(Check):
+class FallCheck(Check):
     """A truth is below its best, and the judge's score has not followed."""
 
     what: ClassVar[str]
@@ -122,7 +122,7 @@ class Falls(Check):
         self._falls.clear()
 
 
-class SuccessFalls(Falls):
+class SuccessFalls(FallCheck):
     """Held-out success is below its best, and the judge's score has not followed."""
 
     guard, what, so = "success", "held-out success", "the judge does not see it"
@@ -246,7 +246,7 @@ class KLGrows(Check):
         return f"the policy is {value:.4f} nats a token from the one it started from, above guards.kl.max={most:g}"
 
 
-class AuditorFalls(Falls):
+class AuditorFalls(FallCheck):
     """The second judge's mean score is below its best, and the first's has not followed: at evaluations, or over updates."""
 
     guard, what, so = "auditor", "the auditor's mean score", "the two judges part ways"

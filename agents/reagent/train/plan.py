@@ -358,10 +358,7 @@ def plan_rows(found: TrainingPlan) -> list[tuple[str, str]]:
         )
     rows += [
         ("memory at the peak of an update", f"some {memory.update / GIB:.2f} GiB a process, and the libraries' own"),
-        (
-            "memory at the peak of a rollout",
-            f"some {memory.rollout / GIB:.2f} GiB a process, and the libraries' own",
-        ),
+        ("memory at the peak of a rollout", f"some {memory.rollout / GIB:.2f} GiB a process, and the libraries' own"),
         ("an update", episodes),
         ("FLOPs of learning from it", f"{work.flops:.3g}, with {work.forwards} forwards before the first step"),
     ]

@@ -93,12 +93,7 @@ def test_confusing_the_judge_earns_the_floor_and_the_score_stays_none(base, tmp_
 
 
 @pytest.mark.parametrize(
-    ("say", "floor", "unknown"),
-    [
-        ("I cannot say.", 0.0, 0),
-        ("I cannot say.", None, 8),
-        (EngineError("503"), 0.0, 8),
-    ],
+    ("say", "floor", "unknown"), [("I cannot say.", 0.0, 0), ("I cannot say.", None, 8), (EngineError("503"), 0.0, 8)]
 )
 def test_only_what_the_policy_may_have_caused_has_a_floor(base, tmp_path, say, floor, unknown) -> None:
     config = configured(base, tmp_path, "r", feedback={"max_failure_rate": 1.0, "failure_reward": floor})

@@ -238,12 +238,7 @@ except BlockingIOError:
         ended,
         stopped,
     ),
-    Attack(
-        "memory in the buffers of many sockets",
-        SOCKETS,
-        {Ending.memory},
-        limits={"memory_mb": 200},
-    ),
+    Attack("memory in the buffers of many sockets", SOCKETS, {Ending.memory}, limits={"memory_mb": 200}),
     Attack(
         "processor time of children nobody waits for",
         """

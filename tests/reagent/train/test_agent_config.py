@@ -127,7 +127,7 @@ def test_another_environment_leaves_out_what_the_file_says_for_its_own(caplog: p
         (
             ["algorithm=ppo", "loss.gamma=0.99", "feedback.mode=process", "feedback.process.pay=spread"],
             "set loss.gamma=1",
-        ),
+        )
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(overrides: list[str], said: str) -> None:

@@ -401,7 +401,7 @@ def test_the_domain_widens_to_the_rows_that_the_judge_is_calibrated_on(tmp_path:
     with serve(grade) as server:
         domain, said = _calibrated(tmp_path, server, rows())
     assert said["rows"] == said["outside_before"] == 60 and said["outside"] <= 3
-    assert [group.name for group in domain.groups] == ["", "mine"] and not domain.told(row(99, None, "well", 99))[0]
+    assert [group.name for group in domain.groups] == ["", "mine"] and not domain.flag(row(99, None, "well", 99))[0]
 
 
 def test_the_domain_stays_where_the_labels_show_no_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

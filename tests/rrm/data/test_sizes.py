@@ -112,12 +112,7 @@ def test_many_small_lines_are_no_bomb(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("one_mib")
 @pytest.mark.parametrize(
     "rows",
-    [
-        ["x" * (MIB // 16)] * 512,
-        [["x" * (MIB // 16)] * 256],
-        [{"a": ["x" * (MIB // 16)] * 256}],
-        [[0] * (MIB // 4)],
-    ],
+    [["x" * (MIB // 16)] * 512, [["x" * (MIB // 16)] * 256], [{"a": ["x" * (MIB // 16)] * 256}], [[0] * (MIB // 4)]],
     ids=["rows", "list", "struct", "numbers"],
 )
 def test_a_parquet_bomb_is_bounded_before_it_is_pythons(tmp_path: Path, rows: list[object]) -> None:

@@ -75,10 +75,7 @@ def test_a_reply_of_many_small_values_is_an_error(monkeypatch: pytest.MonkeyPatc
     """Three bytes of `{},` are 130 in memory."""
     monkeypatch.setenv(VARIABLE, str(1 << 20))
     body = json.dumps({"choices": [{}] * 200_000}).encode()
-    with (
-        serve(lambda n, asked: Answer(body=body)) as server,
-        pytest.raises(EngineError, match="so many values"),
-    ):
+    with serve(lambda n, asked: Answer(body=body)) as server, pytest.raises(EngineError, match="so many values"):
         engine(server.url).complete(ASK, PARAMS)
 
 

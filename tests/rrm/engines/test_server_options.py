@@ -13,14 +13,7 @@ from openai_server import completion, failure, serve
 from rrm.engines.base import SamplingParams
 from rrm.engines.hidden import Hidden
 from rrm.engines.openai import OpenAIEngine
-from rrm.engines.server_options import (
-    ServerOptions,
-    addresses_of,
-    public,
-    read_extra_body,
-    read_headers,
-    saved,
-)
+from rrm.engines.server_options import ServerOptions, addresses_of, public, read_extra_body, read_headers, saved
 from rrm.errors import ConfigError, EngineError
 
 PARAMS = SamplingParams(max_new_tokens=16, temperature=0.7, seed=5, timeout_s=20)

@@ -14,14 +14,7 @@ from rrm.data.questions import question_of
 from rrm.data.splits import grouped_folds
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import RRMError
-from rrm.evaluation.baselines import (
-    BaselineError,
-    fit_agent,
-    fit_tfidf,
-    length_scores,
-    out_of_fold,
-    position_verdicts,
-)
+from rrm.evaluation.baselines import BaselineError, fit_agent, fit_tfidf, length_scores, out_of_fold, position_verdicts
 from rrm.evaluation.evaluate import FAILURES_HALF, HEADLINE, NO_LEAK, EvaluationError, evaluate_feedback
 from rrm.evaluation.reliability_plot import plot_reliability
 from rrm.judge.judge_dir import JudgeSettings

@@ -210,10 +210,7 @@ def test_the_session_asked_for_is_read(tmp_path: Path) -> None:
 
 
 def test_replay_says_what_would_have_been_saved(
-    folder: Path,
-    tmp_path: Path,
-    invoke: Callable[..., tuple[int, dict[str, Any]]],
-    caplog: pytest.LogCaptureFixture,
+    folder: Path, tmp_path: Path, invoke: Callable[..., tuple[int, dict[str, Any]]], caplog: pytest.LogCaptureFixture
 ) -> None:
     runs = [
         Trajectory(id=name, task="find it", outcome=outcome, messages=[Message.model_validate(m) for m in run(steps)])

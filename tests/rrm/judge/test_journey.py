@@ -23,13 +23,7 @@ from rrm.engines.scripted import ScriptedEngine
 from rrm.errors import ConfigError, RRMError
 from rrm.judge import loading, saving
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.judge_dir import (
-    JudgeSettings,
-    base_of,
-    content_hash,
-    load_settings,
-    save_settings,
-)
+from rrm.judge.judge_dir import JudgeSettings, base_of, content_hash, load_settings, save_settings
 
 # ---- save, load ----
 

@@ -15,11 +15,7 @@ from rrm.engines.openai import OpenAIEngine
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration
-from rrm.judge.judge_dir import (
-    JudgeSettings,
-    load_settings,
-    save_settings,
-)
+from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 
 
 def test_a_served_judge_keeps_calibration_budget_and_opening(saved: Path, tmp_path: Path) -> None:

@@ -49,12 +49,7 @@ def test_every_field_of_a_document() -> None:
             "llm_call_count": 1,
             "extra": {"note": "both"},
         },
-        {
-            "role": "tool",
-            "content": [{"type": "text", "text": "A pond."}, IMAGE],
-            "tool_call_id": "c1",
-            "name": "look",
-        },
+        {"role": "tool", "content": [{"type": "text", "text": "A pond."}, IMAGE], "tool_call_id": "c1", "name": "look"},
         {
             "role": "tool",
             "content": "Four.",

@@ -303,10 +303,7 @@ def test_a_piece_of_nobodys_call_is_an_error(tmp_path: Path, deltas: list[dict[s
     assert not calls and why in error.reason and "log the whole answer instead" in error.reason
 
 
-SHARED = [
-    piece('{"q": "Paris"}', index=0, id="c", name="get"),
-    piece('{"q": "Rome"}', index=0, id="d", name="put"),
-]
+SHARED = [piece('{"q": "Paris"}', index=0, id="c", name="get"), piece('{"q": "Rome"}', index=0, id="d", name="put")]
 
 
 def test_calls_that_share_an_index_are_apart_where_each_is_whole(tmp_path: Path) -> None:
@@ -378,14 +375,7 @@ KEYS = ["choices", "type", "delta", "index", "content_block", "message", "usage"
         | st.booleans()
         | st.integers()
         | st.sampled_from(["error", "message_start", "message_delta", "x", ""]),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(KEYS),
-                inner,
-                max_size=4,
-            )
-        ),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
         max_leaves=12,
     )
 )

@@ -35,11 +35,7 @@ def test_events_up_to_0_62() -> None:
     assert said(run) == [
         {"role": "system", "content": "You are handy."},
         {"role": "user", "content": [{"type": "text", "text": "Count the lines of a.txt."}, PIXEL]},
-        {
-            "role": "assistant",
-            "content": "I list the files.",
-            "tool_calls": [call("c1", "execute_bash", command="ls")],
-        },
+        {"role": "assistant", "content": "I list the files.", "tool_calls": [call("c1", "execute_bash", command="ls")]},
         heard("c1", "execute_bash", "a.txt"),
         {
             "role": "assistant",

@@ -70,13 +70,7 @@ ATIF_STEPS = [
 ]
 OPENHANDS_ACT = {"id": 1, "source": "agent", "action": "run", "args": {"command": "ls", "thought": "t"}}
 SAMPLES: dict[str, Any] = LOGS | {
-    "canonical": {
-        "schema_version": 1,
-        "id": "x",
-        "messages": CHAT,
-        "outcome": 0.5,
-        "meta": {},
-    },
+    "canonical": {"schema_version": 1, "id": "x", "messages": CHAT, "outcome": 0.5, "meta": {}},
     "atif": {
         "schema_version": "ATIF-v1.8",
         "agent": {"tool_definitions": []},

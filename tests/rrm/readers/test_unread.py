@@ -73,10 +73,5 @@ def test_numbers_that_are_no_outcomes_are_reported(
 
 
 def test_words_and_choices_are_no_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    rows(
-        tmp_path / "runs.jsonl",
-        {"correct": "B"},
-        {"correct": 3, "options": ["a"]},
-        {"outcome": "unknown"},
-    )
+    rows(tmp_path / "runs.jsonl", {"correct": "B"}, {"correct": 3, "options": ["a"]}, {"outcome": "unknown"})
     assert "no label" not in caplog.text

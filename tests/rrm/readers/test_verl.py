@@ -65,7 +65,7 @@ def test_every_field_of_a_dump_with_its_marks(tmp_path: Path) -> None:
     assert run.source and (run.source.format, run.outcome, run.source.outcome_field) == ("verl", 1.0, "acc")
     assert run.tools == [TOOL] and run.task == "Who wrote it?" and run.id == "r-1"
     assert run.meta == {
-        **{"score": 0.5, "step": 10, "acc": True, "request_id": "r-1", "extra": [1], "reference": "Ann"},
+        **{"score": 0.5, "step": 10, "acc": True, "request_id": "r-1", "extra": [1], "reference": "Ann"}
     }
 
 

@@ -70,11 +70,7 @@ def test_outcome_question_times_and_the_worst_step_are_in_the_list(tmp_path: Pat
 def test_results_stand_in_the_order_of_their_calls_as_the_judge_reads_them(tmp_path: Path) -> None:
     shown = written(tmp_path, [parallel()]).details[0]["steps"][0]["observations"]
     first, user, missing, last = shown
-    assert (first["text"], user["role"], last["text"]) == (
-        "3 degrees in the first",
-        "user",
-        "25 degrees in the third",
-    )
+    assert (first["text"], user["role"], last["text"]) == ("3 degrees in the first", "user", "25 degrees in the third")
     assert missing == {"role": "tool", "missing": True, "name": "weather", "call": 2}
     assert (first["call"], last["call"], "call" in user) == (1, 3, False)
     read = observation_text(parallel()[0].steps[0]).splitlines()

@@ -251,10 +251,7 @@ def test_inputs_stream_through_windows(tmp_path: Path) -> None:
 
 def test_an_unwritable_output_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(RRMError, match="cannot write"),
-        open_output(tmp_path / "file" / "out.jsonl", {}),
-    ):
+    with pytest.raises(RRMError, match="cannot write"), open_output(tmp_path / "file" / "out.jsonl", {}):
         pass
 
 

@@ -212,10 +212,7 @@ def test_attachments_unfold_to_no_more_than_a_body() -> None:
 
 def test_bytes_of_requests_are_bounded_together(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
-    with (
-        serving(batch=1, job_s=600.0, flight_bytes=1, body_bytes=50_000) as found,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with serving(batch=1, job_s=600.0, flight_bytes=1, body_bytes=50_000) as found, ThreadPoolExecutor(1) as pool:
         slow = run("slow", f"WAIT FOR {flag} score 0.5" + " " * 30_000)
         with found.sent({"transcripts": [slow]}) as raw:
             until(lambda: found.pool.load.judging)

@@ -9,14 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from reagent.env.parsers.base import (
-    CallFormat,
-    MalformedCall,
-    call_text,
-    called,
-    calls_after,
-    read_json,
-)
+from reagent.env.parsers.base import CallFormat, MalformedCall, call_text, called, calls_after, read_json
 from rrm.data.trajectory import ToolCall
 
 _ALL, _ALL_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"

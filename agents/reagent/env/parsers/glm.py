@@ -9,15 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from reagent.env.parsers.base import (
-    CallFormat,
-    MalformedCall,
-    call_text,
-    called,
-    calls_after,
-    read_json,
-    think,
-)
+from reagent.env.parsers.base import CallFormat, MalformedCall, call_text, called, calls_after, read_json, think
 from rrm.data.trajectory import ToolCall
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"

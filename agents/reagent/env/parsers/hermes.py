@@ -6,15 +6,7 @@ A turn without a call is the final answer: what follows the last `Answer:`, or a
 import json
 from typing import ClassVar
 
-from reagent.env.parsers.base import (
-    CallFormat,
-    MalformedCall,
-    calls_after,
-    checked,
-    read_json,
-    tool_named,
-    unthought,
-)
+from reagent.env.parsers.base import CallFormat, MalformedCall, calls_after, checked, read_json, tool_named, unthought
 from rrm.data.trajectory import ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"

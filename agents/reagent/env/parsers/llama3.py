@@ -9,14 +9,7 @@ import json
 import re
 from typing import ClassVar
 
-from reagent.env.parsers.base import (
-    CallFormat,
-    MalformedCall,
-    call_text,
-    checked,
-    read_json,
-    tool_named,
-)
+from reagent.env.parsers.base import CallFormat, MalformedCall, call_text, checked, read_json, tool_named
 from rrm.data.trajectory import ToolCall
 
 _TAG = "<|python_tag|>"

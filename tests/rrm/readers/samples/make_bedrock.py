@@ -35,10 +35,7 @@ REQUEST: dict[str, Any] = {
         {"role": "assistant", "content": [THOUGHT, called("c1", "door"), called("c2", "gate")]},
         {
             "role": "user",
-            "content": [
-                gave("c1", "the door is 4 feet wide"),
-                gave("c2", "no gate is known, only a gateway", "error"),
-            ],
+            "content": [gave("c1", "the door is 4 feet wide"), gave("c2", "no gate is known, only a gateway", "error")],
         },
         {"role": "assistant", "content": [{"text": "The gate is called gateway."}, called("c3", "gateway")]},
         {"role": "user", "content": [gave("c3", "the gateway is 7 feet wide")]},
