@@ -180,7 +180,7 @@ def score_rows(
     steps: StepTarget | None = None,
 ) -> list[TrainingRow]:
     """The one row of mode `score` in prompt version 2: the last reading, cut as a judge trained in these modes cuts it and told
-    of earlier steps what such a judge finds first (`rrm.judge.windowed.local_plan`): its slots' verdicts, or its critique's.
+    of earlier steps what such a judge finds first (`rrm.judge.backends.local_plan`): its slots' verdicts, or its critique's.
 
     Args:
         finding_noise: as in `step_rows`.

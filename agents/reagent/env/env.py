@@ -143,6 +143,8 @@ class ToolEnv:
     """Grade from which an answer counts as a success."""
     metrics: ClassVar[Mapping[str, Grader]] = MappingProxyType({"exact_match": exact_match, "f1": f1})
     """What an evaluation reports beside success, over tasks with a reference."""
+    forgiving: ClassVar[bool] = True
+    """Whether what is nearly a call is read as one, and a malformed call is answered with an example."""
     slow_grader: ClassVar[bool] = False
     """Whether grading asks a server or another process: it then has a thread of its own, so that other episodes go on."""
 
@@ -322,6 +324,8 @@ class ToolEnv:
     def _parsed(self, text: str) -> ParsedTurn:
         """A turn as its format's parser reads it; what is nearly a call, and can be nothing else, is one."""
         turn = self.parser.parse(text)
+        if not self.forgiving:
+            return turn
         if turn.answer is not None:
             near = near_call(turn.content, self.tools)
             return turn if near is None else replace(turn, content="", calls=[near], answer=None)
@@ -331,11 +335,9 @@ class ToolEnv:
     def _with_example(self, call: MalformedCall) -> str:
         """What is wrong with a call, and how one of that tool is written."""
         tool = self._tools.get(call.name or "") or next(iter(self._tools.values()), None)
-        return (
-            call.reason
-            if tool is None
-            else f"{call.reason}. For example: {self.parser.render_call(example_call(tool.schema))}"
-        )
+        if tool is None or not self.forgiving:
+            return call.reason
+        return f"{call.reason}. For example: {self.parser.render_call(example_call(tool.schema))}"
 
     def _finish(self, task: Task, message: dict[str, Any], answer: str) -> StepResult:
         if not self._graded:

@@ -23,7 +23,7 @@ Row = tuple[float, float, float, float]
 
 
 def calibration_error(scores: Sequence[float], labels: Sequence[float]) -> float:
-    """ECE over ten equal-mass bins (`rrm.evaluation.metrics.ece`); 0 is best."""
+    """ECE over ten equal-mass bins (`rrm.evaluation.metrics.probability`); 0 is best."""
     import numpy as np
 
     from rrm.evaluation.metrics.probability import CalibrationError

@@ -44,6 +44,7 @@ class CalculatorEnv(ToolEnv):
     """
 
     system: ClassVar[str] = ""
+    forgiving: ClassVar[bool] = False  # the shipped policies and judge know the lab's own words
     grader = staticmethod(numeric)
 
     def __init__(self, *, max_operations: int | None = 1, tool_prompt: Any = "brief", **options: Any) -> None:

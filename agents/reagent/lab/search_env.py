@@ -42,6 +42,7 @@ class SearchEnv(ToolEnv):
     """
 
     system: ClassVar[str] = ""
+    forgiving: ClassVar[bool] = False  # the shipped policies and judge know the lab's own words
 
     def __init__(
         self, *, error_rate: float = 0.0, distractors: bool = True, tool_prompt: Any = "brief", **options: Any

@@ -4,29 +4,24 @@ Read: FlashRAG's JSON lines (`id`, `question`, `golden_answers`), and Search-R1'
 they are of. Any of the golden answers is right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 
 from reagent.env.task import Task
 from reagent.tasks import wikitext
-from reagent.tasks.base import Benchmark, TaskLimits
+from reagent.tasks.base import TaskLimits
 from reagent.tasks.reading import SourceRow
 
 FLASHRAG = "hf:RUC-NLPIR/FlashRAG_datasets"
 
 
-class OpenQA(Benchmark):
+class OpenQA(wikitext.MultiHop):
     """Search, then answer."""
 
     metric: ClassVar[str] = "exact match; F1; best over golden answers"
     source: ClassVar[str] = "{train,test}.jsonl of FlashRAG_datasets"
     licence: ClassVar[str] = "CC BY-SA 4.0"
-    wants: ClassVar[tuple[str, ...]] = ("search",)
     limits: ClassVar[TaskLimits] = TaskLimits(turns=4, new_tokens=256, episode_tokens=4096)
-    work: ClassVar[str] = wikitext.WORK
-    form: ClassVar[str] = wikitext.FORM
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:

@@ -194,8 +194,8 @@ def test_the_sandbox_dies_with_its_caller() -> None:
 
 CALLER = """
 import os, signal, threading
-from reagent.tools.sandbox.run import Limits, run
-threading.Thread(target=run, args=("import time\\ntime.sleep(60)", Limits(wall_s=60.0)), daemon=True).start()
+from reagent.tools.sandbox.run import SandboxLimits, run
+threading.Thread(target=run, args=("import time\\ntime.sleep(60)", SandboxLimits(wall_s=60.0)), daemon=True).start()
 input()
 if os.fork() == 0:
     print(os.getpid(), flush=True)
