@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 ENVIRONMENTS: dict[str, str] = {
     "search": "reagent.lab.search_env:SearchEnv",
     "calculator": "reagent.lab.calculator_env:CalculatorEnv",
+    "countdown": "reagent.lab.countdown_env:CountdownEnv",
     **TASKS,
 }
 """Registered name → `module:Class`."""

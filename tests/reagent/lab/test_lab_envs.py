@@ -25,6 +25,7 @@ from reagent.tasks.environment_config import EnvironmentConfig
 from reagent.tasks.environments import make_environment, make_factory, make_tasks
 from reagent.tools.calculator import evaluate, format_number
 from rrm.data.feedback import parse_findings
+from rrm.data.trajectory import ToolCall
 from rrm.errors import ConfigError
 
 NAMES = ("search", "calculator")
@@ -346,3 +347,20 @@ def test_the_judges_terse_transcripts_use_the_environments_words() -> None:
     assert down.observations[0]["content"] == TERSE_TOOL_ERROR
     broken = asyncio.run(env.step('<tool_call>{"name": "search", "arguments": {"query": "x"</tool_call>'))
     assert broken.observations[0]["content"] == TERSE_BAD_ARGUMENTS
+
+
+def test_a_countdown_is_won_by_the_expression_that_was_tried() -> None:
+    env = make_factory("countdown")()
+    for task in make_tasks("countdown", 20, seed=1, numbers=[3, 6]):
+        env.reset(task)
+        call = ToolCall(name="calculator", arguments={"expression": task.answer})
+        tried = asyncio.run(env.step(env.parser.render_turn(calls=[call])))
+        assert tried.observations[0]["content"] == str(task.meta["target"])
+        assert asyncio.run(env.step(env.parser.render_turn(answer=task.answer))).info["success"] is True
+
+
+def test_countdown_takes_any_plain_expression_with_each_number_once() -> None:
+    task, env = Task("t", "", meta={"numbers": [1, 2, 3, 5, 8], "target": 24}), make_factory("countdown")()
+    assert [env.grade(task, right) for right in ("3 * 8", "(5 + 1 - 3) * 8", "8 / (1 / 3)")] == [1.0] * 3
+    wrong = ("8 + 8 + 8", "25 - 1", "5**2 - 1", "3 * 8 // 1", "3 * 8 = 24", "24", "", "3 * 8.0", "1" * 9999)
+    assert not any(env.grade(task, one) for one in wrong)
