@@ -1,7 +1,5 @@
 """Countdown: an arithmetic expression over given numbers that makes a target. Graded by its value: there are several solutions."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter
