@@ -94,12 +94,15 @@ class Reader(Protocol):
     @property
     def NAME(self) -> str:
         """The format's name, as in `--format`."""
+        ...
 
     def sniff(self, value: Any, /) -> bool:
         """Whether this looks like the reader's format; cheap, and never raises."""
+        ...
 
     def parse(self, item: SourceItem, /) -> Trajectory:
         """The item as a Trajectory; `ValueError` with a reason where it cannot be one."""
+        ...
 
 
 @runtime_checkable
@@ -120,6 +123,7 @@ class Gatherer(Reader, Protocol):
     @property
     def OVER_FOLDER(self) -> bool:
         """Whether a run may be spread over the files of one folder (a file an event), rather than over one file."""
+        ...
 
     def gather(self, items: Iterable[SourceItem], /) -> Iterator[SourceItem | ReadError]:
         """One item a run, in order of appearance, from the items of one file (or folder) in reading order.
@@ -127,6 +131,7 @@ class Gatherer(Reader, Protocol):
         What comes out goes to `parse`, and `--outcome` names a path in its `value`. A part that belongs to no run is a
         `ReadError`; nothing is left out without one.
         """
+        ...
 
 
 @runtime_checkable
