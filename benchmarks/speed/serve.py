@@ -1,15 +1,14 @@
 """`rrm serve` under load: what it keeps of a judge's own speed, and what becomes of requests when all goes wrong.
 
-    python -m benchmarks.speed.serve [--only speed|scripted|lab …] [--judge lab] [--rounds 8]
+    python -m benchmarks.speed.serve [--only speed|scripted …] [--judge lab] [--rounds 8]
 
 Servers of their own on this machine, one judge thread each, parts that may be run one by one into the same record:
 
     speed      the same transcripts, one a request, from 1, 8 and 64 clients, and judged in this process in one call, in turn; the
                median of the rounds' ratios (and of the processor's seconds: the judge's here, the worker's there)
     scripted   100,000 requests to a judge of a script, from 64 clients, with faults (`benchmarks.speed.soak`)
-    lab        1,000 to the judge of the lab
 
-Writes benchmarks/results/serve_speed.json.
+Writes benchmarks/results/serve_speed.json, whose part `lab` (the same against the lab's judge) was made by commit 85fd7148.
 """
 
 from __future__ import annotations
@@ -36,12 +35,7 @@ from rrm.judge.agent_rrm import AgentRRM
 OUT = record.RESULTS / "serve_speed.json"
 CLIENTS = {64: 1.0, 8: 0.5, 1: 0.125}
 """Clients → the share of the transcripts that they send in a round."""
-PARTS = ("speed", "scripted", "lab")
-
-
-def lab(n: int, seed: int) -> list[Trajectory]:
-    """Transcripts of the lab."""
-    return [transcript for transcript, _ in make_transcripts(n, seed=seed)]
+PARTS = ("speed", "scripted")
 
 
 def speed(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -49,7 +43,10 @@ def speed(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     import torch
 
     torch.set_num_threads(1)
-    judge, rows = AgentRRM.from_pretrained(args.judge or None), lab(args.rows, args.seed)
+    judge, rows = (
+        AgentRRM.from_pretrained(args.judge or None),
+        [t for t, _ in make_transcripts(args.rows, seed=args.seed)],
+    )
     judge.judge(rows[:8], mode=args.mode)
     rounds: list[dict[str, Any]] = []
     times: dict[int, list[float]] = {clients: [] for clients in CLIENTS}
@@ -134,14 +131,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--scripted", type=int, default=100_000)
-    parser.add_argument("--lab", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     parts: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {
         "speed": lambda: speed(args),
-        "scripted": lambda: [Soak.scripted(args.scripted, args.seed).run()],
-        "lab": lambda: [Soak.lab(args.lab, args.seed, lab(200, args.seed)).run()],
+        "scripted": lambda: [Soak(args.scripted, args.seed).run()],
     }
     for part in args.only:
         begun = time.time()

@@ -1,7 +1,7 @@
 """Requests of all kinds, and clients and workers that misbehave, against `rrm serve`; and the books afterwards.
 
 Every request is known by its number, which its transcripts' ids hold, and of each the one right answer is known beforehand: a status, and the rows that its transcripts
-order (a judge of a script) or that the judge gives in this process (the lab's). What clients counted must be what the server counted, by endpoint and status; a client
+order of a judge of a script. What clients counted must be what the server counted, by endpoint and status; a client
 that hung up is in the server's count alone. At last servers are told to stop while all clients go on asking: what was answered is whole and right.
 """
 
@@ -22,8 +22,6 @@ from itertools import pairwise
 from typing import Any
 
 from benchmarks.speed.serving import Answer, Client, Cut, Server, Unanswered, at_once, serving
-from rrm.data.trajectory import Trajectory
-from rrm.judge.agent_rrm import AgentRRM
 
 CLIENTS = 64
 KEY = "a key of the soak's"
@@ -40,8 +38,8 @@ MIX = {
     "malformed": 0.03, "invalid": 0.02, "large": 0.01, "no key": 0.01, "wrong key": 0.01, "hang up": 0.02, "leave stream": 0.01, "cut body": 0.005,
     "drip": 0.008, "slow reader": 0.005, "unfinished": 0.0005, "raise": 0.006, "kill": 0.0001,
 }  # fmt: skip
-"""Kinds of requests, and their shares. The last two are orders that only a judge of a script takes."""
-SCRIPT_ONLY = ("raise", "kill")
+"""Kinds of requests, and their shares. The last two are orders to the judge."""
+ORDERS = ("raise", "kill")
 STATUSES = {"malformed": 422, "invalid": 422, "large": 413, "no key": 401, "wrong key": 401, "unfinished": 408}
 """Of kinds that are refused."""
 LEAVES = ("hang up", "leave stream", "cut body")
@@ -50,61 +48,18 @@ LEAVES = ("hang up", "leave stream", "cut body")
 
 @dataclass
 class Soak:
-    """One run.
-
-    Args:
-        n: requests.
-        options: of `serving`.
-        arguments: of `rrm serve`.
-        transcript: of an id, behind which an order to a judge of a script may stand; right: whether a row is what it wants.
-        how: fields of each request; ranks: whether the judge compares; kills: workers that are killed, evenly over the requests.
-    """
+    """One run of so many requests against a judge of a script, whose transcripts say which score they want."""
 
     n: int
     seed: int
-    options: dict[str, Any]
-    arguments: Sequence[str]
-    transcript: Callable[[str], dict[str, Any]]
-    right: Callable[[dict[str, Any]], bool]
-    how: dict[str, Any]
-    ranks: bool
-    kills: int
-    mix: dict[str, float] = field(default_factory=lambda: dict(MIX))
-
-    @classmethod
-    def scripted(cls, n: int, seed: int) -> Soak:
-        """Against a judge of a script, whose transcripts say which score they want."""
-
-        def right(row: dict[str, Any]) -> bool:
-            return row["status"] == "scored" and row["score"] == wanted(row["id"])
-
-        return cls(n, seed, {"script": json.dumps(LIMITS)}, (), scripted_run, right, {"mode": "full"}, True, 20)
-
-    @classmethod
-    def lab(cls, n: int, seed: int, runs: Sequence[Trajectory]) -> Soak:
-        """Against the judge of the lab, which must say what it says in this process."""
-        judge = AgentRRM.from_pretrained("lab")
-        scores = [row.score for row in judge.judge(runs, mode="score")]
-        plain = [one.model_dump(mode="json") for one in runs]
-
-        def transcript(id: str) -> dict[str, Any]:
-            return {**plain[numbered(id) % len(plain)], "id": id}
-
-        def right(row: dict[str, Any]) -> bool:
-            own = scores[numbered(row["id"]) % len(plain)]
-            return row["status"] == "scored" and own is not None and abs(row["score"] - own) < 1e-5
-
-        mix = {kind: share for kind, share in MIX.items() if kind not in SCRIPT_ONLY}
-        arguments = ("--model", "lab", "--max-body", "1", "--body-timeout", str(BODY_S), "--workers", "2")
-        return cls(n, seed, {}, arguments, transcript, right, {"mode": "score"}, False, 4, mix)
-
-    # ---- running ----
+    kills: int = 20
+    """Workers that are killed, evenly over the requests."""
 
     def run(self) -> dict[str, Any]:
         """The record: what was asked, answered, lost, and how the books compare."""
         draw = random.Random(self.seed)
-        kinds = draw.choices(list(self.mix), weights=list(self.mix.values()), k=self.n)
-        with serving(*self.arguments, key=KEY, **self.options) as server:
+        kinds = draw.choices(list(MIX), weights=list(MIX.values()), k=self.n)
+        with serving(key=KEY, script=json.dumps(LIMITS)) as server:
             found = asyncio.run(self._soak(server, kinds, draw))
         stops = [self._stopped(draw) for _ in range(STOPS)]
         wrong = [*found.pop("wrong"), *(one for stop in stops for one in stop.pop("wrong"))]
@@ -161,7 +116,7 @@ class Soak:
         """What was wrong with the answer to a request of a kind; None: nothing."""
         path, ids, body = self.request(number, kind)
         how = {"drip": {"pause_s": 0.05}, "slow reader": {"read_pause_s": 0.1}}.get(kind, {})
-        wanted_status = STATUSES.get(kind, 422 if kind == "rank" and not self.ranks else 200)
+        wanted_status = STATUSES.get(kind, 200)
         whole = {
             "malformed": lambda: client.request(path, (body or b"")[: -1 - number % 40]),
             "large": lambda: client.request(path, b" " * (LARGE + 1 + number)),
@@ -193,17 +148,15 @@ class Soak:
         if kind in ("healthz", "metrics", "judge"):
             return "/v1/judge" if kind == "judge" else f"/{kind}", [], None
         draw = random.Random(number)
-        several = dict.fromkeys(("batch", *SCRIPT_ONLY), BATCH) | dict.fromkeys(STREAMED, STREAM)
+        several = dict.fromkeys(("batch", *ORDERS), BATCH) | dict.fromkeys(STREAMED, STREAM)
         ids = [f"{number}-{k}" for k in range(draw.randint(*several[kind]) if kind in several else 1)]
         if kind == "rank":
             ids = [f"{number}-{k}" for k in range(2)]
-            one, two = (self.transcript(f"{id} RANK") for id in ids)
-            group = [{**one, "id": ids[0]}, {**two, "id": ids[1]}]
-            return "/v1/rank", ids, json.dumps({"groups": [group]}).encode()
-        runs = [self.transcript(id) for id in ids]
-        if kind in SCRIPT_ONLY:
-            runs[-1] = {**self.transcript(f"{ids[-1]} {kind.upper()}"), "id": ids[-1]}
-        body: dict[str, Any] = {"transcripts": runs, **self.how}
+            return "/v1/rank", ids, json.dumps({"groups": [[transcript(id, f"RANK {id}") for id in ids]]}).encode()
+        runs = [transcript(id, f"score {wanted(id)}") for id in ids]
+        if kind in ORDERS:
+            runs[-1] = transcript(ids[-1], kind.upper())
+        body: dict[str, Any] = {"transcripts": runs, "mode": "full"}
         if kind == "measure":
             return "/v1/measure", ids, json.dumps(body).encode()
         if kind == "invalid":
@@ -240,10 +193,10 @@ class Soak:
         if [row["id"] for row in rows] != list(ids):
             return f"rows of {[row['id'] for row in rows]} for {ids}"
         books.rows.update(row["status"] for row in rows)
-        last = rows.pop() if kind in SCRIPT_ONLY else None
+        last = rows.pop() if kind in ORDERS else None
         if last is not None and (last["status"] != "judge_error" or last["score"] is not None):
             return f"{last}"
-        bad = [row for row in rows if not self.right(row)]
+        bad = [row for row in rows if (row["status"], row["score"]) != ("scored", wanted(row["id"]))]
         return f"{bad[0]}" if bad else None
 
     async def _leave(self, client: Client, number: int, kind: str, books: Books) -> None:
@@ -293,7 +246,7 @@ class Soak:
             told, begun = True, time.perf_counter()
             await asyncio.gather(*working)
 
-        with serving(*self.arguments, key=KEY, **self.options) as server:
+        with serving(key=KEY, script=json.dumps(LIMITS)) as server:
             asyncio.run(stopping(server))
             seconds = time.perf_counter() - begun
             ended = server.wait()
@@ -349,20 +302,13 @@ def values(metrics: str, name: str) -> dict[tuple[str, ...], float]:
     return found
 
 
-def numbered(id: str) -> int:
-    """The number that an id begins with, mixed with that of its transcript in the request."""
-    number, _, place = id.split()[0].partition("-")
-    return int(number) * 7 + int(place)
-
-
 def wanted(id: str) -> float:
     """The score that a transcript of this id orders."""
-    return numbered(id) % 101 / 100
+    number, _, place = id.partition("-")
+    return (int(number) * 7 + int(place)) % 101 / 100
 
 
-def scripted_run(id: str) -> dict[str, Any]:
-    """A transcript that orders its score, or what stands after its id."""
-    own, _, order = id.partition(" ")
-    text = f"RANK {own}" if order == "RANK" else order or f"score {wanted(own)}"
-    messages = [{"role": "user", "content": "Do it."}, {"role": "assistant", "content": text}]
-    return {"id": own, "task": "Do it.", "messages": messages}
+def transcript(id: str, order: str) -> dict[str, Any]:
+    """A transcript that orders its score, or else something of the judge."""
+    messages = [{"role": "user", "content": "Do it."}, {"role": "assistant", "content": order}]
+    return {"id": id, "task": "Do it.", "messages": messages}
