@@ -33,14 +33,11 @@ BASE = "smollm2"
 
 def config_of(args: argparse.Namespace, url: str, folder: Path) -> AgentConfig:
     """The run's."""
-    return load_agent_config(
-        BASE,
-        [
-            "algorithm=grpo", "policy.dtype=float32", f"max_updates={args.updates}", "eval.every=0", "environment.eval_tasks=1",
-            "rollout.tasks_per_update=2", "rollout.group_size=4", "rollout.max_episode_tokens=512", "optim.learning_rate=1e-3",
-            f"rollout.engine=vllm:{url}#base", f"output_dir={folder / 'run'}", f"seed={args.seed}",
-        ],
-    )  # fmt: skip
+    return load_agent_config(BASE, [
+        "algorithm=grpo", "gate=off", "policy.dtype=float32", f"max_updates={args.updates}", "eval.every=0", "environment.eval_tasks=1",
+        "rollout.tasks_per_update=2", "rollout.group_size=4", "rollout.max_episode_tokens=512", "optim.learning_rate=1e-3",
+        f"rollout.engine=vllm:{url}#base", f"output_dir={folder / 'run'}", f"seed={args.seed}",
+    ])  # fmt: skip
 
 
 def both(policy: Any, tokenizer: Any, there: VLLMEngine, rows: list[list[int]], tokens: int) -> dict[str, Any]:
@@ -89,18 +86,13 @@ def main() -> None:
         folder = Path(name)
         config = config_of(args, url, folder)
         policy, tokenizer = load_policy(config.policy, with_values=False, trained=False)
-        rows = [
-            tokenizer.apply_chat_template(
-                [{"role": "user", "content": question}], add_generation_prompt=True, return_dict=False
-            )
-            for question in questions
-        ]
+        asked = [[{"role": "user", "content": question}] for question in questions]
+        rows = [tokenizer.apply_chat_template(one, add_generation_prompt=True, return_dict=False) for one in asked]
+        size = int(policy.model.get_input_embeddings().num_embeddings)
+        known = {"eos_ids": eos_ids_of(policy.model, tokenizer), "vocabulary": size}
 
         def engine(adapters: Path | None) -> VLLMEngine:
-            size = int(policy.model.get_input_embeddings().num_embeddings)
-            return VLLMEngine(
-                f"vllm:{url}#base", eos_ids=eos_ids_of(policy.model, tokenizer), vocabulary=size, adapters=adapters
-            )
+            return VLLMEngine(f"vllm:{url}#base", adapters=adapters, **known)
 
         there = engine(None)
         try:
@@ -110,11 +102,8 @@ def main() -> None:
             there.close()
         train(config)
         metrics = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-        trained, _ = load_policy(
-            config.policy.model_copy(update={"base": str(folder / "run" / "policy"), "lora": None}),
-            with_values=False,
-            trained=False,
-        )
+        merged = config.policy.model_copy(update={"base": str(folder / "run" / "policy"), "lora": None})
+        trained, _ = load_policy(merged, with_values=False, trained=False)
         # the adapter as the run wrote it, over the server's own weights
         plain: Any = AutoModelForCausalLM.from_pretrained(base_path(BASE), dtype=torch.float32)
         speaking = PeftModel.from_pretrained(plain, str(folder / "run" / "policy" / "adapter"))

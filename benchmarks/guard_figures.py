@@ -8,19 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.guard_ways import (
-    POLICIES,
-    WAYS,
-    Effect,
-    Run,
-    Way,
-    grid_of,
-    halt,
-    of_sources,
-    shuffled,
-    source_alone,
-    turns_of_source,
-)
+from benchmarks.guard_ways import POLICIES, WAYS, Effect, Run, Way, grid_of, halt, of_sources, shuffled, source_alone
+from benchmarks.guard_ways import turns_of_source as by_length
 from rrm.data.seeds import derive_seed
 from rrm.data.splits import grouped_folds
 from rrm.evaluation.bootstrap import Ratio, bootstrap, paired_bootstrap
@@ -33,11 +22,6 @@ DEFAULT = GuardPolicy().halt_below or 0.0
 FOLDS, RESAMPLES = 5, 10_000
 DRAWS, OTHER_FOLDS = 200, 20
 """Of the control `shuffled`, and of folds."""
-
-
-def curve(name: str, way: Way, runs: Sequence[Run]) -> list[dict[str, float]]:
-    """The figures at each parameter, on the same runs."""
-    return [{"parameter": float(p), **figures(runs, way(runs, float(p)))} for p in grid_of(name)]
 
 
 def figures(runs: Sequence[Run], effect: Effect) -> dict[str, float]:
@@ -89,16 +73,20 @@ def measured(runs: Sequence[Run], seed: int) -> dict[str, Any]:
 
     def ratio(numerator: np.ndarray, denominator: Sequence[float] | np.ndarray, those: np.ndarray) -> Ratio:
         """Over questions."""
-        sums = [
-            np.bincount(code[those], np.asarray(values, dtype=np.float64)[those], len(names))
-            for values in (numerator, denominator)
-        ]
-        return Ratio(*sums)
+        columns = (np.asarray(values, dtype=np.float64)[those] for values in (numerator, denominator))
+        return Ratio(*(np.bincount(code[those], values, len(names)) for values in columns))
+
+    def interval(statistic: Ratio, other: Ratio | None = None) -> dict[str, float | None]:
+        """Of a figure, or of its difference to another."""
+        how = {"n": RESAMPLES, "seed": seed}
+        if other is None:
+            return _rounded(bootstrap(statistic, len(names), **how).to_dict())
+        return _rounded(paired_bootstrap(statistic, other, len(names), **how).to_dict())
 
     found: dict[str, dict[str, Any]] = {}
     saved: dict[str, Ratio] = {}
     effects: dict[str, Effect] = {}
-    ways = {**WAYS, "source_alone": source_alone(runs), "turns_of_source": turns_of_source(runs)}
+    ways = {**WAYS, "source_alone": source_alone(runs), "turns_of_source": by_length(runs)}
     for way, effect_of in ways.items():
         effect, parameters = cross_fitted(way, effect_of, runs, fold)
         effects[way] = effect
@@ -110,25 +98,14 @@ def measured(runs: Sequence[Run], seed: int) -> dict[str, Any]:
             "failing_steps_saved": ratio(effect.steps, sizes["steps"], ~good),
             "good_tokens_saved": ratio(effect.tokens, sizes["tokens"], good),
         }
-        found[way] = {
-            "parameters": parameters,
-            **{
-                name: _interval(bootstrap(s, len(names), n=RESAMPLES, seed=seed).to_dict())
-                for name, s in statistics.items()
-            },
-        }
+        found[way] = {"parameters": parameters, **{name: interval(one) for name, one in statistics.items()}}
     rival = max(("turns", "random"), key=lambda way: saved[way].value)
-    differences = {
-        way: _interval(paired_bootstrap(saved[way], saved[rival], len(names), n=RESAMPLES, seed=seed).to_dict())
-        for way in POLICIES
-    }
+    differences = {way: interval(saved[way], saved[rival]) for way in POLICIES}
     return {
         "primary": {"figure": "failing_tokens_saved, guard - better rival", "rival": rival, **differences["guard"]},
         "cross_fitted": found,
         "differences": differences,
-        "guard_minus_source_alone": _interval(
-            paired_bootstrap(saved["guard"], saved["source_alone"], len(names), n=RESAMPLES, seed=seed).to_dict()
-        ),
+        "guard_minus_source_alone": interval(saved["guard"], saved["source_alone"]),
         "shuffled": against_shuffled(runs, fold, saved["guard"].value, seed),
         "other_folds": other_folds(runs),
         "by_source": by_source(runs, effects),
@@ -139,7 +116,7 @@ def measured(runs: Sequence[Run], seed: int) -> dict[str, Any]:
     }
 
 
-def _interval(found: Mapping[str, float | None]) -> dict[str, float | None]:
+def _rounded(found: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: None if value is None else round(value, 4) for name, value in found.items()}
 
 
@@ -155,7 +132,7 @@ def against_shuffled(runs: Sequence[Run], fold: np.ndarray, saved: float, seed: 
     for name in ("failing_tokens_saved", "good_stopped", "failing_stopped"):
         values = np.array([one[name] for one in drawn])
         low, high = np.quantile(values, [0.025, 0.975])
-        found[name] = _interval({"value": float(values.mean()), "low": float(low), "high": float(high)})
+        found[name] = _rounded({"value": float(values.mean()), "low": float(low), "high": float(high)})
     reach = np.mean([one["failing_tokens_saved"] >= round(saved, 4) for one in drawn])
     return {**found, "share_that_saves_as_much": round(float(reach), 4)}
 
@@ -166,17 +143,13 @@ def other_folds(runs: Sequence[Run]) -> dict[str, Any]:
     for seed in range(OTHER_FOLDS):
         fold = grouped_folds([run.question for run in runs], FOLDS, seed)
         guard, rival = (figures(runs, cross_fitted(way, WAYS[way], runs, fold)[0]) for way in ("guard", "turns"))
-        rows.append(
-            {
-                "guard_minus_turns": guard["failing_tokens_saved"] - rival["failing_tokens_saved"],
-                "guard_good_stopped": guard["good_stopped"],
-                "turns_good_stopped": rival["good_stopped"],
-            }
-        )
-    of = {name: [row[name] for row in rows] for name in rows[0]}
+        apart = guard["failing_tokens_saved"] - rival["failing_tokens_saved"]
+        rows.append((apart, guard["good_stopped"], rival["good_stopped"]))
     spans = {
         name: {"least": round(min(v), 4), "mean": round(sum(v) / len(v), 4), "most": round(max(v), 4)}
-        for name, v in of.items()
+        for name, v in zip(
+            ("guard_minus_turns", "guard_good_stopped", "turns_good_stopped"), zip(*rows, strict=True), strict=True
+        )
     }
     return {"seeds": OTHER_FOLDS, **spans}
 
@@ -252,7 +225,7 @@ def drawn(runs: Sequence[Run], path: Path) -> None:
         "turns": "stop after k turns",
         "random": "stop at random",
     }
-    curves = {way: curve(way, WAYS[way], runs) for way in said}
+    curves = {way: [figures(runs, WAYS[way](runs, float(p))) for p in grid_of(way)] for way in said}
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.5))
     for axis, what in zip(axes, ("tokens", "steps"), strict=True):
         for way, label in said.items():

@@ -97,13 +97,8 @@ def _stopped(runs: Sequence[Run], chances: Sequence[Mapping[int, float]]) -> Eff
     for run, chance in zip(runs, chances, strict=True):
         n, left = len(run.tokens), run.left
         live = {k: p for k, p in chance.items() if k < n}
-        rows.append(
-            (
-                sum(live.values()),
-                sum(p * left[k - 1] for k, p in live.items()),
-                sum(p * (n - k) for k, p in live.items()),
-            )
-        )
+        saved = (sum(p * left[k - 1] for k, p in live.items()), sum(p * (n - k) for k, p in live.items()))
+        rows.append((sum(live.values()), *saved))
     return Effect(*(np.array(column, dtype=np.float64) for column in zip(*rows, strict=True)))
 
 

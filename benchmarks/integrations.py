@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -55,14 +56,10 @@ def direct(rows: Sequence[Trajectory]) -> Scores:
     return {row.id: row.score for row in judge().judge(rows, mode="score")}
 
 
-def judge() -> AgentRRM:
+@cache
+def judge(name: str = str(judge_folder())) -> AgentRRM:
     """One a process."""
-    if not JUDGE:
-        JUDGE.append(AgentRRM.from_pretrained(str(judge_folder())))
-    return JUDGE[0]
-
-
-JUDGE: list[AgentRRM] = []
+    return AgentRRM.from_pretrained(name)
 
 
 def through_inspect(rows: Sequence[Trajectory], at_once: bool) -> Scores:
@@ -75,20 +72,13 @@ def through_inspect(rows: Sequence[Trajectory], at_once: bool) -> Scores:
 
     from rrm.integrations.inspect_scorer import agent_rrm
 
-    kinds = {
-        "system": inspect_ai.model.ChatMessageSystem,
-        "user": inspect_ai.model.ChatMessageUser,
-        "assistant": inspect_ai.model.ChatMessageAssistant,
-        "tool": inspect_ai.model.ChatMessageTool,
-    }
-
     def message(m: Any) -> Any:
         more: dict[str, Any] = {}
         if m.tool_calls:
             more["tool_calls"] = [ToolCall(id=c.id, function=c.name, arguments=c.arguments) for c in m.tool_calls]
         if m.role == "tool":
             more = {"tool_call_id": m.tool_call_id, "function": m.name}
-        return kinds[m.role](content=m.text(), **more)
+        return getattr(inspect_ai.model, f"ChatMessage{m.role.capitalize()}")(content=m.text(), **more)
 
     @solver
     def replay() -> Any:
@@ -153,16 +143,11 @@ def through_verl_tokens(rows: Sequence[Trajectory]) -> Scores:
     def data(row: Trajectory) -> Any:
         prompt, ids, mask = rollout_of(row, tokenizer)
         pads = [0] * PADS
-        tensors = {
-            "prompts": torch.tensor([[0]]),
-            "responses": torch.tensor([ids + pads]),
-            "response_mask": torch.tensor([mask + pads]),
-            "attention_mask": torch.tensor([[1] * (1 + len(ids)) + pads]),
-        }
+        rows_of = {"prompts": [0], "responses": ids + pads, "response_mask": mask + pads}
+        rows_of["attention_mask"] = [1] * (1 + len(ids)) + pads
+        tensors = {name: torch.tensor([values]) for name, values in rows_of.items()}
         columns = {"data_source": "lab", "reward_model": {"ground_truth": None}, "raw_prompt": prompt}
-        held = {name: np.empty(1, dtype=object) for name in columns}
-        for name, value in columns.items():
-            held[name][0] = value
+        held = {name: np.fromiter([value], dtype=object) for name, value in columns.items()}
         return proto.from_dict(tensors=tensors, non_tensors=held)
 
     async def all_of() -> list[dict[str, Any]]:
@@ -194,8 +179,8 @@ def rollout_of(row: Trajectory, tokenizer: Any) -> tuple[list[dict[str, Any]], l
 
     A turn of the model's is sampled with the mark that ends it; what the template puts before, between and after turns is not.
     """
-    messages = plain(row)
-    begin = next(i for i, m in enumerate(messages) if m["role"] == "assistant")
+    prompt, response = split(row)
+    begin, messages = len(prompt), [*prompt, *response]
 
     def shown(n: int) -> str:
         speaks = n < len(messages) and messages[n]["role"] == "assistant"
@@ -212,7 +197,7 @@ def rollout_of(row: Trajectory, tokenizer: Any) -> tuple[list[dict[str, Any]], l
             found = tokenizer(piece, add_special_tokens=False)["input_ids"]
             ids += found
             mask += [is_sampled] * len(found)
-    return messages[:begin], ids, mask
+    return prompt, ids, mask
 
 
 @one_by_one
@@ -220,23 +205,17 @@ def through_trl(rows: Sequence[Trajectory]) -> Scores:
     """The reward function that a GRPOTrainer calls with a batch's prompts and completions."""
     from rrm.integrations.trl import reward_func
 
-    messages = [plain(row) for row in rows]
-    begins = [next(i for i, m in enumerate(one) if m["role"] == "assistant") for one in messages]
-    prompts = [one[:at] for one, at in zip(messages, begins, strict=True)]
-    completions = [one[at:] for one, at in zip(messages, begins, strict=True)]
-    rewards = reward_func(judge(), mode="score")(prompts=prompts, completions=completions)
+    prompts, completions = zip(*map(split, rows), strict=True)
+    rewards = reward_func(judge(), mode="score")(prompts=list(prompts), completions=list(completions))
     return {row.id: reward for row, reward in zip(rows, rewards, strict=True)}
 
 
 @one_by_one
 def through_serve(rows: Sequence[Trajectory]) -> Scores:
     """A server of its own, asked by the judge that stands for it."""
-    if not SERVED:
-        SERVED.append(AgentRRM.from_pretrained(os.environ["RRM_SERVED"]))
-    return {row.id: row.score for row in SERVED[0].judge(rows, mode="score")}
+    return {row.id: row.score for row in judge(os.environ["RRM_SERVED"]).judge(rows, mode="score")}
 
 
-SERVED: list[AgentRRM] = []
 WAYS: dict[str, tuple[Way, tuple[str, ...]]] = {
     "inspect": (through_inspect, ("inspect_ai",)),
     "verl": (through_verl, ("verl",)),
@@ -256,6 +235,13 @@ def fits(row: Trajectory) -> bool:
 def plain(row: Trajectory) -> list[dict[str, Any]]:
     """Its messages as chat messages."""
     return [m.model_dump(exclude_none=True) for m in row.messages]
+
+
+def split(row: Trajectory) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Its chat messages until the model speaks, and from there on."""
+    messages = plain(row)
+    begin = next(i for i, m in enumerate(messages) if m["role"] == "assistant")
+    return messages[:begin], messages[begin:]
 
 
 def scores_of(way: Way, rows: Sequence[Trajectory]) -> dict[str, Scores]:
@@ -328,19 +314,11 @@ def main() -> None:
     args.python = sorted(pythons)
     worst = max(one["apart"] for one in found.values())
     whole = {
-        "benchmark": "integrations",
-        "wanted": WANTED,
-        "largest_difference": worst,
-        "equal": worst <= WANTED,
-        "batches": apart(own["alone"], own["at_once"]),
-        "transcripts": len(rows),
-        "judge": "lab",
-        "ways": found,
-        "scores": scores,
-        "commit": record.commit(),
+        **{"largest_difference": worst, "equal": worst <= WANTED, "batches": apart(own["alone"], own["at_once"])},
+        **{"transcripts": len(rows), "judge": "lab", "ways": found, "scores": scores, "commit": record.commit()},
         **record.timed_with("integrations", args, "torch", "transformers"),
+        "command": "python -m benchmarks.integrations " + " ".join(f"--python {n}=…" for n in args.python),
     }
-    whole["command"] = "python -m benchmarks.integrations " + " ".join(f"--python {n}=…" for n in args.python)
     record.write(args.out, whole)
     print(json.dumps({k: v for k, v in whole.items() if k not in ("scores", "options")}))
 

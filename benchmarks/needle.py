@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,25 +31,9 @@ LENGTHS = (2_000, 20_000, 200_000)
 WINDOWS = (1_024, 8_192)
 NEEDLE = "FATAL disk 3 lost: every row after this one is garbage"
 _WORDS = [
-    "table",
-    "row",
-    "index",
-    "cache",
-    "reads",
-    "writes",
-    "node",
-    "query",
-    "path",
-    "user",
-    "retry",
-    "commit",
-    "batch",
-    "shard",
-    "page",
-    "block",
-    "queue",
-    "worker",
-]
+    "table", "row", "index", "cache", "reads", "writes", "node", "query", "path", "user", "retry", "commit", "batch",
+    "shard", "page", "block", "queue", "worker",
+]  # fmt: skip
 _BLOCK = re.compile(r"^\[step (\d+)\]$", re.MULTILINE)
 
 
@@ -163,16 +146,11 @@ def measure(window: int, tokens: int, places: Iterable[float], *, mode: Mode = "
     assert isinstance(engine, ScriptedChatEngine)
     read = sum(len(messages[-1]["content"]) for messages, _, _ in engine.calls)
     whole = sum(_tokens(judge, log) for (a, _), b in made for log in (a, b))
+    hits = sum(finds(f, step, mode) for f, ((_, step), _) in zip(ruined, made, strict=True))
     return Found(
-        window=window,
-        tokens=tokens,
-        logs=len(made),
-        found=sum(finds(f, step, mode) for f, ((_, step), _) in zip(ruined, made, strict=True)) / len(made),
-        alarms=sum(alarmed(f) for f in sound) / len(made),
-        read_per_token=read / whole,
-        coverage=min(f.coverage or 0.0 for f in [*ruined, *sound]),
-        readings=len(engine.calls) / (2 * len(made)),
-    )
+        window=window, tokens=tokens, logs=len(made), found=hits / len(made), alarms=sum(map(alarmed, sound)) / len(made),
+        read_per_token=read / whole, coverage=min(f.coverage or 0.0 for f in [*ruined, *sound]), readings=len(engine.calls) / (2 * len(made)),
+    )  # fmt: skip
 
 
 def _tokens(judge: AgentRRM, log: Trajectory) -> int:
@@ -203,11 +181,6 @@ def cases(logs: int, seed: int = 0) -> Iterator[tuple[int, int, list[float], int
             yield window, tokens, [rng.random() for _ in range(logs)], rng.randrange(10**6)
 
 
-def measure_all(logs: int, seed: int = 0) -> list[Found]:
-    """Every window on every length of log, the line at `logs` random places of each."""
-    return [measure(window, tokens, places, seed=first) for window, tokens, places, first in cases(logs, seed)]
-
-
 def main() -> None:
     """Measure, print a line a window and length, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -215,12 +188,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, help="results.json")
     args = parser.parse_args()
-    rows = measure_all(args.logs, args.seed)
+    rows = [
+        measure(window, tokens, places, seed=first) for window, tokens, places, first in cases(args.logs, args.seed)
+    ]
     for row in rows:
-        sys.stdout.write(
-            f"window {row.window:>5}, log of {row.tokens:>6} tokens: found {row.found:.3f}, alarms {row.alarms:.3f}, "
-            f"read {row.read_per_token:.2f} a token in {row.readings:.1f} readings, coverage {row.coverage:.3f}\n"
-        )
+        print(asdict(row))
     if args.output:
         record = {"command": command("needle"), "commit": commit(), "seed": args.seed, **made_with("agent-rrm")}
         write(args.output, {**record, "rows": [asdict(row) for row in rows]})

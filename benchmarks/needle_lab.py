@@ -18,7 +18,6 @@ import json
 import math
 import random
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -199,32 +198,21 @@ def judge_pairs(judge: AgentRRM, tokens: int, places: Sequence[float], seed: int
     made = pairs(tokens, places, seed)
     ruined = judge.judge([log for (log, _), _ in made], mode="steps")
     sound = judge.judge([log for _, log in made], mode="steps")
-    found: list[Pair] = []
+    rows: list[Pair] = []
     for place, ((log, step), other), said, clean in zip(places, made, ruined, sound, strict=True):
         sizes = [tokens_read(judge, *row) for row in ((log, said), (other, clean))]
         transcript, read, read_all, readings = (sum(parts) for parts in zip(*sizes, strict=True))
-        found.append(
+        p_ruined = next((f.p_good for f in said.findings if f.step == step), None)
+        p_lowest = min((f.p_good for f in clean.findings if f.p_good is not None), default=None)
+        rows.append(
             Pair(
-                tokens=tokens,
-                place=place,
-                step=step,
-                steps=len(log.steps),
-                bad=bad_steps(said),
-                score=said.score,
-                found=finds(said, step, "steps"),
-                sound_bad=bad_steps(clean),
-                sound_score=clean.score,
-                alarmed=alarmed(clean),
-                p_ruined=next((f.p_good for f in said.findings if f.step == step), None),
-                p_lowest=min((f.p_good for f in clean.findings if f.p_good is not None), default=None),
-                coverage=min(said.coverage or 0.0, clean.coverage or 0.0),
-                transcript=transcript,
-                read=read,
-                read_all=read_all,
-                readings=readings,
+                tokens=tokens, place=place, step=step, steps=len(log.steps), bad=bad_steps(said), score=said.score,
+                found=finds(said, step, "steps"), sound_bad=bad_steps(clean), sound_score=clean.score, alarmed=alarmed(clean),
+                p_ruined=p_ruined, p_lowest=p_lowest, coverage=min(said.coverage or 0.0, clean.coverage or 0.0),
+                transcript=transcript, read=read, read_all=read_all, readings=readings,
             )
-        )
-    return found
+        )  # fmt: skip
+    return rows
 
 
 def tokens_read(judge: AgentRRM, log: Trajectory, feedback: Feedback) -> tuple[int, int, int, int]:
@@ -245,14 +233,11 @@ def summed(rows: Sequence[Pair]) -> dict[str, Any]:
     return {
         "tokens": rows[0].tokens,
         "logs": len(rows),
-        "found": sum(row.found for row in rows) / len(rows),
-        "alarms": sum(row.alarmed for row in rows) / len(rows),
-        "read_per_token": sum(row.read for row in rows) / whole,
-        "read_with_rubrics": sum(row.read_all for row in rows) / whole,
+        **{name: sum(getattr(row, key) for row in rows) / len(rows) for name, key in (("found", "found"), ("alarms", "alarmed"), ("steps", "steps"))},
+        **{name: sum(getattr(row, key) for row in rows) / whole for name, key in (("read_per_token", "read"), ("read_with_rubrics", "read_all"))},
         "coverage": min(row.coverage for row in rows),
         "readings": sum(row.readings for row in rows) / (2 * len(rows)),
-        "steps": sum(row.steps for row in rows) / len(rows),
-    }
+    }  # fmt: skip
 
 
 def positive(text: str) -> int:
@@ -281,13 +266,11 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     raw: list[dict[str, Any]] = []
     for window, tokens, places, first in cases(args.logs, args.seed):
-        if window != WINDOWS[0]:
-            continue
-        found = judge_pairs(judge, tokens, places[: args.longest] if tokens == LENGTHS[-1] else places, first)
-        rows.append({"window": window, **summed(found)})
-        raw += [asdict(row) for row in found]
-        sys.stdout.write(json.dumps(rows[-1]) + "\n")
-        sys.stdout.flush()
+        if window == WINDOWS[0]:
+            found = judge_pairs(judge, tokens, places[: args.longest] if tokens == LENGTHS[-1] else places, first)
+            rows.append({"window": window, **summed(found)})
+            raw += [asdict(row) for row in found]
+            print(json.dumps(rows[-1]), flush=True)
     record = {
         "command": command("needle_lab"),
         "commit": commit(),

@@ -26,6 +26,8 @@ WHOLE_PROMPTS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "819
 """With a seed of its own a row whose prompt is split ends this CPU build ("CPU Generator does not use offset")."""
 
 ALONE = {
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+    "VLLM_SERVER_DEV_MODE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
@@ -45,14 +47,10 @@ def serving(
     threads: int = 1,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """A server of `model` as `base` on a free port; yields its address, and ends it.
+    """A server of the folder `model` as `base` on a free port; yields its address, and ends it.
 
     Args:
-        model: a directory.
-        options: further ones of the command.
-        context: tokens.
-        cache_gib: of keys and values.
-        environment: variables beside those of this process.
+        options: further ones of the command. context: tokens. cache_gib: of keys and values. environment: further variables.
 
     Raises:
         SystemExit: it did not start; the end of its log is said.
@@ -67,13 +65,8 @@ def serving(
         "--dtype", dtype, "--max-model-len", str(context), "--enforce-eager", "--logprobs-mode", "processed_logprobs",
         "--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log", *WHOLE_PROMPTS, *options,
     ]  # fmt: skip
-    own = {
-        **ALONE,
-        "VLLM_CPU_KVCACHE_SPACE": str(cache_gib),
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
-        "VLLM_SERVER_DEV_MODE": "1",
-    }
-    variables = {**os.environ, "OMP_NUM_THREADS": str(threads), **own, **(environment or {})}
+    own = ALONE | {"VLLM_CPU_KVCACHE_SPACE": str(cache_gib), "OMP_NUM_THREADS": str(threads)}
+    variables = {**os.environ, **own, **(environment or {})}
     with tempfile.TemporaryFile() as log:
         # a session of its own: its workers are ended with it
         server = subprocess.Popen(command, stdout=log, stderr=log, env=variables, start_new_session=True)

@@ -17,19 +17,9 @@ from rrm.report import write_report
 
 TABLE, MARKDOWN, REPORT = "table.json", "table.md", "report.html"
 HEAD = [
-    "method",
-    "success",
-    "EM",
-    "F1",
-    "questions",
-    "left out",
-    "turns",
-    "malformed",
-    "tokens",
-    "judge",
-    "Brier",
+    "method", "success", "EM", "F1", "questions", "left out", "turns", "malformed", "tokens", "judge", "Brier",
     "AUROC",
-]
+]  # fmt: skip
 NONE = "–"
 
 Row = dict[str, Any]

@@ -32,7 +32,7 @@ from reagent.train.plan import TrainingPlan, plan
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL = [
-    "algorithm=grpo", "policy.dtype=float32", "eval.every=0", "environment.eval_tasks=1", "environment.train_tasks=64",
+    "algorithm=grpo", "gate=off", "policy.dtype=float32", "eval.every=0", "environment.eval_tasks=1", "environment.train_tasks=64",
     "save_every=100", "rollout.tasks_per_update=2",
 ]  # fmt: skip
 RUNS = {

@@ -5,7 +5,7 @@ whether every path over it ends typed.
     python -m benchmarks.speed.server speed --model base --tokenizer MODEL --vllm-python PATH
     python -m benchmarks.speed.server served --model lab --judge lab
     python -m benchmarks.speed.server served --url http://127.0.0.1:8077 --model judge --judge default --modes steps \
-        -o benchmarks/results/llama_cpp_served.json                          (benchmarks.llama_cpp_server)
+        -o benchmarks/results/llama_cpp_served.json                          (docs/judges.md)
     python -m benchmarks.speed.server paths --model base
 
 Each part goes into its place of benchmarks/results/server_speed.json and leaves the others.
@@ -198,12 +198,9 @@ def paths(args: argparse.Namespace) -> dict[str, Any]:
         commands = {
             "full": ["score", "-o", "full.jsonl", "--mode", "full"],
             "criteria": ["score", "-o", "criteria.jsonl", "--criteria", "task-success"],
-            "rank": [
-                *["rank", "-o", "ranked.jsonl", "--both-orders", "--heat", "2", "--extra-body"],
-                json.dumps(ONE_OF_TWO),
-            ],
+            "rank": ["rank", "-o", "ranked.jsonl", "--both-orders", "--heat", "2", "--extra-body", json.dumps(ONE_OF_TWO)],
             "calibrate": ["calibrate", "-o", "judge", "--mode", "score"],
-        }
+        }  # fmt: skip
         found: dict[str, Any] = {}
         for path in args.only.split(","):
             command, *rest = commands[path]

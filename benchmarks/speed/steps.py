@@ -24,21 +24,9 @@ from rrm.data.trajectory import Message, Trajectory
 from rrm.judge.agent_rrm import AgentRRM
 
 WORDS = [
-    "query",
-    "index",
-    "table",
-    "row",
-    "value",
-    "path",
-    "node",
-    "time",
-    "user",
-    "result",
-    "field",
-    "page",
-    "line",
+    "query", "index", "table", "row", "value", "path", "node", "time", "user", "result", "field", "page", "line",
     "count",
-]
+]  # fmt: skip
 LENGTHS = (500, 5_000, 50_000)
 """Tokens of a transcript, about."""
 WORDS_A_STEP = 150

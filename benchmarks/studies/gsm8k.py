@@ -1,6 +1,7 @@
 """GSM8K with a calculator, for a small language model: its questions, a supervised warm start, and the config of its trainings.
 
     python -m benchmarks.studies.gsm8k --runs runs/gsm8k [--base smollm2] [--shown 300] [policy.dtype=bfloat16]
+    reagent probe --config runs/gsm8k/config.yaml                      (whether rewards can teach it, once for all arms)
     python -m benchmarks.studies.no_answer_key --config runs/gsm8k/config.yaml --judge small feedback.score_mode=steps \\
         --runs runs/gsm8k/grpo --output benchmarks/results/gsm8k.json
 
@@ -51,7 +52,7 @@ OWN_HELD_OUT = 500
 """Of the training file: the test file has 344 such questions."""
 RATE = 5e-4
 TRAINING = (
-    "algorithm=grpo", "optim.minibatches=1", "max_updates=40", "save_every=4", "sample_episodes=8", "rollout.tasks_per_update=6",
+    "algorithm=grpo", "gate=off", "optim.minibatches=1", "max_updates=40", "save_every=4", "sample_episodes=8", "rollout.tasks_per_update=6",
     "rollout.group_size=8", "optim.learning_rate=3e-4", "optim.microbatch_tokens=1024", "optim.share_prefixes=true",
     "environment.name=benchmarks.studies.gsm8k:FewOperations", "environment.options={}", "rollout.max_turns=4", "rollout.max_new_tokens=32",
     "rollout.max_episode_tokens=384", "rollout.max_observation_tokens=24",
