@@ -15,13 +15,10 @@ from rrm.data.splits import grouped_folds
 from rrm.evaluation.bootstrap import Ratio, bootstrap, paired_bootstrap
 from rrm.guard.policy import GuardPolicy
 
-ALLOWED = 0.10
-"""Share of good runs that may be stopped."""
-DEFAULT = GuardPolicy().halt_below or 0.0
-"""`halt_below` where nobody says otherwise."""
+ALLOWED = 0.10  # share of good runs that may be stopped
+DEFAULT = GuardPolicy().halt_below or 0.0  # `halt_below` where nobody says otherwise
 FOLDS, RESAMPLES = 5, 10_000
-DRAWS, OTHER_FOLDS = 200, 20
-"""Of the control `shuffled`, and of folds."""
+DRAWS, OTHER_FOLDS = 200, 20  # of the control `shuffled`, and of folds
 
 
 def figures(runs: Sequence[Run], effect: Effect) -> dict[str, float]:

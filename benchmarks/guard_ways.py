@@ -35,8 +35,7 @@ class Run:
     source: str
     question: str
     good: bool
-    tokens: list[int]
-    """That each step added."""
+    tokens: list[int]  # that each step added
     score: list[float]
     p_good: list[float]
     judge_tokens: list[int]
@@ -53,10 +52,8 @@ class Effect:
     """What one setting does to some runs, an entry a run; expectations where it draws."""
 
     stopped: np.ndarray
-    tokens: np.ndarray
-    """Saved."""
-    steps: np.ndarray
-    """Saved."""
+    tokens: np.ndarray  # saved
+    steps: np.ndarray  # saved
 
 
 def guarded(signal: Signal, patience: int) -> Callable[[Sequence[Run], float], Effect]:

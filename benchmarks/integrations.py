@@ -35,10 +35,8 @@ from rrm.judge.agent_rrm import AgentRRM
 
 OUT = record.RESULTS / "integrations.json"
 WANTED = 1e-6
-Scores = dict[str, float | None]
-"""Id → score."""
-Way = Callable[[Sequence[Trajectory], bool], Scores]
-"""(transcripts, whether all are asked for at once) → scores."""
+Scores = dict[str, float | None]  # id → score
+Way = Callable[[Sequence[Trajectory], bool], Scores]  # (transcripts, whether all are asked for at once) → scores
 
 
 def one_by_one(way: Callable[[Sequence[Trajectory]], Scores]) -> Way:
@@ -157,8 +155,7 @@ def through_verl_tokens(rows: Sequence[Trajectory]) -> Scores:
     return {row.id: said["reward_score"] for row, said in zip(rows, asyncio.run(all_of()), strict=True)}
 
 
-PADS = 3
-"""Tokens behind a response, as in a batch of unlike lengths."""
+PADS = 3  # tokens behind a response, as in a batch of unlike lengths
 
 
 def verl_config(**reward: Any) -> Any:

@@ -26,8 +26,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.rendering import CHARACTERS_PER_TOKEN
 
-LENGTHS = (2_000, 20_000, 200_000)
-"""Tokens of a log."""
+LENGTHS = (2_000, 20_000, 200_000)  # tokens of a log
 WINDOWS = (1_024, 8_192)
 NEEDLE = "FATAL disk 3 lost: every row after this one is garbage"
 _WORDS = [
@@ -44,16 +43,11 @@ class Found:
     window: int
     tokens: int
     logs: int
-    found: float
-    """Share of the ruined logs whose step, and no other, was called bad, and whose run was."""
-    alarms: float
-    """Share of the same logs without the line of which a step or the run was called bad."""
-    read_per_token: float
-    """Tokens read (without rubrics) over the transcripts' tokens."""
-    coverage: float
-    """The lowest of all rows."""
-    readings: float
-    """Mean per log."""
+    found: float  # share of the ruined logs whose step, and no other, was called bad, and whose run was
+    alarms: float  # share of the same logs without the line of which a step or the run was called bad
+    read_per_token: float  # tokens read (without rubrics) over the transcripts' tokens
+    coverage: float  # the lowest of all rows
+    readings: float  # mean per log
 
 
 def make_log(tokens: int, seed: int, place: float | None = None) -> tuple[Trajectory, int | None]:

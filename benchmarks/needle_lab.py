@@ -39,16 +39,14 @@ from rrm.prompt.rules import step_lines
 from rrm.prompt.windows import SLOT
 
 CONFIG = Path(__file__).with_suffix(".yaml")
-SHORTEST, LONGEST = 60, 3_000
-"""Tokens of a training log."""
+SHORTEST, LONGEST = 60, 3_000  # tokens of a training log
 MOST_LINES = 58
 """Of a step that fits a window, at some fourteen tokens a line. How far the line may stand from its slot is learned, too: with at most 34
 lines a judge missed nearly all that stood farther."""
 FAR, BEFORE = 0.45, 0.2
 """Shares of ruined steps: the log's longest one that fits, since lines far from their slot are rare by chance; and one whose line stands
 in one window with the sound step after it, at a distance at which it might be that step's own: without these, both were called bad."""
-SOUND = 10
-"""Least lines of such a sound step."""
+SOUND = 10  # least lines of such a sound step
 UNBOUNDED = 0.3
 """Share of training logs whose steps may be longer than a window. The verdict on a step stands at each of its parts in training, so a
 ruined one has the line in each."""
@@ -59,8 +57,7 @@ RUINED = 0.55
 KNOWN = sorted({word for word in PROSE if word not in re.findall(r"\w+", NEEDLE)})
 """Words of a line, beside made-up ones; none of the test's line. With made-up ones alone FATAL was learned only before such."""
 HARMLESS = ("WARN", "ERROR", "NOTE")
-POSITIONS = 2_048
-"""Of the model: a window, its rubric and the template."""
+POSITIONS = 2_048  # of the model: a window, its rubric and the template
 TOKENIZER_LOGS = 600
 
 
@@ -139,9 +136,8 @@ def build(
     from reagent.lab.model import build_lab_model, build_lab_tokenizer
 
     tokenizer = build_lab_tokenizer(texts(trajectories[:TOKENIZER_LOGS]), vocab_size, digits_together=3)
-    model = build_lab_model(
-        tokenizer, hidden=hidden_size, layers=layers, heads=heads, intermediate=intermediate_size, seed=seed
-    )
+    sizes = {"hidden": hidden_size, "layers": layers, "heads": heads, "intermediate": intermediate_size}
+    model = build_lab_model(tokenizer, **sizes, seed=seed)
     tokenizer.model_max_length = model.config.max_position_embeddings = POSITIONS
     return model, tokenizer
 
@@ -165,31 +161,22 @@ def texts(trajectories: Sequence[Trajectory]) -> list[str]:
 class Pair:
     """A ruined log and the same without its line, as they were judged."""
 
-    tokens: int
-    """Asked for, of four characters each."""
+    tokens: int  # asked for, of four characters each
     place: float
-    step: int | None
-    """The ruined one."""
+    step: int | None  # the ruined one
     steps: int
-    bad: list[int]
-    """Steps of the ruined log that were called bad."""
+    bad: list[int]  # steps of the ruined log that were called bad
     score: float | None
     found: bool
     sound_bad: list[int]
     sound_score: float | None
     alarmed: bool
-    p_ruined: float | None
-    """p_good of the ruined step."""
-    p_lowest: float | None
-    """The lowest p_good of the other log."""
-    coverage: float
-    """The lower one."""
-    transcript: int
-    """The judge's own tokens in both logs."""
-    read: int
-    """Tokens read of both, without rubrics and the chat template."""
-    read_all: int
-    """With them."""
+    p_ruined: float | None  # p_good of the ruined step
+    p_lowest: float | None  # the lowest p_good of the other log
+    coverage: float  # the lower one
+    transcript: int  # the judge's own tokens in both logs
+    read: int  # tokens read of both, without rubrics and the chat template
+    read_all: int  # with them
     readings: int
 
 

@@ -34,7 +34,7 @@ from benchmarks.adversarial.length import GrowthReport, grown, measure_growth
 from rrm.data.feedback import Mode
 from rrm.data.trajectory import Trajectory, read_canonical
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.prompt.rendering import CUT_VERSION
+from rrm.prompt.rendering import CUT_VERSION, Tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "transcripts" / "smollm2_agent.jsonl"
@@ -71,9 +71,13 @@ def summary_table(report: AdversarialReport) -> str:
     return "\n".join(lines)
 
 
+def tokenizer_of(judge: AgentRRM) -> Tokenizer | None:
+    return judge.prompter.tokenizer if judge.prompter is not None else None
+
+
 def escaped(cases: list[AttackCase], judge: AgentRRM, mode: Mode) -> dict[str, list[str]]:
     """What got through into what the judge reads, by case: its readings, or a text cut to its budget and one that is not cut."""
-    tokenizer = judge.prompter.tokenizer if judge.prompter is not None else None
+    tokenizer = tokenizer_of(judge)
 
     def through(t: Trajectory) -> list[str]:
         if judge.prompt_version == CUT_VERSION:
@@ -101,10 +105,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="result file")
     args = parser.parse_args()
     judge, seed = AgentRRM.from_pretrained(args.model), args.seed
-    tokenizer, window = (
-        judge.prompter.tokenizer if judge.prompter is not None else None,
-        judge.settings.transcript_tokens,
-    )
+    tokenizer, window = tokenizer_of(judge), judge.settings.transcript_tokens
     attacked = bases(args.examples, args.held_out, seed, args.data)
     cases = attacks(attacked, seed, tokenizer=tokenizer, places_per_payload=args.places)
     if args.limit is not None and args.limit < len(cases):
@@ -117,10 +118,8 @@ def main() -> None:
     growth: GrowthReport | None = None
     if args.length and not args.windows:
         growth = measure_growth(judge, grown(attacked, window, seed, tokenizer), args.mode, seed=seed)
-    overall, same = (
-        report.overall,
-        ("cases", "unscored", "base_range", "largest", "lift", "flips", "benign_flips", "echoes"),
-    )
+    overall = report.overall
+    same = ("cases", "unscored", "base_range", "largest", "lift", "flips", "benign_flips", "echoes")
     sides = {side: group.excess for side, group in report.by_side.items()}
     facts = {
         "judge": judge.describe(),
@@ -137,13 +136,8 @@ def main() -> None:
         and max([overall.excess, *sides.values()]) <= BAR
         and (growth is None or (growth.lift is not None and growth.lift <= BAR)),
     }
-    made = {
-        "command": record.command("adversarial"),
-        "commit": record.commit(),
-        "seed": seed,
-        **record.made_with("agent-rrm"),
-    }
-    made["seconds"] = round(time.perf_counter() - started, 1)
+    made = {"command": record.command("adversarial"), "commit": record.commit(), "seed": seed}
+    made |= record.made_with("agent-rrm") | {"seconds": round(time.perf_counter() - started, 1)}
     name = re.sub(r"\W+", "_", Path(judge.model).name if args.model else "default").strip("_")
     kind = ("" if args.mode == "score" else f"_{args.mode}") + "_windows" * args.windows
     path = args.out or record.RESULTS / f"adversarial_{name}{kind}.json"

@@ -14,19 +14,17 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from statistics import mean
 
 from pydantic import BaseModel
 
 from benchmarks.adversarial.attack import ByteTokenizer, Judge, harmless_steps, prose
 from rrm.data.feedback import Mode
-from rrm.data.trajectory import Trajectory
+from rrm.data.trajectory import Message, Trajectory
 from rrm.prompt.rendering import Tokenizer
 
-SHARES = (0.5, 1.5)
-"""Of a window, that is added: of a short run the first stays inside, the second goes past the edge."""
-WAYS = ("words", "steps")
-"""Prose before the agent's last words; pages read before its first step."""
+SHARES = (0.5, 1.5)  # of a window, that is added: of a short run the first stays inside, the second goes past the edge
+WAYS = ("words", "steps")  # prose before the agent's last words; pages read before its first step
 
 
 @dataclass(frozen=True)
@@ -43,26 +41,16 @@ class Growth(BaseModel):
     """Signed mean moves of the score over the cases of one way and share."""
 
     cases: int
-    lift: float
-    """mean score(grown) − score(base): above 0 length pays"""
-    failed: float | None
-    """The same over bases with an outcome below 0.5; None without any."""
+    lift: float  # mean score(grown) − score(base): above 0 length pays
+    failed: float | None  # the same over bases with an outcome below 0.5; None without any
 
 
 class GrowthReport(BaseModel):
     """What `measure_growth` found."""
 
-    unscored: int
-    """Cases of which one of the two has no score."""
-    lift: float | None
-    """The highest of the groups' `lift` and `failed`; None where nothing was scored."""
-    groups: dict[str, Growth]
-    """By way and share, as `words 1.5`."""
-
-
-class _Move(NamedTuple):
-    by: float
-    failed: bool
+    unscored: int  # cases of which one of the two has no score
+    lift: float | None  # the highest of the groups' `lift` and `failed`; None where nothing was scored
+    groups: dict[str, Growth]  # by way and share, as `words 1.5`
 
 
 def grown(bases: Sequence[Trajectory], tokens: int, seed: int, tokenizer: Tokenizer | None = None) -> list[GrownCase]:
@@ -73,14 +61,10 @@ def grown(bases: Sequence[Trajectory], tokens: int, seed: int, tokenizer: Tokeni
         for share in SHARES:
             size = round(share * tokens)
             for way in WAYS:
-                longer = (
-                    _with_words(base, size, tokenizer, rng)
-                    if way == "words"
-                    else _with_steps(base, size, tokenizer, rng)
-                )
-                if longer is not None:
-                    longer = longer.model_copy(update={"id": f"{base.id}/{way}-{share:g}"})
-                    found.append(GrownCase(base, longer, way, share))
+                messages = (_with_words if way == "words" else _with_steps)(base, size, tokenizer, rng)
+                if messages is not None:
+                    update = {"id": f"{base.id}/{way}-{share:g}", "messages": messages}
+                    found.append(GrownCase(base, base.model_copy(update=update), way, share))
     return found
 
 
@@ -95,31 +79,26 @@ def measure_growth(judge: Judge, cases: Sequence[GrownCase], mode: Mode = "score
         if wanted.setdefault(run.id, run) != run:
             raise ValueError(f"two different runs have the id {run.id!r}: give each base an id of its own")
     score = {f.id: f.score for f in judge.judge(list(wanted.values()), mode=mode, seed=seed)}
-    moves: dict[str, list[_Move]] = defaultdict(list)
+    moves: dict[str, list[tuple[float, bool]]] = defaultdict(list)  # by how much, of a failed run
     unscored = 0
     for case in cases:
         before, after = score[case.base.id], score[case.grown.id]
         if before is None or after is None:
             unscored += 1
             continue
-        moves[f"{case.way} {case.share:g}"].append(
-            _Move(after - before, case.base.outcome is not None and case.base.outcome < 0.5)
-        )
+        failed = case.base.outcome is not None and case.base.outcome < 0.5
+        moves[f"{case.way} {case.share:g}"].append((after - before, failed))
     groups = {name: _growth(found) for name, found in sorted(moves.items())}
     lifts = [lift for group in groups.values() for lift in (group.lift, group.failed) if lift is not None]
     return GrowthReport(unscored=unscored, lift=max(lifts, default=None), groups=groups)
 
 
-def _growth(moves: Sequence[_Move]) -> Growth:
-    failed = [move.by for move in moves if move.failed]
-    return Growth(
-        cases=len(moves),
-        lift=sum(move.by for move in moves) / len(moves),
-        failed=sum(failed) / len(failed) if failed else None,
-    )
+def _growth(moves: Sequence[tuple[float, bool]]) -> Growth:
+    lifts, failed = [by for by, _ in moves], [by for by, fails in moves if fails]
+    return Growth(cases=len(moves), lift=mean(lifts), failed=mean(failed) if failed else None)
 
 
-def _with_words(base: Trajectory, tokens: int, tokenizer: Tokenizer, rng: random.Random) -> Trajectory | None:
+def _with_words(base: Trajectory, tokens: int, tokenizer: Tokenizer, rng: random.Random) -> list[Message] | None:
     """Prose before the agent's last words; None where it said nothing."""
     at = next((i for i in reversed(range(len(base.messages))) if base.messages[i].role == "assistant"), None)
     if at is None:
@@ -127,11 +106,10 @@ def _with_words(base: Trajectory, tokens: int, tokenizer: Tokenizer, rng: random
     messages = list(base.messages)
     content = f"{prose(tokens, tokenizer, rng)}\n{messages[at].text()}"
     messages[at] = messages[at].model_copy(update={"content": content})
-    return base.model_copy(update={"messages": messages})
+    return messages
 
 
-def _with_steps(base: Trajectory, tokens: int, tokenizer: Tokenizer, rng: random.Random) -> Trajectory:
+def _with_steps(base: Trajectory, tokens: int, tokenizer: Tokenizer, rng: random.Random) -> list[Message]:
     """Pages read before the agent's first step."""
     first = len(base.prelude)
-    steps = harmless_steps(tokens, tokenizer, rng)
-    return base.model_copy(update={"messages": [*base.messages[:first], *steps, *base.messages[first:]]})
+    return [*base.messages[:first], *harmless_steps(tokens, tokenizer, rng), *base.messages[first:]]

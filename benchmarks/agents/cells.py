@@ -54,8 +54,7 @@ METRICS, FAILURE = "metrics.json", "failure.json"
 CRITIC = "critic_hash"
 DECISIVE = ("seed", "mixed_precision", "environment", "policy", "rollout", "eval")
 """Sections of a config that decide a cell's attempts; with second attempts `feedback`, too."""
-MOST_UNSCORED = 0.2
-"""Share of the attempts without a score, beyond which nothing is chosen by the judge."""
+MOST_UNSCORED = 0.2  # share of the attempts without a score, beyond which nothing is chosen by the judge
 
 
 @dataclass(frozen=True)
@@ -102,11 +101,9 @@ class Cell:
     task: str
     entry: Entry
     method: Method
-    config: AgentConfig
-    """As the method plays it."""
+    config: AgentConfig  # as the method plays it
     folder: Path
-    limit: int | None
-    """Most questions."""
+    limit: int | None  # most questions
     judges: Judges
     inputs: Inputs = field(default_factory=Inputs)
 

@@ -26,8 +26,7 @@ from rrm.evaluation.bootstrap import JUDGE, by_questions, paired_bootstrap, too_
 from rrm.evaluation.choosing import Attempts
 from rrm.evaluation.evaluate import evaluate_feedback
 
-BESIDE = ("judge", "majority", "random", "oracle")
-"""How one of several attempts is chosen."""
+BESIDE = ("judge", "majority", "random", "oracle")  # how one of several attempts is chosen
 Figures = dict[str, Any]
 
 
@@ -47,10 +46,8 @@ class Measure:
     """How episodes of one benchmark are measured."""
 
     grading: Grading
-    samples: int
-    """Attempts at a question."""
-    seed: int
-    """Of intervals and ties."""
+    samples: int  # attempts at a question
+    seed: int  # of intervals and ties
 
     def attempts(self, episodes: Sequence[Episode]) -> Figures:
         """Figures of all these attempts, means of a task first; `by_question` has these means, `asked_alike` says which tasks ask

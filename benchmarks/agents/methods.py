@@ -25,8 +25,7 @@ ANSWER_LINES = {"search_tags": "Think as long as the question needs, then answer
 """Format → the same, where its answers look otherwise and it needs no tools."""
 OF_TOOLS = ("tools", "tool_options", "tool_prompt", "corpus", "files", "max_calls_per_turn")
 """Options that mean nothing without tools."""
-SEARCHES = {"search": "k", "search_api": "k"}
-"""Tools that find passages, and the option of each that says how many."""
+SEARCHES = {"search": "k", "search_api": "k"}  # tools that find passages, and the option of each that says how many
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -38,12 +37,9 @@ class NotApplicable(ConfigError):
 class MethodSettings:
     """What methods may be told."""
 
-    passages: int = 5
-    """`naive_rag`: so many of the question's passages."""
-    samples: int = 8
-    """`best_of_n`: attempts at each question."""
-    temperature: float = 1.0
-    """`best_of_n`: they are sampled at."""
+    passages: int = 5  # `naive_rag`: so many of the question's passages
+    samples: int = 8  # `best_of_n`: attempts at each question
+    temperature: float = 1.0  # `best_of_n`: they are sampled at
 
 
 class Method:
@@ -52,8 +48,7 @@ class Method:
     name: ClassVar[str]
     headline: ClassVar[Headline] = "initial"
     """Whose figures are the method's: first attempts, second ones, or those that the judge chooses."""
-    asks_judge: ClassVar[bool] = False
-    """It cannot be played, or its figures not be had, without a judge."""
+    asks_judge: ClassVar[bool] = False  # it cannot be played, or its figures not be had, without a judge
 
     def __init__(self, settings: MethodSettings | None = None) -> None:
         self.settings = settings or MethodSettings()
@@ -177,8 +172,7 @@ class Entry:
 
     label: str
     method: type[Method]
-    policy: str | None
-    """In place of the table's own."""
+    policy: str | None  # in place of the table's own
 
 
 def find_method(name: str) -> type[Method]:

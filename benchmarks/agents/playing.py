@@ -20,8 +20,7 @@ from rrm.data.output import Output
 from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 
-Play = Callable[..., list[Episode]]
-"""As `reagent.train.evaluate.EpisodeRunner`."""
+Play = Callable[..., list[Episode]]  # as `reagent.train.evaluate.EpisodeRunner`
 
 
 class Kept:
@@ -75,10 +74,8 @@ class Kept:
 class Played:
     """What a method's config came to."""
 
-    episodes: list[Episode]
-    """First attempts, then second ones where there are any."""
-    feedback: dict[str, float]
-    """The adapter's figures, `feedback/…`."""
+    episodes: list[Episode]  # first attempts, then second ones where there are any
+    feedback: dict[str, float]  # the adapter's figures, `feedback/…`
 
     @property
     def transcripts(self) -> list[Trajectory]:

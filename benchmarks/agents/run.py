@@ -38,8 +38,7 @@ from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 
 log = logging.getLogger(__name__)
-EVERY = "*"
-"""The task of an option that was given for all."""
+EVERY = "*"  # the task of an option that was given for all
 
 
 @dataclass(frozen=True)
@@ -50,19 +49,15 @@ class Settings:
     tasks: Sequence[str]
     methods: Sequence[str]
     output: Path
-    paths: dict[str, str] = field(default_factory=dict)
-    """By task."""
-    corpora: dict[str, str] = field(default_factory=dict)
-    """By task, `*` for all whose tools search one."""
-    options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Further `environment.options` by task."""
+    paths: dict[str, str] = field(default_factory=dict)  # by task
+    corpora: dict[str, str] = field(default_factory=dict)  # by task, `*` for all whose tools search one
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # further `environment.options` by task
     judge: str | None = "default"
     judge_mode: Mode | None = None
     critic: str | None = None
     limit: int | None = None
     method: MethodSettings = field(default_factory=MethodSettings)
-    config: str | None = None
-    """A shipped config or a file that the others' values come from."""
+    config: str | None = None  # a shipped config or a file that the others' values come from
     overrides: Sequence[str] = ()
     against: str | None = None
     retry_errors: bool = False

@@ -50,8 +50,7 @@ class Chromium:
 
     def __init__(self, width: int = 1280, height: int = 800, timeout_s: float = 120.0) -> None:
         self.width, self.height, self.timeout_s = width, height, timeout_s
-        self.events: list[dict[str, Any]] = []
-        """Events received so far (`{"method", "params"}`)."""
+        self.events: list[dict[str, Any]] = []  # events received so far (`{"method", "params"}`)
         self._id = 0
         self._held = b""
         self._session: str | None = None

@@ -23,8 +23,7 @@ class Timing:
     """What one run of an arm took, in seconds, and made."""
 
     wall: float
-    cpu: float
-    """Of the arm's own process: it holds on a machine that does other work too."""
+    cpu: float  # of the arm's own process: it holds on a machine that does other work too
     result: Any = None
 
 

@@ -64,8 +64,7 @@ GRPO: dict[str, Any] = {
 """TRL's configuration beside lengths and batch sizes, which the command line gives; all else is TRL's default."""
 SLOW_S = (0.1, 3.0)
 ROOT = Path(__file__).resolve().parents[2]
-Rows = list[tuple[list[int], list[int]]]
-"""(ids, action mask) of each episode."""
+Rows = list[tuple[list[int], list[int]]]  # (ids, action mask) of each episode
 
 
 # ---- what is played ----
@@ -199,12 +198,7 @@ def load(args: argparse.Namespace) -> tuple[Any, Any]:
         words = [SYSTEM, result_of(0, 0), QUESTION, json.dumps(_SCHEMAS), CALL.format(query="bridge 0123456789")]
         tokenizer: Any = build_lab_tokenizer(words * 2, vocab_size=2048)
         shape = LabSettings()
-        sizes = {
-            "hidden": shape.hidden,
-            "layers": shape.layers,
-            "heads": shape.heads,
-            "intermediate": shape.intermediate,
-        }
+        sizes = {name: getattr(shape, name) for name in ("hidden", "layers", "heads", "intermediate")}
         model = build_lab_model(tokenizer, **sizes, seed=args.seed)
         tokenizer.model_max_length = model.config.max_position_embeddings = 8192
     else:

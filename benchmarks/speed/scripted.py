@@ -21,8 +21,7 @@ class Scripted(LogitsProcessor):
     def __init__(self, vllm_config: object, device: torch.device, is_pin_memory: bool) -> None:
         del vllm_config, is_pin_memory
         self.turn = torch.tensor(json.loads(os.environ["SCRIPTED_TURN"]), device=device)
-        self.said: dict[int, list[int]] = {}
-        """Row of the batch → the tokens it has sampled, a list that grows."""
+        self.said: dict[int, list[int]] = {}  # row of the batch → the tokens it has sampled, a list that grows
 
     def is_argmax_invariant(self) -> bool:
         return False

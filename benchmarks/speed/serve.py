@@ -33,8 +33,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.judge.agent_rrm import AgentRRM
 
 OUT = record.RESULTS / "serve_speed.json"
-CLIENTS = {64: 1.0, 8: 0.5, 1: 0.125}
-"""Clients → the share of the transcripts that they send in a round."""
+CLIENTS = {64: 1.0, 8: 0.5, 1: 0.125}  # clients → the share of the transcripts that they send in a round
 PARTS = ("speed", "scripted")
 
 

@@ -38,11 +38,9 @@ class Server:
     host: str
     port: int
     process: subprocess.Popen[str]
-    ended: dict[str, Any] = field(default_factory=dict)
-    """What it said at its end."""
+    ended: dict[str, Any] = field(default_factory=dict)  # what it said at its end
 
     def stop(self) -> None:
-        """Tell it to."""
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> dict[str, Any]:
@@ -105,7 +103,6 @@ class Answer(NamedTuple):
     body: bytes
 
     def json(self) -> Any:
-        """Its body's value."""
         return json.loads(self.body)
 
     def lines(self) -> list[Any]:
@@ -125,14 +122,10 @@ class Client:
     def request(self, path: str, body: bytes | None = None, *, key: str | None = None) -> bytes:
         """A request's bytes, with another key than the client's own where one is given."""
         key = self.key if key is None else key
-        lines = [
-            f"{'GET' if body is None else 'POST'} {path} HTTP/1.1",
-            f"Host: {self.host}",
-            "Content-Type: application/json",
-        ]
-        lines += [f"Authorization: Bearer {key}"] * bool(key) + [f"Content-Length: {len(body or b'')}"] * (
-            body is not None
-        )
+        verb = "GET" if body is None else "POST"
+        lines = [f"{verb} {path} HTTP/1.1", f"Host: {self.host}", "Content-Type: application/json"]
+        lines += [f"Authorization: Bearer {key}"] if key else []
+        lines += [] if body is None else [f"Content-Length: {len(body)}"]
         return "\r\n".join([*lines, "", ""]).encode() + (body or b"")
 
     async def connect(self) -> asyncio.StreamWriter:
@@ -149,7 +142,6 @@ class Client:
         return self.writer
 
     def close(self) -> None:
-        """The connection is no more."""
         if self.writer is not None:
             self.writer.close()
         self.reader = self.writer = None
@@ -228,9 +220,8 @@ def serve_script(sizes: dict[str, Any]) -> None:
     from rrm.serve.pool import WorkerPool
 
     run.WorkerPool = partial(WorkerPool, command=[sys.executable, str(SCRIPTED)])  # type: ignore[assignment,misc]
-    limits = BodyLimits(
-        key=os.environ.get(KEY), **{name: sizes.pop(name) for name in ("body_bytes", "body_s", "transcripts")}
-    )
+    own = {name: sizes.pop(name) for name in ("body_bytes", "body_s", "transcripts")}
+    limits = BodyLimits(key=os.environ.get(KEY), **own)
     finish(asyncio.run(run.serve(JudgeOptions(), "127.0.0.1", 0, limits, **sizes)))
 
 

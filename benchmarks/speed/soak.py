@@ -42,8 +42,7 @@ MIX = {
 ORDERS = ("raise", "kill")
 STATUSES = {"malformed": 422, "invalid": 422, "large": 413, "no key": 401, "wrong key": 401, "unfinished": 408}
 """Of kinds that are refused."""
-LEAVES = ("hang up", "leave stream", "cut body")
-"""Kinds whose client does not wait for an answer."""
+LEAVES = ("hang up", "leave stream", "cut body")  # kinds whose client does not wait for an answer
 
 
 @dataclass
@@ -52,8 +51,7 @@ class Soak:
 
     n: int
     seed: int
-    kills: int = 20
-    """Workers that are killed, evenly over the requests."""
+    kills: int = 20  # workers that are killed, evenly over the requests
 
     def run(self) -> dict[str, Any]:
         """The record: what was asked, answered, lost, and how the books compare."""
@@ -264,13 +262,10 @@ class Soak:
 class Books:
     """What the clients count."""
 
-    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """(path, status) → answers."""
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)  # (path, status) → answers
     rows: Counter[str] = field(default_factory=Counter)
-    left: Counter[str] = field(default_factory=Counter)
-    """Path → requests whose client was gone before the answer."""
-    left_rows: int = 0
-    """Transcripts of those."""
+    left: Counter[str] = field(default_factory=Counter)  # path → requests whose client was gone before the answer
+    left_rows: int = 0  # transcripts of those
     killed: int = 0
     again: int = 0
 

@@ -27,8 +27,7 @@ WORDS = [
     "query", "index", "table", "row", "value", "path", "node", "time", "user", "result", "field", "page", "line",
     "count",
 ]  # fmt: skip
-LENGTHS = (500, 5_000, 50_000)
-"""Tokens of a transcript, about."""
+LENGTHS = (500, 5_000, 50_000)  # tokens of a transcript, about
 WORDS_A_STEP = 150
 REPEATS = 3
 

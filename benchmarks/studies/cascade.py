@@ -37,26 +37,19 @@ from rrm.scoring.row_matching import feedback_rows, match_rows
 
 SHARES = (0.0, 0.1, 0.3, 1.0)
 DRAWS = 200
-HEADLINE = "error_f1"
-"""The measure of `share_of_gain_at_30`."""
+HEADLINE = "error_f1"  # the measure of `share_of_gain_at_30`
 
 
 @dataclass(frozen=True)
 class Recorded:
     """N runs that two judges read, and their M labelled steps."""
 
-    row: np.ndarray
-    """(M,) the run that a step is of, in [0, N)."""
-    bad: np.ndarray
-    """(M,) labels, booleans."""
-    small: np.ndarray
-    """(M,) p_good in [0, 1]."""
-    stronger: np.ndarray
-    """(M,) p_good; the small judge's where the stronger one gave no score."""
-    cost: np.ndarray
-    """(N,) of the stronger judge's rows."""
-    orders: dict[str, np.ndarray]
-    """(N,) runs, the first to go to the stronger judge first."""
+    row: np.ndarray  # (M,) the run that a step is of, in [0, N)
+    bad: np.ndarray  # (M,) labels, booleans
+    small: np.ndarray  # (M,) p_good in [0, 1]
+    stronger: np.ndarray  # (M,) p_good; the small judge's where the stronger one gave no score
+    cost: np.ndarray  # (N,) of the stronger judge's rows
+    orders: dict[str, np.ndarray]  # (N,) runs, the first to go to the stronger judge first
 
     def at(self, order: np.ndarray, share: float) -> tuple[int, dict[str, float]]:
         """Measure the cascade that spends this share of the cost: how many rows went on, and the quality."""
@@ -190,9 +183,7 @@ def main() -> None:
     """Write the record, and print the figures at 30 %."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, help="canonical transcripts")
-    parser.add_argument(
-        "--labels", type=Path, help="annotations with findings; else the labels that the transcripts carry"
-    )
+    parser.add_argument("--labels", type=Path, help="annotations with findings; else those in the transcripts")
     parser.add_argument("--small", type=Path, required=True)
     parser.add_argument("--stronger", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
@@ -202,9 +193,8 @@ def main() -> None:
     found = study(runs, args.seed)
     about = {"rows": len(runs.cost), "steps": len(runs.bad), "bad_share": float(runs.bad.mean())}
     about |= {"cost": float(runs.cost.sum()), "cost_in": unit, "seed": args.seed, "draws": DRAWS}
-    record.write(
-        args.out, {**about, **found, "command": record.command("studies.cascade"), **record.made_with("numpy")}
-    )
+    made = {"command": record.command("studies.cascade"), **record.made_with("numpy")}
+    record.write(args.out, {**about, **found, **made})
     for name, parts in found["share_of_gain"].items():
         print(name, parts)
 

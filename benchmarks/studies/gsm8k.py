@@ -48,8 +48,7 @@ from rrm.train.sft import collate, labelled_positions_only
 
 DATA = ROOT.parent / "shared" / "data" / "gsm8k"
 OPERATIONS = 2
-OWN_HELD_OUT = 500
-"""Of the training file: the test file has 344 such questions."""
+OWN_HELD_OUT = 500  # of the training file: the test file has 344 such questions
 RATE = 5e-4
 TRAINING = (
     "algorithm=grpo", "gate=off", "optim.minibatches=1", "max_updates=40", "save_every=4", "sample_episodes=8", "rollout.tasks_per_update=6",

@@ -29,8 +29,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.judge.agent_rrm import AgentRRM
 
-LONG = 6
-"""Steps from which on more are no better; the lab allows seven."""
+LONG = 6  # steps from which on more are no better; the lab allows seven
 
 
 def length() -> AgentRRM:

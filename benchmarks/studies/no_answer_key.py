@@ -58,12 +58,9 @@ class Study:
     """A folder of runs, and what all of them share."""
 
     runs: Path
-    judge: str
-    """The folder of the judge as it was copied."""
-    extra: tuple[str, ...] = ()
-    """Overrides of every training and evaluation."""
-    config: str = "lab"
-    """A shipped config, or a file."""
+    judge: str  # the folder of the judge as it was copied
+    extra: tuple[str, ...] = ()  # overrides of every training and evaluation
+    config: str = "lab"  # a shipped config, or a file
     _locks: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
     @staticmethod

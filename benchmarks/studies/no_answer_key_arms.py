@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-STUDY = "study"
-"""The judge that is copied at the start."""
+STUDY = "study"  # the judge that is copied at the start
 JUDGE = {
     "weights": "31ec045ed9d07d27b2edf4f706ba055d8fa0e04de7697e18336e6c398e986e5e",
     "settings": "d1d1e8c09e31332d6254857e21d018bbdc56444732de3be7b07eacedc93b9a65",
 }
 """SHA-256 of the judge that was named beforehand, the lab's as it is shipped: its weights, and its judge.json (calibration, modes)."""
 COMMON = ("algorithm=grpo", "eval.every=6", "guards.evaluate=false")
-SCORED = ("feedback.mode=r", "feedback.score_weight=1")
-"""Paid λ·s, λ = 1, beside what is graded."""
+SCORED = ("feedback.mode=r", "feedback.score_weight=1")  # paid λ·s, λ = 1, beside what is graded
 UNLABELLED = ("environment.label_share=0",)
 TENTH = ("environment.label_share=0.1",)
 WATCHED = ("guards.evaluate=true",)
 """The judge reads evaluations, too: what its guards say of an honest judge are false alarms."""
-TASKS_PLAYED = 24 * 16
-"""By a run; a tenth of them is 38."""
-HALF = ("rollout.tasks_per_update=8",)
-"""With a second attempt each, as many episodes an update."""
+TASKS_PLAYED = 24 * 16  # by a run; a tenth of them is 38
+HALF = ("rollout.tasks_per_update=8",)  # with a second attempt each, as many episodes an update
 METHODS = ("ppo", "rloo", "reinforce++")
 NOISY = (
     "environment.name=benchmarks.studies.noisy_search:NoisySearch",
@@ -47,19 +43,14 @@ LABELS = (100, 1_000, 10_000)
 class Arm:
     """One way to be trained."""
 
-    part: str
-    """E1 …; `U`: the field of Reagent-U."""
-    says: str
-    """By what it is paid, in words."""
-    options: tuple[str, ...]
-    """Overrides of the config, after `COMMON`."""
+    part: str  # E1 …; `U`: the field of Reagent-U
+    says: str  # by what it is paid, in words
+    options: tuple[str, ...]  # overrides of the config, after `COMMON`
     judge: str | None = None
     """Who pays: `STUDY`, a key of `TRAINED`, or a name of `benchmarks.studies.judges`; None: nobody."""
     seeds: int = 5
-    offset: int = 0
-    """Of its seeds: with another one its runs share nothing with those they are compared with."""
-    auditor: str | None = None
-    """The second judge, that guards: `STUDY`, or a key of `TRAINED`; None: nobody."""
+    offset: int = 0  # of its seeds: with another one its runs share nothing with those they are compared with
+    auditor: str | None = None  # the second judge, that guards: `STUDY`, or a key of `TRAINED`; None: nobody
 
     def seed(self, number: int) -> int:
         """Give the training's own seed of its `number`-th run."""

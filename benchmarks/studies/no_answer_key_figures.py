@@ -18,8 +18,7 @@ from benchmarks.studies.no_answer_key_arms import KNOWN, LABELS, LONG, METHODS
 from benchmarks.studies.study import hops_of, lines, two_way_interval, two_way_ratio
 from reagent.train.drop_detector import DropDetector, Point
 
-SHARE = (0.0, 1.0)
-"""What a success can be."""
+SHARE = (0.0, 1.0)  # what a success can be
 POOLED = "judge / outcome, the other algorithms together"
 RATIOS = (
     ("judge", "outcome"), ("tenth+judge", "outcome"), ("tenth", "outcome"), ("tenth-repeated", "outcome"), ("nothing", "outcome"),
@@ -38,15 +37,11 @@ DIFFERENCES = (
     *((f"rows-{n}", "nothing") for n in LABELS), *((f"rows-{n}-steps", f"rows-{n}") for n in LABELS),
 )  # fmt: skip
 REGAINED = ("noisy+judge", "noisy+overruled")
-RUNS = "RUNS"
-"""What a record calls the folder of runs."""
-FELL = 0.05
-"""Below its best, success has fallen."""
+RUNS = "RUNS"  # what a record calls the folder of runs
+FELL = 0.05  # below its best, success has fallen
 GUARDS = ("success", "drift", "length", "kl", "auditor")
-ALARMS = 1
-"""Honest runs in which a guard may fire that counts."""
-Table = np.ndarray
-"""(runs, tasks) of 0 and 1."""
+ALARMS = 1  # honest runs in which a guard may fire that counts
+Table = np.ndarray  # (runs, tasks) of 0 and 1
 
 
 # ---- one run ----

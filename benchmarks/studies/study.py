@@ -193,10 +193,8 @@ def two_way_ratio(above: np.ndarray, below: np.ndarray, seed: int = 0, resamples
 class _Draws:
     """Resamples as weights: how often each seed and task is drawn, as a share."""
 
-    seeds: np.ndarray
-    """(resamples, seeds)."""
-    tasks: np.ndarray
-    """(resamples, tasks)."""
+    seeds: np.ndarray  # (resamples, seeds)
+    tasks: np.ndarray  # (resamples, tasks)
 
 
 @functools.lru_cache(maxsize=8)
