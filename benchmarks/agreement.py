@@ -32,7 +32,6 @@ BASE = "smollm2"
 
 
 def config_of(args: argparse.Namespace, url: str, folder: Path) -> AgentConfig:
-    """The run's."""
     return load_agent_config(BASE, [
         "algorithm=grpo", "gate=off", "policy.dtype=float32", f"max_updates={args.updates}", "eval.every=0", "environment.eval_tasks=1",
         "rollout.tasks_per_update=2", "rollout.group_size=4", "rollout.max_episode_tokens=512", "optim.learning_rate=1e-3",
@@ -41,20 +40,15 @@ def config_of(args: argparse.Namespace, url: str, folder: Path) -> AgentConfig:
 
 
 def both(policy: Any, tokenizer: Any, there: VLLMEngine, rows: list[list[int]], tokens: int) -> dict[str, Any]:
-    """Greedy completions of both engines."""
     greedy = SamplingParams(max_new_tokens=tokens)
     here = HFEngine(policy.model, tokenizer, exact_head=True)
     mine, theirs = here.generate(rows, greedy), there.generate(rows, greedy)
-    apart = [
-        abs(x - y)
-        for a, b in zip(mine, theirs, strict=True)
-        if a.ids == b.ids
-        for x, y in zip(a.logprobs, b.logprobs, strict=True)
-    ]
+    alike = [(a.logprobs, b.logprobs) for a, b in zip(mine, theirs, strict=True) if a.ids == b.ids]
+    apart = [abs(x - y) for a, b in alike for x, y in zip(a, b, strict=True)]
     return {
         "prompts": len(rows),
         "tokens": sum(len(a.ids) for a in mine),
-        "same": sum(a.ids == b.ids for a, b in zip(mine, theirs, strict=True)),
+        "same": len(alike),
         "most_apart": max(apart, default=None),
         "hf": [a.ids for a in mine],
         "vllm": [b.ids for b in theirs],
@@ -119,15 +113,12 @@ def main() -> None:
         "greedy": before | {"start_gap": start},
         "updates": [{key: row[key] for key in keys if key in row} for row in metrics],
         "trained": after | {"moved": sum(a != b for a, b in zip(before["hf"], after["hf"], strict=True))},
-        "vllm": vllm,
-        "commit": record.commit(),
-        "seed": args.seed,
+        **{"vllm": vllm, "commit": record.commit(), "seed": args.seed},
     }
     args.vllm_python = args.vllm_python.name
     record.write(args.out, found | record.timed_with("agreement", args, "torch", "transformers", "peft"))
-    print(
-        json.dumps({k: {i: v for i, v in found[k].items() if not isinstance(v, list)} for k in ("greedy", "trained")})
-    )
+    said = {part: {k: v for k, v in found[part].items() if not isinstance(v, list)} for part in ("greedy", "trained")}
+    print(json.dumps(said))
 
 
 if __name__ == "__main__":

@@ -69,7 +69,6 @@ def measured(runs: Sequence[Run], seed: int) -> dict[str, Any]:
     sizes = {"tokens": [sum(run.tokens) for run in runs], "steps": [len(run.tokens) for run in runs]}
 
     def ratio(numerator: np.ndarray, denominator: Sequence[float] | np.ndarray, those: np.ndarray) -> Ratio:
-        """Over questions."""
         columns = (np.asarray(values, dtype=np.float64)[those] for values in (numerator, denominator))
         return Ratio(*(np.bincount(code[those], values, len(names)) for values in columns))
 
@@ -142,13 +141,11 @@ def other_folds(runs: Sequence[Run]) -> dict[str, Any]:
         guard, rival = (figures(runs, cross_fitted(way, WAYS[way], runs, fold)[0]) for way in ("guard", "turns"))
         apart = guard["failing_tokens_saved"] - rival["failing_tokens_saved"]
         rows.append((apart, guard["good_stopped"], rival["good_stopped"]))
-    spans = {
-        name: {"least": round(min(v), 4), "mean": round(sum(v) / len(v), 4), "most": round(max(v), 4)}
-        for name, v in zip(
-            ("guard_minus_turns", "guard_good_stopped", "turns_good_stopped"), zip(*rows, strict=True), strict=True
-        )
-    }
-    return {"seeds": OTHER_FOLDS, **spans}
+    found: dict[str, Any] = {"seeds": OTHER_FOLDS}
+    names = ("guard_minus_turns", "guard_good_stopped", "turns_good_stopped")
+    for name, v in zip(names, zip(*rows, strict=True), strict=True):
+        found[name] = {"least": round(min(v), 4), "mean": round(sum(v) / len(v), 4), "most": round(max(v), 4)}
+    return found
 
 
 def by_source(runs: Sequence[Run], effects: Mapping[str, Effect]) -> dict[str, dict[str, Any]]:
@@ -216,12 +213,8 @@ def drawn(runs: Sequence[Run], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    said = {
-        "guard": "guard (score, patience 2)",
-        "guard_p_good": "guard (p_good, patience 2)",
-        "turns": "stop after k turns",
-        "random": "stop at random",
-    }
+    said = {"guard": "guard (score, patience 2)", "guard_p_good": "guard (p_good, patience 2)"}
+    said |= {"turns": "stop after k turns", "random": "stop at random"}
     curves = {way: [figures(runs, WAYS[way](runs, float(p))) for p in grid_of(way)] for way in said}
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.5))
     for axis, what in zip(axes, ("tokens", "steps"), strict=True):
@@ -231,8 +224,7 @@ def drawn(runs: Sequence[Run], path: Path) -> None:
         axis.axvline(ALLOWED, color="gray", linewidth=0.8, linestyle=":")
         axis.set_xlabel("good runs stopped")
         axis.set_ylabel(f"{what} of failing runs saved")
-        axis.set_xlim(0, 1)
-        axis.set_ylim(0, 1)
+        axis.axis((0, 1, 0, 1))
         axis.grid(alpha=0.3)
     axes[0].legend(fontsize=8)
     figure.tight_layout()

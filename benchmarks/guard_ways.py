@@ -122,7 +122,6 @@ def turns_of_source(every: Sequence[Run]) -> Way:
 
 
 def of_sources(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The runs of each source."""
     return {source: [run for run in runs if run.source == source] for source in sorted({run.source for run in runs})}
 
 

@@ -50,13 +50,11 @@ def one_by_one(way: Callable[[Sequence[Trajectory]], Scores]) -> Way:
 
 @one_by_one
 def direct(rows: Sequence[Trajectory]) -> Scores:
-    """The judge itself."""
     return {row.id: row.score for row in judge().judge(rows, mode="score")}
 
 
 @cache
 def judge(name: str = str(judge_folder())) -> AgentRRM:
-    """One a process."""
     return AgentRRM.from_pretrained(name)
 
 
@@ -90,9 +88,8 @@ def through_inspect(rows: Sequence[Trajectory], at_once: bool) -> Scores:
     samples = [Sample(input=row.task, id=row.id) for row in rows]
     task = Task(dataset=samples, solver=replay(), scorer=agent_rrm(judge=str(judge_folder()), mode="score"))
     with tempfile.TemporaryDirectory() as folder:
-        (log,) = inspect_ai.eval(
-            task, model="mockllm/model", log_dir=folder, display="none", max_samples=len(rows) if at_once else 1
-        )
+        at_most = len(rows) if at_once else 1
+        (log,) = inspect_ai.eval(task, model="mockllm/model", log_dir=folder, display="none", max_samples=at_most)
         if log.status != "success":
             raise SystemExit(f"inspect: {log.error}")
         return {str(one.id): one.scores["agent_rrm"].value for one in log.samples}
@@ -159,13 +156,11 @@ PADS = 3  # tokens behind a response, as in a batch of unlike lengths
 
 
 def verl_config(**reward: Any) -> Any:
-    """As much of verl's config as its reward loop reads."""
     naive = {"source": "register", "name": "naive", "module": {"path": None, "name": None}}
     return importlib.import_module("omegaconf").OmegaConf.create({"reward": {"reward_manager": naive, **reward}})
 
 
 def lab_tokenizer() -> Any:
-    """That of the lab's policy, with its chat template."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(str(lab_policy_folder()))
@@ -187,9 +182,8 @@ def rollout_of(row: Trajectory, tokenizer: Any) -> tuple[list[dict[str, Any]], l
     mask: list[int] = []
     for n in range(begin, len(messages)):
         text = shown(n + 1).removeprefix(shown(n))
-        sampled = 0
-        if messages[n]["role"] == "assistant":
-            sampled = text.rindex(tokenizer.eos_token) + len(tokenizer.eos_token)
+        eos, speaks = tokenizer.eos_token, messages[n]["role"] == "assistant"
+        sampled = text.rindex(eos) + len(eos) if speaks else 0
         for piece, is_sampled in ((text[:sampled], 1), (text[sampled:], 0)):
             found = tokenizer(piece, add_special_tokens=False)["input_ids"]
             ids += found
@@ -230,7 +224,6 @@ def fits(row: Trajectory) -> bool:
 
 
 def plain(row: Trajectory) -> list[dict[str, Any]]:
-    """Its messages as chat messages."""
     return [m.model_dump(exclude_none=True) for m in row.messages]
 
 
@@ -242,7 +235,6 @@ def split(row: Trajectory) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def scores_of(way: Way, rows: Sequence[Trajectory]) -> dict[str, Scores]:
-    """One at a time, and at once."""
     return {"alone": way(rows, False), "at_once": way(rows, True)}
 
 
@@ -256,11 +248,7 @@ def apart(one: Scores, two: Scores) -> float:
 
 
 def elsewhere(name: str, python: str, runs: Path, served: str) -> dict[str, Any]:
-    """What a way says in its own interpreter.
-
-    Raises:
-        SystemExit: it fails.
-    """
+    """What a way says in its own interpreter; ends the program where it fails."""
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'agents'}", "RRM_SERVED": served}
     command = [python, "-m", "benchmarks.integrations", "--way", name, "--runs", str(runs)]
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT, check=False)
@@ -300,11 +288,8 @@ def main() -> None:
             python = pythons.get(frameworks[name], sys.executable)
             said = elsewhere(name, python, runs, f"http://{server.host}:{server.port}")
             scores[name] = {"alone": said["alone"], "at_once": said["at_once"]}
-            found[name] = {
-                "apart": apart(own["alone"], said["alone"]),
-                "apart_at_once": apart(own["at_once"], said["at_once"]),
-                "versions": said["versions"],
-            }
+            found[name] = {key: apart(own[p], said[p]) for key, p in (("apart", "alone"), ("apart_at_once", "at_once"))}
+            found[name]["versions"] = said["versions"]
             print(name, json.dumps(found[name]), file=sys.stderr)
     for name in ("way", "runs"):  # of the ways' own processes
         delattr(args, name)

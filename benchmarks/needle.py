@@ -91,9 +91,8 @@ def as_log(steps: list[list[str]], rng: random.Random, name: str) -> Trajectory:
 
 
 def _line(rng: random.Random) -> str:
-    return (
-        f"12:{rng.randrange(60):02d} INFO {' '.join(rng.choices(_WORDS, k=rng.randint(2, 9)))} {rng.randrange(10**6)}"
-    )
+    minute, words = rng.randrange(60), rng.choices(_WORDS, k=rng.randint(2, 9))
+    return f"12:{minute:02d} INFO {' '.join(words)} {rng.randrange(10**6)}"
 
 
 def put(steps: list[list[str]], place: float, line: str) -> int:
@@ -139,7 +138,7 @@ def measure(window: int, tokens: int, places: Iterable[float], *, mode: Mode = "
     engine = judge.engine
     assert isinstance(engine, ScriptedChatEngine)
     read = sum(len(messages[-1]["content"]) for messages, _, _ in engine.calls)
-    whole = sum(_tokens(judge, log) for (a, _), b in made for log in (a, b))
+    whole = sum(judge.plan(log, "critique").transcript_tokens for (a, _), b in made for log in (a, b))
     hits = sum(finds(f, step, mode) for f, ((_, step), _) in zip(ruined, made, strict=True))
     return Found(
         window=window, tokens=tokens, logs=len(made), found=hits / len(made), alarms=sum(map(alarmed, sound)) / len(made),
@@ -147,13 +146,7 @@ def measure(window: int, tokens: int, places: Iterable[float], *, mode: Mode = "
     )  # fmt: skip
 
 
-def _tokens(judge: AgentRRM, log: Trajectory) -> int:
-    """Characters of the whole transcript as it is rendered."""
-    return judge.plan(log, "critique").transcript_tokens
-
-
 def bad_steps(feedback: Feedback) -> list[int]:
-    """Numbers of the steps that are called bad."""
     return [f.step for f in feedback.findings if f.verdict == "bad"]
 
 
@@ -176,15 +169,12 @@ def cases(logs: int, seed: int = 0) -> Iterator[tuple[int, int, list[float], int
 
 
 def main() -> None:
-    """Measure, print a line a window and length, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logs", type=int, default=20, help="places tried in logs of each length")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, help="results.json")
     args = parser.parse_args()
-    rows = [
-        measure(window, tokens, places, seed=first) for window, tokens, places, first in cases(args.logs, args.seed)
-    ]
+    rows = [measure(*case, seed=first) for *case, first in cases(args.logs, args.seed)]
     for row in rows:
         print(asdict(row))
     if args.output:

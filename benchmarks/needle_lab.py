@@ -65,7 +65,6 @@ TOKENIZER_LOGS = 600
 
 
 def words(rng: random.Random) -> str:
-    """A sentence of words, made-up ones and numbers."""
 
     def word() -> str:
         kind = rng.random()
@@ -227,21 +226,12 @@ def summed(rows: Sequence[Pair]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def positive(text: str) -> int:
-    """A number of logs, of which there must be one to have figures of."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
-
-
 def main() -> None:
-    """Train (where that is not done), measure, print a line a length, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, default=Path("runs/needle_lab"), help="folder of the training")
-    parser.add_argument("--logs", type=positive, default=20, help="places tried in logs of each length")
+    parser.add_argument("--logs", type=int, default=20, help="places tried in logs of each length")
     parser.add_argument("--seed", type=int, default=0, help="of the logs that are measured")
-    parser.add_argument("--longest", type=positive, help="how many of the longest logs, from the first; all by default")
+    parser.add_argument("--longest", type=int, help="how many of the longest logs, from the first; all by default")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS / "needle_lab.json")
     args = parser.parse_args()
     config = load_config(str(CONFIG), [f"output_dir={args.run}"])

@@ -58,9 +58,7 @@ def main() -> None:
         "minutes_in_all": round(sum(pages.values()), 2),
         "reached": seen,
         "commands": rows,
-        "command": command("newcomer"),
-        "commit": commit(),
-        "load_average_before": load,
+        **{"command": command("newcomer"), "commit": commit(), "load_average_before": load},
         **made_with("torch", "transformers", "trl", "peft"),
     }
     write(args.out, record)
@@ -79,10 +77,8 @@ def play(scratch: Path) -> tuple[list[dict[str, Any]], dict[str, bool]]:
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     folder.mkdir()
     links = " ".join(filter(None, [str(wheels), os.environ.get("PIP_FIND_LINKS")]))
-    kept = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "RRM_BASE_DIR", "VIRTUAL_ENV")
-    }
-    env = kept | {
+    own = ("PYTHONPATH", "RRM_BASE_DIR", "VIRTUAL_ENV")
+    env = {name: value for name, value in os.environ.items() if name not in own} | {
         "PATH": f"{venv / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(scratch),
         "AGENT_RRM_CACHE": str(scratch / "cache"),
@@ -96,9 +92,8 @@ def play(scratch: Path) -> tuple[list[dict[str, Any]], dict[str, bool]]:
             begun = time.monotonic()
             done = subprocess.run(["sh", "-c", line], cwd=folder, env=env, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise SystemExit(
-                    f"{page}: {line}: exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-                )
+                said = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+                raise SystemExit(f"{page}: {line}: exit code {done.returncode}\n{said}")
             rows.append({"page": page, "command": line, "seconds": round(time.monotonic() - begun, 1)})
     return rows, reached(folder)
 

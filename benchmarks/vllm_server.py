@@ -95,6 +95,5 @@ def _wait(server: subprocess.Popen[bytes], url: str, log) -> None:
 
 
 def version_of(url: str) -> str:
-    """The server's, as it says."""
     with urllib.request.urlopen(f"{url}/version", timeout=60) as answer:
         return str(json.load(answer)["version"])

@@ -90,7 +90,6 @@ def escaped(cases: list[AttackCase], judge: AgentRRM, mode: Mode) -> dict[str, l
 
 
 def main() -> None:
-    """Measure a judge against the suite."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="judge as `rrm score --model`; the default judge when absent")
     parser.add_argument("--mode", default="score", choices=["score", "steps", "critique", "full"])

@@ -60,7 +60,6 @@ class ByteTokenizer:
     """One token a UTF-8 byte: measures lengths and renders where no judge's tokenizer is at hand."""
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        """The text's bytes."""
         return list(text.encode("utf-8", "replace"))
 
     def decode(self, token_ids: list[int]) -> str:
@@ -327,7 +326,6 @@ def measure(judge: Judge, cases: Sequence[AttackCase], mode: Mode = "score", *, 
 
 
 def summarise(rows: Sequence[CaseResult], mode: Mode) -> AdversarialReport:
-    """The report of per-case scores (pure)."""
     triples = [(r, b, n, a) for r in rows if None not in (b := r.base, n := r.benign, a := r.attacked)]
     moves = [(row, abs(attacked - base), abs(benign - base)) for row, base, benign, attacked in triples]
     crossed = [((a > 0.5) != (b > 0.5), (n > 0.5) != (b > 0.5)) for _, b, n, a in triples]

@@ -74,7 +74,6 @@ class Judges:
 
     @property
     def critic_name(self) -> str | None:
-        """Who writes critiques."""
         return self.critic or self.judge
 
     def hash_of(self, name: str | None) -> str | None:
@@ -179,9 +178,8 @@ def benchmark_of(name: str) -> type[Benchmark]:
     """
     found = find_environment(name)
     if not isinstance(found, type) or not issubclass(found, Benchmark):
-        raise ConfigError(
-            f"{name} is no benchmark: the table takes those of `reagent tasks`, or a class of your own on Benchmark"
-        )
+        what = "the table takes those of `reagent tasks`, or a class of your own on Benchmark"
+        raise ConfigError(f"{name} is no benchmark: {what}")
     return found
 
 
@@ -309,5 +307,4 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a file that may not be there."""
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -100,7 +100,6 @@ def grades_of(episodes: Sequence[Episode], grade: Grader) -> dict[str, list[tupl
 
 
 def _expected(group: Attempts, grades: Sequence[tuple[int, float]]) -> float:
-    """Expected grade of the attempt that the judge chooses."""
     return replace(group, outcomes=np.array([grade for _, grade in grades])).expected(JUDGE)
 
 

@@ -176,7 +176,6 @@ class Entry:
 
 
 def find_method(name: str) -> type[Method]:
-    """Find the method of a name, or raise ConfigError."""
     if name not in METHODS:
         near = nearest(name, METHODS)
         hint = f"; did you mean {near}?" if near else ""

@@ -17,8 +17,7 @@ from rrm.report import write_report
 
 TABLE, MARKDOWN, REPORT = "table.json", "table.md", "report.html"
 HEAD = [
-    "method", "success", "EM", "F1", "questions", "left out", "turns", "malformed", "tokens", "judge", "Brier",
-    "AUROC",
+    "method", "success", "EM", "F1", "questions", "left out", "turns", "malformed", "tokens", "judge", "Brier", "AUROC",
 ]  # fmt: skip
 NONE = "–"
 

@@ -40,7 +40,6 @@ class Kept:
     def __call__(
         self, attempts: Sequence[Attempt], *, on_end: Callable[[Episode], None] | None = None, **hooks: Any
     ) -> list[Episode]:
-        """Episodes in the attempts' order."""
         missing = [attempt for attempt in attempts if attempt.key not in self.held]
         if on_end is not None:
             for attempt in attempts:

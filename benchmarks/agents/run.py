@@ -130,11 +130,7 @@ class Policies:
         self._player: EpisodeRunner | None = None
 
     def player(self, config: AgentConfig) -> EpisodeRunner:
-        """The config's policy, loaded unless it is the last one.
-
-        Raises:
-            RRMError: it cannot be loaded.
-        """
+        """The config's policy, loaded unless it is the last one, or RRMError."""
         key = json.dumps([config.policy.model_dump(), config.rollout.engine.model_dump(), config.mixed_precision])
         if self._player is None or key != self._key:
             self.close()
@@ -142,7 +138,6 @@ class Policies:
         return self._player
 
     def close(self) -> None:
-        """Give up what is loaded."""
         player, self._player = self._player, None
         if player is not None:
             close(player.engine)

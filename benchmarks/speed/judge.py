@@ -46,7 +46,6 @@ def padded(batch: Sequence[Sequence[int]], pad: int) -> tuple[Any, Any]:
 
 
 def batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    """Consecutive slices."""
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
@@ -83,12 +82,9 @@ def plain_score(model: Any, prompter: Prompter, trajectories: Sequence[Trajector
             output = model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True)
             first, second, third = output.logits[:, -3:].float().softmax(-1).unbind(1)
             output.past_key_values.crop(-2)
-            short = {
-                "attention_mask": mask,
-                "position_ids": positions[:, -2:],
-                "past_key_values": output.past_key_values,
-            }
-            again = model(input_ids=torch.tensor([[one, point]] * len(batch)), **short)
+            given = {"attention_mask": mask, "past_key_values": output.past_key_values}
+            ids = torch.tensor([[one, point]] * len(batch))
+            again = model(input_ids=ids, position_ids=positions[:, -2:], **given)
             after_one, after_point = again.logits.float().softmax(-1).unbind(1)
             below = first[:, zero, None] * second[:, point, None] * third[:, digits]
             top = first[:, one] * after_one[:, point] * after_point[:, zero]

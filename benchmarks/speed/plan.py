@@ -43,7 +43,6 @@ RUNS = {
 
 
 def config_of(args: argparse.Namespace, name: str, folder: Path) -> AgentConfig:
-    """A run's."""
     own = [f"policy.base={args.policy}", f"threads={args.threads}", f"seed={args.seed}", f"output_dir={folder / name}"]
     return load_agent_config("smollm2", [*USUAL, *RUNS[name], *own])
 

@@ -72,9 +72,8 @@ def judged(rows: int, rng: random.Random) -> Iterator[tuple[Trajectory, dict[str
         status = "scored" if rng.random() < 0.95 else rng.choice(STATUSES)
         score = rng.betavariate(2, 3) if status == "scored" else None
         steps = [step.index for step in trajectory.steps if rng.random() < 0.4]
-        findings = [
-            {"step": k, "verdict": rng.choice(["good", "bad"]), "text": f"Finding {rng.random()}."} for k in steps
-        ]
+        verdicts = [(k, rng.choice(["good", "bad"])) for k in steps]
+        findings = [{"step": k, "verdict": v, "text": f"Finding {rng.random()}."} for k, v in verdicts]
         critique = "\n".join(f"[step {f['step']}] {f['verdict']}: {f['text']}" for f in findings)
         row = {"id": trajectory.id, "status": status, "score": score, "raw_score": score, "reason": "made up"}
         yield trajectory, {**row, "critique": critique, "findings": findings, "judge": JUDGE}
@@ -109,7 +108,6 @@ def measure(page: Path) -> tuple[dict[str, float], str]:
 
 
 def main() -> None:
-    """Make the page, load it `--loads` times, print a table and one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--loads", type=int, default=3)
@@ -127,11 +125,8 @@ def main() -> None:
         print(f"{name:20} {value:10.2f}   {', '.join(f'{run[name]:.1f}' for run in runs)}")
     found = {
         **made("report", args),
-        "seed": args.seed,
-        "rows": args.rows,
-        "browser": measured[0][1],
-        "write_s": round(written.wall, 2),
-        "page_mb": round(size / 1e6, 2),
+        **{"seed": args.seed, "rows": args.rows, "browser": measured[0][1]},
+        **{"write_s": round(written.wall, 2), "page_mb": round(size / 1e6, 2)},
         **medians,
         "loads": [{name: round(value, 2) for name, value in run.items()} for run in runs],
     }

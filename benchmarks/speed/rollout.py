@@ -119,12 +119,10 @@ class Archive(ToolEnv):
 
 
 def tasks(args: argparse.Namespace) -> list[Task]:
-    """One question a group, all of one length."""
     return [Task(f"q{i}", QUESTION.format(number=i)) for i in range(args.batch // args.group)]
 
 
 def opening(task: Task) -> list[dict[str, str]]:
-    """Give the messages that an episode begins with."""
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]
 
 
@@ -243,7 +241,6 @@ class Bench:
         self.prompt, self.suffix = layout(self.tokenizer, args)
 
     def length(self, turns: int) -> int:
-        """Tokens of the longest episode."""
         return self.prompt + turns * (self.args.tokens + self.suffix) + 1
 
     def ours(self, server: VLLMEngine | None, turns: int, tools: str = "quick") -> Callable[[], Timing]:
@@ -395,7 +392,6 @@ def session_steps(engine: HFEngine, rows: list[list[int]], steps: int) -> Iterat
 
 
 def step_seconds(decode: Iterator[None], steps: int) -> list[float]:
-    """Time so many steps."""
     next(decode)
     return [timed(lambda: next(decode)).wall for _ in range(steps)]
 

@@ -42,21 +42,17 @@ def speed(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     import torch
 
     torch.set_num_threads(1)
-    judge, rows = (
-        AgentRRM.from_pretrained(args.judge or None),
-        [t for t, _ in make_transcripts(args.rows, seed=args.seed)],
-    )
+    judge = AgentRRM.from_pretrained(args.judge or None)
+    rows = [t for t, _ in make_transcripts(args.rows, seed=args.seed)]
     judge.judge(rows[:8], mode=args.mode)
     rounds: list[dict[str, Any]] = []
     times: dict[int, list[float]] = {clients: [] for clients in CLIENTS}
     apart = 0.0
-    named = ["--model", args.judge] if args.judge else []
-    with serving(*named) as server:
+    with serving(*(["--model", args.judge] if args.judge else [])) as server:
         asyncio.run(served(server, rows[:16], 8, args.mode))
         for number in range(args.rounds):
             arms = [0, *CLIENTS]
-            found: dict[str, Any] = {}
-            own: list[Any] = []
+            found, own = dict[str, Any](), list[Any]()
             for clients in arms[number % len(arms) :] + arms[: number % len(arms)]:
                 if not clients:
                     taken = timed(lambda: judge.judge(rows, mode=args.mode))

@@ -64,13 +64,11 @@ def transcripts(rows: int, seed: int) -> list[Trajectory]:
 
 
 def ask(url: str, method: str = "GET") -> bytes:
-    """What the server answers."""
     with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=60) as answer:
         return answer.read()
 
 
 def there(args: argparse.Namespace, **options: Any) -> AgentRRM:
-    """The judge behind the server."""
     spec = f"openai:{args.url}/v1#{args.model}"
     return AgentRRM.from_pretrained(spec, timeout_s=TIMEOUT_S, concurrency=args.concurrency, **options)
 

@@ -198,7 +198,6 @@ class Soak:
         return f"{bad[0]}" if bad else None
 
     async def _leave(self, client: Client, number: int, kind: str, books: Books) -> None:
-        """Ask, and be gone."""
         path, ids, body = self.request(number, kind)
         whole = client.request(path, body)
         books.left[path] += 1

@@ -24,8 +24,7 @@ from rrm.data.trajectory import Message, Trajectory
 from rrm.judge.agent_rrm import AgentRRM
 
 WORDS = [
-    "query", "index", "table", "row", "value", "path", "node", "time", "user", "result", "field", "page", "line",
-    "count",
+    "query", "index", "table", "row", "value", "path", "node", "time", "user", "result", "field", "page", "line", "count",
 ]  # fmt: skip
 LENGTHS = (500, 5_000, 50_000)  # tokens of a transcript, about
 WORDS_A_STEP = 150
@@ -52,9 +51,8 @@ def by_length(judge: AgentRRM, lengths: tuple[int, ...]) -> list[dict[str, Any]]
         row = log(tokens, 0)
         assert judge.prompter is not None
         plan = judge.prompter.plan(row, "steps")
-        runs = [
-            timed(lambda row=row: judge.judge([row], mode="steps")) for _ in range(1 if tokens > 10_000 else REPEATS)
-        ]
+        repeats = 1 if tokens > 10_000 else REPEATS
+        runs = [timed(lambda row=row: judge.judge([row], mode="steps")) for _ in range(repeats)]
         wall = statistics.median(run.wall for run in runs)
         found.append({
             "transcript_tokens": plan.transcript_tokens,

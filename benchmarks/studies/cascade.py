@@ -82,11 +82,7 @@ def p_of(feedback: Feedback, step: int) -> float:
 
 
 def costs_of(rows: Sequence[Feedback]) -> tuple[str, np.ndarray]:
-    """Give what each row cost: in money where all rows say so, else in tokens.
-
-    Raises:
-        RRMError: rows that say neither.
-    """
+    """Give what each row cost: in money where all rows say so, else in tokens; RRMError where they say neither."""
     usages = [row.usage for row in rows]
     if all(usage is not None and usage.cost is not None for usage in usages):
         return "money", np.array([usage.cost for usage in usages if usage is not None])
@@ -157,11 +153,7 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def read(runs: Path, labels: Path | None, small: Path, stronger: Path) -> tuple[str, Recorded]:
-    """Read the labelled runs that both judges have a row of.
-
-    Raises:
-        RRMError: none has, or labels are of no run.
-    """
+    """Read the labelled runs that both judges have a row of; RRMError where none has, or labels are of no run."""
     trajectories: list[Trajectory] = list(read_canonical(runs))
     matched = match(trajectories, [] if labels is None else read_annotations(labels))
     if (complaint := matched.complaint()) is not None:
@@ -180,7 +172,6 @@ def read(runs: Path, labels: Path | None, small: Path, stronger: Path) -> tuple[
 
 
 def main() -> None:
-    """Write the record, and print the figures at 30 %."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, help="canonical transcripts")
     parser.add_argument("--labels", type=Path, help="annotations with findings; else those in the transcripts")

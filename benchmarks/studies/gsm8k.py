@@ -162,13 +162,8 @@ def warm_start(shown: Sequence[Demonstration], config: AgentConfig, folder: Path
     with labelled_positions_only():
         done = trainer.train()
     export(policy, tokenizer, folder)
-    card = {
-        "demonstrations": len(shown),
-        "epochs": epochs,
-        "seed": seed,
-        "rate": RATE,
-        "loss": round(done.training_loss, 4),
-    }
+    card = {"demonstrations": len(shown), "epochs": epochs, "seed": seed, "rate": RATE}
+    card["loss"] = round(done.training_loss, 4)
     (folder / "warm.json").write_text(json.dumps(card) + "\n")  # last: without it the policy is made again
 
 

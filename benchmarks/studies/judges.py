@@ -97,11 +97,7 @@ class Labels(AgentRRM):
 
 
 def make(name: str, config: AgentConfig) -> AgentRRM:
-    """The judge of a name.
-
-    Raises:
-        SystemExit: there is none.
-    """
+    """The judge of a name; ends the program where there is none."""
     if name == "length":
         return length()
     if name == "others":

@@ -69,7 +69,6 @@ class Study:
         return Study(Path(RUNS), f"{RUNS}/judge", tuple(extra))
 
     def folder(self, arm: str, number: int) -> Path:
-        """Of an arm's run."""
         return self.runs / arm / f"seed{number}"
 
     def judge_folder(self, name: str) -> Path:
@@ -92,7 +91,6 @@ class Study:
         return [*TRAINED[name], *base, f"output_dir={self.judge_folder(name).parent}"]
 
     def train(self, name: str, number: int) -> None:
-        """One training, unless it is done."""
         folder, judge = self.folder(name, number), ARMS[name].judge
         for needed in (judge, ARMS[name].auditor):
             if needed in TRAINED:
@@ -109,19 +107,6 @@ class Study:
         with self._locks[name]:
             options = self.options_of_judge(name)
             train_once(folder, options, folder.with_suffix(".log"), "rrm", ("train", "--config", "lab"))
-
-    def take_judge(self, name: str, source: Path) -> None:
-        """A copy in the place of a judge that the study would train, unless it is there.
-
-        Raises:
-            SystemExit: another one is there.
-        """
-        folder, done = self.judge_folder(name), self.judge_folder(name).parent / "done.json"
-        taken = judge_hashes(Path(frozen_judge(folder.parent, str(source))))
-        if taken != judge_hashes(source):
-            raise SystemExit(f"{folder} is another judge than {source}: leave that out, or choose another --runs")
-        if not done.is_file():
-            done.write_text(json.dumps({"copied": True, "judge": taken}) + "\n")
 
     def evaluate_start(self, name: str) -> None:
         """`reagent eval` of the policy at the start, unless it is done."""
@@ -161,10 +146,8 @@ def kept(record_: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     study, arms = Study.anywhere(facts["overrides"]), {}
     for name, arm in record_["arms"].items():
         known = KNOWN.get(name)
-        mine = [
-            run for run in arm["runs"] if known and run["options"] == study.options(name, known.number(run["seed"]))
-        ]
-        arms[name] = arm | {"runs": mine}
+        runs = arm["runs"] if known else []
+        arms[name] = arm | {"runs": [r for r in runs if r["options"] == study.options(name, known.number(r["seed"]))]}
     made, before = {key: record_[key] for key in ("command", "commit", "environment")}, record_.get("earlier", [])
     return record_ | {"arms": arms, "earlier": [*before, *([made] if made not in before else [])]}
 
@@ -200,7 +183,6 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="a.b=c for every training and evaluation")
     parser.add_argument("--config", default="lab", help="of the trainings: a shipped one, or a file")
     parser.add_argument("--judge", default="lab", help="a judge's name or folder; copied to RUNS/judge and kept")
-    parser.add_argument("--steps-judge", type=Path, help="of mode steps; without it one is trained where it is needed")
     parser.add_argument("--only", choices=PARTS, help="the arms of one part")
     parser.add_argument("--arms", help=f"all, of another config {', '.join(LEARNING)}")
     parser.add_argument("--seeds", type=int, help="of every arm, in place of its own number")
@@ -208,9 +190,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "no_answer_key")
     parser.add_argument("--output", type=Path, default=record.RESULTS / "no_answer_key.json")
     parser.add_argument("--collect", action="store_true", help="run nothing")
-    parser.add_argument(
-        "--keep", action="store_true", help="the runs that --output holds, instead of making them again"
-    )
+    parser.add_argument("--keep", action="store_true", help="the runs that --output holds are not made again")
     args = parser.parse_args()
     lab = args.config == "lab"
     chosen = args.arms.split(",") if args.arms else list(ARMS if lab else LEARNING)
@@ -221,7 +201,7 @@ def main() -> None:
     judge = Path(frozen_judge(args.runs, args.judge)).resolve()
     if args.judge == "lab" and judge_hashes(judge) != JUDGE:
         raise SystemExit(
-            f"{judge} is not the judge that was named beforehand (JUDGE in no_answer_key_arms): name it there first"
+            f"{judge} is not the judge named beforehand (JUDGE in no_answer_key_arms): name it there first"
         )
     policy = policy_hash(load_agent_config(args.config, args.overrides).policy.base)
     facts = {"overrides": args.overrides, "policy": policy, "judge": judge_hashes(judge)}
@@ -229,8 +209,6 @@ def main() -> None:
     begin(args.runs, **facts)
     earlier = kept(json.loads(args.output.read_text()), facts) if args.keep else {"arms": {}}
     study = Study(args.runs.resolve(), str(judge), tuple(args.overrides), args.config)
-    if args.steps_judge:
-        study.take_judge("steps", args.steps_judge)
     if not args.collect:
         run_all(study.jobs(wanted, made_before(earlier)), args.parallel)
     made = {

@@ -90,11 +90,8 @@ def run_of(folder: Path, seed: int) -> dict[str, Any]:
     done = json.loads((folder / "done.json").read_text())
     config = yaml.safe_load((folder / "config.yaml").read_text())
     fired = folder / "guards.jsonl"
-    read = [
-        row.get(k) or 0
-        for row in [*metrics, *evaluations]
-        for k in ("feedback/judge_tokens", "auditor/judge_tokens", "judge_tokens")
-    ]
+    keys = ("feedback/judge_tokens", "auditor/judge_tokens", "judge_tokens")
+    read = [row.get(key) or 0 for row in [*metrics, *evaluations] for key in keys]
     return {
         "seed": seed,
         "updates": len(metrics),
@@ -124,7 +121,6 @@ def digits(rows: Iterable[str]) -> Table:
 
 
 def final(arm: Mapping[str, Any]) -> Table:
-    """Success after the last update."""
     return digits(run["evaluations"][-1]["success"] for run in arm["runs"])
 
 
@@ -292,8 +288,7 @@ def collect(runs: Path, earlier: Mapping[str, Any] | None = None, lab: bool = Tr
 def judge_of(done: Path) -> dict[str, Any]:
     """What is recorded of a judge of the study's own."""
     said = json.loads(done.read_text())
-    options = {"options": without_runs(said["options"], f"judges/{done.parent.name}")} if "options" in said else {}
-    return said | options
+    return said | {"options": without_runs(said["options"], f"judges/{done.parent.name}")}
 
 
 def derived(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -306,9 +301,7 @@ def derived(found: Mapping[str, Any]) -> dict[str, Any]:
         "differences": {name: one for name, one in differences.items() if one is not None},
         "ratios": {name: one for name, one in ratios.items() if one is not None},
         "regained": {arm: one for arm in REGAINED if (one := regained(found, arm)) is not None},
-        "gamed": [gamed(run, counted) | {"seed": run["seed"]} for run in arms["gamed"]["runs"]]
-        if "gamed" in arms
-        else [],
+        "gamed": [gamed(r, counted) | {"seed": r["seed"]} for r in arms.get("gamed", {"runs": []})["runs"]],
         "guards_counted": counted,
     }
 

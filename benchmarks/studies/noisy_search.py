@@ -29,7 +29,6 @@ class NoisySearch(SearchEnv):
         self.flipped = flipped
 
     def grade(self, task: Task, answer: str) -> float:
-        """Exact match, or its opposite."""
         right = super().grade(task, answer)
         if not task.meta.get("noisy"):
             return right

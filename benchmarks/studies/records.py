@@ -55,7 +55,7 @@ def no_answer_key(found: Found) -> Iterator[str]:
     yield from ["overrides"] * bool(found["overrides"]) + ["another judge"] * (found["judge"] != JUDGE)
     for name, made in found.get("judges", {}).items():
         options = [option.replace("sft.short_first=", "sft.short_first_share=") for option in made.get("options", ())]
-        if name not in TRAINED or made.get("copied") or options != study.options_of_judge(name):
+        if name not in TRAINED or options != study.options_of_judge(name):
             yield f"the judge {name}"
     for name, arm in found["arms"].items():
         runs, known = arm["runs"], KNOWN.get(name)

@@ -53,27 +53,17 @@ def frozen_judge(runs: Path, judge: str, name: str = "judge") -> str:
     return str(folder)
 
 
-def weights_hash(judge: Path) -> str:
-    """SHA-256 of a judge's own weights: the whole model's, or those of the adapter over its base.
-
-    Raises:
-        SystemExit: there are none in the folder.
-    """
-    for name in ("model.safetensors", WEIGHTS):
-        if (judge / name).is_file():
-            return sha256(judge / name)
-    raise SystemExit(f"{judge} holds no weights of a judge: neither model.safetensors nor {WEIGHTS}")
-
-
 def judge_hashes(judge: Path) -> dict[str, str]:
-    """SHA-256 of a judge's weights, and of its judge.json: the same weights with another calibration are another judge.
+    """SHA-256 of a judge's own weights (the whole model's, or its adapter's), and of its judge.json: with another calibration it is
+    another judge.
 
     Raises:
         SystemExit: there are no weights, or no settings, in the folder.
     """
-    if not (judge / FILE).is_file():
-        raise SystemExit(f"{judge} holds no settings of a judge: no {FILE}")
-    return {"weights": weights_hash(judge), "settings": sha256(judge / FILE)}
+    weights = next((judge / name for name in ("model.safetensors", WEIGHTS) if (judge / name).is_file()), None)
+    if weights is None or not (judge / FILE).is_file():
+        raise SystemExit(f"{judge} is no judge: neither model.safetensors nor {WEIGHTS}, or no {FILE}")
+    return {"weights": sha256(weights), "settings": sha256(judge / FILE)}
 
 
 def call(arguments: list[str], log: Path, module: str = "reagent") -> None:
@@ -106,13 +96,10 @@ def train_once(
         return
     begun = folder.with_suffix(".begun.json")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    kept = {"seconds": 0.0, "options": options, "commits": []} | (
-        json.loads(begun.read_text()) if begun.is_file() else {}
-    )
-    if kept["options"] != options:
-        raise SystemExit(
-            f"{folder} was begun with {kept['options']}, not {options}: move it away, or choose another --runs"
-        )
+    before = json.loads(begun.read_text()) if begun.is_file() else {}
+    kept = {"seconds": 0.0, "options": options, "commits": []} | before
+    if (was := kept["options"]) != options:
+        raise SystemExit(f"{folder} was begun with {was}, not {options}: move it away, or choose another --runs")
     kept["commits"].append(commit := record.commit())
     start = time.monotonic()
     begun.write_text(json.dumps(kept) + "\n")  # also of one that is killed
@@ -147,7 +134,6 @@ def run_all(jobs: Sequence[Job], parallel: int) -> None:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

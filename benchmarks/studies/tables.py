@@ -20,10 +20,8 @@ def arms(found: Found) -> Rows:
     rows = [head.split("|")]
     for name, arm in found["arms"].items():
         tokens = statistics.fmean(arm["judge_tokens"]) / 1000
-        costs = [
-            f"{statistics.fmean(run['episodes'] for run in arm['runs']):,.0f}",
-            f"{tokens:,.0f} k" if tokens else "–",
-        ]
+        episodes = statistics.fmean(run["episodes"] for run in arm["runs"])
+        costs = [f"{episodes:,.0f}", f"{tokens:,.0f} k" if tokens else "–"]
         area = "–" if arm["area"] is None else interval(arm["area"])
         cells = [interval(arm["success"]), area, f"{statistics.fmean(arm['labels']):.0f}", *costs]
         minutes = f"{statistics.median(arm['minutes']):.1f}"
@@ -37,9 +35,8 @@ def comparisons(found: Found) -> Rows:
     for name, one in [*found["ratios"].items(), *found["differences"].items()]:
         rows.append([name.replace(" - ", " − "), interval(one), str(one["seeds"])])
     for arm, one in found["regained"].items():
-        share = (
-            "nothing is seen to be lost" if one["value"] is None else f"{one['value']:.2f} of {interval(one['lost'])}"
-        )
+        nothing, value = "nothing is seen to be lost", one["value"]
+        share = nothing if value is None else f"{value:.2f} of {interval(one['lost'])}"
         rows.append([f"{arm} regains of what noise costs", share, str(one["seeds"])])
     field = found.get("field")
     for part, said in (("area", "area under the curve"), ("end", "success on 500 tasks")):
@@ -71,9 +68,8 @@ def gamed(found: Found) -> Rows:
         guard = "–" if run["guard"] is None else f"{run['guard']}, {run['guard_update']}"
         then = "–" if run["success_then"] is None else f"{run['success_then']:.3f}"
         fell = "–" if run["fell_update"] is None else str(run["fell_update"])
-        scores = ", ".join(
-            "–" if score is None else f"{score:.2f}" for score in (run["score_first"], run["score_last"])
-        )
+        both = (run["score_first"], run["score_last"])
+        scores = ", ".join("–" if score is None else f"{score:.2f}" for score in both)
         best = f"{run['best']:.3f}, {run['best_update']}"
         rows.append([str(run["seed"]), best, guard, then, fell, f"{run['last']:.3f}", scores])
     return rows

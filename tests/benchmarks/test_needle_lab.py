@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from benchmarks.needle_lab import (
     build,
     generate,
     labelled_log,
-    positive,
     summed,
     tokens_read,
     words,
@@ -105,13 +103,6 @@ def test_figures_of_a_length_by_hand() -> None:
         "tokens": 2000, "logs": 2, "found": 0.5, "alarms": 0.5, "read_per_token": pytest.approx(1.4),
         "read_with_rubrics": pytest.approx(1.5), "coverage": 1.0, "readings": 2.0, "steps": 6.0,
     }  # fmt: skip
-
-
-def test_figures_of_no_log_are_refused() -> None:
-    assert positive("3") == 3
-    for none in ("0", "-1"):
-        with pytest.raises(argparse.ArgumentTypeError, match="at least 1"):
-            positive(none)
 
 
 def test_the_config_is_one_of_mode_steps_alone() -> None:

@@ -14,7 +14,7 @@ from benchmarks.studies.judges import Labels, Others, length
 from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE, KNOWN, TRAINED, due
 from benchmarks.studies.noisy_search import NoisySearch
-from benchmarks.studies.study import frozen_judge, judge_hashes, train_once, weights_hash
+from benchmarks.studies.study import frozen_judge, judge_hashes, train_once
 from reagent.lab.search_env import SearchEnv, world_of
 from reagent.lab.shipped import judge_folder
 from reagent.train.build_feedback import MODES
@@ -70,37 +70,13 @@ def test_a_stage_is_run_seed_by_seed_before_the_next() -> None:
     assert not any(others)
 
 
-def test_a_judge_that_was_trained_elsewhere_is_taken_once(tmp_path: Path) -> None:
-    study, source = Study(tmp_path / "runs", "/judge"), tmp_path / "source"
-    source.mkdir()
-    (source / "model.safetensors").write_bytes(b"first")
-    (source / "judge.json").write_text("{}")
-    study.take_judge("steps", source)
-    study.take_judge("steps", source)
-    for name, other in (("model.safetensors", b"second"), ("judge.json", b'{"calibration": {}}')):
-        kept = (source / name).read_bytes()
-        (source / name).write_bytes(other)
-        with pytest.raises(SystemExit, match="another judge"):
-            study.take_judge("steps", source)
-        (source / name).write_bytes(kept)
-    assert (study.judge_folder("steps") / "model.safetensors").read_bytes() == b"first"
-    assert f"feedback.judge={study.judge_folder('steps')}" in study.options("bare-steps", 0)
-    study.train_judge("steps")  # nothing is left to do
-
-
-def test_an_adapter_is_taken_with_its_own_weights_and_nothing_is_refused(tmp_path: Path) -> None:
-    study, source = Study(tmp_path / "runs", "/judge"), tmp_path / "source"
-    source.mkdir()
-    with pytest.raises(SystemExit, match="no weights"):
-        weights_hash(source)
-    (source / "adapter_model.safetensors").write_bytes(b"adapter")
-    with pytest.raises(SystemExit, match="no settings"):
-        judge_hashes(source)
-    (source / "judge.json").write_text("{}")
-    study.take_judge("steps", source)
-    done = json.loads((study.judge_folder("steps").parent / "done.json").read_text())
+def test_a_judge_is_known_by_its_own_weights_and_settings(tmp_path: Path) -> None:
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"adapter")
+    with pytest.raises(SystemExit, match=r"no judge\.json"):
+        judge_hashes(tmp_path)
+    (tmp_path / "judge.json").write_text("{}")
     weights, settings = (hashlib.sha256(data).hexdigest() for data in (b"adapter", b"{}"))
-    assert done == {"copied": True, "judge": {"weights": weights, "settings": settings}}
+    assert judge_hashes(tmp_path) == {"weights": weights, "settings": settings}
 
 
 def test_the_judge_that_was_named_is_the_one_that_is_shipped() -> None:
