@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import yaml
 from pydantic import Field, field_validator, model_validator
@@ -17,7 +17,10 @@ from pydantic import Field, field_validator, model_validator
 from reagent.config_types import Count, NotNegative, Positive, Share, Whole
 from reagent.feedback.settings import FeedbackConfig
 from reagent.removed import REMOVED
+from reagent.tasks.base import Benchmark
 from reagent.tasks.environment_config import EnvironmentConfig
+from reagent.tasks.environments import find_environment
+from reagent.tasks.registry import TASKS
 from reagent.train.guard_settings import GuardsConfig
 from rrm.config import BaseSettings, LoraSettings, Section, Sharding, find_config, read_config
 from rrm.engines.base import SamplingParams
@@ -117,6 +120,7 @@ class RolloutConfig(Section):
     """Group methods: up to so many further batches of tasks are drawn for an update, until it has `tasks_per_update` groups whose
     episodes earned differently; the others teach nothing, and are left out (DAPO, 2503.14476). 0: off."""
     max_turns: Count = 8
+    """This and the two below: of a benchmark by name what it asks for (`reagent tasks`), where the config says nothing."""
     max_new_tokens: Count = 64
     """Most tokens of one turn; a turn that it cuts is no answer."""
     max_episode_tokens: Count = 768
@@ -218,11 +222,15 @@ class LossConfig(Section):
 class EvalConfig(Section):
     """Evaluation on held-out tasks during training and by `reagent eval`."""
 
+    first: bool = True
+    """Evaluate the untrained policy too, before its first update."""
     every: Whole = 0
     """Updates between evaluations; 0: only after the last."""
     samples: Count = 1
     """Episodes of each task (for pass@k)."""
     temperature: NotNegative = 0.0
+    sampled: Whole = 1
+    """Where `temperature` is 0: further attempts at each task at `rollout.temperature`, for `sampled_success`; 0: none."""
 
 
 class GateConfig(Section):
@@ -305,6 +313,22 @@ class AgentConfig(Section):
     gate: GateConfig = Field(default_factory=GateConfig)
     distil: DistilRunConfig = Field(default_factory=DistilRunConfig)
     guards: GuardsConfig = Field(default_factory=GuardsConfig)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _limits_of_the_task(cls, value: Any) -> Any:
+        """What a registered benchmark gives an episode (`reagent.tasks.base.TaskLimits`) is the default of `rollout`."""
+        environment = value.get("environment") if isinstance(value, dict) else None
+        name = environment.get("name") if isinstance(environment, dict) else getattr(environment, "name", None)
+        if name not in TASKS or not isinstance(rollout := value.get("rollout") or {}, dict):
+            return value
+        limits = cast(type[Benchmark], find_environment(name)).limits
+        given = {
+            "max_turns": limits.turns,
+            "max_new_tokens": limits.new_tokens,
+            "max_episode_tokens": limits.episode_tokens,
+        }
+        return {**value, "rollout": {**given, **rollout}}
 
     @model_validator(mode="after")
     def _group_methods_need_groups(self) -> AgentConfig:

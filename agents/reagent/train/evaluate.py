@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -207,8 +207,8 @@ def evaluate(
             figures of them all.
 
     Returns:
-        figures of the first attempts, with feedback also `refined`, those of the second ones, and `feedback/…`; and the
-        episodes of both.
+        figures of the first attempts, with `sampled_success` of further ones (`eval.sampled`), with feedback also `refined`, those of
+        the second ones, and `feedback/…`; and the episodes of first and second attempts.
     """
     config = player.config
     attempts, samples = plan(tasks, config.eval.samples), config.eval.samples
@@ -216,13 +216,22 @@ def evaluate(
         figures = partial(
             summarise, samples=samples, seed=config.seed, is_graded=grading.is_graded, metrics=grading.metrics
         )
+        sampled: dict[str, Any] = {}
+        if config.eval.sampled and not (player.temperature or config.eval.temperature):
+            hot = replace(player, temperature=config.rollout.temperature)
+            played = shared(plan(tasks, config.eval.sampled), hot, accelerator)
+            sampled = {
+                "sampled_success": summarise(
+                    played, samples=config.eval.sampled, seed=config.seed, is_graded=grading.is_graded
+                )["success"]
+            }
         if feedback is None:
             episodes = shared(attempts, player, accelerator)
-            return figures(episodes), episodes
+            return figures(episodes) | sampled, episodes
         round_ = feedback.round(0, attempts, player)
         first = [e for e in round_.played if e.stage == "initial"]
         refined = [e for e in round_.played if e.stage == "refined"]
-        found = figures(first) | feedback.report(None, [round_.report])
+        found = figures(first) | sampled | feedback.report(None, [round_.report])
         if refined:
             found["refined"] = figures(refined)
         return found, round_.played

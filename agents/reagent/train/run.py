@@ -161,7 +161,9 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
         "episodes": trainer.episodes_seen,
         "reward": number(log.last, "episode/reward"),
         "learned_reward": number(log.last, "learned/reward"),
+        "untrained_success": evaluations[0]["success"] if evaluations and evaluations[0]["update"] < 0 else None,
         "held_out_success": evaluations[-1]["success"] if evaluations else None,
+        "sampled_success": evaluations[-1].get("sampled_success") if evaluations else None,
         "best": best,
         "judgements": log.judgements(),
         "warnings": warnings,
@@ -211,8 +213,10 @@ def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, sto
             stopping.check()
             finished = trainer.update_index >= config.max_updates
             # asked for before an update, not after one: a run stopped in its evaluation makes it when it goes on
-            begun = trainer.update_index or trainer.watch.evaluates
-            if begun and (finished or _due(config.eval.every, trainer.update_index)) and not log.evaluated():
+            due = finished or _due(config.eval.every, trainer.update_index)
+            if not trainer.update_index:
+                due = config.eval.first or (due and trainer.watch.evaluates)
+            if due and not log.evaluated():
                 with stopping.at_once():
                     trainer.sync()
                     found, episodes = evaluate(trainer.player(), eval_tasks, accelerator=trainer.accelerator)

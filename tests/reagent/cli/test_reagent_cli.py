@@ -34,7 +34,7 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     [
         (
             ["train", "--config", "labb"],
-            "no config 'labb': not a file, and the shipped ones are lab, paper, paper-code, qwen3-0.6b, qwen3-8b, qwen3-8b-full, smollm2; did you mean 'lab'?",
+            "no config 'labb': not a file, and the shipped ones are lab, paper, paper-code, qwen3-0.6b, qwen3-8b, qwen3-8b-full, smollm2, task; did you mean 'lab'?",
         ),
         (["train", "rollout.max_turn=3"], "unknown key 'rollout.max_turn'; nearest valid key: rollout.max_turns"),
         (["eval", "policy.bas=x"], "unknown key 'policy.bas'; nearest valid key: policy.base"),
@@ -45,6 +45,13 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ),
         (["train", "algorithm"], "override 'algorithm' is not of the form key=value"),
         (["eval", "environment.name=serch"], "no environment 'serch'; there are search, calculator"),
+        (["eval", "some/model"], "say what some/model is to do: --task gsm8k (`reagent tasks` lists them)"),
+        (
+            ["eval", "some/model", "--policy", "other", "--task", "gsm8k"],
+            "two policies are named, some/model and --policy other",
+        ),
+        (["probe", "some/model", "--task", "gsm9k"], "no environment 'gsm9k'"),
+        (["eval", "./nowhere", "--task", "search", *SMALL], "model directory './nowhere' does not exist"),
         (["eval", "--policy", "./nowhere", *SMALL], "model directory './nowhere' does not exist"),
         (["eval", "--policy", "runs/nowhere/policy", *SMALL], "cannot load model 'runs/nowhere/policy'"),
     ],
