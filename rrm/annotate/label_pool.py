@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
+from rrm.errors import ConfigError
 from rrm.report.images import Room
 from rrm.report.rows import transcript
 
@@ -52,6 +53,16 @@ class TranscriptPool:
         if shuffle is not None:
             random.Random(shuffle).shuffle(self.items)
             self._places = {item.digest: place for place, item in enumerate(self.items)}
+
+    def keep(self, digests: Sequence[str]) -> None:
+        """Leave only these, in their order. Raises ConfigError: one of them is not here."""
+        if missing := [digest for digest in digests if digest not in self._places]:
+            raise ConfigError(
+                f"{len(missing)} of {len(digests)} chosen runs are not among these transcripts (e.g. digest {missing[0]}): name the "
+                "files they were chosen from"
+            )
+        self.items = [self.items[self._places[digest]] for digest in digests]
+        self._places = {item.digest: place for place, item in enumerate(self.items)}
 
     def __enter__(self) -> TranscriptPool:
         return self

@@ -32,6 +32,7 @@ COMMANDS = (
     "rank",
     "annotate",
     "label",
+    "estimate",
     "train",
     "eval",
     "calibrate",

@@ -53,6 +53,13 @@ def command(
         None, metavar="A,B,…", help=f"What may be wrong with a step. Default: {', '.join(CATEGORIES)}."
     ),
     shuffle: int | None = typer.Option(None, metavar="SEED", help="Show the transcripts in a drawn order."),
+    choose: int | None = typer.Option(
+        None,
+        min=2,
+        metavar="N",
+        help="With --scores: label N runs, drawn with known chances, more often where the judge is unsure.",
+    ),
+    scores: list[Path] = typer.Option([], metavar="SCORED.jsonl", help="With --choose: what rrm score wrote of RUNS."),
     agreement: bool = typer.Option(
         False, "--agreement", help="Label nothing: say how far the raters of these files agree."
     ),
@@ -76,9 +83,16 @@ def command(
         return
     if transcripts:
         raise ConfigError("--transcripts goes with --agreement: transcripts to label are named without it")
+    if (choose is None) != (not scores):
+        raise ConfigError(
+            "--choose N and --scores SCORED.jsonl go together: the judge's scores say which labels tell most"
+        )
+    from rrm.annotate.label_choice import chosen_path, keep_chosen
     from rrm.annotate.label_journal import open_journal
     from rrm.annotate.label_pool import TranscriptPool
     from rrm.annotate.label_server import Labelling, label_server
+    from rrm.cli.estimate_cmd import estimates_of
+    from rrm.scoring.label_estimates import read_scored, score_by_digest
 
     name = rater_of(rater)
     wanted = ask_of(ask)
@@ -92,12 +106,20 @@ def command(
         with TranscriptPool(counting(found, "read"), shuffle) as pool:
             if not len(pool):
                 raise RRMError(f"{inputs[0]} holds no transcript that can be read")
+            if choose is not None:
+                runs = read_scored(scores)
+                kinds = {run.digest: run.kind for run in runs}
+                keep_chosen(pool, chosen_path(path), score_by_digest(runs), kinds, choose, shuffle or 0)
             labelling = Labelling(pool, journal, wanted, named)
             with label_server(labelling, port) as server:
                 typer.echo(f"label at {server.address}  (Ctrl-C ends)", err=True)
                 with suppress(KeyboardInterrupt):  # how it ends
                     server.serve_forever(poll_interval=0.1)
             summary = labelling.summary() | {"unreadable": errors.count, "errors": errors.written_to}
+    if choose is not None:
+        summary["chosen"] = str(chosen_path(path))
+        if summary["done"] >= 2:
+            summary["estimates"] = estimates_of(scores, [path])
     finish(summary)
 
 
