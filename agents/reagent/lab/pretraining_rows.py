@@ -1,7 +1,7 @@
 """Drills: rows of which only verdicts are learned.
 
 Whether what was done is what was needed stands in two short texts side by side. A model from scratch finds out how to
-compare them after some hundred thousand verdicts, and only if little else asks for its attention (docs/decisions.md, 33):
+compare them after some hundred thousand verdicts, and only if little else asks for its attention (docs/decisions.md, ADR 10):
 `drill_rows`, traces without their transcripts. That the critique is to say what the trace has found it learns worse, for in
 its data the transcript alone tells as well; with a kind of fault it never met it then writes the right verdict into the trace
 and another into the critique (45): `follow_row`.

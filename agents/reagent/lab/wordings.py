@@ -1,7 +1,7 @@
 """How questions are asked, how the lab's agents talk, and how its annotations speak of them.
 
 `QUESTION[split]` and `SAY[key][split]` are templates; those under `heldout` never occur in training data. Those under `few`
-are what a judge from scratch learns to read with: on all of `train` at once it does not get there (docs/decisions.md, 41).
+are what a judge from scratch learns to read with: on all of `train` at once it does not get there (docs/decisions.md, ADR 10).
 `FINDING[key]` are templates of a finding; none of them has a place for a value that answers the question.
 """
 

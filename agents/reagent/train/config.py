@@ -212,7 +212,7 @@ class LossConfig(Section):
     advantage_scale: Literal["group", "batch", "none"] = "none"
     """GRPO: what a group's centred returns are divided by. The group's own deviation makes one success in eight count as much as four, and
     a difference in a process reward alone as much as one in success; undivided, twice as many answers were right in our trainings
-    (docs/decisions.md 187)."""
+    (docs/decisions.md, ADR 25)."""
     credit: Literal["episode", "turn"] = "episode"
     """Group methods: compare whole episodes, or every turn's reward-to-go (for environments with process rewards)."""
     action_mask: bool = True

@@ -33,7 +33,7 @@ LOGITS_COPIES = 4
 GLIBC_LOSS = 0.6
 """Of the activations, what glibc's malloc holds besides on the CPU under an adapter: blocks that were freed between kept ones and, as
 PyTorch asks for aligned memory, do not fit the next layer's of the same size. Measured with SmolLM2 and LoRA: 0.5 in trainings, 0.7 of a
-lone micro-batch; nothing where every weight is trained, and nothing with an allocator that serves sizes apart (docs/decisions.md)."""
+lone micro-batch; nothing where every weight is trained, and nothing with an allocator that serves sizes apart (docs/decisions.md, ADR 12)."""
 ADAMW_STATES = 2
 """Moments a trained parameter has, in its own precision."""
 PROMPT_SHARE = 0.5
