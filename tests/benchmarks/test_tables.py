@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import tables
-from benchmarks.tables import PAGE, filled
+from benchmarks.tables import PAGE, filled, part
 
 
 def test_the_page_of_results_is_up_to_date() -> None:
@@ -32,3 +32,11 @@ def test_cells_that_failed_or_were_not_judged_have_rows(monkeypatch: pytest.Monk
     assert failed == "| hotpotqa | `react` | NoFile | – | – | – | – |"
     assert unjudged.endswith("0.500 [0.400, 0.600] | – | – | 12 |")
     assert whole.endswith("0.500 [0.400, 0.600] | 0.500 [0.400, 0.600] | – | 12 |")
+
+
+def test_a_part_of_a_table_has_the_rows_and_columns_that_it_is_told() -> None:
+    whole = "| arm |  | seeds |\n| --- | --- | --- |\n| a | 1 | 5 |\n| b |  | 6 |"
+    assert part(whole) == whole
+    assert part(whole, rows=("b",), columns=(0, 2)) == "| arm | seeds |\n| --- | --- |\n| b | 6 |"
+    with pytest.raises(SystemExit, match="no rows c"):
+        part(whole, rows=("c",))
