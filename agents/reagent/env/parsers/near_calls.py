@@ -16,7 +16,9 @@ LONGEST = 20_000
 """Characters; a longer text is left to the format's parser."""
 ARGUMENTS = ("arguments", "parameters", "args", "input")
 """Keys under which models write a call's arguments."""
-_WRAPPING = re.compile(r"</?\|?(?:tool_call|toolcall|tool_calls|function_call)\|?>|```(?:\w{0,20})", re.IGNORECASE)
+_MARK = r"(?:</?\|?(?:tool_call|toolcall|tool_calls|function_call)\|?>|```\w{0,20})"
+_WRAPPING = re.compile(rf"\A(?:\s*{_MARK}){{1,3}}|(?:{_MARK}\s*+){{1,3}}\Z", re.IGNORECASE)
+"""At a text's ends: inside of an argument a fence is the argument's."""
 _SAMPLES: dict[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
 
 
@@ -44,7 +46,7 @@ def _from_object(value: dict[str, Any], parameters: Mapping[str, list[str]]) -> 
         value = value["function"] if isinstance(value.get("function"), dict) else value
     only, held = next(iter(value.items())) if len(value) == 1 else ("", None)
     if only in parameters and isinstance(held, dict):  # {"search": {"query": "…"}}
-        return ToolCall(name=only, arguments=held)
+        return _call(only, held)
     name, given = str(value.get("name")), [value[key] for key in ARGUMENTS if key in value]
     if name not in parameters or len(given) != 1:
         return None
@@ -53,7 +55,15 @@ def _from_object(value: dict[str, Any], parameters: Mapping[str, list[str]]) -> 
     if isinstance(arguments, dict) and arguments.get("name") == name and not own & {"name", *ARGUMENTS}:
         inner = [arguments[key] for key in ARGUMENTS if key in arguments]  # a call inside of a call's arguments
         arguments = inner[0] if len(inner) == 1 else None
-    return ToolCall(name=name, arguments=arguments) if isinstance(arguments, dict) else None
+    return _call(name, arguments) if isinstance(arguments, dict) else None
+
+
+def _call(name: str, arguments: dict[str, Any]) -> ToolCall | None:
+    """A call, where JSON can say its arguments: Python's sets, bytes and longest numbers it cannot."""
+    try:
+        return ToolCall(name=name, arguments=json.loads(json.dumps(arguments, allow_nan=False)))
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _from_python(body: str, parameters: Mapping[str, list[str]]) -> ToolCall | None:
@@ -65,12 +75,14 @@ def _from_python(body: str, parameters: Mapping[str, list[str]]) -> ToolCall | N
         names = parameters[node.func.id]
         if len(node.args) > len(names) or any(keyword.arg is None for keyword in node.keywords):
             return None
-        arguments = {name: ast.literal_eval(value) for name, value in zip(names, node.args, strict=False)}
-        arguments |= {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-        json.dumps(arguments)
+        given = [
+            *zip(names, node.args, strict=False),
+            *((str(keyword.arg), keyword.value) for keyword in node.keywords),
+        ]
+        arguments = {name: ast.literal_eval(value) for name, value in given}
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return None
-    return ToolCall(name=node.func.id, arguments=arguments)
+    return _call(node.func.id, arguments) if len(arguments) == len(given) else None  # else one is given twice
 
 
 def example_call(tool: Mapping[str, Any]) -> ToolCall:
