@@ -79,7 +79,7 @@ def leave_one_out(returns: Tensor, present: Tensor, compared: Tensor, weights: T
 
     Args:
         returns, present: (B, K), from `episode_returns` or `turn_returns`; the first column is the whole return.
-        compared: (B, B), from `comparable`.
+        compared: (B, B), from `comparable`; a row may be compared with itself, too.
         weights: (B,) of the rows in the mean; None: all count the same.
 
     Returns:
@@ -87,10 +87,11 @@ def leave_one_out(returns: Tensor, present: Tensor, compared: Tensor, weights: T
     """
     known, size = present.any(1), torch.where(present, returns, 0).abs().amax(1)  # (B,)
     size = torch.maximum(size[:, None], size[None]).clamp(min=1)  # (B, B)
+    own = torch.eye(len(returns), dtype=torch.bool, device=returns.device)
     columns = []
     for k in range(returns.shape[1]):
         reached = compared & present[:, k]  # (B, B)
-        others = torch.where(reached.any(1, keepdim=True), reached, compared & known)
+        others = torch.where((reached & ~own).any(1, keepdim=True), reached, compared & known)
         theirs = torch.where(present[:, k], returns[:, k], returns[:, 0])
         difference = returns[:, k, None] - theirs  # (B, B)
         kept = torch.where(others & differs(returns[:, k, None], theirs, size), difference, 0)
