@@ -213,7 +213,7 @@ class ToolEnv:
 
     def is_final(self, text: str) -> bool:
         """Whether a turn would be graded as an answer, without running a tool."""
-        return self.parser.parse(text).answer is not None
+        return self._parsed(text).answer is not None
 
     def made_up_at(self, text: str) -> int | None:
         """Find the character at which a turn begins to make up results; the turn is taken to end there. None: it makes up none."""

@@ -86,7 +86,7 @@ class Bfcl(Benchmark):
 
     async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
         """As `ToolEnv.step`; a turn without a call ends the user's turn, and only in the last of them the episode."""
-        if self.task is None or stop_reason == "length" or self.parser.parse(text).answer is None:
+        if self.task is None or stop_reason == "length" or self._parsed(text).answer is None:
             found = await super().step(text, stop_reason)
             self._steps += 1
             return self._quit(found) if self._steps > MAX_STEPS else found

@@ -120,6 +120,11 @@ def test_a_near_call_is_run_and_an_answer_stays_one() -> None:
     assert played('```json\n{"name": "calculator", "arguments": {"expression": "2"}}\n```', "6") == ["2 to 2", "6"]
 
 
+def test_a_near_call_is_no_answer_where_only_one_is_taken() -> None:
+    env = ToolEnv([calculator])
+    assert env.is_final("Answer: 6") and not env.is_final('calculator("2*3")')
+
+
 def test_arguments_that_json_cannot_say_are_malformed_and_end_nothing() -> None:
     said, _ = played("<tool_call>{'name': 'calculator', 'arguments': {'expression': {1, 2}}}</tool_call>")
     assert said.startswith("Error: not valid JSON")

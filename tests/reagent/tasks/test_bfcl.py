@@ -226,6 +226,17 @@ def test_what_goes_wrong_in_any_turn_fails_the_attempt(package: Path, turns: lis
     assert env.failure is not None and env.failure.startswith(failure)
 
 
+def test_a_call_that_misses_its_format_ends_no_wish(package: Path) -> None:
+    """Neither the user's turn, nor is the ground truth of the last one run for it as well."""
+    env = Bfcl()
+    env.reset(task_of(package, "base"))
+    assert play(env, 'sell("pen", 2)').observations[0]["content"] == '{"sold": 2}'
+    assert play(env, DONE).observations[0]["role"] == "user"
+    assert not env.is_final('count(name="pen")')
+    assert play(env, 'count(name="pen")').observations[0]["content"] == '{"count": 3}'
+    assert play(env, "close()", DONE).info["success"] is True
+
+
 def test_results_may_have_been_read_in_an_earlier_turn(package: Path) -> None:
     """As in the package: a call that reads needs no repetition. (`_log` is private, and not compared.)"""
     env = Bfcl()
