@@ -247,7 +247,12 @@ class GateConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        return {"action": value} if isinstance(value, str) else {"action": "off"} if value is False else value
+        return {"action": value} if isinstance(value, str | bool) else value
+
+    @field_validator("action", mode="before")
+    @classmethod
+    def _off(cls, action: Any) -> Any:
+        return "off" if action is False else action  # as YAML reads it
 
 
 class DistilRunConfig(Section):

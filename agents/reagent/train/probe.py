@@ -31,7 +31,7 @@ TRUNCATED, MALFORMED = 0.1, 0.2
 
 
 class NotLearnable(RRMError):
-    """`gate.action=stop`: the policy as it stands cannot learn the tasks by rewards."""
+    """`gate.action=stop`: the policy as it stands can hardly learn the tasks by rewards."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Probe:
     tasks: int
     samples: int
     greedy: float
-    """Success of greedy decoding, in [0, 1]."""
+    """Success of greedy decoding at the same tasks, in [0, 1]; as in a sample, an outcome that is not known is none."""
     sampled: float
     """Mean success at `rollout.temperature`."""
     best: float
@@ -112,14 +112,15 @@ def measured(sampled: Sequence[Episode], greedy: Sequence[Episode], samples: int
     groups: dict[str, list[Episode]] = {}
     for episode in sampled:
         groups.setdefault(episode.group_id, []).append(episode)
-    known = [found for found in groups.values() if any(e.success is not None for e in found)]
+    graded = {name: found for name, found in groups.items() if any(e.success is not None for e in found)}
+    known = graded.values()
     rewards = [{round(e.reward, 9) for e in found if e.reward is not None} for found in known]
     figures = episode_metrics([*sampled])
     ended = figures["episode/token_limit"] + figures["episode/turn_limit"]
     return Probe(
         tasks=len(groups),
         samples=samples,
-        greedy=mean([float(e.success or 0) for e in greedy if e.success is not None]),
+        greedy=mean([float(e.success or 0) for e in greedy if e.group_id in graded]),
         sampled=mean([mean([float(e.success or 0) for e in found]) for found in known]),
         best=mean([float(any(e.success for e in found)) for found in known]),
         live_groups=mean([float(len(values) > 1) for values in rewards]),

@@ -174,7 +174,7 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
 
 def check_gate(trainer: AgentTrainer) -> None:
     """Measure the untrained policy (`gate`), say what was found, and keep it as `probe.json`. Raises NotLearnable: `gate.action=stop`, and
-    rewards can hardly teach this policy these tasks."""
+    rewards can hardly teach this policy these tasks; of tasks that a judge alone pays nothing is known, and they are trained."""
     gate = trainer.config.gate
     if gate.action == "off":
         return
@@ -185,7 +185,7 @@ def check_gate(trainer: AgentTrainer) -> None:
         with file_when_whole(trainer.folder / "probe.json") as file:
             file.write(json.dumps(found.figures(), indent=1) + "\n")
         logger.log(logging.INFO if found.learnable else logging.WARNING, "before training: %s", found.verdict)
-    if gate.action == "stop" and not found.learnable:
+    if gate.action == "stop" and found.learnable is False:
         raise NotLearnable(f"{found.verdict}. gate=warn trains all the same")
 
 
