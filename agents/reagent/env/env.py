@@ -337,7 +337,9 @@ class ToolEnv:
         tool = self._tools.get(call.name or "") or next(iter(self._tools.values()), None)
         if tool is None or not self.forgiving:
             return call.reason
-        return f"{call.reason}. For example: {self.parser.render_call(example_call(tool.schema))}"
+        example = self.parser.render_call(example_call(tool.schema))
+        # control tokens are disarmed in a prompt: what would be shown of them is no call
+        return f"{call.reason}. For example: {example}" if neutralise_control(example) == example else call.reason
 
     def _finish(self, task: Task, message: dict[str, Any], answer: str) -> StepResult:
         if not self._graded:

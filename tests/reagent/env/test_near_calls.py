@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from reagent.env.env import ToolEnv
-from reagent.env.parsers import family_of
+from reagent.env.parsers import PARSERS, family_of, make_parser
 from reagent.env.parsers.near_calls import example_call, near_call
 from reagent.env.task import Task
 from reagent.env.tool import tool
@@ -135,6 +135,17 @@ def test_what_is_wrong_is_said_with_a_correct_call_of_that_tool() -> None:
     assert said.endswith(
         'For example: <tool_call>{"name": "calculator", "arguments": {"expression": "text"}}</tool_call>'
     )
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_an_example_is_a_call_of_its_format_and_none_is_shown_of_control_tokens(parser: str) -> None:
+    said, _ = played('{"name": "calculator", "arguments": [1]}', parser=parser)
+    reason, _, example = said.partition(". For example: ")
+    assert reason.startswith("Error: ")
+    assert example == "" if parser in ("harmony", "deepseek", "deepseek_v31") else "calculator" in example
+    if example:
+        [call] = make_parser(parser, TOOLS).parse(example).calls
+        assert call == ToolCall(name="calculator", arguments={"expression": "text"})
 
 
 QWEN = "{%- if tools %}<tools>{{ tools | tojson }}</tools> <tool_call>{{ call }}</tool_call>{%- endif %}"
