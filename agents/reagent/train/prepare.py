@@ -25,8 +25,10 @@ FREE = (
     "feedback.max_failure_rate", "feedback.escalate.max_cost", "feedback.escalate.price", "feedback.escalate.timeout_s",
     "feedback.escalate.concurrency", "optim.microbatch_tokens", "optim.share_prefixes", "policy.gradient_checkpointing",
     "policy.export_dtype", "rollout.engine", "rollout.max_lag", "loss.importance_cap",
+    "environment.options.tool_prompt",
 )  # fmt: skip
-"""Those of them that may: what a run stopped at may be allowed it, or given less memory."""
+"""Those of them that may: what a run stopped at may be allowed it, or given less memory; and a run of version 0.1 may
+keep its prompts (`tool_prompt=schema`)."""
 
 
 def prepare(

@@ -2,7 +2,7 @@
 
 runs/agent/
   config.yaml      what was asked for
-  metrics.jsonl    one line an update; keys under `time/` are wall-clock, all others repeat to the bit
+  metrics.jsonl    one line an update; keys under `time/` are wall-clock, `logprob_gap…` rounding, all others repeat to the bit
   episodes.jsonl   sample transcripts of each update, canonical trajectories with their rewards
   eval.jsonl       held-out evaluations
   judgements.jsonl what a judge said, where feedback asks one (auditor.jsonl: the second one)

@@ -13,9 +13,11 @@ from trainer_setup import settings
 from reagent.tasks.environment_config import EnvironmentConfig
 from reagent.tasks.gsm8k import GSM8K
 from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.prepare import check_continues
 from rrm.config import config_names
 from rrm.engines.hf.engine import HFEngine
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError
+from rrm.train.run_folder import claim_folder
 
 OUTSIDE = [
     "eval.sampled=-1",
@@ -222,3 +224,14 @@ def test_a_reward_that_is_named_reaches_the_environment_whatever_its_value() -> 
     named = EnvironmentConfig.model_validate({"rewards": {"useful": 0.0}, "failure_reward": 0.0})
     assert named.made_with == {"rewards": named.rewards, "failure_reward": 0.0}
     assert EnvironmentConfig().made_with == {}
+
+
+def test_a_run_of_version_0_1_may_keep_the_prompts_it_began_with(tmp_path: Path) -> None:
+    """Where the template lists tools, `tool_prompt: auto` would have it go on with other ones."""
+    begun = AgentConfig(output_dir=str(tmp_path))
+    claim_folder(begun, tmp_path)
+    as_begun = load_agent_config(str(tmp_path / "config.yaml"), ["environment.options.tool_prompt=schema"])
+    check_continues(as_begun, [tmp_path])
+    other = load_agent_config(str(tmp_path / "config.yaml"), ["environment.options.parser=react"])
+    with pytest.raises(RRMError, match="a run with another environment"):
+        check_continues(other, [tmp_path])
