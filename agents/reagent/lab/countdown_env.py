@@ -42,7 +42,7 @@ class CountdownEnv(ToolEnv):
 
 
 def _task(name: str, count: int) -> Task:
-    """The first expression drawn whose value is from 10 to 99."""
+    """The first expression drawn whose value is from 10 to 99, and none of several numbers."""
     rng = random.Random(seed := derive_seed(name))
     while True:
         numbers = [rng.randint(1, 99) for _ in range(count)]
@@ -51,6 +51,6 @@ def _task(name: str, count: int) -> Task:
             rng.shuffle(terms)
             terms[-2:] = [f"({terms[-2]} {rng.choice('+-*/')} {terms[-1]})"]
         with suppress(ToolError):  # a division by zero
-            if (target := evaluate(terms[0])) in range(10, 100):
+            if (target := evaluate(terms[0])) in range(10, 100) and (count == 1 or target not in numbers):
                 question = f"Make {target:.0f} from {', '.join(map(str, numbers))}."
                 return Task(name, question, terms[0], seed, name, {"numbers": numbers, "target": int(target)})
