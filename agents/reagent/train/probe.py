@@ -56,7 +56,7 @@ class Probe:
 
     @property
     def learnable(self) -> bool | None:
-        """Whether all bounds hold; None where nobody can grade the tasks."""
+        """Whether all bounds hold; None where no outcome is known: nobody can grade the tasks, or their environment fails."""
         return None if math.isnan(self.sampled) else not self.changes
 
     @property
@@ -95,7 +95,10 @@ class Probe:
     def verdict(self) -> str:
         """One paragraph in words."""
         if self.learnable is None:
-            return "nobody can grade these tasks, so nothing is known of what rewards can teach: give some of them an answer"
+            return (
+                "no attempt at these tasks has a known outcome, so nothing is known of what rewards can teach: give some of them an answer, "
+                "or see in the log why their environment fails"
+            )
         said = f"sampled success {self.sampled:.2f} (greedy {self.greedy:.2f}, best of {self.samples} {self.best:.2f})"
         if self.learnable:
             return f"learnable: {said}, rewards differ in {self.live_groups:.0%} of groups"

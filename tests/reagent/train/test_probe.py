@@ -68,6 +68,7 @@ def test_each_bound_names_what_to_change(changed: dict[str, float], said: str | 
 def test_tasks_that_nobody_can_grade_say_nothing() -> None:
     found = measured([episode("c", None, None)] * 2, [episode("c", None, None)], 2)
     assert found.learnable is None and "give some of them an answer" in found.verdict
+    assert "why their environment fails" in found.verdict  # of an attempt that failed so success is unknown, too
     assert json.loads(json.dumps(found.figures(), allow_nan=False))["sampled"] is None
 
 
