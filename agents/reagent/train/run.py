@@ -174,9 +174,9 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
 
 def check_gate(trainer: AgentTrainer) -> None:
     """Measure the untrained policy (`gate`), say what was found, and keep it as `probe.json`. Raises NotLearnable: `gate.action=stop`, and
-    rewards can hardly teach this policy these tasks; of tasks that a judge alone pays nothing is known, and they are trained."""
+    rewards can hardly teach this policy these tasks. Tasks of which none is graded (`label_share=0`) are not measured."""
     gate = trainer.config.gate
-    if gate.action == "off":
+    if gate.action == "off" or not trainer.config.environment.label_share:
         return
     trainer.sync()
     play = trainer.player()
