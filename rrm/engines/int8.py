@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 FILE = "model.xml"
 CHUNK = 256
-"""Tokens of a forward: more of them leave a core's cache, and attention reads more keys that it masks."""
-MIN_SHARED_PREFIX = 16
+"""Tokens of a forward, which ends at a multiple of this: more of them leave a core's cache, and attention reads more keys that it masks."""
+PADDED = 16
+"""The last forward ends at a multiple of this, unless it is the first: attention rounds by the number of keys, seen or not."""
 KEPT_BYTES = 2 << 30
 """Of keys and values that are kept under keys, where nobody says."""
 GRAPH_INPUTS = 4
@@ -111,7 +113,8 @@ def multiplies_exactly() -> bool:
 
 
 class Int8Engine:
-    """A `TokenEngine` whose `choice_logprobs` runs an int8 graph, one row after the other.
+    """A `TokenEngine` whose `choice_logprobs` runs an int8 graph, one row after the other; where a row is cut into forwards depends on nothing
+    but its places, so that it reads the same alone, among others and after its beginning.
 
     Args:
         graph: from `graph_file`.
@@ -210,7 +213,8 @@ class Int8Engine:
         reusable = [min(at, default=0) for at in positions]
         held = [None if keys is None else self._kept.get(key) for key in keys or [""] * len(rows)]
         bare = [i for i, row in enumerate(read) if row and held[i] is None]
-        shared = self._shared([read[i] for i in bare], min((reusable[i] for i in bare), default=0), wanted)
+        common = common_prefix([read[i] for i in bare]) if len(bare) > 1 else 0
+        shared: _KeptKeys | None = None
         found: list[list[list[float]]] = []
         for i, (row, at) in enumerate(zip(read, positions, strict=True)):
             if not row:
@@ -220,8 +224,10 @@ class Int8Engine:
             logits, caches = self._forward(row, start, reusable[i], at, wanted)
             logits -= logits.max(axis=1, keepdims=True)
             found.append((logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).tolist())
+            if shared is None and held[i] is None and common:
+                shared = _KeptKeys(row[:common], [np.array(cache.data[:, :, :common]) for cache in caches])
             if keys is not None:
-                self._keep(keys[i], _KeptKeys(row, [np.array(cache.data) for cache in caches]))
+                self._keep(keys[i], _KeptKeys(row, [np.array(cache.data[:, :, : len(row)]) for cache in caches]))
         return found
 
     def release(self, keys: Sequence[str]) -> None:
@@ -230,15 +236,6 @@ class Int8Engine:
             self._kept.pop(key, None)
         if "floats" in self.__dict__:
             self.floats.release(keys)
-
-    def _shared(self, rows: list[list[int]], reusable: int, choices: np.ndarray) -> _KeptKeys | None:
-        """The rows' common beginning, read once; None where it is not worth it."""
-        common = min(common_prefix(rows), reusable)
-        if len(rows) < 2 or common < MIN_SHARED_PREFIX:
-            return None
-        ids = rows[0][:common]
-        _, caches = self._forward(ids, None, 0, [], choices)
-        return _KeptKeys(ids, [np.array(cache.data) for cache in caches])
 
     def _forward(
         self, row: list[int], start: _KeptKeys | None, reusable: int, positions: Sequence[int], choices: np.ndarray
@@ -251,21 +248,29 @@ class Int8Engine:
         from rrm.engines.int8_graph import ov
 
         done = min(common_prefix([start.ids, row]), reusable) if start else 0
+        if done > CHUNK:  # what ends within a forward was read with fewer keys
+            done -= done % CHUNK
         caches = self._empty
         if start is not None and done:
             parts = [np.ascontiguousarray(part[:, :, :done]) for part in start.caches]
             caches = [ov.Tensor(part, ov.Shape(list(part.shape)), ov.Type.bf16) for part in parts]
         asked = np.array(positions, np.int64)
         logits = np.empty((len(asked), len(choices)))
-        for number, first in enumerate(range(done, len(row), CHUNK)):
-            ids = np.array(row[first : first + CHUNK], np.int32)
-            here = np.flatnonzero((asked >= first) & (asked < first + len(ids)))
-            given = (ids, np.arange(first, first + len(ids)), asked[here] - first, choices)
+        last = min(max(CHUNK, len(row) + -len(row) % PADDED), self.max_positions)
+        ends = [*range(done - done % CHUNK + CHUNK, len(row), CHUNK), last]
+        padded = row + [row[-1]] * (last - len(row))
+        for number, (first, end) in enumerate(pairwise((done, *ends))):
+            ids = np.array(padded[first:end], np.int32)
+            here = np.flatnonzero((asked >= first) & (asked < end))
+            at = np.append(
+                asked[here] - first, [0, 0]
+            )  # a single place is multiplied, and rounded, in another way than several
+            given = (ids, np.arange(first, end), at, choices)
             request = self._requests[number % 2]
             for port, values in enumerate((*(np.array(part, np.int32) for part in given), *caches)):
                 request.set_input_tensor(port, ov.Tensor(values) if isinstance(values, np.ndarray) else values)
             request.infer()
-            logits[here] = request.get_output_tensor(0).data
+            logits[here] = request.get_output_tensor(0).data[:-2]
             caches = [request.get_output_tensor(1 + i) for i in range(len(self._empty))]
             self._counters.prefill_forwards += 1
         self._counters.prefilled += len(row) - done
