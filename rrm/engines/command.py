@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from typing import IO
 
 from rrm.data.printing import printable
 from rrm.engines.base import Reply, SamplingParams
 from rrm.errors import ConfigError, EngineError
 
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]*+(?:\x07|\x1b\\))")
+
+MOST_BYTES = 16 << 20
+"""Of a reply."""
 
 
 class CommandEngine:
@@ -29,11 +38,37 @@ class CommandEngine:
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
         """One reply. Raises `EngineError` where the program fails or takes longer than `params.timeout_s`."""
         prompt = "\n\n".join(message["content"] for message in messages).encode(errors="replace")
-        try:  # in a session of its own: Ctrl-C is for us alone
-            ran = subprocess.run(self.words, input=prompt, capture_output=True, timeout=params.timeout_s, start_new_session=True)  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise EngineError(printable(f"{error} (--timeout)")) from error
-        reply, said = (ESCAPES.sub("", out.decode(errors="replace")).strip() for out in (ran.stdout, ran.stderr))
-        if ran.returncode:
-            raise EngineError(printable(f"{self.words[0]}: exit code {ran.returncode}: {(said or reply)[-300:]}"))
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            given.write(prompt)
+            given.seek(0)
+            try:
+                code = self._run(given, out, err, params.timeout_s)
+            except OSError as error:
+                raise EngineError(printable(str(error))) from error
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(ESCAPES.sub("", file.read(MOST_BYTES).decode(errors="replace")).strip())
+        reply, said = texts
+        if code:
+            raise EngineError(printable(f"{self.words[0]}: exit code {code}: {(said or reply)[-300:]}"))
         return Reply(reply, "eos")
+
+    def _run(self, given: IO[bytes], out: IO[bytes], err: IO[bytes], timeout_s: float) -> int:
+        """The program's exit code. What it started ends with it where it takes too long, writes too much or is interrupted."""
+        until = time.monotonic() + timeout_s
+        # in a session of its own: Ctrl-C is for us alone
+        with subprocess.Popen(self.words, stdin=given, stdout=out, stderr=err, start_new_session=True) as program:
+            try:
+                while True:
+                    with suppress(subprocess.TimeoutExpired):
+                        return program.wait(max(min(0.2, until - time.monotonic()), 0.0))
+                    if max(os.fstat(file.fileno()).st_size for file in (out, err)) > MOST_BYTES:
+                        raise EngineError(printable(f"{self.words[0]}: wrote more than {MOST_BYTES >> 20} MB"))
+                    if time.monotonic() >= until:
+                        raise EngineError(
+                            printable(f"{self.words[0]}: timed out after {timeout_s} seconds (--timeout)")
+                        )
+            except BaseException:
+                os.killpg(program.pid, signal.SIGKILL)  # not reaped yet: the group is its own
+                raise
