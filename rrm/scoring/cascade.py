@@ -5,6 +5,7 @@
     OUT.jsonl             a row a transcript, made of both at the end of a run, also of one that stopped early
 
 A row of OUT.jsonl is the stronger judge's where that gave a score and does not abstain, else the small judge's. Its `judge` says which one.
+Of a step of which the stronger judge is unsure the small judge's verdict stays, where it has one.
 Beside that:
 
 | field | what |
@@ -119,7 +120,17 @@ def merged_row(row: Row, theirs: Row | None) -> Row:
         failed = {"model": stronger.judge.model, "status": failure[0], "reason": failure[1]}
         return {**row, **paid, "escalated": False, "escalation_failed": failed}
     own = small.model_dump(exclude={"id"}, exclude_defaults=True)
-    return {**theirs, **paid, "escalated": "control" if is_sure(small) else True, "small_judge": own}
+    mine = verdicts_of(small).keys() - verdicts_of(stronger).keys()  # nothing is said of these, or that it is unsure
+    told = {finding.step for finding in stronger.findings} & mine
+    kept = [f for f in row["findings"] if f["step"] in told and f["verdict"] != "unsure"]
+    findings = sorted([f for f in theirs["findings"] if f["step"] not in told] + kept, key=lambda f: f["step"])
+    return {
+        **theirs,
+        **paid,
+        "findings": findings,
+        "escalated": "control" if is_sure(small) else True,
+        "small_judge": own,
+    }
 
 
 class MergedRows:
