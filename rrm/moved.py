@@ -75,7 +75,9 @@ class Forwarder:
         """Put the new module at the old name."""
         from importlib import import_module
 
-        sys.modules[module.__name__] = import_module(MOVED[module.__name__])
+        found = sys.modules[module.__name__] = import_module(MOVED[module.__name__])
+        if any(old.startswith(f"{module.__name__}.") for old in MOVED):
+            vars(found).setdefault("__path__", [])  # it was a package, and its modules are asked for by their old names
 
 
 def forward(rooms=ROOMS):
