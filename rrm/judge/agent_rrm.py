@@ -9,7 +9,7 @@ feedback = judge.judge(trajectories, mode="full")
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from rrm.judge.backends import Chat, LocalBackend, ServerBackend
 from rrm.judge.capabilities import Abilities, Sampling
 from rrm.judge.criteria import CriteriaBackend
 from rrm.judge.domain import DomainFlagger, load_domain
+from rrm.judge.inputs import as_trajectories
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.judge_request import JudgeRequest, OnReading, unspoken
 from rrm.judge.local import TemplatedEngine
@@ -211,29 +212,32 @@ class AgentRRM:
 
     def judge(
         self,
-        trajectories: Sequence[Trajectory],
+        trajectories: Sequence[Trajectory | Sequence[Any] | Mapping[str, Any]],
         *,
-        mode: Mode = "full",
+        mode: Mode | None = None,
         samples: int = 1,
         seed: int = 0,
         on_feedback: Callable[[Feedback], None] | None = None,
         on_reading: OnReading | None = None,
     ) -> list[Feedback]:
-        """One Feedback per trajectory, in order. Failures keep their status and are never a number.
+        """One Feedback per run, in order, as `rrm score` gives it. Failures keep their status and are never a number.
 
         With `samples` > 1 replies are sampled at temperature 0.7, unless a server's options say another, and the score is their mean; where nothing is sampled (`steps`,
         `score` on a local model, text of a judge that only reads slots) each transcript is read once, and that is said once.
         A transcript without a step is `unparsable`, and no model is asked.
 
         Args:
+            trajectories: runs, also as lists of messages or records that `rrm.judge.inputs.as_trajectories` reads.
+            mode: None: the judge's own (`JudgeSettings.default_mode`), else `full`.
             on_feedback: hears of each row as soon as it is judged, in the order in which rows end.
             on_reading: hears of each reading that was made of a transcript that takes several (its id, how many it takes).
         """
+        runs, mode = as_trajectories(trajectories), mode or self.settings.default_mode or "full"
         temperature = self._sampling.temperature(self.abilities, self.asked.temperature, mode, samples)
-        marker = DomainFlagger(self.domain, trajectories)
+        marker = DomainFlagger(self.domain, runs)
         hear = None if on_feedback is None else lambda feedback: on_feedback(marker.heard(feedback))
-        found = self._judgements(trajectories, mode, samples, seed, temperature, True, hear, on_reading)
-        return [marker.mark(feedback, t) for (feedback,), t in zip(found, trajectories, strict=True)]
+        judgements = self._judgements(runs, mode, samples, seed, temperature, True, hear, on_reading)
+        return [marker.mark(feedback, run) for (feedback,), run in zip(judgements, runs, strict=True)]
 
     def streams(self, mode: Mode) -> bool:
         """Whether `judge_stream` can be asked for this mode: of a server's judge that has no criteria."""

@@ -21,6 +21,7 @@ from rrm.data.usage import Usage
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError, ServerGone
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.inputs import as_trajectories
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.judge_request import OnReading
 from rrm.judge.rank import SIZE, Ranking
@@ -76,9 +77,9 @@ class RemoteJudge(AgentRRM):
 
     def judge(
         self,
-        trajectories: Sequence[Trajectory],
+        trajectories: Sequence[Trajectory | Sequence[Any] | Mapping[str, Any]],
         *,
-        mode: Mode = "full",
+        mode: Mode | None = None,
         samples: int = 1,
         seed: int = 0,
         on_feedback: Callable[[Feedback], None] | None = None,
@@ -95,9 +96,10 @@ class RemoteJudge(AgentRRM):
             RRMError: the server refuses the request.
         """
         del on_reading  # what a server reads is not told
+        runs, chosen = as_trajectories(trajectories), mode or self.settings.default_mode or "full"
         asked = {
             "format": "canonical",
-            "mode": mode,
+            "mode": chosen,
             "samples": samples,
             "seed": seed,
             "out_of_domain": self._asked_of_domain,
@@ -106,14 +108,14 @@ class RemoteJudge(AgentRRM):
         rows: dict[int, Feedback] = {}
 
         def ask(chunk: list[int], calls: Calls) -> Iterator[tuple[int, Feedback]]:
-            return self._chunk(trajectories, chunk, asked, mode, seed, calls, stops=stop_when_gone)
+            return self._chunk(runs, chunk, asked, chosen, seed, calls, stops=stop_when_gone)
 
-        with closing(self._together(dealt(trajectories, CHUNK), ask)) as answers:
+        with closing(self._together(dealt(runs, CHUNK), ask)) as answers:
             for at, feedback in answers:
                 rows[at] = feedback
                 if on_feedback is not None:
                     on_feedback(feedback)
-        return [rows[at] for at in range(len(trajectories))]
+        return [rows[at] for at in range(len(runs))]
 
     def _together(
         self, chunks: Sequence[list[int]], ask: Callable[[list[int], Calls], Iterator[tuple[int, T]]]
