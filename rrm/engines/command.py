@@ -10,15 +10,18 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from contextlib import suppress
 from typing import IO
 
 from rrm.data.printing import printable
+from rrm.data.secrets import REMOVED, clean
 from rrm.engines.base import Reply, SamplingParams
 from rrm.errors import ConfigError, EngineError
 
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]*+(?:\x07|\x1b\\))")
 
+SECRET_OPTION = re.compile(r"-{0,2}[\w-]*(key|token|secret|password)", re.IGNORECASE)
 MOST_BYTES = 16 << 20
 """Of a reply."""
 
@@ -28,12 +31,25 @@ class CommandEngine:
 
     def __init__(self, command: str, timeout_s: float = 60.0, concurrency: int = 8) -> None:
         self.timeout_s, self.concurrency, self.refuses_temperature = timeout_s, concurrency, True
+        self._command = command
         try:
             self.words = shlex.split(command)
             if not self.words or shutil.which(self.words[0]) is None:
                 raise ValueError("no such program; write command:PROGRAM ARGUMENTS")
         except ValueError as error:
             raise ConfigError(f"command:{command}: {error}") from error
+
+    @property
+    def name(self) -> str:
+        """The command without its secrets, for rows and records."""
+        words = [clean(word, Counter()) for word in self.words]
+        for k, word in enumerate(self.words):
+            option, equals, _ = word.partition("=")
+            if SECRET_OPTION.fullmatch(option) and equals:
+                words[k] = f"{option}={REMOVED}"
+            elif SECRET_OPTION.fullmatch(option) and k + 1 < len(words):
+                words[k + 1] = REMOVED
+        return f"command:{self._command if words == self.words else shlex.join(words)}"
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
         """One reply. Raises `EngineError` where the program fails or takes longer than `params.timeout_s`."""

@@ -6,6 +6,7 @@ loaded for it. The graph is made once a model, library version and scheme, and k
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -23,6 +24,7 @@ import numpy as np
 
 from rrm.engines.base import Completion, EngineCounters, SamplingParams, Span, check_choices
 from rrm.engines.hf.batching import common_prefix
+from rrm.engines.hf.weights import sha256
 from rrm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 FILE = "model.xml"
+SUMS = "sha256.json"
+"""In a graph's folder, written last."""
 CHUNK = 256
 """Tokens of a forward, which ends at a multiple of this: more of them leave a core's cache, and attention reads more keys that it masks."""
 PADDED = 16
@@ -74,6 +78,7 @@ def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
                 with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
                     made = Path(scratch) / "graph"
                     ov.save_model(build(load()), made / FILE, compress_to_fp16=False)
+                    (made / SUMS).write_text(json.dumps(_sums(made)), encoding="utf-8")
                     for path in (*made.iterdir(), made):
                         _to_disk(path)
                     os.replace(made, target)
@@ -81,13 +86,16 @@ def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
 
 
 def _readable(graph: Path) -> bool:
-    """Whether a graph is there and whole: its weights are mapped, not read."""
-    from rrm.engines.int8_graph import ov
-
+    """Tell whether a graph is there, and its bytes are those that were written: OpenVINO reads flipped ones as they are."""
     try:
-        return graph.is_file() and ov.Core().read_model(graph) is not None
-    except RuntimeError:
+        return json.loads((graph.parent / SUMS).read_text(encoding="utf-8")) == _sums(graph.parent)
+    except (OSError, ValueError):
         return False
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    """File of a graph → SHA-256."""
+    return {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.name != SUMS}
 
 
 def _to_disk(path: Path) -> None:

@@ -202,8 +202,8 @@ def _load_command(model: str, options: LoadOptions) -> Loaded:
     if given := [f.name for f in fields(options) if f.name not in taken and getattr(options, f.name) != f.default]:
         raise ConfigError(f"{', '.join(given)}: not of {model}, a program has settings of its own; leave that out")
     engine = CommandEngine(model.removeprefix("command:"), options.timeout_s or 60.0, options.concurrency or 8)
-    own = JudgeSettings(name=model, opening=False, prompt_version=PROMPT_VERSION, transcript_tokens=8192)
-    return Loaded(engine, options.over(own), model, None)
+    own = JudgeSettings(name=engine.name, opening=False, prompt_version=PROMPT_VERSION, transcript_tokens=8192)
+    return Loaded(engine, options.over(own), engine.name, None)
 
 
 def _asked(folder: Path | None, options: LoadOptions) -> ServerOptions | None:

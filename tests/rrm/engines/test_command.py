@@ -37,3 +37,10 @@ def test_what_a_program_started_ends_with_it_and_what_it_writes_is_bounded(tmp_p
             os.kill(int(pid.read_text()), 0)
             time.sleep(0.02)
     assert "wrote more than 16 MB" in str(why("sh -c 'head -c 20000000 /dev/zero; sleep 1'"))
+
+
+def test_secrets_in_its_arguments_are_written_nowhere() -> None:
+    judge = AgentRRM.from_pretrained("command:cat --model m --api-key abcdefgh12345678 --token=zyxwvut9 -k")
+    assert judge.model == "command:cat --model m --api-key '[removed]' '--token=[removed]' -k"
+    assert "abcdefgh" not in str(judge.describe()) + str(judge.settings)
+    assert AgentRRM.from_pretrained('command:cat "x y"').model == 'command:cat "x y"'
