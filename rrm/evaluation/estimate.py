@@ -1,14 +1,13 @@
-"""How many runs of a set succeeded, from a judge's scores of all and a person's labels of a few.
+"""Estimate a set's success rate from a judge's scores of all runs and a person's labels of a few.
 
 A label is drawn with a known chance π. The judge's scores f of all N runs give a first guess, and the labels y correct it
-(prediction-powered inference with power tuning, Angelopoulos et al. 2023, arXiv 2311.01453, eq. 4; labels of unequal chance, Zrnic &
-Candès 2024, arXiv 2403.03208, eq. 2):
+(prediction-powered inference with power tuning, Angelopoulos et al. 2023, arXiv 2311.01453, eq. 4; labels of unequal chance,
+Zrnic & Candès 2024, arXiv 2403.03208, eq. 2):
 
     θ = λ · mean(f) + Σ w · (y − λ · f),   w ∝ 1/π, Σ w = 1
 
-λ ≥ 0 is the weighted regression of y on f: a judge that knows nothing gets 0, and the labels stand alone. So the interval holds whatever
-the judge is worth. Few labels of one kind would give an interval of no width: as in Agresti & Coull (1998), two successes and
-two failures are added, as far as runs are unlabelled.
+λ ≥ 0 is the weighted regression of y on f, 0 for a judge that knows nothing: the interval holds whatever the judge is worth.
+Against intervals of no width, two successes and two failures are added (Agresti & Coull 1998), as far as runs are unlabelled.
 """
 
 from __future__ import annotations
@@ -21,60 +20,46 @@ import numpy as np
 from scipy.stats import t as student
 
 ADDED = 4.0
-"""Labels added, half of them successes."""
 FLOOR = 0.5
-"""Share of a choice that is drawn evenly: a judge that is sure and wrong must not hide a run."""
+"""Share of a choice that is drawn evenly, in case the judge is sure and wrong."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A share with its 95 % interval."""
-
     value: float
     low: float
     high: float
     labels: int
     runs: int
     weight: float
-    """λ: how much of the judge's scores is used."""
+    """λ."""
     labels_alone: tuple[float, float]
-    """The interval without the judge."""
     error: float
-    """Standard error of `value`."""
 
     @property
     def half_width(self) -> float:
-        """Half of the interval."""
         return (self.high - self.low) / 2
 
     @property
     def to_halve(self) -> int:
-        """Further labels that would halve the interval, as far as there are runs; by 1/√n."""
+        """Further labels that would halve the interval (by 1/√n), as far as there are runs."""
         return min(3 * self.labels, self.runs - self.labels)
 
 
 def estimate(
     scores: np.ndarray, labelled: np.ndarray, labels: np.ndarray, chances: np.ndarray | None = None, level: float = 0.95
 ) -> Estimate:
-    """The share of runs whose label is 1.
-
-    Args:
-        scores: (N,) of all runs, in [0, 1]; NaN where the judge has none.
-        labelled: (n,) places of the labelled runs among them.
-        labels: (n,) theirs, in [0, 1].
-        chances: (n,) of each labelled run to be drawn, in (0, 1]; None: all alike.
-
-    Raises:
-        ValueError: fewer than two labels, or a chance outside (0, 1].
-    """
+    """Estimate the share of runs whose label is 1.
+    `scores` (N,) of all runs in [0, 1], NaN where the judge has none; `labelled` (n,) indices; `labels` (n,) in [0, 1], two or more;
+    `chances` (n,) of each labelled run to be drawn, in (0, 1], None: all alike."""
     runs, n = len(scores), len(labels)
     if n < 2:
         raise ValueError(f"an interval takes two labels, and there are {n}")
     if chances is not None and not ((chances > 0) & (chances <= 1)).all():
         raise ValueError("chances of being drawn lie in (0, 1]")
-    known = np.isfinite(scores)
-    mean = float(scores[known].mean()) if known.any() else 0.5
-    filled = np.where(known, scores, mean)
+    finite = np.isfinite(scores)
+    mean = float(scores[finite].mean()) if finite.any() else 0.5
+    filled = np.where(finite, scores, mean)
     unseen = 1 - n / runs
     weights = np.ones(n) if chances is None else 1 / chances
     weights = weights / weights.sum() * n
@@ -99,17 +84,16 @@ def estimate(
     return Estimate(min(1.0, max(0.0, value)), low, high, n, runs, slope, by_labels, error)
 
 
-def difference(one: Estimate, other: Estimate, level: float = 0.95) -> tuple[float, float, float]:
-    """`other` minus `one`, of two sets of runs, with its interval."""
-    error = math.hypot(one.error, other.error)
-    times = float(student.ppf((1 + level) / 2, max(1, one.labels + other.labels - 2)))
-    middle = other.value - one.value
+def difference(first: Estimate, second: Estimate, level: float = 0.95) -> tuple[float, float, float]:
+    error = math.hypot(first.error, second.error)
+    times = float(student.ppf((1 + level) / 2, max(1, first.labels + second.labels - 2)))
+    middle = second.value - first.value
     return middle, max(-1.0, middle - times * error), min(1.0, middle + times * error)
 
 
 def chances_of(scores: np.ndarray, n: int) -> np.ndarray:
-    """(N,) chance of each run to be among `n` labelled ones: half alike, half by √(f(1−f)), how unsure a calibrated score is of the run,
-    which is what makes the estimate's variance least. They sum to min(n, N)."""
+    """Return (N,) chances to be among `n` labelled runs, with the sum min(n, N).
+    Half are alike, half ∝ √(f(1−f)), how unsure a calibrated score is: this makes the estimate's variance least."""
     runs = len(scores)
     if n >= runs:
         return np.ones(runs)
@@ -124,9 +108,8 @@ def chances_of(scores: np.ndarray, n: int) -> np.ndarray:
 
 
 def drawn(chances: np.ndarray, order: Sequence[int], seed: int) -> list[int]:
-    """Systematic draw: places in which the chances' running sum along `order` passes a whole number from a random start. Runs that stand
-    together in `order` are alike, and so each kind is drawn in its share (Madow 1949)."""
+    """Draw systematically (Madow 1949): indices where the running sum of chances passes a whole number."""
     generator = np.random.default_rng(seed)
     reach = np.cumsum(chances[list(order)]) + generator.random()
     passed = np.floor(reach + 1e-9) > np.floor(np.concatenate([[reach[0] - chances[order[0]]], reach[:-1]]) + 1e-9)
-    return [int(place) for place, taken in zip(order, passed, strict=True) if taken]
+    return [int(run) for run, taken in zip(order, passed, strict=True) if taken]
