@@ -1,6 +1,6 @@
-"""`rrm label --choose`: which runs are worth a label, drawn with known chances, so that labels of few speak for all.
+"""`rrm label --choose`: draw runs to label with known chances, for `rrm estimate`.
 
-LABELS.chosen.jsonl, beside the labels, has a line for each chosen run: its digest, id and chance. `rrm estimate` reads it.
+LABELS.chosen.jsonl has a line for each chosen run.
 """
 
 from __future__ import annotations
@@ -23,23 +23,19 @@ from rrm.evaluation.estimate import chances_of, drawn
 
 @dataclass(frozen=True)
 class ChosenRun:
-    """A run to be labelled."""
-
     digest: str
     id: str
     chance: float
     """Of being chosen, in (0, 1]."""
     among: int
-    """Runs it was chosen from."""
 
 
 def chosen_path(labels: Path) -> Path:
-    """The file of what was chosen for a file of labels."""
     return labels.with_name(f"{labels.name.removesuffix('.jsonl')}.chosen.jsonl")
 
 
 def read_chosen(path: Path) -> list[ChosenRun]:
-    """What was chosen. Raises ReadError: a line of another form."""
+    """Read the chosen runs; raises ReadError for a line of another form."""
     return list(read_lines(path, lambda line: ChosenRun(**json.loads(line)), "a run that `rrm label --choose` chose"))
 
 
@@ -47,37 +43,31 @@ def choose_runs(
     pool: TranscriptPool, scores: Mapping[str, float], kinds: Mapping[str, str], n: int, seed: int
 ) -> list[ChosenRun]:
     """Draw `n` runs of a pool.
-
-    Args:
-        scores: digest → the judge's score in [0, 1]; runs without one count as wholly unsure.
-        kinds: digest → source or format; each is drawn in its share, and in it each length and each score.
-    """
+    `scores`: digest → the judge's score in [0, 1]; runs without one count as unsure. `kinds`: digest → source or format; each is drawn
+    in its share, and in it each length and each score."""
     values = np.array([scores.get(item.digest, np.nan) for item in pool.items])
     chances = chances_of(values, n)
     thirds = np.quantile([item.steps for item in pool.items], [1 / 3, 2 / 3])
     filled = np.nan_to_num(values, nan=0.5)
 
-    def key(place: int) -> tuple[str, int, float]:
-        item = pool.items[place]
-        return kinds.get(item.digest, ""), int(np.searchsorted(thirds, item.steps)), filled[place]
+    def key(index: int) -> tuple[str, int, float]:
+        item = pool.items[index]
+        return kinds.get(item.digest, ""), int(np.searchsorted(thirds, item.steps)), filled[index]
 
     places = drawn(chances, sorted(range(len(pool)), key=key), seed)
     random.Random(derive_seed("label order", seed)).shuffle(places)  # who stops early has labelled a random part
-    items = [pool.items[place] for place in places]
+    items = [pool.items[index] for index in places]
     return [
-        ChosenRun(item.digest, item.id, float(chances[place]), len(pool))
-        for item, place in zip(items, places, strict=True)
+        ChosenRun(item.digest, item.id, float(chances[index]), len(pool))
+        for item, index in zip(items, places, strict=True)
     ]
 
 
 def keep_chosen(
     pool: TranscriptPool, path: Path, scores: Mapping[str, float], kinds: Mapping[str, str], n: int, seed: int
 ) -> list[ChosenRun]:
-    """Choose and write down, or read what was chosen before, and leave only that in the pool.
-
-    Raises:
-        ConfigError: another number was chosen before, or none of what was chosen is here.
-    """
+    """Choose runs and store them, or read earlier ones, and leave only those in the pool.
+    Raises ConfigError where another number was chosen before, or some are not here."""
     if path.is_file():
         chosen = read_chosen(path)
         if len(chosen) != min(n, len(pool)) or chosen[0].among != len(pool):
@@ -93,5 +83,4 @@ def keep_chosen(
 
 
 def chances_by_digest(chosen: Sequence[ChosenRun]) -> dict[str, float]:
-    """Digest → chance."""
     return {run.digest: run.chance for run in chosen}
