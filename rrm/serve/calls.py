@@ -1,4 +1,4 @@
-"""Requests that are made of one server together: another thread can end them, and they have one patience with a server that does not answer."""
+"""Requests to one server together: another thread can end them, and they share one patience."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 log = logging.getLogger(__name__)
-PATIENCE_S = 60.0
-"""For which a server that is busy or gone is asked again, from its first failure on."""
+PATIENCE_S = 60.0  # seconds of retries of a busy or absent server, from its first failure on
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 10.0
-AT_ONCE_S = 0.01
-"""What is left of a patience that is over."""
+AT_ONCE_S = 0.01  # rest of a patience that counts as over
 
 
 class Busy(Exception):
-    """Ask again, after so many seconds where the server says when.
+    """Retry, after `after_s` where the server says when.
 
     Args:
-        silent: nobody answered, or the answer broke off; else it asks for patience.
-        timed_out: the time that an answer has was over.
+        silent: nobody answered, or the answer broke off; else the server asks for patience.
+        timed_out: the answer's time limit was over.
     """
 
     def __init__(self, why: str, after_s: float = 0.0, *, silent: bool = True, timed_out: bool = False) -> None:
@@ -34,13 +32,13 @@ class Busy(Exception):
 
 
 class Calls:
-    """Requests that another thread can end: `stop` closes their connections, and ends the pauses between them.
+    """Requests that another thread can end: `stop` closes their connections and ends their pauses.
 
     Args:
-        patience_s: how long they are made again, all of them together, while none is answered: from the first failure on.
+        patience_s: seconds of retries of all together while none is answered, from the first failure.
         where: the server, for messages.
         is_there: whether it answers at all, asked when the patience is over.
-        until: when nobody waits for an answer any more (`time.monotonic`). Where that is said, nothing is asked again after a time-out.
+        until: time (`time.monotonic`) after which nobody waits; a time-out is then not retried.
     """
 
     def __init__(
@@ -52,26 +50,23 @@ class Calls:
     ) -> None:
         self.patience_s, self.where, self.is_there, self.until = patience_s, where, is_there, until
         self.stopped = threading.Event()
-        self.over: str | None = None
-        """Why nothing more is asked: the patience is over, and nobody is there."""
+        self.over: str | None = None  # why nothing more is sent: the patience is over, and nobody is there
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._since: float | None = None
-        """The first failure since anything was answered, or since the server was last seen to be there."""
+        self._since: float | None = None  # the first failure since the last answer, or since the server was last seen
         self._told = False
         self._accepted = 0
 
     # ---- ending them ----
 
     def stop(self) -> None:
-        """End what is under way; what is asked afterwards ends at once."""
+        """End requests under way, and later ones at once."""
         self.stopped.set()
         with self._lock:
             for sock in list(self._open):
                 _shut(sock)
 
     def opened(self, sock: socket.socket) -> None:
-        """A connection was made."""
         with self._lock:
             self._open.add(sock)
             if self.stopped.is_set():
@@ -81,7 +76,7 @@ class Calls:
 
     @contextmanager
     def accepted(self) -> Iterator[None]:
-        """While the server has taken a request and its answer may still come: until then the others' patience is not over."""
+        """While an answer may still come: the others' patience is then not over."""
         with self._lock:
             self._accepted += 1
         try:
@@ -91,19 +86,17 @@ class Calls:
                 self._accepted -= 1
 
     def answered(self) -> None:
-        """Something was answered: the next failure is a first one."""
         with self._lock:
-            told, self._told, self._since = self._told, False, None
+            was_told, self._told, self._since = self._told, False, None
             self.over = None
-        if told:
+        if was_told:
             log.warning("%s answers again", self.where)
 
     def left_s(self, busy: Busy, since: float) -> float:
-        """Seconds for which a request that failed may be made again; 0 or less: no more. The first failure of all is told at once.
+        """Return seconds for which a failed request may be retried; 0 or less: none. Logs the first failure.
 
         Args:
-            since: its own first failure. Where others are answered, or the server is there and has too much to do, a request is given up by
-                itself, after a patience of its own.
+            since: its own first failure, for its own patience where others are answered or the server is busy.
         """
         now = time.monotonic()
         waited = math.inf if self.until is None else 0.0 if busy.timed_out else self.until - now
@@ -123,16 +116,11 @@ class Calls:
         return min(self.patience_s if self._waits() else own, waited)
 
     def _waits(self) -> bool:
-        """Whether an answer is under way, which decides."""
         with self._lock:
             return self._accepted > 0
 
     def _is_gone(self, busy: Busy, first: float) -> bool:
-        """Look whether anybody is there, one thread for all: where not, nothing more is asked.
-
-        Args:
-            first: the failure since which the patience ran out.
-        """
+        """Check whether anybody is there, one thread for all; `first` is the failure that began the patience."""
         with self._looking:
             with self._lock:
                 if self.over is not None:
@@ -151,7 +139,7 @@ class Calls:
 
 
 class Backoff:
-    """Between the tries of one request: doubled each time, with jitter, until the patience of its `Calls` is over, or its own."""
+    """Pauses between the tries of one request: doubled each time, with jitter, until a patience is over."""
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
@@ -159,18 +147,17 @@ class Backoff:
         self.pause = FIRST_PAUSE_S
 
     def answered(self) -> None:
-        """The server does answer: the next failure is a first one."""
         self.since, self.pause = None, FIRST_PAUSE_S
         self.calls.answered()
 
     def wait(self, busy: Busy) -> bool:
-        """Wait; False where the time is over, or the calls are to end. Who is to come back later than that asks once more at its end."""
+        """Wait before a retry; False where the time is over, or the calls are to end."""
         self.since = time.monotonic() if self.since is None else self.since
         left = self.calls.left_s(busy, self.since)
         return left > AT_ONCE_S and self._sleep(min(max(self._next(), busy.after_s), left))
 
     def breathe(self) -> bool:
-        """A pause before a request that the server failed at; False where the calls are to end."""
+        """Pause before a request that the server failed at; False where the calls are to end."""
         self.calls.answered()
         return self._sleep(self._next())
 
