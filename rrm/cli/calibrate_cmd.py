@@ -59,6 +59,13 @@ def command(
         "--prefixes",
         help="Cut each run at a step, and calibrate a chat model on runs that go on: for rrm guard.",
     ),
+    agreement: float | None = typer.Option(
+        None,
+        min=0.51,
+        max=0.999,
+        metavar="SHARE",
+        help="Also give each run a verdict (good, bad, unsure) of which this share agrees with people, with 90 % confidence.",
+    ),
     seed: int = typer.Option(0, help="Of the judge, the folds and the bootstrap."),
     resamples: int = typer.Option(1000, min=100, help="Bootstrap resamples of the questions."),
     overwrite: bool = typer.Option(
@@ -110,6 +117,7 @@ def command(
         resamples=resamples,
         overwrite=overwrite,
         prefixes=prefixes,
+        agreement=agreement,
     )
     show(record)
     failed = record["statuses"].get("judge_error", 0)
@@ -139,6 +147,18 @@ def map_text(fitted: dict[str, Any]) -> str:
     return f"p = sigmoid({fitted['a']:.3f} · {reads} {fitted['b']:+.3f}), {fitted['rows']} labels"
 
 
+def promise_text(promised: dict[str, Any]) -> str:
+    """A promise of agreement in one line, or why there is none."""
+    if "skipped" in promised:
+        return f"none, {promised['skipped']}"
+    least = promised["least_sure"]
+    return (
+        f"good from {least:.3f} on, bad from {1 - least:.3f} down, else unsure: at least {promised['agreement']:.0%} agree with people "
+        f"({promised['confidence']:.0%} confidence); {promised['coverage']:.0%} of {promised['labels']} labelled runs have one, "
+        f"{promised['agreed']:.0%} of these agree"
+    )
+
+
 def show(record: dict[str, Any]) -> None:
     """What was fitted and what it is worth, on standard error."""
     labels = ", ".join(f"{n} {source}" for source, n in record["labels"].items())
@@ -160,6 +180,8 @@ def show(record: dict[str, Any]) -> None:
             markup=False,
             soft_wrap=True,
         )
+    if (promised := record["promise"]) is not None:
+        console.print(f"verdicts on runs: {promise_text(promised)}", markup=False, soft_wrap=True)
     for at in record["interval"] or ():
         console.print(
             f"  raw {at['raw']:.3f} means {at['score']:.3f} [{at['low']:.3f}, {at['high']:.3f}]", markup=False

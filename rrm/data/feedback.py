@@ -84,6 +84,8 @@ class JudgeInfo(BaseModel):
     unsure_band: tuple[float, float] | None = None
     # handling of transcripts outside the judge's domain (`rrm score --out-of-domain`); None: it cannot tell
     out_of_domain: OutOfDomain | None = None
+    # a run is good from a score of this on, bad from 1 − this down, else unsure (`rrm calibrate --agreement`); None: no promise
+    least_sure: float | None = None
     criteria: str | None = None  # name and hash of the criteria; None: the fixed rubric
     answered_in: Literal["schema", "tags"] | None = None  # format of the answers to criteria
     # whether the judge read the reference answer: its texts must then not reach an agent
@@ -110,6 +112,8 @@ class Feedback(BaseModel):
     """Transcript tokens beyond the judge's budget."""
     coverage: float | None = Field(default=None, ge=0.0, le=1.0)
     """Share of the transcript's text tokens that the judge read; None in older rows."""
+    verdict: Verdict | None = None
+    """Of the whole run, by a judge with a promise of agreement (`judge.least_sure`)."""
     images: ImagesRead | None = None
     """Counts of pictures; `coverage` counts text only."""
     out_of_domain: bool | None = Field(default=None, validation_alias=AliasChoices("out_of_domain", "outside"))

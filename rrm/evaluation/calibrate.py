@@ -40,6 +40,7 @@ from rrm.evaluation.calibrating import (
     out_of_fold,
 )
 from rrm.evaluation.fit_calibration import Ask, calibrate, source_of, untrained
+from rrm.evaluation.promised_agreement import LEAST_LABELS, promise
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import PRIOR_LABELS, Calibration, Isotonic, check_enough, key_of
 from rrm.judge.card import CALIBRATION, calibrated_section, served_card, with_section
@@ -162,6 +163,7 @@ def calibrate_judge(
     resamples: int = 1000,
     overwrite: bool = False,
     prefixes: bool = False,
+    agreement: float | None = None,
 ) -> dict[str, Any]:
     """Fit a judge's maps to labels and write its directory; return the content of `calibration.json`.
 
@@ -171,6 +173,7 @@ def calibrate_judge(
         method: None: that of the judge's map; without one `platt` of a trained judge, else `platt_score`.
         overwrite: judge all rows again, dropping stored ones.
         prefixes: fit on runs that are cut at a step: a chat model's judge of unfinished runs, for a guard.
+        agreement: give verdicts on whole runs of which at least this share agrees with people; None: give none.
 
     Raises:
         ConfigError: the folder holds something, or the mode is not the judge's.
@@ -217,6 +220,8 @@ def calibrate_judge(
     apart = out_of_fold(scored.raw, scored.labels, scored.windowed, scored.questions, chosen, seed, present)
     known_before = len(seen_in_training(calibrated_questions(judge.folder), scored.rows))
     worth = _worth(scored, apart, chosen, present, known_before=known_before, seed=seed, resamples=resamples)
+    judge.settings.promise = None
+    promised = None if agreement is None else _promise(judge.settings, scored, apart, mode, agreement)
     facts = {
         "rows": len(scored.rows),
         "questions": len(set(scored.questions)),
@@ -229,7 +234,7 @@ def calibrate_judge(
         "mode": mode, "domain": _widen(judge, scored.rows, folder.name, worth["no_order"]), "first_error": failed and failed.reason, **facts,
         "judge": judge.describe() | {"agent-rrm": version("agent-rrm")}, "statuses": statuses,
         "left_out": {"unlabelled": labelled.unlabelled, "trained_on": len(labelled.trained_on)},
-        "maps": maps, **worth,
+        "maps": maps, **worth, "promise": promised,
     }  # fmt: skip
     for key in fitted:
         of_key = [
@@ -244,6 +249,19 @@ def calibrate_judge(
     check_new(folder)  # hours may have passed
     _write(judge, folder, record, scored, apart)
     return record
+
+
+def _promise(
+    settings: JudgeSettings, scored: Scored, apart: OutOfFold | None, mode: Mode, agreement: float
+) -> dict[str, Any]:
+    """Set `settings.promise` where the labels allow one; return it, or why not."""
+    questions = len(set(scored.questions))
+    if apart is None or questions < LEAST_LABELS:
+        return {"skipped": f"a promise takes labels of {LEAST_LABELS} questions, and there are {questions}"}
+    settings.promise = promise(apart.scores, scored.labels, scored.questions, mode, agreement)
+    if settings.promise is None:
+        return {"skipped": f"these labels do not show that any verdicts agree with people in {agreement:.0%} of runs"}
+    return settings.promise.model_dump()
 
 
 def _widen(judge: AgentRRM, rows: Sequence[Trajectory], name: str, no_order: str | None) -> dict[str, Any]:

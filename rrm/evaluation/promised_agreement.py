@@ -10,35 +10,25 @@ probability (Bonferroni), and the widest bound that one of them reaches counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import binom
+
+from rrm.data.feedback import Mode
+from rrm.judge.abstention import AgreementPromise
 
 STARTS = (0.25, 0.5, 0.75, 1.0)
 """Shares of the labelled runs, the surest first, at which a sequence of tests begins."""
 LEAST_LABELS = 100
 
 
-@dataclass(frozen=True)
-class AgreementPromise:
-    """The bound, and what it was found on."""
-
-    agreement: float
-    """Least share of verdicts that agree with people."""
-    confidence: float
-    """Probability that the promise holds, over the labels drawn."""
-    least_sure: float
-    """c, in [0.5, 1]: how sure a score is of good or bad, max(p, 1 − p), from which a verdict is given."""
-    coverage: float
-    """Share of the labelled runs that have a verdict."""
-    agreed: float
-    """Share of these that agree."""
-    labels: int
-
-
 def promise(
-    scores: np.ndarray, labels: np.ndarray, questions: Sequence[str], agreement: float = 0.9, confidence: float = 0.9
+    scores: np.ndarray,
+    labels: np.ndarray,
+    questions: Sequence[str],
+    mode: Mode,
+    agreement: float = 0.9,
+    confidence: float = 0.9,
 ) -> AgreementPromise | None:
     """The widest bound that keeps the promise; None where the labels allow none.
 
@@ -65,4 +55,7 @@ def promise(
     if best < 0:
         return None
     n = int(rows[best])
-    return AgreementPromise(agreement, confidence, float(sure[n - 1]), n / len(p), float(1 - wrong[:n].mean()), len(p))
+    return AgreementPromise(
+        mode=mode, agreement=agreement, confidence=confidence, least_sure=float(sure[n - 1]), coverage=n / len(p),
+        agreed=float(1 - wrong[:n].mean()), labels=len(p),
+    )  # fmt: skip

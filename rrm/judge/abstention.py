@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from pydantic import BaseModel, Field
+
 from rrm.data.annotation import Finding, Verdict
-from rrm.data.feedback import Feedback
+from rrm.data.feedback import Feedback, Mode
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,34 @@ class VerdictRule:
         if self.unsure_band is not None and self.unsure_band[0] < p_good < self.unsure_band[1]:
             return "unsure"
         return "good" if p_good >= self.threshold else "bad"
+
+
+class AgreementPromise(BaseModel):
+    """From which score on a run gets a verdict, so that verdicts agree with people (`rrm calibrate --agreement`)."""
+
+    mode: Mode
+    """Of the scores that it is about."""
+    agreement: float = Field(gt=0.5, lt=1)
+    """Least share of verdicts that agree with people."""
+    confidence: float = Field(gt=0, lt=1)
+    """Probability that the promise holds, over the draw of labels."""
+    least_sure: float = Field(ge=0.5, le=1)
+    """How sure a score p is of good or bad, max(p, 1 − p), from which a verdict is given."""
+    coverage: float
+    """Share of the labelled runs that have a verdict."""
+    agreed: float
+    """Share of these that agree."""
+    labels: int
+
+
+def run_verdict(feedback: Feedback) -> Verdict | None:
+    """The verdict on a whole run; None without a score or a promise."""
+    score, least = feedback.score, feedback.judge.least_sure
+    if score is None or least is None:
+        return None
+    if feedback.abstains or max(score, 1 - score) < least:
+        return "unsure"
+    return "good" if score >= 0.5 else "bad"
 
 
 def abstain(feedback: Feedback) -> None:

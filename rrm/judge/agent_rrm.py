@@ -482,6 +482,7 @@ class AgentRRM:
 
     def info(self, mode: Mode, seed: int) -> JudgeInfo:
         """What its rows say of it, as far as that is known before it is asked."""
+        promise = self.settings.promise
         return JudgeInfo(
             model=self.model,
             model_hash=self.model_hash,
@@ -495,6 +496,7 @@ class AgentRRM:
             calibrated=self.settings.calibration.covers(mode),
             criteria=None if self.criteria is None else self.criteria.identity,
             out_of_domain=None if self.domain is None else self.out_of_domain,
+            least_sure=promise.least_sure if promise is not None and promise.mode == mode else None,
         )
 
 

@@ -33,7 +33,7 @@ from rrm.data.pictures import told_of
 from rrm.data.questions import question_of
 from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
-from rrm.judge.abstention import abstain
+from rrm.judge.abstention import abstain, run_verdict
 from rrm.judge.transcript_form import features, step_features, words_of
 
 FILE = "domain.json"
@@ -211,6 +211,7 @@ class DomainFlagger:
             feedback.out_of_domain, feedback.domain_distance = self._known[id(trajectory)]
             if feedback.abstains:
                 abstain(feedback)
+        feedback.verdict = run_verdict(feedback)
         return feedback
 
 

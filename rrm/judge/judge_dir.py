@@ -28,7 +28,7 @@ from rrm.data.jsonl import read_lines
 from rrm.data.printing import describe
 from rrm.engines.shipped_judges import FILE
 from rrm.errors import RRMError
-from rrm.judge.abstention import VerdictRule
+from rrm.judge.abstention import AgreementPromise, VerdictRule
 from rrm.judge.calibration import Calibration
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.rendering import PROMPT_VERSION, PROMPT_VERSIONS
@@ -64,6 +64,8 @@ class JudgeSettings(BaseModel):
     """Mode `steps`: a step is good whose calibrated p_good is at least this; another value than one half is an older judge's."""
     unsure_band: tuple[float, float] | None = None
     """`[low, high]`: the judge abstains on a step with low < p_good < high (`rrm.judge.abstention`); null: on none for this reason."""
+    promise: AgreementPromise | None = None
+    """Of verdicts on whole runs; None: rows have a score and no verdict."""
     prompt_version: str = PROMPT_VERSION
     """How transcripts are rendered (`rrm.prompt`): 1 cuts what exceeds the budget, 2 reads it in windows."""
     step_tokens: int | None = None
@@ -179,6 +181,7 @@ FOR_THE_READER = {"name", "default_mode", "trained_on", "calibrated_on", "traini
 LATER: dict[str, Any] = {
     "threshold": 0.5,
     "unsure_band": None,
+    "promise": None,
     "step_tokens": None,
     "criteria": None,
     "max_windows": None,

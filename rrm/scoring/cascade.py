@@ -94,7 +94,7 @@ class Kept:
 
 def is_sure(feedback: Feedback) -> bool:
     """Tell whether a row needs no stronger judge: it has a score, its run is in the domain, no step is unsure."""
-    unsure = any(finding.verdict == "unsure" for finding in feedback.findings)
+    unsure = feedback.verdict == "unsure" or any(finding.verdict == "unsure" for finding in feedback.findings)
     return feedback.status == "scored" and not feedback.out_of_domain and not unsure
 
 

@@ -24,7 +24,7 @@ def test_an_older_judge_keeps_its_hash_and_its_settings(tmp_path: Path) -> None:
     kept = settings.model_dump(
         mode="json",
         exclude={"name", "trained_on", "training_questions", "default_mode", "threshold"}
-        | {"calibrated_on", "max_windows", "criteria", "request", "unsure_band", "step_tokens"},
+        | {"calibrated_on", "max_windows", "criteria", "request", "unsure_band", "step_tokens", "promise"},
     )
     assert settings_hash(settings) == hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
     assert settings_hash(settings) == settings_hash(settings.model_copy(update={"default_mode": "steps"}))
