@@ -1,5 +1,3 @@
-"""Plain functions in threads of their own, which nobody waits for when the process ends."""
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,8 +7,8 @@ T = TypeVar("T")
 
 
 def in_thread(function: Callable[[], T], name: str) -> Future[T]:
-    """Run a function in a daemon thread: a pool's threads are shared, and waited for at exit, so that one hanging call kept others
-    waiting and the process alive. What it raises stays in the future, SystemExit too."""
+    """Run a function in a daemon thread of its own. What it raises stays in the future, SystemExit too.
+    A pool's threads are shared and waited for at exit: one hanging call would keep others waiting and the process alive."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # nobody can take back what runs
 

@@ -126,21 +126,21 @@ def test_a_near_call_is_no_answer_where_only_one_is_taken() -> None:
 
 
 def test_arguments_that_json_cannot_say_are_malformed_and_end_nothing() -> None:
-    said, _ = played("<tool_call>{'name': 'calculator', 'arguments': {'expression': {1, 2}}}</tool_call>")
-    assert said.startswith("Error: not valid JSON")
+    observation, _ = played("<tool_call>{'name': 'calculator', 'arguments': {'expression': {1, 2}}}</tool_call>")
+    assert observation.startswith("Error: not valid JSON")
 
 
 def test_what_is_wrong_is_said_with_a_correct_call_of_that_tool() -> None:
-    said, _ = played('<tool_call>{"name": "calculator", "arguments": [1]}</tool_call>')
-    assert said.endswith(
+    observation, _ = played('<tool_call>{"name": "calculator", "arguments": [1]}</tool_call>')
+    assert observation.endswith(
         'For example: <tool_call>{"name": "calculator", "arguments": {"expression": "text"}}</tool_call>'
     )
 
 
 @pytest.mark.parametrize("parser", PARSERS)
 def test_an_example_is_a_call_of_its_format_and_none_is_shown_of_control_tokens(parser: str) -> None:
-    said, _ = played('{"name": "calculator", "arguments": [1]}', parser=parser)
-    reason, _, example = said.partition(". For example: ")
+    observation, _ = played('{"name": "calculator", "arguments": [1]}', parser=parser)
+    reason, _, example = observation.partition(". For example: ")
     assert reason.startswith("Error: ")
     assert example == "" if parser in ("harmony", "deepseek", "deepseek_v31") else "calculator" in example
     if example:
