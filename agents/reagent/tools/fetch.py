@@ -1,8 +1,6 @@
-"""Fetch a page: one deadline for all of it, redirects judged like the first address, no more bytes than are wanted.
+"""Fetch a page within one deadline, with judged redirects and a limit of bytes.
 
-No proxy of the environment is used: an address judged here would say nothing about where a proxy connects. Nothing is sent but
-the request: no cookies, no credentials.
-"""
+No proxy of the environment is used: a judged address says nothing about where a proxy connects. Cookies and credentials are not sent."""
 
 import http.client
 import io
@@ -27,17 +25,11 @@ AGENT = f"agent-rrm/{__version__} (page fetcher of a language model agent)"
 
 @dataclass(frozen=True)
 class Page:
-    """What came back."""
-
-    url: str
-    """The last one, after redirects."""
-    content_type: str
-    """Media type in lower case, without parameters; empty where the server said none."""
+    url: str  # after redirects
+    content_type: str  # media type in lower case, without parameters; empty where the server said none
     charset: str | None
-    body: bytes
-    """At most `max_bytes`, decompressed."""
-    cut: bool
-    """There was more."""
+    body: bytes  # at most `max_bytes`, decompressed
+    cut: bool  # there was more
 
 
 def fetch(
@@ -50,68 +42,72 @@ def fetch(
     max_redirects: int = 5,
     deny: DenyList | None = None,
 ) -> Page:
-    """GET a URL. Blocks up to `timeout_s`, and for as long as the name server takes. Raises ToolError: as `addresses.target`, for the URL
-    and each redirect; or saying what went wrong."""
+    """GET a URL. Blocks up to `timeout_s`, and for as long as the name server takes.
+    Raises ToolError: as `addresses.target`, for the URL and each redirect; or the fetch failed."""
     deadline = time.monotonic() + timeout_s
     for _ in range(max_redirects + 1):
-        place = target(url, allow, ports, deny)
+        destination = target(url, allow, ports, deny)
         try:
-            answer = _get(place, deadline, max_bytes)
+            answer = _get(destination, deadline, max_bytes)
         except TimeoutError as error:
-            raise ToolError(f"{place.host} did not answer in full within {timeout_s:g} s", "fetch_timeout") from error
+            raise ToolError(
+                f"{destination.host} did not answer in full within {timeout_s:g} s", "fetch_timeout"
+            ) from error
         except ssl.SSLError as error:
-            raise ToolError(f"no secure connection to {place.host}: {error.reason or error}", "fetch_failed") from error
+            raise ToolError(
+                f"no secure connection to {destination.host}: {error.reason or error}", "fetch_failed"
+            ) from error
         except (OSError, http.client.HTTPException, zlib.error) as error:
             raise ToolError(
-                f"{place.host} could not be read: {type(error).__name__}: {error}", "fetch_failed"
+                f"{destination.host} could not be read: {type(error).__name__}: {error}", "fetch_failed"
             ) from error
         if isinstance(answer, Page):
             return answer
         try:
             url = urljoin(url, answer)
         except ValueError as error:
-            raise ToolError(f"{place.host} redirects to what is no URL: {answer[:100]}", "address_refused") from error
+            raise ToolError(
+                f"{destination.host} redirects to what is no URL: {answer[:100]}", "address_refused"
+            ) from error
     raise ToolError(f"more than {max_redirects} redirects; the last one led to {url[:200]}", "too_many_redirects")
 
 
-def _get(place: ConnectionTarget, deadline: float, max_bytes: int) -> Page | str:
-    """The page, or where it says it is."""
-    wire = _connect(place, deadline)
+def _get(destination: ConnectionTarget, deadline: float, max_bytes: int) -> Page | str:
+    wire = _connect(destination, deadline)
     with wire:
-        connection = http.client.HTTPConnection(place.host, place.port)
+        connection = http.client.HTTPConnection(destination.host, destination.port)
         connection.sock = _Wire(wire, deadline)  # pyright: ignore[reportAttributeAccessIssue] - as much of a socket as http.client asks for
         headers = {
-            "Host": place.authority,
+            "Host": destination.authority,
             "User-Agent": AGENT,
             "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1",
             "Accept-Encoding": "identity",
             "Connection": "close",
         }
-        connection.request("GET", place.path, headers=headers)
+        connection.request("GET", destination.path, headers=headers)
         response = connection.getresponse()
         if response.status in _REDIRECTS and (where := response.getheader("Location")):
             return where.encode("latin-1").decode("utf-8", "replace").strip()
         if response.status != 200:
-            raise ToolError(f"{place.host} answered {response.status} {response.reason[:80]}", "fetch_failed")
+            raise ToolError(f"{destination.host} answered {response.status} {response.reason[:80]}", "fetch_failed")
         body, cut = _body(response, max_bytes)
-        kind = response.headers.get_content_type() if response.getheader("Content-Type") else ""
-        return Page(place.url.geturl(), kind, response.headers.get_content_charset(), body, cut)
+        content_type = response.headers.get_content_type() if response.getheader("Content-Type") else ""
+        return Page(destination.url.geturl(), content_type, response.headers.get_content_charset(), body, cut)
 
 
-def _connect(place: ConnectionTarget, deadline: float) -> socket.socket:
-    """A connection to one of the judged addresses, encrypted for https."""
+def _connect(destination: ConnectionTarget, deadline: float) -> socket.socket:
     problem: OSError | None = None
-    for address in place.addresses:
+    for address in destination.addresses:
         try:
             # an address, so nothing is resolved again
-            plain = socket.create_connection((address, place.port), timeout=_left(deadline))
+            plain = socket.create_connection((address, destination.port), timeout=_left(deadline))
         except OSError as error:
             problem = error
             continue
-        if place.url.scheme == "http":
+        if destination.url.scheme == "http":
             return plain
         try:
-            return ssl.create_default_context().wrap_socket(plain, server_hostname=place.host)
+            return ssl.create_default_context().wrap_socket(plain, server_hostname=destination.host)
         except BaseException:
             plain.close()
             raise
@@ -126,8 +122,8 @@ def _left(deadline: float) -> float:
 
 
 def _body(response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, bool]:
-    """At most `max_bytes` of the body, unpacked as it comes, so that a compressed bomb is never whole in memory. Received are twice as many
-    at most: blocks that unpack to nothing could go on for ever. Raises ToolError: it ended before its end, or is larger than that."""
+    """(at most `max_bytes` of the body, whether there is more); unpacked as it comes, against bombs.
+    At most twice as many are received: blocks that unpack to nothing could go on for ever. Raises ToolError: too large, or broken off."""
     coding = (response.getheader("Content-Encoding") or "identity").strip().lower()
     if coding not in ("identity", "gzip", "x-gzip", "deflate"):
         raise ToolError(f"the page is encoded as {coding[:40]!r}, which was not asked for", "fetch_failed")
@@ -167,8 +163,6 @@ def _window(coding: str, data: bytes) -> int:
 
 
 class _DeadlineReader(io.RawIOBase):
-    """Reads a socket until the deadline: a server that sends a byte now and then gains nothing by it."""
-
     def __init__(self, wire: socket.socket, deadline: float) -> None:
         self.wire, self.deadline = wire, deadline
 
@@ -181,19 +175,15 @@ class _DeadlineReader(io.RawIOBase):
 
 
 class _Wire:
-    """A socket with a deadline, as http.client uses one."""
-
     def __init__(self, wire: socket.socket, deadline: float) -> None:
         self.wire, self.deadline = wire, deadline
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """What answers are read from."""
         return io.BufferedReader(_DeadlineReader(self.wire, self.deadline))
 
     def sendall(self, data: bytes) -> None:
-        """Send a request."""
         self.wire.settimeout(_left(self.deadline))
         self.wire.sendall(data)
 
     def close(self) -> None:
-        """Nothing yet: http.client closes before it reads, relying on sockets to stay open for their files."""
+        """Does nothing: http.client closes before it reads, relying on sockets to stay open for their files."""

@@ -24,9 +24,7 @@ _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _MAX_BYTES = 5_000_000
 
 
-class _RefuseRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the key to another address."""
-
+class _RefuseRedirect(urllib.request.HTTPRedirectHandler):  # a redirect would carry the key to another address
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> None:
@@ -35,40 +33,35 @@ class _RefuseRedirect(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True)
 class Service:
-    """Where and how to ask, and where in an answer the results are. What may hold a key is left out of its `repr`."""
+    """A search service: its request, and the paths of results. `repr` shows nothing that may hold a key."""
 
-    url: str = field(repr=False)
-    """Holds `{query}`, and `{k}` where the service takes a count."""
-    body: Mapping[str, Any] | None = field(repr=False)
-    """A JSON body to POST, its texts filled in like the URL."""
+    url: str = field(repr=False)  # holds `{query}`, and `{k}` where the service takes a count
+    body: Mapping[str, Any] | None = field(repr=False)  # a JSON body to POST, its texts filled in like the URL
     headers: Mapping[str, str] = field(repr=False)
-    results: str
-    """Dotted path to the list; numbers index lists, empty is the answer itself."""
+    results: str  # dotted path to the list; numbers index lists, empty is the answer itself
     title: str
     link: str
     text: str
-    timeout_s: float
-    """Of one try."""
+    timeout_s: float  # of one try
     tries: int
-    pause_s: float
-    """Before the second try; it doubles."""
+    pause_s: float  # before the second try; it doubles
 
     def ask(self, query: str, k: int) -> list[Mapping[str, Any]]:
-        """The results for a query, as many as come. Raises ToolError: the service is down, refuses, or answers with something else than the
-        options say. `k`: so many are asked for, where the service takes a count."""
+        """The results for a query, as many as come; `k` are asked for, where the service takes a count.
+        Raises ToolError: the service is down, refuses, or answers in another form than the options say."""
         answer = self._answer(self._request(query, k))
-        found = _at(answer, self.results)
-        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        items = _at(answer, self.results)
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise ToolError(
                 f"the search service's answer has no list of results at {self.results!r}", "search_unreadable"
             )
-        return found
+        return items
 
     def _request(self, query: str, k: int) -> urllib.request.Request:
         url = self.url.replace("{query}", quote(query, safe="")).replace("{k}", str(k))
         data = None if self.body is None else json.dumps(_filled(self.body, query, k)).encode()
-        kind = {"Content-Type": "application/json"} if data else {}
-        return urllib.request.Request(url, data, {"Accept": "application/json", **kind, **self.headers})
+        content_type = {"Content-Type": "application/json"} if data else {}
+        return urllib.request.Request(url, data, {"Accept": "application/json", **content_type, **self.headers})
 
     def _answer(self, request: urllib.request.Request) -> Any:
         opener = urllib.request.build_opener(_RefuseRedirect)
@@ -110,7 +103,6 @@ def _parsed(body: bytes) -> Any:
 
 
 def _at(value: Any, path: str) -> Any:
-    """What stands at a dotted path; None where there is nothing."""
     for name in filter(None, path.split(".")):
         if isinstance(value, list) and name.isdigit():
             value = value[int(name)] if int(name) < len(value) else None
@@ -147,8 +139,7 @@ def search_api_tools(
     max_concurrency: int = 8,
     deny: Sequence[str] = (),
 ) -> list[Tool]:
-    """The tool `search`, over an API. Raises ConfigError: the environment variable is not set or cannot stand in a header, the query has no
-    place, or `deny` holds something else than a host or a path of one.
+    """Make the tool `search`, over an API.
 
     Args:
         url: the endpoint; `{query}` and `{k}` are filled in.
@@ -163,6 +154,9 @@ def search_api_tools(
         pause_s: before the second try; it doubles.
         max_concurrency: queries at once.
         deny: `host` or `host/path`; results that lead there are left out and counted (`reagent.tools.deny`).
+
+    Raises:
+        ConfigError: a key that is not set or that no header can carry, a URL without `{query}`, or a bad `deny` entry.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ConfigError("tools.search_api: url must begin with http:// or https://")
@@ -186,16 +180,16 @@ def search_api_tools(
         Args:
             query: What to look for.
         """
-        shown, left_out = [], 0
+        entries, left_out = [], 0
         for item in service.ask(query, k):
-            if len(shown) == k:
+            if len(entries) == k:
                 break
             if denied.entry_for(_said(item, link)):
                 left_out += 1
                 continue
-            shown.append(f"[{len(shown) + 1}] {_said(item, title)}\n{_said(item, link)}\n{_said(item, text)}")
+            entries.append(f"[{len(entries) + 1}] {_said(item, title)}\n{_said(item, link)}\n{_said(item, text)}")
         note = [f"[{left_out} results of hosts that are not shown in this task were left out]"] if left_out else []
-        return TruncatedText("\n\n".join([shorten("\n\n".join(shown), max_chars)[0], *note]).strip(), left_out)
+        return TruncatedText("\n\n".join([shorten("\n\n".join(entries), max_chars)[0], *note]).strip(), left_out)
 
     return [search]
 
