@@ -72,16 +72,16 @@ def command(
         raise ConfigError(
             "--retries lets the judge choose among first and second attempts: give --choose judge with it"
         )
-    found, episodes = (
+    figures, episodes = (
         evaluate_chosen(settings, strategies, retries=retries) if strategies else evaluate_config(settings)
     )
     if transcripts is not None:
         write_jsonl(transcripts, (e.trajectory for e in episodes))
     if output is not None:
         with file_when_whole(output) as file:
-            file.write(json.dumps(found, indent=1) + "\n")
-    said = _summary(found)
-    thin = without_interval(said)
+            file.write(json.dumps(figures, indent=1) + "\n")
+    summary = _summary(figures)
+    thin = without_interval(summary)
     if thin:
         log.warning(
             "no interval where fewer than %d tasks or %d attempts carry a figure (%s): it would be far narrower than it says; "
@@ -90,8 +90,8 @@ def command(
             MIN_ROWS,
             ", ".join(thin),
         )
-    told = {"policy": settings.policy.base, "environment": settings.environment.name, "without_interval": thin}
-    finish({**told, **said})
+    setting = {"policy": settings.policy.base, "environment": settings.environment.name, "without_interval": thin}
+    finish({**setting, **summary})
 
 
 def _summary(figures: dict[str, Any]) -> dict[str, Any]:

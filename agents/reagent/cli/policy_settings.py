@@ -1,4 +1,4 @@
-"""What `reagent eval` and `reagent probe` play: MODEL, --policy, --task and the overrides as one config."""
+"""The config of `reagent eval` and `reagent probe`, made of MODEL, --policy, --task and the overrides."""
 
 import logging
 
@@ -7,8 +7,7 @@ from reagent.train.export import written_dtype
 from rrm.errors import ConfigError
 
 log = logging.getLogger(__name__)
-TASK = "task"
-"""The shipped config of `--task`."""
+TASK = "task"  # the shipped config of `--task`
 
 
 def policy_settings(

@@ -37,9 +37,9 @@ def command(
 
     check_outputs(transcripts)
     settings = policy_settings(words, config, policy, task)
-    found, episodes = probe_config(settings)
+    probe, episodes = probe_config(settings)
     if transcripts is not None:
         write_jsonl(transcripts, (episode.trajectory for episode in episodes))
-    finish({"policy": settings.policy.base, "environment": settings.environment.name, **found.figures()})
-    if found.learnable is False:
+    finish({"policy": settings.policy.base, "environment": settings.environment.name, **probe.figures()})
+    if probe.learnable is False:
         raise typer.Exit(3)
