@@ -29,7 +29,7 @@ from rrm.engines.hf.weights import cache_dir as own_cache
 from rrm.engines.server_options import meant, shown_address
 from rrm.errors import RRMError
 
-PACKAGES = ("agent-rrm", "torch", "transformers", "peft", "trl", "accelerate", "numpy", "scikit-learn", "openai", "pydantic", "huggingface-hub", "vllm")  # fmt: skip
+PACKAGES = ("agent-rrm", "torch", "transformers", "peft", "trl", "accelerate", "numpy", "scikit-learn", "httpx2", "pydantic", "huggingface-hub", "vllm")  # fmt: skip
 CHECKS = "rrm.doctor"
 """Entry points of other packages' looks: each a function that raises an RRMError which says what is missing."""
 TIMEOUT_S = 5.0

@@ -29,7 +29,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "openai-agents": ("agents",),
     "tasks": ("math_verify",),
     "tools": ("bm25s", "Stemmer", "openpyxl", "pypdf"),
-    "mcp": ("mcp", "jsonschema", "referencing", "httpx2"),
+    "mcp": ("mcp", "jsonschema", "referencing"),
     "serve": ("fastapi", "starlette", "uvicorn", "prometheus_client"),
     "tensorboard": ("tensorboard",),
     "wandb": ("wandb",),

@@ -18,12 +18,10 @@ import math
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rrm.data.usage import Usage
-
-if TYPE_CHECKING:
-    from openai import OpenAI
+from rrm.engines.http import Answer, NoAnswer, UnreadableAnswer
 
 log = logging.getLogger(__name__)
 
@@ -44,39 +42,37 @@ _BLANK = re.compile(r"\s+")
 _RUN = re.compile(r"(.)\1{3,}")
 
 
-def read_context(client: OpenAI, root: str, model: str) -> int | None:
+async def read_context(ask: Callable[..., Awaitable[Answer]], base: str, model: str) -> int | None:
     """Tokens of a model's context, as the server says (see the table); None where it does not, or is not there.
 
     Args:
-        client: of the server.
-        root: its address without `/v1`.
+        ask: makes a request of the server: a method, an address and what is sent.
+        base: its address, with `/v1` where it has that.
     """
-    from openai import APIConnectionError, APIStatusError, OpenAIError
 
-    def listed() -> Any:
-        return in_list(json.loads(client.models.with_raw_response.list().http_response.content)["data"], model)
+    def listed(said: Any) -> Any:
+        return in_list(said["data"], model)
 
-    def of(path: str) -> Any:
-        return client.get(root + path, cast_to=object)
-
+    root = base.removesuffix("/v1")
     ways = (
-        listed,
-        lambda: of("/props")["default_generation_settings"]["n_ctx"],
-        lambda: _of_ollama(client.post(f"{root}/api/show", body={"model": model}, cast_to=object)),
-        lambda: in_list(of("/api/v0/models")["data"], model),
+        ("GET", f"{base}/models", None, listed),
+        ("GET", f"{root}/props", None, lambda said: said["default_generation_settings"]["n_ctx"]),
+        ("POST", f"{root}/api/show", {"model": model}, _of_ollama),
+        ("GET", f"{root}/api/v0/models", None, listed),
     )
-    for way in ways:
+    for method, url, body, find in ways:
         try:
-            said = way()
-        except (APIConnectionError, APIStatusError) as error:
-            if getattr(error, "status_code", 0) != NOT_THERE:  # it is not asked on
-                log.debug("%s does not say how long its context is: %s", root, type(error).__name__)
-                return None
-        except (OpenAIError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            answer = await ask(method, url, json=body)
+            if answer.status not in (200, NOT_THERE):  # it is not asked on
+                raise NoAnswer("broken", f"HTTP {answer.status}")
+            said = find(json.loads(answer.body))
+        except (NoAnswer, UnreadableAnswer) as error:
+            log.debug("%s does not say how long its context is: %s", root, error)
+            return None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue  # it says something else there
-        else:
-            if isinstance(said, int) and not isinstance(said, bool) and said > 0:
-                return said
+        if isinstance(said, int) and not isinstance(said, bool) and said > 0:
+            return said
     return None
 
 

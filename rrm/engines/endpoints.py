@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import httpx2
+
 from rrm.engines.http_errors import Retry
 from rrm.engines.replies import MAX_WAIT_S
 from rrm.engines.server_options import shown_address
@@ -164,10 +166,10 @@ class Endpoints:
 
 
 class ConcurrencyLimiter:
-    """Waits for places at `Endpoints`; of one event loop."""
+    """Waits for places at `Endpoints`, which one client asks; of one event loop."""
 
-    def __init__(self, endpoints: Endpoints) -> None:
-        self.endpoints, self._changed = endpoints, asyncio.Condition()
+    def __init__(self, endpoints: Endpoints, http: httpx2.AsyncClient) -> None:
+        self.endpoints, self.http, self._changed = endpoints, http, asyncio.Condition()
         endpoints.begin()
 
     async def take(self, before: Endpoint | None = None) -> Endpoint:

@@ -11,21 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
+
+import httpx2
 
 from rrm.data.seeds import derive_seed
 from rrm.data.usage import Usage, total_of
 from rrm.engines.async_runner import Feed, run
 from rrm.engines.base import Answered, Reply, Request, SamplingParams, one_reply
-from rrm.engines.clients import UnreadableAnswer, chat_client, list_client, send
 from rrm.engines.contexts import Counts, most_used, read_context
 from rrm.engines.cost import CostTracker, WorkSize
 from rrm.engines.endpoints import ConcurrencyLimiter, Endpoint, Endpoints, backoff, room_for
 from rrm.engines.hidden import Hidden
+from rrm.engines.http import UnreadableAnswer, ask, client, send
 from rrm.engines.http_errors import (
     FOR_ALL,
     HINTS,
@@ -43,7 +45,7 @@ from rrm.engines.http_errors import (
     way_out_of,
     workaround_of,
 )
-from rrm.engines.replies import RequestForm, Way, body_of, form_of, reply_of, usage_of
+from rrm.engines.replies import RequestForm, body_of, form_of, reply_of, usage_of
 from rrm.engines.server_options import ServerOptions, addresses_of, filled, is_address, public, query_of, shown_address
 from rrm.errors import EngineError, KeyRefused, SchemaRefused, SpendingLimit, TooLong
 
@@ -51,17 +53,14 @@ log = logging.getLogger(__name__)
 THROTTLED_TRIES = 3
 """Further tries, for each one after a failure, where a server turns a request away because it is asked too much at once."""
 MAX_BACKOFF_S = 20.0
+ACCOUNT = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
+"""Variables of the environment → the headers that say whose account a request is of."""
 LIST_TIMEOUT_S = 5.0
 """Longest wait for the list of a server's models."""
 
 
-@dataclass(frozen=True)
-class ConnectionPool:
-    """The way to the servers while a call lasts."""
-
-    gate: ConcurrencyLimiter
-    ways: Mapping[str, Way]
-    """By address."""
+Post = Callable[[RequestForm, SamplingParams, list[Usage]], Awaitable[Reply]]
+"""Makes one request."""
 
 
 class OpenAIEngine:
@@ -133,15 +132,16 @@ class OpenAIEngine:
 
     def context_tokens(self) -> int | None:
         """Tokens of the model's context as the server says (`rrm.engines.contexts`); None where it does not."""
-        said = [self._context_at(endpoint.url) for endpoint in self.endpoints.all]
-        self._context = min((tokens for tokens in said if tokens is not None), default=None)
+
+        async def contexts() -> list[int | None]:
+            async with client() as http:
+                ways = {
+                    e.url: partial(ask, http, limit_s=LIST_TIMEOUT_S, **self._way_to(e.url)) for e in self.endpoints.all
+                }
+                return [await read_context(way, public(url), self.model) for url, way in ways.items()]
+
+        self._context = min((tokens for tokens in run(contexts()) if tokens is not None), default=None)
         return self._context
-
-    def _context_at(self, url: str) -> int | None:
-        from openai import OpenAI
-
-        with OpenAI(**self._way_to(url), timeout=LIST_TIMEOUT_S, http_client=list_client()) as client:
-            return read_context(client, public(url).removesuffix("/v1"), self.model)
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
         """One reply. Raises `EngineError` when none could be had."""
@@ -162,12 +162,10 @@ class OpenAIEngine:
         run(self._converse(requests, params, answered))
 
     async def _converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
-        from openai import AsyncOpenAI
-
         slots, some_ended = asyncio.Semaphore(self.concurrency), asyncio.Event()
         under_way = dict[int, WorkSize]()
 
-        async def turn(request: Request, line: ConnectionPool) -> None:
+        async def turn(request: Request, gate: ConcurrencyLimiter) -> None:
             """A request and all that follows it."""
             following: Request | None = request
             before: Endpoint | None = None
@@ -175,7 +173,7 @@ class OpenAIEngine:
             try:
                 while following is not None:
                     try:
-                        reply, before = await self._with_retries(line, following, params, before, paid)
+                        reply, before = await self._with_retries(gate, following, params, before, paid)
                     except KeyRefused:
                         raise  # the others would fare no better: leaving cancels them
                     except EngineError as error:
@@ -195,13 +193,8 @@ class OpenAIEngine:
                 slots.release()
 
         left_out = False
-        # clients belong to this loop; their own retries are off, they would repeat the seed
         async with AsyncExitStack() as stack:
-            http = await stack.enter_async_context(chat_client(self.concurrency))
-            urls = [endpoint.url for endpoint in self.endpoints.all]
-            clients = {url: AsyncOpenAI(**self._way_to(url), http_client=http) for url in urls}
-            ways = {url: Way(client.chat.completions, client.completions) for url, client in clients.items()}
-            line = ConnectionPool(ConcurrencyLimiter(self.endpoints), ways)
+            gate = ConcurrencyLimiter(self.endpoints, await stack.enter_async_context(client(self.concurrency)))
             feed = stack.enter_context(Feed(requests, ahead=self.concurrency))
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -218,14 +211,19 @@ class OpenAIEngine:
                         if not left_out:
                             under_way[id(request)] = request.work
                             self.purse.under_way += request.work
-                            tasks.create_task(turn(request, line))
+                            tasks.create_task(turn(request, gate))
             except BaseExceptionGroup as several:
                 raise several.exceptions[0] from several.exceptions[0].__cause__
         if left_out:
             raise SpendingLimit(self.purse.why_closed())
 
     async def _with_retries(
-        self, line: ConnectionPool, request: Request, params: SamplingParams, before: Endpoint | None, paid: list[Usage]
+        self,
+        gate: ConcurrencyLimiter,
+        request: Request,
+        params: SamplingParams,
+        before: Endpoint | None,
+        paid: list[Usage],
     ) -> tuple[Reply, Endpoint]:
         """A reply, and who gave it; `paid` gains what each try used."""
         failures = throttled = 0
@@ -233,10 +231,11 @@ class OpenAIEngine:
         while True:
             # 31 bits: some servers keep seeds in a signed or unsigned 32-bit integer
             seed = derive_seed(params.seed, request.key, failures + throttled) % 2**31
-            endpoint = await line.gate.take(before)
+            endpoint = await gate.take(before)
             burst = endpoint.bursts
             try:
-                reply = await self._ask(line.ways[endpoint.url], endpoint, request, params, seed, paid)
+                post = partial(self._post, gate.http, endpoint.url)
+                reply = await self._ask(post, endpoint, request, params, seed, paid)
                 self.endpoints.answered(endpoint)
                 return replace(reply, usage=total_of(paid)), endpoint
             except EngineError as error:
@@ -259,12 +258,12 @@ class OpenAIEngine:
                     failed.usage = total_of(paid)
                     raise failed from error
             finally:
-                await line.gate.give(endpoint)
+                await gate.give(endpoint)
             if not elsewhere:  # a pause it asked for the gate keeps, and lets others through that are free before
                 await asyncio.sleep(pause)
 
     async def _ask(
-        self, way: Way, endpoint: Endpoint, request: Request, params: SamplingParams, seed: int, paid: list[Usage]
+        self, post: Post, endpoint: Endpoint, request: Request, params: SamplingParams, seed: int, paid: list[Usage]
     ) -> Reply:
         """One try; a request the server rejects is asked again in the form it accepts, and the form is remembered."""
         quirks, guessed = self._quirks.known, False
@@ -273,10 +272,10 @@ class OpenAIEngine:
             raise SchemaRefused(f"{self._name()} takes no JSON schema")
         while True:
             try:
-                form = form_of(way, self.model, request, params, self.options, seed, quirks)
-                reply = await self._post(form, params, paid)
+                form = form_of(self.model, request, params, self.options, seed, quirks)
+                reply = await post(form, params, paid)
                 messages, read = form.body.get("messages", ()), paid[-1].prompt_tokens
-                longer = partial(self._count, form, params, paid)
+                longer = partial(self._count, post, form, params, paid)
                 if await self._counts[endpoint.url].is_cut(messages, read, self._context, longer):
                     raise CutPrompt(read)
             except CutPrompt as cut:
@@ -313,26 +312,37 @@ class OpenAIEngine:
             return reply
 
     async def _count(
-        self, form: RequestForm, params: SamplingParams, paid: list[Usage], messages: list[dict[str, Any]]
+        self, post: Post, form: RequestForm, params: SamplingParams, paid: list[Usage], messages: list[dict[str, Any]]
     ) -> int:
         """Tokens that a server counts of other messages; 0 where it refuses them, or they may cost more than is left."""
         if not self.purse.affords(paid[-1]):
             return 0
         try:
-            await self._post(form.counting(messages), params, paid)
+            await post(form.counting(messages), params, paid)
         except EmptyReply:
             pass
         except Rejected:
             return 0
         return paid[-1].prompt_tokens
 
-    async def _post(self, form: RequestForm, params: SamplingParams, paid: list[Usage]) -> Reply:
+    async def _post(
+        self, http: httpx2.AsyncClient, url: str, form: RequestForm, params: SamplingParams, paid: list[Usage]
+    ) -> Reply:
         """One HTTP request; every way it can fail becomes `Retry` or `Rejected`. `paid` gains what it used."""
         limit = min(self.timeout_s, params.timeout_s)
         late = "raise the time-out (--timeout) or lower the concurrency (--concurrency)"
         used, whole, lost = Usage(requests=1, unreported=1), False, True
         try:
-            raw = await send(form.create(**form.body, timeout=limit), limit, self._hidden, late)
+            answer = await send(
+                http,
+                "POST",
+                f"{public(url)}{form.path}",
+                limit,
+                self._hidden,
+                late,
+                json=form.body,
+                **self._way_to(url),
+            )
         except UnreadableAnswer as error:
             raise Rejected(error.status, str(error)) from error
         except (Retry, Rejected) as error:
@@ -340,12 +350,12 @@ class OpenAIEngine:
                 used, lost = Usage(requests=1), error.status >= 500 or error.status == 408
             raise
         else:
-            payload = body_of(raw.http_response, self._hidden)
+            payload = body_of(answer, self._hidden)
             used = usage_of(payload)
             if (failed := error_in(payload, self._hidden)) is not None:
                 used, lost = (Usage(requests=1) if used.unreported else used), failed[0] >= 500 and used.unreported > 0
                 raise failure(*failed)
-            reply = reply_of(form.read, payload, raw.http_response, self._hidden)
+            reply = reply_of(form.read, payload, answer, self._hidden)
             whole, lost = True, False
         finally:
             paid.append(self.purse.pay(used, whole=whole, at_most=most_used(form.body) if lost else None))
@@ -354,10 +364,10 @@ class OpenAIEngine:
         return reply
 
     def _way_to(self, url: str) -> dict[str, Any]:
-        """A client's own; the password is no part of the address, which HTTP libraries log."""
-        headers, query = self.options.headers_to(url), query_of(url)
-        way = {"base_url": public(url), "default_headers": headers, "default_query": query}
-        return {**way, "api_key": self._api_key, "max_retries": 0}
+        """What goes with each request; the password is no part of the address, which HTTP libraries log."""
+        own = {header: os.environ[name] for name, header in ACCOUNT.items() if os.environ.get(name)}
+        headers = {"Authorization": f"Bearer {self._api_key}", **own, **self.options.headers_to(url)}
+        return {"headers": headers, "params": query_of(url) or None}
 
     def _error(self, endpoint: Endpoint, reason: str, hint: str) -> EngineError:
         return EngineError(self._hidden.hide(f"{shown_address(endpoint.url)} ({self.model}): {reason}; {hint}"))

@@ -6,22 +6,17 @@ import json
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rrm.data.usage import Usage, read_usage
 from rrm.engines.base import Reply, Request, SamplingParams, StopReason
 from rrm.engines.hidden import Hidden
 from rrm.engines.http_errors import OPTIONAL, Retry, most_logprobs
 from rrm.engines.server_options import ServerOptions
-
-if TYPE_CHECKING:
-    from openai.resources.chat import AsyncCompletions as AsyncChat
-    from openai.resources.completions import AsyncCompletions
-
 
 MAX_WAIT_S = 900.0
 """Longest pause a server's `Retry-After` may ask for; who asks for more has closed for now, and a run stops."""
@@ -59,7 +54,7 @@ def body_of(response: Any, hidden: Hidden) -> Any:
         Retry: it is none.
     """
     try:
-        return json.loads(response.content)
+        return json.loads(response.body)
     except (ValueError, RecursionError) as error:
         raise _garbage(response, hidden) from error
 
@@ -213,9 +208,9 @@ def _tokens_within(tokens: Sequence[str], length: int) -> int:
 
 @dataclass(frozen=True)
 class RequestForm:
-    """One request: by which of a client's methods, with which body, and how its reply is read."""
+    """One request: where it is sent, what, and how its reply is read."""
 
-    create: Callable[..., Awaitable[Any]]
+    path: str
     body: dict[str, Any]
     read: Callable[[Any], Reply]
 
@@ -225,30 +220,16 @@ class RequestForm:
         return replace(self, body={**self.body, **room, "messages": messages})
 
 
-@dataclass(frozen=True)
-class Way:
-    """The way to one server: for conversations, and for prompts as token ids."""
-
-    chat: AsyncChat
-    prompts: AsyncCompletions
-
-
 def form_of(
-    way: Way,
-    model: str,
-    request: Request,
-    params: SamplingParams,
-    options: ServerOptions,
-    seed: int,
-    quirks: frozenset[str],
+    model: str, request: Request, params: SamplingParams, options: ServerOptions, seed: int, quirks: frozenset[str]
 ) -> RequestForm:
     """How a server is asked for what a request wants."""
     if request.prompts:
         body = prompts_body(model, request.prompts, params, options, seed)
         read = partial(parse_next, count=len(request.prompts))
-        return RequestForm(way.prompts.with_raw_response.create, body, read)
+        return RequestForm("/completions", body, read)
     body = chat_body(model, request.messages, params, options, seed, quirks)
-    return RequestForm(way.chat.with_raw_response.create, body, parse_reply)
+    return RequestForm("/chat/completions", body, parse_reply)
 
 
 def chat_body(
@@ -280,14 +261,12 @@ def chat_body(
         # a template that would open a reasoning block of its own is told not to, as when a judge is trained
         template = {"enable_thinking": False} | (more.get("chat_template_kwargs") or {})
         more |= {"continue_final_message": True, "add_generation_prompt": False, "chat_template_kwargs": template}
-    if more:
-        body["extra_body"] = more
     if most := most_logprobs(params, quirks):
         body |= {"logprobs": True, "top_logprobs": most}
     if params.json_schema is not None:
         schema = {"name": "judgement", "strict": True, "schema": params.json_schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return {name: value for name, value in body.items() if name not in quirks & OPTIONAL}
+    return {name: value for name, value in body.items() if name not in quirks & OPTIONAL} | more
 
 
 def prompts_body(
@@ -301,7 +280,8 @@ def prompts_body(
         "temperature": 0.0,
         "seed": seed,
         "logprobs": params.top_logprobs,
-        "extra_body": {"return_tokens_as_token_ids": True, **(options.extra_body or {})},
+        "return_tokens_as_token_ids": True,
+        **(options.extra_body or {}),
     }
 
 

@@ -7,24 +7,22 @@ vocabulary are errors, because a policy that learned from them would learn nonse
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
+
 from rrm.engines.base import Completion, SamplingParams, StopReason
-from rrm.engines.clients import UnreadableAnswer, chat_client, send
 from rrm.engines.hidden import Hidden
+from rrm.engines.http import UnreadableAnswer, client, send
 from rrm.engines.http_errors import Rejected, Retry
 from rrm.engines.server_options import ServerOptions, filled, is_address, public
 from rrm.errors import ConfigError, EngineError
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-
 
 LOWEST = -9998.0
 """vLLM writes −9999 for a log-probability of −∞, which no sampled token has."""
@@ -230,7 +228,8 @@ class Server:
 
     url: str
     """Without `/v1` and without a password: as messages show it."""
-    client: AsyncOpenAI
+    client: httpx2.AsyncClient
+    headers: dict[str, str]
     timeout_s: float
     connect_s: float
     hidden: Hidden
@@ -264,15 +263,16 @@ class Server:
             Rejected: it will not.
             WrongReply: a body that is no JSON.
         """
-        answer_type = str if as_text else object
-        path = f"{self.url}{path}" if root else path
-        ask = self.client.get if body is None else partial(self.client.post, body=body)
-        late = "raise the time-out, or look into its log"
+        url, method = f"{self.url}{'' if root else '/v1'}{path}", "GET" if body is None else "POST"
+        how = {"limit_s": self.timeout_s, "connect_s": self.connect_s, "headers": self.headers, "json": body}
         try:
-            return await send(ask(path, cast_to=answer_type), self.timeout_s, self.hidden, late, self.connect_s)
+            answer = await send(
+                self.client, method, url, hidden=self.hidden, late="raise the time-out, or look into its log", **how
+            )
+            return None if as_text else json.loads(answer.body)
         except UnreadableAnswer as error:
             raise WrongReply(str(error)) from error
-        except ValueError as error:  # a body that is no JSON
+        except (ValueError, RecursionError) as error:
             raise WrongReply(f"it is no JSON ({error})") from error
 
     def error(self, reason: str, hint: str) -> EngineError:
@@ -291,23 +291,12 @@ def servers_at(urls: Sequence[str], connections: int, timeout_s: float) -> list[
 
     A password in an address is sent as HTTP's basic authorization, and is no part of the address, which HTTP libraries log.
     """
-    from openai import AsyncOpenAI, Timeout
-
-    http = chat_client(connections)
-    connect_s = min(CONNECT_S, timeout_s)
-    wait = Timeout(timeout_s, connect=connect_s)
-    key = (os.environ.get(KEY) or "none").strip()
+    http, key = client(connections), (os.environ.get(KEY) or "none").strip()
     found: list[Server] = []
     for url in urls:
-        shown, headers = public(url), ServerOptions().headers_to(url)
-        client = AsyncOpenAI(
-            base_url=f"{shown}/v1", api_key=key, default_headers=headers, timeout=wait, http_client=http, max_retries=0
-        )
-        # OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS, which the client reads by itself, are for others
-        client.organization = client.project = None
-        client._custom_headers = headers
+        headers = {"Authorization": f"Bearer {key}", **ServerOptions().headers_to(url)}
         hidden = Hidden({*ServerOptions().secrets([url]), *([] if key == "none" else [key])})
-        found.append(Server(shown, client, timeout_s, connect_s, hidden))
+        found.append(Server(public(url), http, headers, timeout_s, min(CONNECT_S, timeout_s), hidden))
     return found
 
 

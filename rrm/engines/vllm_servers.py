@@ -353,7 +353,7 @@ class Servers:
             log.warning("not every server said within %g s that it unloaded %s", CLOSE_S, ", ".join(adapters))
         finally:
             if self.all:
-                await self.all[0].client.close()  # one connection pool for all
+                await self.all[0].client.aclose()  # one connection pool for all
 
     async def _restore(self) -> None:
         async def one(server: Server) -> None:

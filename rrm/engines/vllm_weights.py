@@ -99,17 +99,17 @@ async def _reload(server: Server, folder: str, version: str) -> None:
         return
     rpc = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
     try:
-        await server.send("/pause?mode=wait", {}, root=True)
+        await server.send("/pause?mode=wait", {}, root=True, as_text=True)
         try:
             # of no version while it loads: a load that breaks off leaves some of these weights and some of those
-            await server.send("/update_weight_version", {"new_version": LOADING}, root=True)
+            await server.send("/update_weight_version", {"new_version": LOADING}, root=True, as_text=True)
             await server.send("/collective_rpc", rpc, root=True, as_text=True)
             said = await server.send("/reset_prefix_cache", {}, root=True)
             if not isinstance(said, dict) or said.get("success") is not True:
                 raise Retry("it still holds keys and values of the weights before", "is it another program's as well?")
-            await server.send("/update_weight_version", {"new_version": version}, root=True)
+            await server.send("/update_weight_version", {"new_version": version}, root=True, as_text=True)
         finally:
-            await server.send("/resume", {}, root=True)
+            await server.send("/resume", {}, root=True, as_text=True)
     except Rejected as refused:
         raise server.error(f"the weights were not loaded: {refused.text}", START_WHOLE) from refused
 
@@ -142,7 +142,9 @@ async def restore(server: Server, root: str | None) -> None:
     said = await version_at(server)
     if said is None:
         raise server.error("it takes no weights that are trained whole", START_WHOLE)
-    await server.send("/resume", {}, root=True)  # it was left waiting where that run ended within an update
+    await server.send(
+        "/resume", {}, root=True, as_text=True
+    )  # it was left waiting where that run ended within an update
     if root and is_left(said):
         log.info("vLLM at %s is given its own weights back: %s", server.url, root)
         await _reload(server, root, OWN)

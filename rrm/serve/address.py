@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
-import socket
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+import httpx2
+
 from rrm.data.printing import describe, printable
-from rrm.data.sizes import BLOCK, TooManyBytes, bounded, check_weight, most_bytes
+from rrm.data.sizes import check_weight
+from rrm.engines.http import NoAnswer, client, lines, opened, read
 from rrm.engines.replies import retry_after_s
 from rrm.engines.server_options import is_address, shown_address
 from rrm.errors import ConfigError, RRMError, ServerGone
@@ -39,6 +37,10 @@ class TooLarge(RRMError):
     """A request that is larger than the server takes."""
 
 
+class Unsendable(RRMError):
+    """A request that JSON does not carry."""
+
+
 class Fault(RRMError):
     """A request at which the server failed: another one may be answered."""
 
@@ -53,54 +55,6 @@ def key_of(said: str | None, where: str = KEY) -> str | None:
     if not (key.isascii() and key.isprintable()):
         raise ConfigError(f"the key in {where} holds line breaks or letters beyond ASCII, which no header carries")
     return key or None
-
-
-class _NoConnection(TimeoutError):
-    """No connection came about in time."""
-
-
-class _TrackedConnection(http.client.HTTPConnection):
-    """A connection that `Calls` knows, and that has to come about sooner than its answers."""
-
-    def __init__(self, *args: Any, calls: Calls, connect_s: float, **how: Any) -> None:
-        super().__init__(*args, **how)
-        self._calls, self._connect_s = calls, connect_s
-
-    def connect(self) -> None:
-        answers_s, self.timeout = self.timeout, self._connect_s
-        try:
-            super().connect()
-        except TimeoutError as error:
-            raise _NoConnection from error
-        finally:
-            self.timeout = answers_s
-        self.sock.settimeout(answers_s)
-        self._calls.opened(self.sock)
-
-
-class _KnownHttps(_TrackedConnection, http.client.HTTPSConnection):
-    """Likewise, under TLS."""
-
-
-class _Noted(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
-    """Opens such connections."""
-
-    def __init__(self, calls: Calls, connect_s: float) -> None:
-        super().__init__()
-        self._how: dict[str, Any] = {"calls": calls, "connect_s": connect_s}
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_TrackedConnection, **self._how), req)  # type: ignore[arg-type]
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_KnownHttps, **self._how), req)  # type: ignore[arg-type]
-
-
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows nothing: the key and the transcripts are for the address that was named."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return
 
 
 class ServerAddress:
@@ -142,57 +96,55 @@ class ServerAddress:
         """For requests that are made together."""
         return Calls(self.patience_s, self.url, self.is_there, self.until)
 
-    def is_there(self) -> bool:
+    async def is_there(self) -> bool:
         """Whether a server answers, and takes requests."""
         try:
-            with self._reply("/healthz", None, Calls(), min(self.timeout_s, LOOK_S)):
+            async with self._reply("/healthz", None, min(self.timeout_s, LOOK_S)):
                 return True
         except Busy as busy:
             return not busy.silent
         except RRMError:
             return True
 
-    @contextmanager
-    def _reply(
-        self, path: str, body: Mapping[str, Any] | None, calls: Calls, timeout_s: float
-    ) -> Iterator[http.client.HTTPResponse]:
+    @asynccontextmanager
+    async def _reply(
+        self, path: str, body: Mapping[str, Any] | None, timeout_s: float
+    ) -> AsyncIterator[httpx2.Response]:
         """An answer of status 200, to be read.
 
         Raises:
             Busy: it should be asked again.
             TooLarge, Fault, RRMError: it should not.
         """
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
-        data = None if body is None else json.dumps(body).encode()  # NaN, too, as in files
-        request = urllib.request.Request(f"{self.url}{path}", data, headers)
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        try:  # NaN, too, as in files
+            data = None if body is None else json.dumps(body, default=lambda row: row.model_dump(mode="json")).encode()
+        except (ValueError, RecursionError) as error:  # nested too deeply, or no number of JSON
+            raise Unsendable(f"it cannot be sent: {error}") from error
         if self.until is not None:
             timeout_s = min(timeout_s, self.until - time.monotonic())
             if timeout_s <= 0:
                 raise Busy(f"no time was left to ask {self.url}", timed_out=True)
         connect_s = min(timeout_s, self.short_s)
+        how = {"silent_s": timeout_s, "connect_s": connect_s, "headers": headers, "content": data}
         try:
-            opener = urllib.request.build_opener(_Noted(calls, connect_s), _Stay)
-            with opener.open(request, timeout=timeout_s) as reply:
+            async with client() as http, opened(http, "POST" if data else "GET", f"{self.url}{path}", **how) as reply:
+                if reply.status_code != 200:
+                    await self._refused(reply)
                 yield reply
-        except urllib.error.HTTPError as error:
-            self._refused(error)
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
-            why = self._unanswered(reason, timeout_s, connect_s)
-            raise Busy(why, timed_out=isinstance(reason, TimeoutError)) from error
+        except NoAnswer as error:
+            why = {
+                "unconnected": f"nobody answers at {self.url} ({error})",
+                "silent": f"no connection to {self.url} came about in {connect_s:.4g} s",
+                "late": f"nothing came from {self.url} for {timeout_s:.4g} s",
+                "broken": f"the connection to {self.url} broke off ({error})",
+            }[error.kind]
+            raise Busy(why, timed_out=error.kind in ("silent", "late")) from error
 
-    def _unanswered(self, reason: Any, timeout_s: float, connect_s: float) -> str:
-        if isinstance(reason, ConnectionRefusedError | socket.gaierror):
-            return f"nobody answers at {self.url} ({reason.strerror or reason})"
-        if isinstance(reason, _NoConnection):
-            return f"no connection to {self.url} came about in {connect_s:.4g} s"
-        if isinstance(reason, TimeoutError):
-            return f"nothing came from {self.url} for {timeout_s:.4g} s"
-        return f"the connection to {self.url} broke off ({type(reason).__name__}: {reason})"
-
-    def lines(
+    async def lines(
         self, path: str, body: Mapping[str, Any] | None = None, calls: Calls | None = None
-    ) -> Iterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """A stream's objects, one a line, as they come.
 
         Raises:
@@ -200,54 +152,53 @@ class ServerAddress:
             TooLarge, Fault, RRMError: it should not.
         """
         begun, calls = False, calls or self.calls()
-        with self._reply(path, body, calls, self.timeout_s) as reply, calls.accepted():
-            most = most_bytes()
-            while line := reply.readline(most + 1):
+        async with self._reply(path, body, self.timeout_s) as reply:
+            with calls.accepted():
                 try:
-                    if len(line) > most:
-                        raise TooManyBytes("a line of the answer")
-                    check_weight(line, "a line of the answer")
-                except ValueError as error:  # asked again it would come again
+                    async for line in lines(reply, "a line of the answer"):
+                        check_weight(line, "a line of the answer")
+                        cut = begun or (line[:1] == b"{" and line[-1:] != b"\n")
+                        begun = True
+                        try:
+                            said = json.loads(line)
+                            if not isinstance(said, dict):
+                                raise ValueError("a line is no object")
+                        except (ValueError, RecursionError) as error:
+                            if cut:
+                                raise Busy(f"{self.url}: the answer was cut off") from error
+                            raise
+                        yield said
+                except (ValueError, RecursionError) as error:  # asked again it would come again
                     raise self.another(error) from error
-                try:
-                    said = json.loads(line)
-                    if not isinstance(said, dict):
-                        raise ValueError("a line is no object")
-                except (ValueError, RecursionError) as error:
-                    if begun or (line[:1] == b"{" and line[-1:] != b"\n"):
-                        raise Busy(f"{self.url}: the answer was cut off") from error
-                    raise self.another(error) from error
-                begun = True
-                yield said
 
     def another(self, error: Exception) -> RRMError:
         """That something else answers here."""
         said = describe(error) if isinstance(error, ValueError | RecursionError) else printable(str(error))
         return RRMError(f"{self.url} does not answer as rrm serve does: {said}; a chat server is openai:BASE_URL#model")
 
-    def _refused(self, error: urllib.error.HTTPError) -> NoReturn:
-        with error:
-            try:
-                said = json.loads(error.read(65536))["error"]
-                why = f"{said['message']}{' (at ' + said['at'] + ')' if 'at' in said else ''}"
-            except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
-                why = error.reason
-        if error.code in BUSY:
-            raise Busy(f"{self.url}: {why}", retry_after_s(error.headers), silent=error.code not in FULL) from error
-        if error.code == 413:
-            raise TooLarge(f"{self.url}: {why}") from error
-        if error.code in (401, 403):
-            raise ConfigError(f"{self._no_entry()} ({error.code}: {why})") from error
-        if error.code in (404, 405):
+    async def _refused(self, reply: httpx2.Response) -> NoReturn:
+        status = reply.status_code
+        try:
+            said = json.loads(await read(reply))["error"]
+            why = f"{said['message']}{' (at ' + said['at'] + ')' if 'at' in said else ''}"
+        except (ValueError, KeyError, TypeError, RecursionError, httpx2.TransportError):
+            why = reply.reason_phrase
+        if status in BUSY:
+            raise Busy(f"{self.url}: {why}", retry_after_s(reply.headers), silent=status not in FULL)
+        if status == 413:
+            raise TooLarge(f"{self.url}: {why}")
+        if status in (401, 403):
+            raise ConfigError(f"{self._no_entry()} ({status}: {why})")
+        if status in (404, 405):
             raise ConfigError(
-                f"{self.url} is no server of rrm serve ({error.code}): a chat server is openai:BASE_URL#model"
-            ) from error
-        if 300 <= error.code < 400:
-            there = shown_address(error.headers.get("Location", "another address"))
-            raise ConfigError(f"{self.url} sends its clients on to {there}: if that is right, name that") from error
-        if error.code >= 500:
-            raise Fault(f"{self.url}: {error.code}: {why}") from error
-        raise RRMError(f"{self.url}: {error.code}: {why}") from error
+                f"{self.url} is no server of rrm serve ({status}): a chat server is openai:BASE_URL#model"
+            )
+        if reply.is_redirect:
+            there = shown_address(reply.headers.get("Location", "another address"))
+            raise ConfigError(f"{self.url} sends its clients on to {there}: if that is right, name that")
+        if status >= 500:
+            raise Fault(f"{self.url}: {status}: {why}")
+        raise RRMError(f"{self.url}: {status}: {why}")
 
     def _no_entry(self) -> str:
         """What a refusal of the key means, and what to do."""
@@ -257,7 +208,7 @@ class ServerAddress:
             said = f"{self.url} refuses the key in {KEY}: set that"
         return f"{said} to the one that rrm serve was started with; a chat server is openai:BASE_URL#model"
 
-    def ask(
+    async def ask(
         self,
         path: str,
         body: Mapping[str, Any] | None = None,
@@ -277,15 +228,15 @@ class ServerAddress:
         pauses = Backoff(calls)
         while calls.over is None:
             try:
-                with self._reply(path, body, calls, timeout_s or self.timeout_s) as reply, calls.accepted():
-                    whole = b"".join(bounded(iter(lambda: reply.read(BLOCK), b""), "the answer"))
-                    check_weight(whole, "the answer")
+                async with self._reply(path, body, timeout_s or self.timeout_s) as reply:
+                    with calls.accepted():
+                        whole = await read(reply, "the answer")
                 pauses.answered()
                 return json.loads(whole)
             except (ValueError, RecursionError) as error:
                 raise self.another(error) from error
             except Busy as busy:
-                if not pauses.wait(busy):
+                if not await pauses.wait(busy):
                     raise self.ended(calls, busy.why) from busy
         raise self.ended(calls, calls.over)
 

@@ -1,16 +1,14 @@
-"""Requests to one server together: another thread can end them, and they share one patience."""
+"""Requests to one server together, which share one patience."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import random
-import socket
-import threading
-import time
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 60.0  # seconds of retries of a busy or absent server, from its first failure on
@@ -31,8 +29,12 @@ class Busy(Exception):
         self.why, self.after_s, self.silent, self.timed_out = why, after_s, silent, timed_out
 
 
+async def _nobody() -> bool:
+    return False
+
+
 class Calls:
-    """Requests that another thread can end: `stop` closes their connections and ends their pauses.
+    """Requests in one event loop.
 
     Args:
         patience_s: seconds of retries of all together while none is answered, from the first failure.
@@ -45,97 +47,64 @@ class Calls:
         self,
         patience_s: float = PATIENCE_S,
         where: str = "the server",
-        is_there: Callable[[], bool] = lambda: False,
+        is_there: Callable[[], Awaitable[bool]] = _nobody,
         until: float | None = None,
     ) -> None:
         self.patience_s, self.where, self.is_there, self.until = patience_s, where, is_there, until
-        self.stopped = threading.Event()
         self.over: str | None = None  # why nothing more is sent: the patience is over, and nobody is there
-        self._lock, self._looking = threading.Lock(), threading.Lock()
-        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._looking = asyncio.Lock()
         self._since: float | None = None  # the first failure since the last answer, or since the server was last seen
         self._told = False
         self._accepted = 0
 
-    # ---- ending them ----
-
-    def stop(self) -> None:
-        """End requests under way, and later ones at once."""
-        self.stopped.set()
-        with self._lock:
-            for sock in list(self._open):
-                _shut(sock)
-
-    def opened(self, sock: socket.socket) -> None:
-        with self._lock:
-            self._open.add(sock)
-            if self.stopped.is_set():
-                _shut(sock)
-
-    # ---- patience ----
-
     @contextmanager
     def accepted(self) -> Iterator[None]:
         """While an answer may still come: the others' patience is then not over."""
-        with self._lock:
-            self._accepted += 1
+        self._accepted += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._accepted -= 1
+            self._accepted -= 1
 
     def answered(self) -> None:
-        with self._lock:
-            was_told, self._told, self._since = self._told, False, None
-            self.over = None
-        if was_told:
+        if self._told:
             log.warning("%s answers again", self.where)
+        self._told, self._since, self.over = False, None, None
 
-    def left_s(self, busy: Busy, since: float) -> float:
+    async def left_s(self, busy: Busy, since: float) -> float:
         """Return seconds for which a failed request may be retried; 0 or less: none. Logs the first failure.
 
         Args:
             since: its own first failure, for its own patience where others are answered or the server is busy.
         """
-        now = time.monotonic()
+        now = monotonic()
         waited = math.inf if self.until is None else 0.0 if busy.timed_out else self.until - now
-        with self._lock:
-            if self.over is not None or self.stopped.is_set() or waited <= 0:
-                return 0.0
-            self._since = now if self._since is None else self._since
-            tells, self._told = busy.silent and not self._told, self._told or busy.silent
-            first = self._since
-            own, all_together = since + self.patience_s - now, first + self.patience_s - now
-        if tells:
+        if self.over is not None or waited <= 0:
+            return 0.0
+        first = self._since = now if self._since is None else self._since
+        if busy.silent and not self._told:
+            self._told = True
             log.warning("%s; it is asked again, for %g s if nothing is answered", busy.why, self.patience_s)
+        own, all_together = since + self.patience_s - now, first + self.patience_s - now
         if all_together > AT_ONCE_S:
             return min(own, all_together, waited)
-        if not self._waits() and self._is_gone(busy, first):
+        if not self._accepted and await self._is_gone(busy, first):
             return 0.0
-        return min(self.patience_s if self._waits() else own, waited)
+        return min(self.patience_s if self._accepted else own, waited)
 
-    def _waits(self) -> bool:
-        with self._lock:
-            return self._accepted > 0
-
-    def _is_gone(self, busy: Busy, first: float) -> bool:
-        """Check whether anybody is there, one thread for all; `first` is the failure that began the patience."""
-        with self._looking:
-            with self._lock:
-                if self.over is not None:
-                    return True
-                if self._since != first:  # another has looked, or something was answered
-                    return False
-            there = self.is_there()
-            with self._lock:
-                if self._since != first or self._accepted > 0:  # meanwhile
-                    return False
-                if there:
-                    self._since = time.monotonic()
-                else:
-                    self.over = f"{busy.why}; asked for {self.patience_s:g} s"
-                return not there
+    async def _is_gone(self, busy: Busy, first: float) -> bool:
+        """Check whether anybody is there, once for all; `first` is the failure that began the patience."""
+        async with self._looking:
+            if self.over is not None or self._since != first:  # another has looked, or something was answered
+                return self.over is not None
+            there = await self.is_there()
+            if self._since != first or self._accepted:  # meanwhile
+                return False
+            if there:
+                self._since = monotonic()
+            else:
+                self.over = f"{busy.why}; asked for {self.patience_s:g} s"
+            return not there
 
 
 class Backoff:
@@ -150,25 +119,19 @@ class Backoff:
         self.since, self.pause = None, FIRST_PAUSE_S
         self.calls.answered()
 
-    def wait(self, busy: Busy) -> bool:
-        """Wait before a retry; False where the time is over, or the calls are to end."""
-        self.since = time.monotonic() if self.since is None else self.since
-        left = self.calls.left_s(busy, self.since)
-        return left > AT_ONCE_S and self._sleep(min(max(self._next(), busy.after_s), left))
+    async def wait(self, busy: Busy) -> bool:
+        """Wait before a retry; False where the time is over."""
+        self.since = monotonic() if self.since is None else self.since
+        left = await self.calls.left_s(busy, self.since)
+        if left > AT_ONCE_S:
+            await asyncio.sleep(min(max(self._next(), busy.after_s), left))
+        return left > AT_ONCE_S
 
-    def breathe(self) -> bool:
-        """Pause before a request that the server failed at; False where the calls are to end."""
+    async def breathe(self) -> None:
+        """Pause before a request that the server failed at."""
         self.calls.answered()
-        return self._sleep(self._next())
+        await asyncio.sleep(self._next())
 
     def _next(self) -> float:
         pause, self.pause = self.pause * random.uniform(0.75, 1.25), min(2 * self.pause, LONGEST_PAUSE_S)
         return pause
-
-    def _sleep(self, pause: float) -> bool:
-        return not self.calls.stopped.wait(pause)
-
-
-def _shut(sock: socket.socket) -> None:
-    with suppress(OSError):
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # the connection under TLS, too

@@ -1,23 +1,24 @@
 """The judge at an address: `AgentRRM.from_pretrained("http://host:8321")`, `rrm score --model http://host:8321`.
 
 It judges as the judge it stands for, row for row: what decides a score is on the server. A server that is busy, restarting or gone is asked
-again for a while, which all requests have together; then a scoring run stops, and of others the rows are `judge_error`. Nothing here needs more than Python's own library.
+again for a while, which all requests have together; then a scoring run stops, and of others the rows are `judge_error`.
 """
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
 from types import SimpleNamespace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from rrm.data.annotation import OutOfDomain
 from rrm.data.feedback import Feedback, Mode, Reads
 from rrm.data.printing import describe
 from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage
+from rrm.engines.async_runner import run, together
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError, ServerGone
 from rrm.judge.agent_rrm import AgentRRM
@@ -27,14 +28,13 @@ from rrm.judge.judge_request import OnReading
 from rrm.judge.rank import SIZE, Ranking
 from rrm.prompt.rendering import CHARACTERS_PER_TOKEN
 from rrm.serve.address import KEY as KEY
-from rrm.serve.address import TIMEOUT_S, Fault, ServerAddress, TooLarge
+from rrm.serve.address import TIMEOUT_S, Fault, ServerAddress, TooLarge, Unsendable
 from rrm.serve.calls import PATIENCE_S, Backoff, Busy, Calls
 from rrm.serve.schemas import About, check_row
 
 CHUNK = 8
 """Transcripts of one request."""
 CONCURRENCY = 8
-T = TypeVar("T")
 
 
 class RemoteJudge(AgentRRM):
@@ -57,7 +57,7 @@ class RemoteJudge(AgentRRM):
         self, address: ServerAddress, *, concurrency: int = CONCURRENCY, out_of_domain: OutOfDomain | None = None
     ) -> None:
         self.address, self.concurrency, self._asked_of_domain = address, concurrency, out_of_domain
-        answer = address.ask("/v1/judge", timeout_s=address.short_s)
+        answer = run(address.ask("/v1/judge", timeout_s=address.short_s))
         if not (isinstance(answer, dict) and "describe" in answer):
             raise address.another(ValueError("its /v1/judge describes no judge"))
         try:
@@ -107,125 +107,73 @@ class RemoteJudge(AgentRRM):
         }
         rows: dict[int, Feedback] = {}
 
-        def ask(chunk: list[int], calls: Calls) -> Iterator[tuple[int, Feedback]]:
-            return self._chunk(runs, chunk, asked, chosen, seed, calls, stops=stop_when_gone)
+        def keep(at: int, feedback: Feedback) -> None:
+            rows[at] = feedback
+            if on_feedback is not None:
+                on_feedback(feedback)
 
-        with closing(self._together(dealt(runs, CHUNK), ask)) as answers:
-            for at, feedback in answers:
-                rows[at] = feedback
-                if on_feedback is not None:
-                    on_feedback(feedback)
-        return [rows[at] for at in range(len(runs))]
-
-    def _together(
-        self, chunks: Sequence[list[int]], ask: Callable[[list[int], Calls], Iterator[tuple[int, T]]]
-    ) -> Generator[tuple[int, T], None, None]:
-        """(place, answer) as they come, over some requests at once; closing it ends these."""
-        heard: queue.Queue[tuple[int, T] | Future[None]] = queue.Queue()
-        calls = self.address.calls()
-
-        def work(chunk: list[int]) -> None:
-            if calls.stopped.is_set():
-                return
-            for row in ask(chunk, calls):
-                if calls.stopped.is_set():
-                    return
-                heard.put(row)
-
-        pool = ThreadPoolExecutor(max(1, min(self.concurrency, len(chunks))), thread_name_prefix="rrm-client")
-        try:
-            for chunk in chunks:
-                pool.submit(work, chunk).add_done_callback(heard.put)
-            ended = 0
-            while ended < len(chunks):
-                said = heard.get()
-                if isinstance(said, Future):
-                    said.result()  # raises what its thread did
-                    ended += 1
-                else:
-                    yield said
-        finally:
-            calls.stop()
-            pool.shutdown(wait=False, cancel_futures=True)
-
-    def _chunk(
-        self,
-        trajectories: Sequence[Trajectory],
-        chunk: Sequence[int],
-        asked: Mapping[str, Any],
-        mode: Mode,
-        seed: int,
-        calls: Calls,
-        *,
-        stops: bool,
-        last: bool = False,
-    ) -> Iterator[tuple[int, Feedback]]:
-        """Rows of some transcripts, asked again for those that are left while the server is busy.
-
-        Args:
-            stops: where the server is gone, that is an error.
-            last: where the server fails at the request, nothing more is tried.
-        """
-        left, pauses, faults = list(chunk), Backoff(calls), 0
-
-        def failed(why: str) -> Iterator[tuple[int, Feedback]]:
-            if stops and calls.over is not None:
+        def failed(left: Sequence[int], why: str, calls: Calls) -> None:
+            if stop_when_gone and calls.over is not None:
                 raise self.address.ended(calls, why)
             for at in left:
-                yield (
-                    at,
-                    Feedback(id=trajectories[at].id, status="judge_error", reason=why, judge=self.info(mode, seed)),
-                )
+                info = self.info(chosen, seed)
+                keep(at, Feedback(id=runs[at].id, status="judge_error", reason=why, judge=info))
 
-        def apart(some: Sequence[int], *, last: bool = False) -> Iterator[tuple[int, Feedback]]:
-            return self._chunk(trajectories, some, asked, mode, seed, calls, stops=stops, last=last)
+        async def ask(chunk: Sequence[int], calls: Calls, *, last: bool = False) -> None:
+            """Rows of some transcripts, asked again for those that are left while the server is busy.
 
-        while left:
-            if calls.over is not None:
-                yield from failed(calls.over)
-                return
-            places = list(left)
-            try:
-                rows = [trajectories[at].model_dump(mode="json") for at in places]
-                for line in self.address.lines("/v1/score", {**asked, "transcripts": rows}, calls):
-                    if "error" in line:
-                        self._broken_off(line["error"])
-                    if "row" in line:
-                        at, feedback = self._row(line, places, left, trajectories)
-                        left.remove(at)
-                        pauses.answered()
-                        yield at, feedback
-                if left:
-                    raise Busy(f"{self.address.url}: the answer was cut off")
-            except Busy as busy:
-                if not pauses.wait(busy):
-                    yield from failed(busy.why)
+            Args:
+                last: where the server fails at the request, nothing more is tried.
+            """
+            left, pauses, faults = list(chunk), Backoff(calls), 0
+            while left:
+                if calls.over is not None:
+                    return failed(left, calls.over, calls)
+                places = list(left)
+                try:
+                    body = {**asked, "transcripts": [runs[at] for at in places]}
+                    async with aclosing(self.address.lines("/v1/score", body, calls)) as answer:
+                        async for line in answer:
+                            if "error" in line:
+                                self._broken_off(line["error"])
+                            if "row" in line:
+                                at, feedback = self._row(line, places, left, runs)
+                                left.remove(at)
+                                pauses.answered()
+                                keep(at, feedback)
+                    if left:
+                        raise Busy(f"{self.address.url}: the answer was cut off")
+                except Busy as busy:
+                    if not await pauses.wait(busy):
+                        return failed(left, busy.why, calls)
+                except (TooLarge, Fault, Unsendable) as error:
+                    fault, faults = isinstance(error, Fault), faults + 1
+                    if fault and faults == 1 and not last:
+                        await pauses.breathe()
+                        continue
+                    if len(left) == 1:
+                        return failed(left, str(error), calls)
+                    size = len(left) // 2 if isinstance(error, TooLarge) else 1
+                    for start in range(0, len(left), size):
+                        await ask(left[start : start + size], calls, last=last or fault)
                     return
-            except TooLarge as error:
-                if len(left) == 1:
-                    yield from failed(str(error))
-                    return
-                half = len(left) // 2
-                yield from apart(left[:half])
-                yield from apart(left[half:])
-                return
-            except Fault as error:
-                faults += 1
-                if faults == 1 and not last and pauses.breathe():
-                    continue
-                if len(left) == 1:
-                    yield from failed(str(error))
-                    return
-                for at in left:
-                    yield from apart([at], last=True)
-                return
-            except (ValueError, RecursionError) as error:  # nested too deeply, or no number of JSON
-                if len(left) == 1:
-                    yield from failed(f"it cannot be sent: {error}")
-                    return
-                for at in left:
-                    yield from apart([at])
-                return
+
+        self._together(dealt(runs, CHUNK), ask)
+        return [rows[at] for at in range(len(runs))]
+
+    def _together(self, chunks: Sequence[list[int]], ask: Callable[[list[int], Calls], Awaitable[None]]) -> None:
+        """Ask for each chunk, over some requests at once; where one fails, or on Ctrl-C, all end."""
+
+        async def all_of_them() -> None:
+            calls, slots = self.address.calls(), asyncio.Semaphore(max(self.concurrency, 1))
+
+            async def one(chunk: list[int]) -> None:
+                async with slots:
+                    await ask(chunk, calls)
+
+            await together([partial(one, chunk) for chunk in chunks])
+
+        run(all_of_them())
 
     def _broken_off(self, said: Any) -> NoReturn:
         """What a stream that ends in an error means."""
@@ -284,26 +232,21 @@ class RemoteJudge(AgentRRM):
         found: dict[int, Ranking] = {}
         how = {"format": "canonical", "heat": size, "both_orders": both_orders, "seed": seed}
 
-        def ask(chunk: list[int], calls: Calls) -> Iterator[tuple[int, Ranking]]:
-            for number in chunk:
-                group = groups[number]
-                try:
-                    rows = [t.model_dump(mode="json") for t in group]
-                    yield number, self._ranking(self.address.ask("/v1/rank", {**how, "groups": [rows]}, calls), group)
-                except (ServerGone, Fault, TooLarge) as error:
-                    info = self.info("score", seed)
-                    yield (
-                        number,
-                        Ranking(
-                            [Feedback(id=t.id, status="judge_error", reason=str(error), judge=info) for t in group]
-                        ),
-                    )
+        async def ask(chunk: list[int], calls: Calls) -> None:
+            (number,) = chunk
+            group = groups[number]
+            try:
+                body = {**how, "groups": [group]}
+                found[number] = self._ranking(await self.address.ask("/v1/rank", body, calls), group)
+            except (ServerGone, Fault, TooLarge) as error:
+                info, why = self.info("score", seed), str(error)
+                found[number] = Ranking(
+                    [Feedback(id=t.id, status="judge_error", reason=why, judge=info) for t in group]
+                )
+            if on_ranking is not None:
+                on_ranking(number, found[number])
 
-        with closing(self._together([[number] for number in range(len(groups))], ask)) as answers:
-            for number, ranking in answers:
-                found[number] = ranking
-                if on_ranking is not None:
-                    on_ranking(number, ranking)
+        self._together([[number] for number in range(len(groups))], ask)
         return [found[number] for number in range(len(groups))]
 
     def _ranking(self, said: Any, group: Sequence[Trajectory]) -> Ranking:
@@ -325,25 +268,24 @@ class RemoteJudge(AgentRRM):
         """
         found: dict[int, Reads] = {}
 
-        def ask(chunk: list[int], calls: Calls) -> Iterator[tuple[int, Reads]]:
-            rows = [trajectories[at].model_dump(mode="json") for at in chunk]
+        async def ask(chunk: list[int], calls: Calls) -> None:
+            rows = [trajectories[at] for at in chunk]
             body = {"format": "canonical", "mode": mode, "samples": samples, "transcripts": rows}
             try:
-                said = self.address.ask("/v1/measure", body, calls)
+                said = await self.address.ask("/v1/measure", body, calls)
             except TooLarge:
                 if len(chunk) == 1:
                     raise
                 half = len(chunk) // 2
-                yield from ask(chunk[:half], calls)
-                yield from ask(chunk[half:], calls)
+                await ask(chunk[:half], calls)
+                await ask(chunk[half:], calls)
                 return
             try:
-                yield from zip(chunk, [Reads(**reads) for reads in said["reads"]], strict=True)
+                found.update(zip(chunk, [Reads(**reads) for reads in said["reads"]], strict=True))
             except (ValueError, TypeError, LookupError) as error:
                 raise self.address.another(error) from error
 
-        with closing(self._together(dealt(trajectories, CHUNK), ask)) as answers:
-            found.update(answers)
+        self._together(dealt(trajectories, CHUNK), ask)
         return [found[at] for at in range(len(trajectories))]
 
     def count_tokens(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[int]:

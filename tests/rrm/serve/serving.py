@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
+from rrm.serve.address import ServerAddress
 from rrm.serve.app import make_app
 from rrm.serve.limits import HEAD_S, BodyLimits, protocol
 from rrm.serve.metrics import Metrics
@@ -126,6 +127,15 @@ def until(true: Callable[[], Any]) -> Any:
     while not (said := true()):
         time.sleep(0.005)
     return said
+
+
+def heard(address: ServerAddress, path: str, body: Any) -> list[dict[str, Any]]:
+    """All lines of a stream."""
+
+    async def lines() -> list[dict[str, Any]]:
+        return [line async for line in address.lines(path, body)]
+
+    return asyncio.run(lines())
 
 
 def run(id: str, text: str) -> dict[str, Any]:

@@ -1,0 +1,217 @@
+"""The HTTP client of all that asks a server: it goes where it is sent and nowhere else, and reads no more than `most_bytes` of an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import httpx2
+
+from rrm.data.sizes import TooManyBytes, bounded, check_weight, inflated, most_bytes
+from rrm.engines.hidden import Hidden
+from rrm.engines.http_errors import Retry, failure
+from rrm.engines.replies import retry_after_s
+from rrm.engines.server_options import shown_address
+
+PACKED = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
+"""What can be unpacked a piece at a time."""
+
+
+class NoAnswer(Exception):
+    """No answer came, or it broke off.
+
+    Args:
+        kind: nobody is there; no connection, or no word, came in time; or it broke off.
+    """
+
+    def __init__(self, kind: Literal["unconnected", "silent", "late", "broken"], why: str = "") -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+class UnreadableAnswer(ValueError):
+    """An answer that is not read.
+
+    Args:
+        status: of HTTP.
+    """
+
+    def __init__(self, why: str, status: int) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A status with its whole body, unpacked."""
+
+    status: int
+    headers: httpx2.Headers
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body in messages."""
+        return self.body.decode(errors="replace")
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    return httpx2.create_ssl_context()  # takes a tenth of a second
+
+
+def client(connections: int = 1, **how: Any) -> httpx2.AsyncClient:
+    """A client of so many connections that follows no redirect: keys and prompts are for the address that was named."""
+    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
+    headers = {"Accept-Encoding": "gzip, deflate", "User-Agent": "agent-rrm"}
+    return httpx2.AsyncClient(**{"verify": _certificates(), "limits": limits, "headers": headers, **how})
+
+
+@asynccontextmanager
+async def opened(
+    http: httpx2.AsyncClient, method: str, url: str, *, silent_s: float, connect_s: float | None = None, **sent: Any
+) -> AsyncIterator[httpx2.Response]:
+    """An answer of which the body is still to be read.
+
+    Args:
+        silent_s: longest wait for a word.
+        connect_s: for a connection, where that has a limit of its own.
+
+    Raises:
+        NoAnswer: there is none.
+    """
+    wait = httpx2.Timeout(silent_s, connect=silent_s if connect_s is None else connect_s)
+    try:
+        async with http.stream(method, url, timeout=wait, **sent) as response:
+            yield response
+    except httpx2.ConnectTimeout as error:
+        raise NoAnswer("late" if connect_s is None else "silent") from error
+    except httpx2.TimeoutException as error:
+        raise NoAnswer("late") from error
+    except httpx2.TransportError as error:
+        cause = _cause(error)
+        unconnected = isinstance(error, httpx2.ConnectError) and not isinstance(cause, ssl.SSLError)
+        raise NoAnswer("unconnected" if unconnected else "broken", _said(cause)) from error
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The system's own error beneath the client's, where there is one."""
+    found, cause = error, error
+    while (cause := cause.__cause__ or cause.__context__) is not None:
+        found = cause if isinstance(cause, OSError) and cause.errno else found
+    return found
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError | socket.gaierror):
+        return os.strerror(error.errno)  # not asyncio's "Connect call failed"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+async def ask(
+    http: httpx2.AsyncClient, method: str, url: str, *, limit_s: float, connect_s: float | None = None, **sent: Any
+) -> Answer:
+    """An answer, all of it within `limit_s`: a server that drips bytes must end as well.
+
+    Raises:
+        NoAnswer: there is none.
+        UnreadableAnswer: it is a redirect, damaged, or too large.
+    """
+    try:
+        async with (
+            asyncio.timeout(limit_s),
+            opened(http, method, url, silent_s=limit_s, connect_s=connect_s, **sent) as response,
+        ):
+            try:
+                if response.is_redirect:
+                    there = shown_address(response.headers.get("location", "another address"))
+                    raise ValueError(f"sends its clients on to {there}, and nothing was sent there")
+                return Answer(response.status_code, response.headers, await read(response))
+            except ValueError as error:
+                raise UnreadableAnswer(str(error), response.status_code) from error
+    except TimeoutError as error:
+        raise NoAnswer("late") from error
+
+
+async def send(
+    http: httpx2.AsyncClient,
+    method: str,
+    url: str,
+    limit_s: float,
+    hidden: Hidden,
+    late: str,
+    connect_s: float | None = None,
+    **sent: Any,
+) -> Answer:
+    """An answer of status 200.
+
+    Args:
+        late: what to do where none comes within `limit_s`.
+
+    Raises:
+        Retry, Rejected, UnreadableAnswer: there is none, or an error, or one that is not read.
+    """
+    try:
+        answer = await ask(http, method, url, limit_s=limit_s, connect_s=connect_s, **sent)
+    except NoAnswer as error:
+        reason, hint = {
+            "unconnected": (f"cannot connect ({error})", "check that the server runs at this address"),
+            "silent": (
+                f"cannot connect (nothing answered within {connect_s or limit_s:g} s)",
+                "check that the machine is up and the address right",
+            ),
+            "late": (f"no reply within {limit_s:g} s", late),
+            "broken": (f"the connection broke off ({error})", "check that the server runs at this address"),
+        }[error.kind]
+        raise Retry(reason, hint, unconnected=error.kind in ("unconnected", "silent")) from error
+    if answer.status >= 400:
+        raise failure(answer.status, hidden.quote(answer.text) or "(no message)", retry_after_s(answer.headers))
+    return answer
+
+
+async def read(response: httpx2.Response, what: str = "the reply") -> bytes:
+    """An answer's body, unpacked, bounded both as it comes and as it unpacks.
+
+    Raises:
+        ValueError: it is damaged, too large (as bytes, unpacked, or as JSON's values), or packed in another way.
+    """
+    blocks, size, most = list[bytes](), 0, most_bytes()
+    async for block in response.aiter_raw():
+        size += len(block)
+        if size > most:
+            raise TooManyBytes(what)
+        blocks.append(block)
+    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("", "identity", *PACKED):
+        raise ValueError(f"{what} is packed as {coding[:40]!r}, which was not asked for")
+    unpacked = inflated(blocks, PACKED[coding]) if blocks and coding in PACKED else blocks
+    body = b"".join(bounded(unpacked, what))
+    check_weight(body, what)
+    return body
+
+
+async def lines(response: httpx2.Response, what: str) -> AsyncIterator[bytes]:
+    """The lines of an answer that is not packed, as they come; the last one may lack its end.
+
+    Raises:
+        TooManyBytes: a line is too large.
+    """
+    parts, size, most = list[bytes](), 0, most_bytes()
+    async for block in response.aiter_raw():
+        for part in block.splitlines(keepends=True):
+            size += len(part)
+            if size > most:
+                raise TooManyBytes(what)
+            parts.append(part)
+            if part.endswith(b"\n"):
+                yield b"".join(parts)
+                parts, size = [], 0
+    if parts:
+        yield b"".join(parts)
