@@ -13,19 +13,20 @@ import platform
 import shutil
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
+
 from rrm.data.extras import EXTRAS, absent
 from rrm.data.trajectory import Message, Trajectory
+from rrm.engines.async_runner import run
 from rrm.engines.hf.weights import DEFAULT_BASE, cached_base
 from rrm.engines.hf.weights import cache_dir as own_cache
+from rrm.engines.http import Answer, NoAnswer, ask, client
 from rrm.engines.server_options import meant, shown_address
 from rrm.errors import RRMError
 
@@ -38,8 +39,6 @@ UNREADY = {
     "failing": "its judge cannot be loaded: its log says why",
 }
 """What `rrm serve` is while it takes no requests → what that means."""
-MOST = 2**20
-"""Bytes that are read of a server's reply."""
 JEMALLOC = "LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1"
 
 
@@ -167,50 +166,35 @@ def allocator() -> dict[str, Any]:
 # -- servers ---------------------------------------------------------------------------------------------------------------------
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: it would carry a key to another host."""
-
-    def redirect_request(self, *args: Any) -> None:
-        return None
-
-
-class _Unready(urllib.request.BaseHandler):
-    """The body of a 503 is read as any other."""
-
-    def http_error_503(self, req: Any, fp: Any, *_: Any) -> Any:
-        return fp
-
-
-def _get(url: str, variable: str | None = None, *handlers: urllib.request.BaseHandler) -> Any:
+def _get(url: str, variable: str | None = None, *, unready: bool = False) -> Any:
     """A GET's JSON.
 
     Args:
         variable: of the environment, with the key.
-        handlers: of statuses whose replies are read.
+        unready: the body of a 503 is read as any other.
 
     Raises:
         ValueError: what is wrong and what to do, without the key.
     """
     key = os.environ.get(variable) if variable else None
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"} if key else {})
-    proxies = urllib.request.ProxyHandler({}) if _is_local(url) else urllib.request.ProxyHandler()
-    opener = urllib.request.build_opener(_NoRedirect, proxies, *handlers)
+
+    async def answer() -> Answer:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with client(trust_env=not _is_local(url)) as http:  # no proxy for what is here
+            return await ask(http, "GET", url, limit_s=TIMEOUT_S, headers=headers)
+
     try:
-        with opener.open(request, timeout=TIMEOUT_S) as reply:
-            said = reply.read(MOST)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise ValueError(_refusal(error.code, error.reason, variable, key)) from error
-    except (OSError, HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
-        if isinstance(reason, TimeoutError):
+        said = run(answer())
+    except NoAnswer as error:
+        if error.kind == "late":
             raise ValueError(f"nothing came from it within {TIMEOUT_S:g} s: look into its log") from error
-        told = getattr(reason, "strerror", None) or f"{type(reason).__name__}: {reason}"
-        raise ValueError(f"nobody answers there ({told}): start the server, or name another address") from error
+        raise ValueError(f"nobody answers there ({error}): start the server, or name another address") from error
     except ValueError as error:  # a host or a path that no request can hold
         raise ValueError(f"no address: {error}") from error
+    if said.status >= 300 and not (unready and said.status == 503):
+        raise ValueError(_refusal(said.status, httpx2.codes.get_reason_phrase(said.status), variable, key))
     try:
-        return json.loads(said)
+        return json.loads(said.body)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its reply is no JSON: {error}") from error
 
@@ -255,7 +239,7 @@ def server(address: str) -> dict[str, Any]:
         return {**found, "error": "an address with a key or user in it is not asked: set RRM_API_KEY or OPENAI_API_KEY"}
     root = url.removesuffix("/v1")
     try:
-        health = None if address.startswith("openai:") else _get(f"{root}/healthz", None, _Unready())
+        health = None if address.startswith("openai:") else _get(f"{root}/healthz", unready=True)
     except ValueError:
         health = None
     try:

@@ -86,6 +86,7 @@ async def opened(
 
     Raises:
         NoAnswer: there is none.
+        ValueError: no request can be made of what is sent, which may be a secret.
     """
     wait = httpx2.Timeout(silent_s, connect=silent_s if connect_s is None else connect_s)
     try:
@@ -95,9 +96,11 @@ async def opened(
         raise NoAnswer("late" if connect_s is None else "silent") from error
     except httpx2.TimeoutException as error:
         raise NoAnswer("late") from error
-    except httpx2.TransportError as error:
+    except httpx2.LocalProtocolError:
+        raise ValueError("a header holds what no request carries") from None
+    except (httpx2.TransportError, httpx2.InvalidURL) as error:
         cause = _cause(error)
-        unconnected = isinstance(error, httpx2.ConnectError) and not isinstance(cause, ssl.SSLError)
+        unconnected = isinstance(error, httpx2.ConnectError | httpx2.InvalidURL) and not isinstance(cause, ssl.SSLError)
         raise NoAnswer("unconnected" if unconnected else "broken", _said(cause)) from error
 
 
@@ -122,7 +125,7 @@ async def ask(
 
     Raises:
         NoAnswer: there is none.
-        UnreadableAnswer: it is a redirect, damaged, or too large.
+        UnreadableAnswer: it is damaged, or too large.
     """
     try:
         async with (
@@ -130,9 +133,6 @@ async def ask(
             opened(http, method, url, silent_s=limit_s, connect_s=connect_s, **sent) as response,
         ):
             try:
-                if response.is_redirect:
-                    there = shown_address(response.headers.get("location", "another address"))
-                    raise ValueError(f"sends its clients on to {there}, and nothing was sent there")
                 return Answer(response.status_code, response.headers, await read(response))
             except ValueError as error:
                 raise UnreadableAnswer(str(error), response.status_code) from error
@@ -171,6 +171,9 @@ async def send(
             "broken": (f"the connection broke off ({error})", "check that the server runs at this address"),
         }[error.kind]
         raise Retry(reason, hint, unconnected=error.kind in ("unconnected", "silent")) from error
+    if 300 <= answer.status < 400:
+        there = shown_address(answer.headers.get("location", "another address"))
+        raise UnreadableAnswer(f"sends its clients on to {there}, and nothing was sent there", answer.status)
     if answer.status >= 400:
         raise failure(answer.status, hidden.quote(answer.text) or "(no message)", retry_after_s(answer.headers))
     return answer

@@ -6,29 +6,20 @@
 
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPMessage
-from typing import IO, Any
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from reagent.env.tool import Tool, TruncatedText, shorten, tool
 from reagent.errors import ToolError
 from reagent.tools.deny import DenyList
 from reagent.tools.keys import header_name, header_value, key_from
+from rrm.engines.async_runner import run
+from rrm.engines.http import Answer, NoAnswer, UnreadableAnswer, ask, client
 from rrm.errors import ConfigError
 
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
-_MAX_BYTES = 5_000_000
-
-
-class _RefuseRedirect(urllib.request.HTTPRedirectHandler):  # a redirect would carry the key to another address
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,7 @@ class Service:
     def ask(self, query: str, k: int) -> list[Mapping[str, Any]]:
         """The results for a query, as many as come; `k` are asked for, where the service takes a count.
         Raises ToolError: the service is down, refuses, or answers in another form than the options say."""
-        answer = self._answer(self._request(query, k))
+        answer = self._answer(query, k)
         items = _at(answer, self.results)
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise ToolError(
@@ -57,45 +48,41 @@ class Service:
             )
         return items
 
-    def _request(self, query: str, k: int) -> urllib.request.Request:
+    async def _asked(self, query: str, k: int) -> Answer:
         url = self.url.replace("{query}", quote(query, safe="")).replace("{k}", str(k))
-        data = None if self.body is None else json.dumps(_filled(self.body, query, k)).encode()
-        content_type = {"Content-Type": "application/json"} if data else {}
-        return urllib.request.Request(url, data, {"Accept": "application/json", **content_type, **self.headers})
+        how = {
+            "headers": {"Accept": "application/json", **self.headers},
+            "json": None if self.body is None else _filled(self.body, query, k),
+        }
+        async with client() as http:
+            return await ask(http, "GET" if self.body is None else "POST", url, limit_s=self.timeout_s, **how)
 
-    def _answer(self, request: urllib.request.Request) -> Any:
-        opener = urllib.request.build_opener(_RefuseRedirect)
+    def _answer(self, query: str, k: int) -> Any:
         problem = ""
         for attempt in range(self.tries):
             if attempt:
                 time.sleep(min(self.pause_s * 2 ** (attempt - 1), 8.0))
             try:
-                with opener.open(request, timeout=self.timeout_s) as answer:
-                    body = answer.read(_MAX_BYTES + 1)
-            except urllib.error.HTTPError as error:
-                error.close()
-                if error.code not in _AGAIN:
-                    raise ToolError(
-                        f"the search service refused the request (HTTP {error.code})", "search_refused"
-                    ) from None
-                problem = f"HTTP {error.code}"
-            except TimeoutError:
-                problem = f"no answer within {self.timeout_s:g} s"
-            except (OSError, HTTPException) as error:
-                problem = type(getattr(error, "reason", error)).__name__
+                answer = run(self._asked(query, k))
+            except NoAnswer as error:
+                problem = f"no answer within {self.timeout_s:g} s" if error.kind == "late" else "no connection"
+                continue
+            except UnreadableAnswer as error:
+                raise ToolError(f"the search service's answer is not read: {error}", "search_unreadable") from error
             except Exception as error:  # noqa: BLE001 - its words may hold a header, and with it the key
                 raise ToolError(
                     f"the search service could not be asked ({type(error).__name__})", "search_down"
                 ) from None
-            else:
-                return _parsed(body)
+            if answer.status < 300:
+                return _parsed(answer.body)
+            if answer.status not in _AGAIN:
+                raise ToolError(f"the search service refused the request (HTTP {answer.status})", "search_refused")
+            problem = f"HTTP {answer.status}"
         # neither the URL nor the service's own words: a key may stand in them
         raise ToolError(f"the search service is down ({problem}, {self.tries} tries); try again later", "search_down")
 
 
 def _parsed(body: bytes) -> Any:
-    if len(body) > _MAX_BYTES:
-        raise ToolError(f"the search service's answer has more than {_MAX_BYTES} bytes", "search_unreadable")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -425,7 +425,7 @@ def test_a_key_that_no_header_carries_is_refused_unseen(engine: Any, monkeypatch
 
 
 def test_no_words_of_a_broken_request_are_shown(engine: Any) -> None:
-    """A header that was made by hand: http.client's error repeats it."""
+    """A header that was made by hand: the client's error repeats it."""
     service = Service(engine.url, None, {"K": "Bearer s3cret\n"}, "r", "t", "l", "x", 1.0, 1, 0.0)
     with raises("search_down", match=r"\(ValueError\)") as raised:
         service.ask("q", 1)
