@@ -64,7 +64,7 @@ async def read_context(ask: Callable[..., Awaitable[Answer]], base: str, model: 
         try:
             answer = await ask(method, url, json=body)
             if answer.status not in (200, NOT_THERE):  # it is not asked on
-                raise NoAnswer("broken", f"HTTP {answer.status}")
+                raise UnreadableAnswer(f"HTTP {answer.status}", answer.status)
             said = find(json.loads(answer.body))
         except (NoAnswer, UnreadableAnswer) as error:
             log.debug("%s does not say how long its context is: %s", root, error)

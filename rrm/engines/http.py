@@ -29,11 +29,12 @@ class NoAnswer(Exception):
 
     Args:
         kind: nobody is there; no connection, or no word, came in time; or it broke off.
+        cause: the error that says so.
     """
 
-    def __init__(self, kind: Literal["unconnected", "silent", "late", "broken"], why: str = "") -> None:
-        super().__init__(why)
-        self.kind = kind
+    def __init__(self, kind: Literal["unconnected", "silent", "late", "broken"], cause: BaseException) -> None:
+        super().__init__(_said(cause))
+        self.kind, self.cause = kind, cause
 
 
 class UnreadableAnswer(ValueError):
@@ -93,15 +94,15 @@ async def opened(
         async with http.stream(method, url, timeout=wait, **sent) as response:
             yield response
     except httpx2.ConnectTimeout as error:
-        raise NoAnswer("late" if connect_s is None else "silent") from error
+        raise NoAnswer("late" if connect_s is None else "silent", error) from error
     except httpx2.TimeoutException as error:
-        raise NoAnswer("late") from error
+        raise NoAnswer("late", error) from error
     except httpx2.LocalProtocolError:
         raise ValueError("a header holds what no request carries") from None
     except (httpx2.TransportError, httpx2.InvalidURL) as error:
         cause = _cause(error)
         unconnected = isinstance(error, httpx2.ConnectError | httpx2.InvalidURL) and not isinstance(cause, ssl.SSLError)
-        raise NoAnswer("unconnected" if unconnected else "broken", _said(cause)) from error
+        raise NoAnswer("unconnected" if unconnected else "broken", cause) from error
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -137,7 +138,7 @@ async def ask(
             except ValueError as error:
                 raise UnreadableAnswer(str(error), response.status_code) from error
     except TimeoutError as error:
-        raise NoAnswer("late") from error
+        raise NoAnswer("late", error) from error
 
 
 async def send(
