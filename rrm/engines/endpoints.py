@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -190,12 +189,6 @@ class ConcurrencyLimiter:
         endpoint.in_flight -= 1
         async with self._changed:
             self._changed.notify()
-
-
-def backoff(first_s: float, tries: int, most_s: float) -> float:
-    """Seconds to wait before the next try: up to `first_s`, doubled with each of the tries before, at most `most_s`."""
-    # not seeded on purpose: clients that wait alike would meet again
-    return random.uniform(0.0, min(first_s * 2.0 ** min(tries, 100), most_s))
 
 
 def room_for(connections: int) -> int:

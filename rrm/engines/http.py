@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -219,3 +220,9 @@ async def lines(response: httpx2.Response, what: str) -> AsyncIterator[bytes]:
                 parts, size = [], 0
     if parts:
         yield b"".join(parts)
+
+
+def backoff(first_s: float, tries: int, most_s: float) -> float:
+    """Seconds to wait before the next try: up to `first_s`, doubled with each of the tries before, at most `most_s`."""
+    # not seeded on purpose: clients that wait alike would meet again
+    return random.uniform(0.0, min(first_s * 2.0 ** min(tries, 100), most_s))

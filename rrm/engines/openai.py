@@ -25,9 +25,9 @@ from rrm.engines.async_runner import Feed, run
 from rrm.engines.base import Answered, Reply, Request, SamplingParams, one_reply
 from rrm.engines.contexts import Counts, most_used, read_context
 from rrm.engines.cost import CostTracker, WorkSize
-from rrm.engines.endpoints import ConcurrencyLimiter, Endpoint, Endpoints, backoff, room_for
+from rrm.engines.endpoints import ConcurrencyLimiter, Endpoint, Endpoints, room_for
 from rrm.engines.hidden import Hidden
-from rrm.engines.http import UnreadableAnswer, ask, client, send
+from rrm.engines.http import UnreadableAnswer, ask, backoff, client, send
 from rrm.engines.http_errors import (
     FOR_ALL,
     HINTS,

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
-from rrm.engines.endpoints import backoff
+from rrm.engines.http import backoff
 from rrm.engines.http_errors import Rejected, Retry
 from rrm.engines.vllm_http import Server, WrongReply, looking_body, servers_at
 from rrm.engines.vllm_weights import Weights, check_own, error_text, load, restore, unload

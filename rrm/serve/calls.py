@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
+
+from rrm.engines.http import backoff
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 60.0  # seconds of retries of a busy or absent server, from its first failure on
@@ -108,15 +109,15 @@ class Calls:
 
 
 class Backoff:
-    """Pauses between the tries of one request: doubled each time, with jitter, until a patience is over."""
+    """Pauses between the tries of one request, until a patience is over."""
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
         self.since: float | None = None
-        self.pause = FIRST_PAUSE_S
+        self.tries = 0
 
     def answered(self) -> None:
-        self.since, self.pause = None, FIRST_PAUSE_S
+        self.since, self.tries = None, 0
         self.calls.answered()
 
     async def wait(self, busy: Busy) -> bool:
@@ -124,14 +125,10 @@ class Backoff:
         self.since = monotonic() if self.since is None else self.since
         left = await self.calls.left_s(busy, self.since)
         if left > AT_ONCE_S:
-            await asyncio.sleep(min(max(self._next(), busy.after_s), left))
+            await self.pause(busy.after_s, left)
         return left > AT_ONCE_S
 
-    async def breathe(self) -> None:
-        """Pause before a request that the server failed at."""
-        self.calls.answered()
-        await asyncio.sleep(self._next())
-
-    def _next(self) -> float:
-        pause, self.pause = self.pause * random.uniform(0.75, 1.25), min(2 * self.pause, LONGEST_PAUSE_S)
-        return pause
+    async def pause(self, least_s: float = 0.0, most_s: float = LONGEST_PAUSE_S) -> None:
+        """Wait before the next try."""
+        self.tries += 1
+        await asyncio.sleep(min(max(backoff(FIRST_PAUSE_S, self.tries, LONGEST_PAUSE_S), least_s), most_s))

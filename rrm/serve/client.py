@@ -149,7 +149,8 @@ class RemoteJudge(AgentRRM):
                 except (TooLarge, Fault, Unsendable) as error:
                     fault, faults = isinstance(error, Fault), faults + 1
                     if fault and faults == 1 and not last:
-                        await pauses.breathe()
+                        calls.answered()  # it works, and fails at this request
+                        await pauses.pause()
                         continue
                     if len(left) == 1:
                         return failed(left, str(error), calls)

@@ -16,7 +16,7 @@ from reagent.errors import ToolError
 from reagent.tools.deny import DenyList
 from reagent.tools.keys import header_name, header_value, key_from
 from rrm.engines.async_runner import run
-from rrm.engines.http import Answer, NoAnswer, UnreadableAnswer, ask, client
+from rrm.engines.http import Answer, NoAnswer, UnreadableAnswer, ask, backoff, client
 from rrm.errors import ConfigError
 
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
@@ -35,7 +35,7 @@ class Service:
     text: str
     timeout_s: float  # of one try
     tries: int
-    pause_s: float  # before the second try; it doubles
+    pause_s: float  # at most, before the second try; it doubles
 
     def ask(self, query: str, k: int) -> list[Mapping[str, Any]]:
         """The results for a query, as many as come; `k` are asked for, where the service takes a count.
@@ -61,7 +61,7 @@ class Service:
         problem = ""
         for attempt in range(self.tries):
             if attempt:
-                time.sleep(min(self.pause_s * 2 ** (attempt - 1), 8.0))
+                time.sleep(backoff(self.pause_s, attempt - 1, 8.0))
             try:
                 answer = run(self._asked(query, k))
             except NoAnswer as error:
@@ -138,7 +138,7 @@ def search_api_tools(
         max_chars: of all results of a query.
         timeout_s: of a try.
         tries: after a time-out, 429 or 5xx.
-        pause_s: before the second try; it doubles.
+        pause_s: longest before the second try; it doubles.
         max_concurrency: queries at once.
         deny: `host` or `host/path`; results that lead there are left out and counted (`reagent.tools.deny`).
 
