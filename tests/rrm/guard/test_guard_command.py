@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from guarded import Reads, run
 from hooking import Claude
+from openai_server import answering
 
 from rrm.cli.guard_cmd import command
 from rrm.data.trajectory import Message, Trajectory, write_jsonl
@@ -119,21 +118,10 @@ def test_a_wrong_option_is_a_mistake_of_the_command(tmp_path: Path, judge: str, 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_server_that_refuses_the_key_is_a_failed_judgement(tmp_path: Path, status: int) -> None:
-    class Refuses(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_error(status)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        try:
-            claude = Claude(Path("-"), tmp_path, "--set", "on_failure=halt")
-            claude.arguments[claude.arguments.index("--model") + 1] = f"http://127.0.0.1:{server.server_port}"
-            code, said = claude.call()
-        finally:
-            server.shutdown()
+    with answering({"/v1/judge": (status, {})}) as (url, _):
+        claude = Claude(Path("-"), tmp_path, "--set", "on_failure=halt")
+        claude.arguments[claude.arguments.index("--model") + 1] = url
+        code, said = claude.call()
     (row,) = read_audit(claude.audit)
     assert code == 0 and said["continue"] is False and row.status == "judge_error"
     assert "key" in (row.reason or "") and str(status) in (row.reason or "")

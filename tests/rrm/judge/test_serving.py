@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from openai_server import answering
 
 from rrm.data import extras
 from rrm.data.trajectory import Message, Trajectory
@@ -32,27 +30,8 @@ from rrm.scoring.estimate import estimate
 def lists(models: Any) -> Iterator[str]:
     """A server that only lists its models; yields the judge's name."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps(models).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
-
-    httpd = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield f"openai:http://127.0.0.1:{httpd.server_address[1]}/v1#m"
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
+    with answering({"/v1/models": (200, models)}) as (url, _):
+        yield f"openai:{url}/v1#m"
 
 
 def log_of(steps: int, bad: int | None = None) -> Trajectory:
