@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import socket
@@ -21,6 +22,7 @@ from rrm.engines.http_errors import Retry, failure
 from rrm.engines.replies import retry_after_s
 from rrm.engines.server_options import shown_address
 
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # its lines hold whole addresses, and with them keys
 PACKED = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 """What can be unpacked a piece at a time."""
 
