@@ -8,7 +8,7 @@ ROOMS = {
     "rrm.annotate": "annotators.llm>llm annotators.self_>self_ annotators.output>output labelling.address>label_address labelling.agreement>rater_agreement labelling.journal>label_journal labelling.pool>label_pool labelling.said>label labelling.sayings>label_store labelling.server>label_server comparing.analysis>comparison_analysis comparing.sheet>comparison_sheet",
     "rrm.cli": "doctor",
     "rrm.data": "annotation blocks csvlabels>csv_labels extras feedback folds>splits imports>extras jsonl jsonnumbers>jsonl labels nearest>printing output pacing>time_slices pictures plain_yaml printing progress provenance questions seeds sizes splits stops>stop_signals text trajectory usage verdicts evaluation.metrics.localisation>localisation readers.ours>own_entries publishing.secrets>secrets",
-    "rrm.engines": "engines.vllm_session>sessions engines.vllm_wire>vllm_http engines.bodies>replies loops>async_runner money>cost engines.feed>async_runner engines.refusals>http_errors",
+    "rrm.engines": "engines.vllm_session>sessions engines.vllm_wire>vllm_http engines.bodies>replies loops>async_runner money>cost engines.feed>async_runner engines.refusals>http_errors engines.clients>http",
     "rrm.engines.hf": "engines.hf.sampling>decoder models.base>base_model models.damage>base_model models.device>base_model models.hub>hub models.weights>weights",
     "rrm.evaluation": "calibrate judge.fitting>fit_calibration",
     "rrm.guard": "deadline>timeouts guard.absent>prefix guard.standing>state",

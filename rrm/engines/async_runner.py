@@ -80,21 +80,21 @@ class Background:
             future.cancel()
             raise
 
-    def close(self) -> None:
-        """End what still runs, and the thread."""
+    def close(self, wait_s: float = CLOSE_S) -> None:
+        """End what still runs, and the thread; one that something blocks is left behind."""
         if self.closed:
             return
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result(CLOSE_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_S)
-        self._loop.close()
+        self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._end()))
+        self._thread.join(wait_s)
+        if not self._thread.is_alive():
+            self._loop.close()
 
-
-async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    async def _end(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        self._loop.stop()
 
 
 FEED_CLOSE_S = 1.0
@@ -155,3 +155,18 @@ class Feed(Generic[T]):
         except RuntimeError:
             if not self._closed:  # the loop ended, and nobody waits any more
                 raise
+
+
+def in_thread(function: Callable[[], T], name: str) -> Future[T]:
+    """Run a function in a daemon thread, which a hanging call does not keep alive at exit. What it raises stays in the future."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # nobody can take back what runs
+
+    def work() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - the caller reads it from the future
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name=name).start()
+    return future

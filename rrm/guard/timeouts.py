@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from typing import TypeVar
 
+from rrm.engines.async_runner import in_thread
 from rrm.errors import RRMError
 
 T = TypeVar("T")
@@ -35,20 +36,9 @@ class Deadline:
         Raises:
             OutOfTime: it is not done by then; what it comes to is never heard.
         """
-        returned, raised = list[T](), list[BaseException]()
-
-        def work() -> None:
-            try:
-                returned.append(do())
-            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-                raised.append(error)
-
-        thread = threading.Thread(target=work, name="rrm-deadline", daemon=True)
-        thread.start()
-        thread.join(max(0.0, self.at - time.monotonic()))
-        if raised:
-            raise raised[0]
-        if returned:
-            return returned[0]
+        future = in_thread(do, "rrm-deadline")
+        wait([future], max(0.0, self.at - time.monotonic()))
+        if future.done():
+            return future.result()
         self.late = True
         raise OutOfTime(f"it was not done within the {self.seconds:g} s for which it is waited")

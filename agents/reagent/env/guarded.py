@@ -20,7 +20,7 @@ from typing import Any
 
 from reagent.env.env import EnvFactory, Environment, StepResult, takes_stop_reason
 from reagent.env.task import Task
-from reagent.env.threads import in_thread
+from rrm.engines.async_runner import in_thread
 from rrm.engines.base import StopReason
 from rrm.errors import ConfigError
 from rrm.guard import Guard, GuardSession, GuardVerdict

@@ -29,8 +29,8 @@ from typing import Any, Self, TypedDict, Unpack, overload
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from reagent.env.limiter import FairLimiter
-from reagent.env.threads import in_thread
 from reagent.errors import ToolDefinitionError, ToolError
+from rrm.engines.async_runner import in_thread
 
 EMPTY = "(no output)"  # shown to the agent for an empty result
 _ERROR_CHARS = 300

@@ -7,13 +7,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
-from reagent.env.threads import in_thread
+from rrm.engines.async_runner import Background, in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +34,7 @@ class EnvLoop:
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="environments")
+        self._loop = Background("environments")
         self._done: queue.SimpleQueue[tuple[str, Future[Any]]] = queue.SimpleQueue()
         self._running: dict[str, tuple[Future[Any], float, float]] = {}  # name → (future, deadline, allowed seconds)
         self._in_threads: set[Future[Any]] = set()
@@ -50,7 +48,7 @@ class EnvLoop:
     def start(self, name: str, job: Coroutine[Any, Any, Any]) -> None:
         """Run a coroutine; one job a name at a time."""
         timed = asyncio.wait_for(_contained(job), self.timeout_s)
-        self._watch(name, asyncio.run_coroutine_threadsafe(timed, self._loop))
+        self._watch(name, self._loop.start(timed))
 
     def start_blocking(self, name: str, function: Callable[[], Any], timeout_s: float | None = None) -> None:
         """Run a plain function in a daemon thread. `timeout_s`: instead of the loop's."""
@@ -101,10 +99,9 @@ class EnvLoop:
             logger.warning("an environment was not closed: another one blocks the event loop (a plain call in `step`?)")
             return
         timed = asyncio.wait_for(_contained(job), _CLOSE_S)
-        self._closing.append(asyncio.run_coroutine_threadsafe(timed, self._loop))
+        self._closing.append(self._loop.start(timed))
 
     def __enter__(self) -> EnvLoop:
-        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -118,15 +115,4 @@ class EnvLoop:
                 error = late
             if error is not None:
                 logger.warning("an environment could not be closed: %s: %s", type(error).__name__, error)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=_GRACE_S)
-        if not self._thread.is_alive():
-            self._end_tasks()
-            self._loop.close()
-
-    def _end_tasks(self) -> None:
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            self._loop.run_until_complete(asyncio.wait(tasks, timeout=_GRACE_S))
+        self._loop.close(_GRACE_S)

@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import functools
 import os
-import threading
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from reagent.errors import ToolError
 from reagent.tools.keys import header_name, key_from, scrubbed
+from rrm.engines.async_runner import Background
 from rrm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -82,10 +82,8 @@ class ServerSpec(BaseModel):
 
 
 @functools.cache
-def _loop() -> asyncio.AbstractEventLoop:
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True, name="mcp servers").start()
-    return loop
+def _loop() -> Background:
+    return Background("mcp servers")
 
 
 class McpServer:
@@ -118,7 +116,7 @@ class McpServer:
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
         """Call a tool, from any event loop; to cancel this cancels the call. Raises ToolError."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._call(tool, arguments), _loop()))
+        return await asyncio.wrap_future(_loop().start(self._call(tool, arguments)))
 
     def close(self) -> None:
         """End the connection and a server started by a command. It can be started again."""
@@ -127,7 +125,7 @@ class McpServer:
             self._wait(self._close(), 8.0)
 
     def _wait(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, _loop())
+        future = _loop().start(work)
         try:
             return future.result(timeout_s)
         except TimeoutError:
