@@ -184,17 +184,17 @@ def _get(url: str, variable: str | None = None, *, unready: bool = False) -> Any
             return await ask(http, "GET", url, limit_s=TIMEOUT_S, headers=headers)
 
     try:
-        said = run(answer())
+        reply = run(answer())
     except NoAnswer as error:
         if error.kind == "late":
             raise ValueError(f"nothing came from it within {TIMEOUT_S:g} s: look into its log") from error
         raise ValueError(f"nobody answers there ({error}): start the server, or name another address") from error
     except ValueError as error:  # a host or a path that no request can hold
         raise ValueError(f"no address: {error}") from error
-    if said.status >= 300 and not (unready and said.status == 503):
-        raise ValueError(_refusal(said.status, httpx2.codes.get_reason_phrase(said.status), variable, key))
+    if reply.status >= 300 and not (unready and reply.status == 503):
+        raise ValueError(_refusal(reply.status, httpx2.codes.get_reason_phrase(reply.status), variable, key))
     try:
-        return json.loads(said.body)
+        return json.loads(reply.body)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its reply is no JSON: {error}") from error
 

@@ -158,7 +158,8 @@ class Feed(Generic[T]):
 
 
 def in_thread(function: Callable[[], T], name: str) -> Future[T]:
-    """Run a function in a daemon thread, which a hanging call does not keep alive at exit. What it raises stays in the future."""
+    """Run a function in a daemon thread of its own. What it raises stays in the future, SystemExit too.
+    A pool's threads are shared and waited for at exit: one hanging call would keep others waiting and the process alive."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # nobody can take back what runs
 

@@ -50,13 +50,13 @@ async def read_context(ask: Callable[..., Awaitable[Answer]], base: str, model: 
         base: its address, with `/v1` where it has that.
     """
 
-    def listed(said: Any) -> Any:
-        return in_list(said["data"], model)
+    def listed(reply: Any) -> Any:
+        return in_list(reply["data"], model)
 
     root = base.removesuffix("/v1")
     ways = (
         ("GET", f"{base}/models", None, listed),
-        ("GET", f"{root}/props", None, lambda said: said["default_generation_settings"]["n_ctx"]),
+        ("GET", f"{root}/props", None, lambda reply: reply["default_generation_settings"]["n_ctx"]),
         ("POST", f"{root}/api/show", {"model": model}, _of_ollama),
         ("GET", f"{root}/api/v0/models", None, listed),
     )
@@ -65,14 +65,14 @@ async def read_context(ask: Callable[..., Awaitable[Answer]], base: str, model: 
             answer = await ask(method, url, json=body)
             if answer.status not in (200, NOT_THERE):  # it is not asked on
                 raise UnreadableAnswer(f"HTTP {answer.status}", answer.status)
-            said = find(json.loads(answer.body))
+            tokens = find(json.loads(answer.body))
         except (NoAnswer, UnreadableAnswer) as error:
             log.debug("%s does not say how long its context is: %s", root, error)
             return None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue  # it says something else there
-        if isinstance(said, int) and not isinstance(said, bool) and said > 0:
-            return said
+        if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0:
+            return tokens
     return None
 
 

@@ -36,7 +36,7 @@ class NoAnswer(Exception):
     """
 
     def __init__(self, kind: Literal["unconnected", "silent", "late", "broken"], cause: BaseException) -> None:
-        super().__init__(_said(cause))
+        super().__init__(_reason(cause))
         self.kind, self.cause = kind, cause
 
 
@@ -110,13 +110,13 @@ async def opened(
 
 def _cause(error: BaseException) -> BaseException:
     """The system's own error beneath the client's, where there is one."""
-    found, cause = error, error
+    deepest = cause = error
     while (cause := cause.__cause__ or cause.__context__) is not None:
-        found = cause if isinstance(cause, OSError) and cause.errno else found
-    return found
+        deepest = cause if isinstance(cause, OSError) and cause.errno else deepest
+    return deepest
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError | socket.gaierror):
         return os.strerror(error.errno)  # not asyncio's "Connect call failed"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -160,14 +160,14 @@ class ServerAddress:
                         cut = begun or (line[:1] == b"{" and line[-1:] != b"\n")
                         begun = True
                         try:
-                            said = json.loads(line)
-                            if not isinstance(said, dict):
+                            row = json.loads(line)
+                            if not isinstance(row, dict):
                                 raise ValueError("a line is no object")
                         except (ValueError, RecursionError) as error:
                             if cut:
                                 raise Busy(f"{self.url}: the answer was cut off") from error
                             raise
-                        yield said
+                        yield row
                 except (ValueError, RecursionError) as error:  # asked again it would come again
                     raise self.another(error) from error
 
