@@ -27,7 +27,7 @@ _BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LABELS = {
     "ppo": "PPO", "grpo": "GRPO", "rloo": "RLOO", "reinforce++": "REINFORCE++", "ppo-no-advantage-mask": "PPO, no advantage mask",
     "ppo-no-masks": "PPO, neither mask", "grpo-no-masks": "GRPO, no action mask", "ppo-no-process": "PPO, no process rewards",
-    "grpo-no-process": "GRPO, no process rewards", "ppo-calculator": "PPO", "grpo-calculator": "GRPO", "direct": "answer at once (direct)",
+    "grpo-no-process": "GRPO, no process rewards", "direct": "answer at once (direct)",
     "naive_rag": "naive RAG", "tool_call": "base policy (tool calls, before RL)",
     "sft": "SFT*", "rl": "+ RL*", "calibration": "+ calibration", "shipped": "five rounds (shipped)",
     "judge": "judge", "tfidf_same": "TF-IDF, same rows", "tfidf_all": "TF-IDF, whole mixture",
@@ -35,25 +35,22 @@ LABELS = {
 # fmt: on
 """What a record calls an arm, a stage or a scorer → what the page does."""
 # fmt: off
-FEEDBACK_ARMS = ("none", "c", "r", "u", "process", "retry", "placebo", "u-no-trace", "u-no-critique", "u-no-score", "u-weak-judge")
+FEEDBACK_ARMS = ("none", "c", "r", "u", "process", "retry", "placebo")
 FEEDBACK_DIFFERENCES = ("u - none", "u - r", "u - c", "r - none", "c - none", "c - placebo", "placebo - retry")
 SHOWN: dict[str, dict[str, Any]] = {
-    "steps_outcomes": {"columns": (0, 1, 2, 3, 4, 5, 6, 7, 8, 10), "rows": ("fireact", "intercode/sql", "mint", "home", "never trained on, mean")},
-    "steps_verdicts": {"rows": ("intercode/bash", "intercode/sql", "mint_critic", "home")},
+    "steps_outcomes": {"columns": (0, 1, 2, 3, 4, 5), "rows": ("fireact", "intercode/sql", "mint", "home", "never trained on, mean")},
+    "steps_verdicts": {"columns": (0, 1, 2, 3, 5, 7), "rows": ("intercode/bash", "intercode/sql", "mint_critic", "home")},
     "needle": {"rows": ("trained on logs up to 3,000 tokens",), "columns": (2, 3, 4, 5, 6)},
     "rl_search": {"rows": (
-        "base policy (tool calls, before RL)", "naive RAG", "PPO", "GRPO", "RLOO", "REINFORCE++", "PPO, no advantage mask", "PPO, neither mask", "GRPO, no action mask")},
-    "smollm2_qa": {"columns": (0, 1, 2, 3, 5, 6, 7, 9)},
-    "agent_table": {"rows": ("hotpotqa",), "columns": (1, 2, 3, 4)},
+        "base policy (tool calls, before RL)", "PPO", "GRPO", "RLOO", "REINFORCE++", "PPO, no advantage mask", "PPO, neither mask", "GRPO, no action mask")},
+    "smollm2_qa": {"columns": (0, 1, 2, 3, 7, 9), "rows": ("`naive_rag`", "`tool_call`", "`grpo`", "`filled`", "`judge`", "`ppo`")},
     "no_answer_key_arms": {"columns": (1, 2, 3, 5, 9), "named": 1, "rows": tuple(f"`{arm}`" for arm in (
-        "outcome", "judge", "nothing", "tenth+judge", "tenth", "length", "weak", "placebo", "outcome-again", "outcome+judge", "gamed", "honest", "noisy",
-        "noisy+judge", "noisy+overruled", "rows-100", "rows-1000", "rows-10000", "unified"))},
+        "outcome", "judge", "nothing", "tenth+judge", "tenth", "weak", "placebo", "outcome+judge", "gamed", "noisy",
+        "noisy+judge", "noisy+overruled", "rows-10000", "unified"))},
     "no_answer_key_comparisons": {"rows": (
         "judge / outcome", "judge / outcome, the other algorithms together", "judge − nothing", "judge − weak",
-        "judge − placebo", "tenth+judge − tenth", "outcome+judge − outcome", "noisy+judge − noisy", "noisy+overruled − noisy",
-        "bare-findings − bare", "noisy+judge regains of what noise costs",
-        "unified − outcome, area under the curve")},
-    "no_answer_key_choosing": {"rows": ("4", "8"), "columns": (0, 1, 2, 3, 4, 7, 8, 9)},
+        "judge − placebo", "tenth+judge − tenth", "outcome+judge − outcome", "noisy+judge − noisy", "noisy+overruled − noisy")},
+    "no_answer_key_choosing": {"rows": ("4", "8"), "columns": (0, 1, 2, 3, 7, 8)},
     "engines_learned": {"columns": (0, 1, 2, 4, 5, 7)},
 }
 # fmt: on
@@ -172,15 +169,13 @@ def needle() -> str:
 # ---- the agents ----
 
 
-def rl(environment: str) -> str:
-    """One lab's arms of the study of algorithms: success, by hops, malformed calls an episode."""
+def rl_search() -> str:
+    """The search lab's arms of the study of algorithms: success, by hops, malformed calls an episode."""
     found = needed("rl_lab")
-    arms = {k: v for k, v in found["arms"].items() if k.endswith("-calculator") == (environment == "calculator")}
-    arms = {**found["baselines"].get(environment, {}), **arms}
+    arms = {k: v for k, v in found["arms"].items() if not k.endswith("-calculator")}
+    arms = {**found["baselines"].get("search", {}), **arms}
     hops = list(next(iter(arms.values()))["success_by_hops"])
-    rows = [
-        [f"{environment} lab", "held-out success", *(f"{h} hop{'s' * (h != '1')}" for h in hops), "malformed", "seeds"]
-    ]
+    rows = [["search lab", "held-out success", *(f"{h} hop{'s' * (h != '1')}" for h in hops), "malformed", "seeds"]]
     for name, row in arms.items():
         by_hops = [f"{row['success_by_hops'][h]['value']:.2f}" for h in hops]
         cells = [LABELS[name], interval(row["success"]), *by_hops, f"{row['malformed']:.2f}"]
@@ -239,26 +234,10 @@ def smollm2_qa() -> str:
     return _table(rows)
 
 
-def agent_table() -> str:
-    """Tasks × methods: exact match, F1, what the judge says, and what a question costs the policy."""
-    rows = [_head("task | method | exact match | F1 | judge's mean score | judge's AUROC | policy tokens a question")]
-    for one in needed("agent_table")["rows"]:
-        name = [one["task"], f"`{one['label']}`"]
-        if (figures := one.get("figures")) is None:  # the cell failed
-            rows.append([*name, one["failure"]["kind"], *"––––"])
-            continue
-        judge = figures.get("judge") or {}
-        judged = ["–" if judge.get(key, {}).get("value") is None else interval(judge[key]) for key in ("mean", "auroc")]
-        told = [interval(figures["exact_match"]), interval(figures["f1"]), *judged]
-        rows.append([*name, *told, f"{figures['policy_tokens']:.0f}"])
-    return _table(rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
-    for made in (steps_outcomes, steps_verdicts, lab_stages, needle, feedback, smollm2_qa, agent_table)
+    for made in (steps_outcomes, steps_verdicts, lab_stages, needle, rl_search, feedback, smollm2_qa)
 }  # fmt: skip
-TABLES |= {f"rl_{environment}": partial(rl, environment) for environment in ("search", "calculator")}
 TABLES["smollm2_gsm8k_few"] = lambda: _table(of_studies.sampled_and_greedy(needed("smollm2_gsm8k_few")))
 TABLES |= {name: partial(lambda of, rows: _table(rows(needed(of))), of, rows) for name, (of, rows) in PARTS.items()}
 TABLES |= {

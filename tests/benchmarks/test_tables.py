@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import tables
 from benchmarks.tables import PAGE, filled, part
 
 
@@ -16,22 +15,6 @@ def test_the_page_of_results_is_up_to_date() -> None:
 def test_an_unknown_table_is_named() -> None:
     with pytest.raises(SystemExit, match="nonsense"):
         filled("<!-- table: nonsense -->\n<!-- end -->")
-
-
-def test_cells_that_failed_or_were_not_judged_have_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {"value": 0.5, "low": 0.4, "high": 0.6}
-    figures = {"exact_match": known, "f1": known, "policy_tokens": 12.0}
-    judged = figures | {"judge": {"mean": known, "auroc": {"value": None, "low": None, "high": None}}}
-    rows = [
-        {"task": "hotpotqa", "label": "react", "failure": {"kind": "NoFile"}},
-        {"task": "hotpotqa", "label": "direct", "figures": figures | {"judge": None}},
-        {"task": "hotpotqa", "label": "tool_call", "figures": judged},
-    ]
-    monkeypatch.setattr(tables, "needed", lambda name: {"rows": rows})
-    failed, unjudged, whole = tables.agent_table().splitlines()[2:]
-    assert failed == "| hotpotqa | `react` | NoFile | – | – | – | – |"
-    assert unjudged.endswith("0.500 [0.400, 0.600] | – | – | 12 |")
-    assert whole.endswith("0.500 [0.400, 0.600] | 0.500 [0.400, 0.600] | – | 12 |")
 
 
 def test_a_part_of_a_table_has_the_rows_and_columns_that_it_is_told() -> None:
