@@ -9,7 +9,7 @@ from rrm.data.feedback import Mode
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ConfigError, MissingExtra
 from rrm.integrations.rows import messages_of
-from rrm.judge.cached_judge import BatchJudge, JudgeQueue, by_content, said_of
+from rrm.judge.cached_judge import BatchJudge, JudgeQueue, by_content, log_fields
 
 try:
     import gymnasium
@@ -69,7 +69,7 @@ class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
         if (terminated or truncated) and not self._ended:
             self._ended = True
             (feedback,) = self._asker.ask([self.transcript()])
-            info = {**info, "agent_rrm": said_of(feedback)}
+            info = {**info, "agent_rrm": log_fields(feedback)}
             if feedback.score is not None and (terminated or self.at_truncation):
                 reward += self.weight * feedback.score
         return observation, reward, terminated, truncated, info

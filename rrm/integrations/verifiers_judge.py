@@ -11,7 +11,7 @@ from rrm.data.feedback import Mode
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import MissingExtra, RRMError
 from rrm.integrations.loading import asker
-from rrm.judge.cached_judge import by_content, said_of
+from rrm.judge.cached_judge import by_content, log_fields
 from rrm.readers.base import first_user_text
 from rrm.readers.messages import chat_messages
 
@@ -44,7 +44,7 @@ class AgentRRMJudge(vf.Judge[float, AgentRRMJudgeConfig]):
             asker, how.judge, mode=how.mode, samples=how.samples, seed=how.seed, options=how.options
         )
         (feedback,) = await asking.ask_async([as_trajectory(task, trace)])
-        trace.info["agent_rrm"] = said_of(feedback)
+        trace.info["agent_rrm"] = log_fields(feedback)
         if feedback.score is None:
             raise RRMError(
                 f"the judge gave no score ({feedback.status}{f': {feedback.reason}' if feedback.reason else ''})"

@@ -35,11 +35,11 @@ class LangChainMessage:
 
 def test_messages_are_read_as_a_file_of_them_is(tmp_path: Path) -> None:
     (from_file,) = read(write(tmp_path, {"messages": MESSAGES}))
-    whole = Trajectory.model_validate(from_file.model_dump())
-    for run in (MESSAGES, {"messages": MESSAGES}, whole):
-        (made,) = as_trajectories([run])
-        assert made.digest == from_file.digest and len(made.steps) == 2
-    assert as_trajectories([whole])[0] is whole
+    trajectory = Trajectory.model_validate(from_file.model_dump())
+    for run in (MESSAGES, {"messages": MESSAGES}, trajectory):
+        (converted,) = as_trajectories([run])
+        assert converted.digest == from_file.digest and len(converted.steps) == 2
+    assert as_trajectories([trajectory])[0] is trajectory
 
 
 def write(folder: Path, row: dict[str, Any]) -> Path:
@@ -50,12 +50,12 @@ def write(folder: Path, row: dict[str, Any]) -> Path:
 
 def test_langchain_messages() -> None:
     call = {"name": "refund", "args": {"order_id": "8841"}, "id": "c1", "type": "tool_call"}
-    (made,) = as_trajectories([[
+    (converted,) = as_trajectories([[
         LangChainMessage("human", "Refund order 8841."), LangChainMessage("ai", "", tool_calls=[call]),
         LangChainMessage("tool", '{"ok": true}', tool_call_id="c1"), LangChainMessage("ai", "Refunded."),
     ]])  # fmt: skip
-    assert len(made.steps) == 2 and made.messages[1].tool_calls is not None
-    assert made.messages[1].tool_calls[0].arguments == {"order_id": "8841"}
+    assert len(converted.steps) == 2 and converted.messages[1].tool_calls is not None
+    assert converted.messages[1].tool_calls[0].arguments == {"order_id": "8841"}
 
 
 @pytest.mark.parametrize(
