@@ -19,7 +19,7 @@ class AlgoBatch:
     token_rewards: Tensor
     """(B, T), on action tokens."""
     action: Tensor
-    """(B, T) bool: sampled tokens of rows whose reward is known."""
+    """(B, T) bool: sampled tokens of known rows."""
     turn_index: Tensor
     """(B, T), -1 throughout in rows whose reward is unknown."""
     group: Tensor
@@ -47,7 +47,6 @@ class AlgoConfig:
     whiten: bool = True
     """ppo and both reinforce++; grpo and rloo are never whitened."""
     scale: Scale = "group"
-    """grpo: divisor of centred returns."""
     per_turn: bool = False
     """Group methods: credit turns with their reward-to-go (`reagent.algorithms.groups.leave_one_out`)."""
     reduce: Reduce = no_reduce
@@ -55,7 +54,6 @@ class AlgoConfig:
 
 class AlgoOutput(NamedTuple):
     advantages: Tensor
-    """(B, T); the caller drops those off the loss mask."""
     returns: Tensor | None = None
     """(B, T) value targets, unwhitened A + V, zero off the tokens GAE ran over; None without values."""
 

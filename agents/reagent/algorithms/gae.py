@@ -36,16 +36,11 @@ def gae(
     """Estimate advantages over the compacted tokens of `mask` (GAE eq. 16; Agent-R1's advantage mask).
 
     δ_i = r_i + γ V_{i+1} − V_i,  A_i = δ_i + γλ A_{i+1},  i = 1..n over the row's masked tokens: an observation takes
-    neither a discount nor credit.
+    neither a discount nor credit. Returns advantages and value targets A + V, both (B, T) and zero off the mask.
 
     Args:
-        token_rewards: (B, T).
         values: (B, T), V of the state in which token t is sampled (the value head one position earlier).
-        mask: (B, T) bool.
         bootstrap: (B,) V_{n+1} of episodes that were cut off; zero on rows that terminated.
-
-    Returns:
-        advantages and value targets A + V, both (B, T) and zero off the mask.
     """
     index, valid = compact_index(mask)
     rewards, before = gather(token_rewards, index, valid), gather(values.to(token_rewards), index, valid)  # (B, N)

@@ -8,7 +8,6 @@ from torch import Tensor
 from reagent.algorithms.base import AlgoBatch
 
 EQUAL = 1e-6
-"""Rewards that differ by no more are equal."""
 
 
 def differs(value: Any, other: Any, size: Any = 1.0) -> Any:
@@ -32,11 +31,7 @@ def episode_returns(token_rewards: Tensor, action_mask: Tensor) -> tuple[Tensor,
 
 @torch.no_grad()
 def turn_returns(token_rewards: Tensor, action_mask: Tensor, turn_index: Tensor) -> tuple[Tensor, Tensor]:
-    """Each turn's reward-to-go, undiscounted.
-
-    Returns:
-        returns (B, K) and present (B, K) bool, the turns in which the row has an action token.
-    """
+    """Each turn's undiscounted reward-to-go (B, K), and (B, K) bool: the row has an action in the turn."""
     rows, n_turns = len(turn_index), int(turn_index.max().clamp(min=0).item()) + 1 if turn_index.numel() else 1
     turn = turn_index.clamp(min=0).long()  # prompt and padding hold no action token, so they add nothing to turn 0
     paid = _exact(torch.where(action_mask, token_rewards, 0))
@@ -70,9 +65,8 @@ def leave_one_out(returns: Tensor, present: Tensor, compared: Tensor, weights: T
     A mean of differences, so that equal rows come out as exactly 0.
 
     Args:
-        returns, present: (B, K), from `episode_returns` or `turn_returns`; the first column is the total return.
-        compared: (B, B), from `comparable`; a row may be compared with itself, too.
-        weights: (B,) of the rows in the mean; None: equal.
+        returns, present: (B, K), as of `turn_returns`; the first column is the total return.
+        compared: (B, B), from `comparable`. `weights`: (B,), None: equal.
     """
     has_actions, size = present.any(1), torch.where(present, returns, 0).abs().amax(1)  # (B,)
     size = torch.maximum(size[:, None], size[None]).clamp(min=1)  # (B, B)

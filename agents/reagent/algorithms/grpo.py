@@ -34,12 +34,9 @@ def grpo(
     """Group-relative advantages (B, K); zero in groups of one row or of equal returns.
 
     Args:
-        returns, present: (B, K), see `reagent.algorithms.groups`.
         compared: (B, B), from `comparable`; None: every other row of the group.
-        per_turn: `leave_one_out`'s difference stands for R − mean_g. It does too in a group with a first attempt that
-            another row has read: the mean over all would hold what that attempt's actions led to.
-        scale: `group` divides by the group's std (ddof = 1) over all its rows' turns, `batch` by that of the batch's returns
-            on all processes, `none` not at all.
+        per_turn: `leave_one_out` stands for R − mean_g, as it does in a group with a first attempt that another row has read.
+        scale: divides by the std (ddof = 1) of the group's returns (`group`), of the `batch`'s on all processes, or not (`none`).
     """
     has_actions, mine, others = present.any(1), group[:, None] == group[None], comparable(group)  # (B,), (B, B) both
     compared = others if compared is None else compared

@@ -13,7 +13,6 @@ Entropy = Literal["none", "value", "gradient"]
 
 
 def entropy_from_logits(logits: Tensor) -> Tensor:
-    """(…, V) -> (…): −Σ p log p in nats, of finite logits."""
     logprobs = torch.log_softmax(logits, dim=-1)
     return -(logprobs.exp() * logprobs).sum(dim=-1)
 
@@ -45,19 +44,15 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """log π(input_ids[b, t] | input_ids[b, :t]) and that distribution's entropy, at the tokens of `mask`.
 
-    Logits exist for `chunk_size` tokens at a time and are recomputed in the backward pass: memory is O(chunk_size · V).
+    Logits exist for `chunk_size` tokens at a time and are recomputed in the backward pass: memory is O(chunk_size · V). With an
+    empty mask logprobs still depend on `hidden` and `head`: every data-parallel process takes part in the backward pass.
 
     Args:
         hidden: (B, T, H) last hidden states; hidden[b, t − 1] predicts token t.
         head: (M, H) -> (M, V) logits, with its soft-capping if it has one.
-        input_ids: (B, T).
         mask: (B, T) bool, false in column 0: nothing predicts a row's first token.
         temperature: the rollout's; divides the logits.
         entropy: `none` leaves zeros, `value` computes it without a gradient, `gradient` with one.
-
-    Returns:
-        logprobs and entropy, (B, T) each in fp32 (fp64 for fp64 logits), zero off the mask. With an empty mask logprobs still
-        depend on `hidden` and `head`, so that every data-parallel process takes part in the backward pass.
 
     Raises:
         ValueError: mask set in column 0, shapes that differ, or a temperature that is not positive.

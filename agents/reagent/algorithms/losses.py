@@ -37,15 +37,11 @@ def policy_loss(
 ) -> tuple[Tensor, Tensor]:
     """PPO's clipped surrogate (eq. 7): −min(ρA, clip(ρ, 1 − clip_low, 1 + clip_high) A), ρ = π/π_old.
 
+    Returns the loss per token (B, T) and clipped (B, T) bool: tokens whose gradient a clip has stopped. Raises ConfigError.
+
     Args:
         clip_low, clip_high: DAPO's decoupled bounds; PPO's ε where equal.
         dual_clip: c > 1 bounds the loss of a token with A < 0 by −cA (dual-clip PPO eq. 5); None: off.
-
-    Returns:
-        per-token loss (B, T), zero off the mask, and clipped (B, T) bool: tokens whose gradient a clip has stopped.
-
-    Raises:
-        ConfigError: dual_clip ≤ 1.
     """
     if dual_clip is not None and dual_clip <= 1:
         raise ConfigError(f"dual_clip={dual_clip}: it must exceed 1 (3 is usual), or be null")

@@ -25,17 +25,13 @@ class Masks(NamedTuple):
     """The two masks of Agent-R1 §3, (B, T) bool each."""
 
     credit: Tensor
-    """Tokens that GAE and discounting run over."""
     loss: Tensor
 
 
 def compact_index(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Index each row's chosen tokens, gathered to the left in order.
+    """Index (B, N) of each row's chosen tokens, in order, and valid (B, N) bool; N may be 0.
 
-    Returns:
-        index (B, N) long, positions in the row, and valid (B, N) bool; N is the longest row's count (may be 0). Where not
-        valid, index points at distinct unchosen tokens, so that `scatter` may write zeros there.
-    """
+    Where not valid, index points at distinct unchosen tokens, so that `scatter` may write zeros there."""
     counts = mask.sum(dim=1)  # (B,)
     longest = int(counts.max().item()) if counts.numel() else 0
     index = torch.argsort(mask.int(), dim=1, descending=True, stable=True)[:, :longest]

@@ -37,9 +37,7 @@ def loss_denominator(mask: Tensor, aggregation: Aggregation, constant_length: in
 
 
 def aggregate(per_token: Tensor, mask: Tensor, denominator: float, aggregation: Aggregation) -> Tensor:
-    """(B, T) -> 0-d: this micro-batch's share of the batch's loss.
-
-    `sequence-mean` sums the rows' means, the others the tokens. Raises ValueError: the denominator is not positive."""
+    """(B, T) -> 0-d: this micro-batch's share of the batch's loss. Raises ValueError: denominator ≤ 0."""
     if not denominator > 0:
         raise ValueError(f"loss denominator is {denominator}: the batch has no token to learn from; skip this update")
     masked = torch.where(mask, per_token, 0)
@@ -53,9 +51,8 @@ class LossMetrics:
     """Additive metrics of one micro-batch (`merge_metrics`)."""
 
     losses: dict[str, float] = field(default_factory=dict)
-    """Shares of the batch's losses (already over the global denominator)."""
     sums: dict[str, float] = field(default_factory=dict)
-    """Sums over masked tokens; `tokens` is their count."""
+    """Sums over masked tokens; `tokens` is their count. Losses are over the global denominator."""
     maxima: dict[str, float] = field(default_factory=dict)
 
 
@@ -127,17 +124,9 @@ def agent_loss(
 ) -> tuple[Tensor, LossMetrics]:
     """L = policy + vf_coef · value + kl_coef · KL − entropy_coef · entropy (PPO eq. 9).
 
-    Args:
-        logprobs, old_logprobs, advantages: (B, T); the old ones from the training forward before the update.
-        denominator: `loss_denominator` of the whole batch.
-        entropy: (B, T) from `token_logprobs`; logged where given, in the loss where entropy_coef is not 0.
-        ref_logprobs: (B, T); likewise with kl_coef. (REINFORCE++ has its KL in the reward: leave kl_coef 0 here.)
-        values, returns: (B, T), both or neither.
-        importance: (B, T) from `importance_weights`, multiplies the policy term.
-
-    Raises:
-        ValueError: a coefficient is not 0 but its input is missing.
-    """
+    Inputs are (B, T); `old_logprobs` from the training forward before the update, `entropy` from `token_logprobs`, `importance`
+    from `importance_weights`. Entropy and KL are logged where given, in the loss where their coefficient is not 0 (REINFORCE++
+    has its KL in the reward). `denominator`: `loss_denominator` of the batch. Raises ValueError: an input is missing."""
     for name, coefficient, tensor in (("entropy", entropy_coef, entropy), ("ref_logprobs", kl_coef, ref_logprobs)):
         if coefficient and tensor is None:
             raise ValueError(f"{name} (B, T) is missing and its coefficient is {coefficient}; pass it, or set 0")

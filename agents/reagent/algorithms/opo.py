@@ -8,9 +8,7 @@ from reagent.algorithms.masks import spread
 
 
 def opo(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
-    """OPO's credit by episode or turn; zero without other rows.
-
-    As in the paper a row's own reward is in its baseline; a second attempt's is not in that of the first one it has read."""
+    """OPO's credit by episode or turn; a row's own reward is in its baseline, as in the paper."""
     returns, present = returns_of(rows, options.per_turn)
     own = torch.eye(len(returns), dtype=torch.bool, device=returns.device)
     compared = comparable(rows.group, rows.attempt, rows.stage) | own

@@ -27,18 +27,14 @@ ALGORITHMS: dict[str, Algorithm] = {
     "opo": opo,
 }
 TOKEN_CREDIT = ("ppo", "reinforce++")
-"""Algorithms whose credit flows from token to token."""
 
 
 class Advantages(NamedTuple):
     advantages: Tensor
-    """(B, T), zero off `loss_mask`."""
+    """(B, T) all, zero off `loss_mask`; see `AlgoOutput`."""
     returns: Tensor | None
-    """(B, T) value targets (`AlgoOutput.returns`)."""
     loss_mask: Tensor
-    """(B, T) bool."""
     unknown_rows: int
-    """Rows left out because their reward is unknown."""
 
 
 def compute_advantages(
@@ -68,14 +64,11 @@ def compute_advantages(
     """Advantages of a batch of episodes under one algorithm.
 
     Args:
-        token_rewards, action_mask, turn_index, group: see `reagent.algorithms.masks`; rewards sit on action tokens.
-        known: (B,) bool, None for all.
-        attempt, stage: (B,) where the batch holds second attempts, for group methods; see `comparable`.
-        values: (B, T), `ppo` only (required); see `gae`. `bootstrap`: (B,), see `gae`.
+        token_rewards, action_mask, turn_index, group, known, attempt, stage: see `reagent.algorithms.masks`.
+        values, bootstrap: `ppo` only; see `gae`.
         logprobs, ref_logprobs: (B, T), `reinforce++` with kl_coef > 0 only.
         gamma, gae_lambda, kl_coef, use_whitening, scale, per_turn: see `AlgoConfig`.
-        use_action_mask, use_advantage_mask: off only for ablations, see `credit_masks`; the second serves ppo and
-            reinforce++ alone.
+        use_action_mask, use_advantage_mask: off only for ablations, see `credit_masks`.
 
     Raises:
         ConfigError: unknown algorithm or scale, or masks that do not go together.

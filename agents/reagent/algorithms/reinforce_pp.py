@@ -44,7 +44,5 @@ def reinforce_pp_baseline(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
 def kl_penalised_rewards(
     token_rewards: Tensor, logprobs: Tensor, ref_logprobs: Tensor, action_mask: Tensor, kl_coef: float
 ) -> Tensor:
-    """(B, T): r_t − β (log π(a_t) − log π_ref(a_t)) on action tokens (REINFORCE++ eq. 5).
-
-    `logprobs`: of the policy that sampled, i.e. before the update."""
+    """(B, T): r_t − β (log π(a_t) − log π_ref(a_t)) on action tokens (eq. 5), π before the update."""
     return torch.where(action_mask, token_rewards - kl_coef * (logprobs - ref_logprobs), 0)

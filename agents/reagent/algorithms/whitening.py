@@ -12,7 +12,6 @@ Every process must make the same calls in the same order: `whiten` and GRPO's `s
 
 
 def no_reduce(tensor: Tensor) -> Tensor:
-    """The `Reduce` of a single process."""
     return tensor
 
 

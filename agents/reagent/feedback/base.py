@@ -43,18 +43,14 @@ class Play(Protocol):
 class Round:
     played: list[Episode]
     rows: list[Episode]
-    """Episodes to learn from, with the feedback in their rewards."""
     texts: list[SFTRow] = field(default_factory=list)
     report: JudgingReport = field(default_factory=JudgingReport)
 
 
 @dataclass(frozen=True)
 class JudgedEpisode:
-    """An attempt and its judgement."""
-
     episode: Episode
     feedback: Feedback | None
-    """None where the judge was not asked."""
     own_score: float | None = None
     """The score by the judge's own calibration, before `feedback.recalibrate`."""
 
@@ -117,14 +113,7 @@ def _question(prompt: Sequence[Message]) -> list[Message]:
 
 
 class FeedbackMode(ABC):
-    """Base of the modes.
-
-    Args:
-        settings: the config section.
-        judging: None in modes that ask no judge.
-        writer: puts the judge's texts into the policy's template; None in modes without.
-        updates: over which λ's schedule runs.
-    """
+    """Base of the modes; `updates`: over which λ's schedule runs."""
 
     gathers = False
     """True where a round's processes wait for each other."""
@@ -167,8 +156,7 @@ class FeedbackMode(ABC):
         return cls.asks_judge(settings) and (cls.pays_feedback(settings) or cls.writes_texts(settings))
 
     @abstractmethod
-    def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
-        """Play first attempts, and those that the mode adds."""
+    def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round: ...
 
     # ---- what is asked of it besides ----
 
@@ -223,7 +211,7 @@ class FeedbackMode(ABC):
         firsts: Mapping[str, Episode] | None = None,
         **hooks: Any,
     ) -> list[Episode]:
-        """Play attempts; a judge on a server reads each as it ends. `firsts`: by the second ones' `Episode.key`."""
+        """Play attempts; a judge on a server reads each as it ends. `firsts`: by the seconds' `Episode.key`."""
         if self._judging is None:
             return play(attempts, **hooks)
         judging = self._judging.at(update)
@@ -295,7 +283,6 @@ class FeedbackMode(ABC):
 
     @property
     def judged_in(self) -> Mode:
-        """The judge's mode in which first attempts get their scores."""
         return self.settings.score_mode
 
     def scores(

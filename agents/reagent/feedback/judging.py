@@ -26,8 +26,7 @@ from rrm.prompt.rendering import CHARACTERS_PER_TOKEN
 from rrm.scoring.run import outside_of
 
 
-class JudgeFailure(RRMError):
-    """Too many judgements failed."""
+class JudgeFailure(RRMError): ...
 
 
 def content_key(trajectory: Trajectory) -> str:
@@ -60,7 +59,6 @@ class JudgingReport:
 
     counts: Counter[str] = field(default_factory=Counter)
     graded: list[tuple[float, float, float, float]] = field(default_factory=list)
-    """Rows of `reagent.feedback.recalibration`."""
     problem: str | None = None
     seconds: float = 0.0
     """Wall time spent judging, also while episodes were played."""
@@ -124,7 +122,6 @@ class Judging:
 
     @property
     def criteria(self) -> list[str]:
-        """Hashes of the criteria by stage."""
         everyone = [self, *(other for _, other in self._later)]
         stages = [getattr(judging.judge, "criteria", None) for judging in everyone]
         return [criteria.hash for criteria in stages if criteria is not None]

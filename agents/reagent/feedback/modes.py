@@ -45,8 +45,6 @@ class NoFeedback(FeedbackMode):
 
 
 class ScoreFeedback(FeedbackMode):
-    """`r`: R_env + λ·s."""
-
     @classmethod
     def pays_feedback(cls, settings: FeedbackConfig) -> bool:
         return settings.score_weight != 0

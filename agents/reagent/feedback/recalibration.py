@@ -38,7 +38,7 @@ class Recalibration:
         self.settings = settings
         self.rows: deque[Row] = deque(maxlen=settings.rows)
         self.map: Platt | None = None
-        """None until there are enough rows: the judge's own calibration stands."""
+        """None until there are enough rows."""
         self._said_falling = False
 
     def apply(self, feedback: Feedback) -> Feedback:

@@ -15,7 +15,6 @@ from rrm.data.feedback import Mode as JudgeMode
 ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo", "shuffled"]
 Refinement = Literal["critique", "retry", "placebo", "none"]
 SCORED: tuple[ModeName, ...] = ("c", "r", "u", "process", "placebo")
-"""Modes in which first attempts are judged."""
 
 
 class AuxConfig(Section):
@@ -59,7 +58,6 @@ class FeedbackJudgeOptions(Section):
     max_transcript_tokens: int | None = Field(default=None, ge=1)
     max_new_tokens: int | None = Field(default=None, ge=1)
     timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Of a request to a server."""
     concurrency: int | None = Field(default=None, ge=1)
     out_of_domain: OutOfDomain | None = None
     """`unsure` (default): no step verdicts, critique or trace out of domain; `keep`: keep them."""
