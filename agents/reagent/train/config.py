@@ -120,8 +120,8 @@ class RolloutConfig(Section):
     temperature: Positive = 0.8
     """Above 0. At 1 small policies slip in every other episode; below 0.7 attempts hardly differ."""
     template_options: dict[str, Any] = Field(default_factory=dict)
-    """Arguments of the chat template: `{enable_thinking: false}` (Qwen3), `{thinking: true}` (DeepSeek).
-    One that the template never reads is an error. Texts of a judge are put in it likewise."""
+    """Arguments of the chat template: `{enable_thinking: false}` (Qwen3, GLM-4.5), `{thinking: true}`
+    (DeepSeek-V3.1), `{reasoning_effort: low}` (GPT-OSS); one that it never reads is an error. Also for a judge's texts."""
     engine: EngineConfig = Field(default_factory=EngineConfig)
     max_lag: int = Field(default=0, ge=0, le=1)
     """1: an update's episodes are played while the one before is learned, on weights one update old.

@@ -70,7 +70,8 @@ class AuditorGuard(GuardConfig):
 
 
 class GuardsConfig(Section):
-    """Guards against a gamed judge (reagent.train.guards); `kl` in every mode. They change no learning."""
+    """Guards against a gamed judge (reagent.train.guards); `kl` in every mode.
+    They change nothing in what is learned, and may be changed when a run is continued."""
 
     renamed: ClassVar = {"outside": "out_of_domain"}
     evaluate: bool = True
