@@ -43,7 +43,7 @@ def command(
 def estimates_of(
     scored: list[Path], labels: list[Path], chosen: Path | None = None, by: str | None = None
 ) -> dict[str, Any]:
-    """The estimates, of which a table goes to standard error."""
+    """Return the estimates, and print them as a table on standard error."""
     from rrm.annotate.label_choice import chances_by_digest, chosen_path, read_chosen
     from rrm.data.annotation import read_annotations
     from rrm.scoring.label_estimates import estimates, label_figures, read_scored
@@ -52,22 +52,22 @@ def estimates_of(
     runs = read_scored(scored, by)
     beside = [chosen] if chosen else [path for path in map(chosen_path, labels) if path.is_file()]
     chances = chances_by_digest([run for path in beside for run in read_chosen(path)]) if beside else None
-    found = estimates(runs, label_figures(read_annotations(*labels), runs), chances)
+    figures = estimates(runs, label_figures(read_annotations(*labels), runs), chances)
     if chances is None:
         log.warning("no file says how the labelled runs were chosen: the figures hold if they were drawn at random")
-    for name, what in (
+    for name, reason in (
         ("labels_of_other_runs", "of no run here"),
         ("labels_not_chosen", "of runs that were not chosen"),
     ):
-        if found[name]:
-            log.warning("%d labels are %s and were left out", found[name], what)
-    show_estimates(found)
-    return found
+        if figures[name]:
+            log.warning("%d labels are %s and were left out", figures[name], reason)
+    show_estimates(figures)
+    return figures
 
 
-def show_estimates(found: dict[str, Any]) -> None:
-    """The figures as a table on standard error."""
-    several = len(found["groups"]) > 1
+def show_estimates(figures: dict[str, Any]) -> None:
+    """Print the figures as a table on standard error."""
+    several = len(figures["groups"]) > 1
     table = Table(
         *(["runs of"] if several else []),
         "share that",
@@ -79,8 +79,8 @@ def show_estimates(found: dict[str, Any]) -> None:
     )
     if several:
         table.add_column("against the first")
-    for group, of in found["groups"].items():
-        for figure, value in of.items():
+    for group, group_figures in figures["groups"].items():
+        for figure, value in group_figures.items():
             if figure == "runs":
                 continue
             low, high = value["labels_alone"]
