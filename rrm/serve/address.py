@@ -1,4 +1,4 @@
-"""One server's address: requests to it, what their refusals mean, and when to ask again."""
+"""Requests to a server of `rrm serve`: retries, refusals and streams."""
 
 from __future__ import annotations
 
@@ -20,55 +20,43 @@ from rrm.engines.server_options import is_address, shown_address
 from rrm.errors import ConfigError, RRMError, ServerGone
 from rrm.serve.calls import PATIENCE_S, Backoff, Busy, Calls
 
-KEY = "RRM_API_KEY"
-"""Environment variable: what the server asks for, and clients send."""
-TIMEOUT_S = 600.0
-"""Between two rows of a request."""
-LEAST_S = 1.0
-"""For a connection, and for what is answered at once, where the patience is shorter."""
-LOOK_S = 5.0
-"""For an answer to whether anybody is there."""
+KEY = "RRM_API_KEY"  # environment variable of the key that clients send
+TIMEOUT_S = 600.0  # between two rows of a request
+LEAST_S = 1.0  # for a connection, and for what is answered at once, where the patience is shorter
+LOOK_S = 5.0  # for an answer to whether anybody is there
 SCHEMES = ("http://", "https://")
-BUSY, FULL = (408, 429, 502, 503, 504), (408, 429)
-"""Statuses after which a request is made again; those of a server that works, and has much to do."""
+BUSY, FULL = (408, 429, 502, 503, 504), (408, 429)  # statuses that are retried; those of a server that works
 
 
 class TooLarge(RRMError):
-    """A request that is larger than the server takes."""
+    """A request is larger than the server takes."""
 
 
 class Unsendable(RRMError):
-    """A request that JSON does not carry."""
+    """JSON does not carry a request."""
 
 
 class Fault(RRMError):
-    """A request at which the server failed: another one may be answered."""
+    """A server failed at one request; another may be answered."""
 
 
-def key_of(said: str | None, where: str = KEY) -> str | None:
-    """A key without the space around it; None for none.
-
-    Raises:
-        ConfigError: no header can carry it. The message does not hold it.
-    """
-    key = (said or "").strip()
+def key_of(text: str | None, where: str = KEY) -> str | None:
+    """Strip a key; None for none. ConfigError, without the key, where no header can carry it."""
+    key = (text or "").strip()
     if not (key.isascii() and key.isprintable()):
         raise ConfigError(f"the key in {where} holds line breaks or letters beyond ASCII, which no header carries")
     return key or None
 
 
 class ServerAddress:
-    """One server.
+    """A server's address; ConfigError for none, or for a key that no header can carry.
 
     Args:
-        url: `http://host:port`, with a path where it lies behind one.
-        timeout_s: between two rows of a request. A connection, and what is answered at once, has as long as the patience where that is less.
-        patience_s: how long requests that are made together are made again while none is answered.
-        key: what it asks for; None: `RRM_API_KEY`, where that is set.
-        until: when nobody waits for an answer any more (`time.monotonic`): all requests end by then.
-
-    Raises:
-        ConfigError: no address, or a key that no header can carry.
+        url: `http://host:port`, or with a path.
+        timeout_s: seconds between two rows; a connection and a prompt answer have `patience_s` where that is less.
+        patience_s: seconds for which requests made together are retried while none is answered.
+        key: None: the environment's `RRM_API_KEY`.
+        until: time (`time.monotonic`) by which all requests end.
     """
 
     def __init__(
@@ -88,16 +76,14 @@ class ServerAddress:
                 f"an address of rrm serve is http://HOST:PORT alone: put the key into {KEY}; for a chat model write openai:BASE_URL#model"
             )
         self.url, self.timeout_s, self.patience_s, self.until = url.rstrip("/"), timeout_s, patience_s, until
-        self.short_s = min(timeout_s, max(patience_s, LEAST_S))
-        """For a connection, and for what is answered at once."""
+        self.short_s = min(timeout_s, max(patience_s, LEAST_S))  # for a connection, and for what is answered at once
         self._key = key_of(os.environ.get(KEY) if key is None else key)
 
     def calls(self) -> Calls:
-        """For requests that are made together."""
         return Calls(self.patience_s, self.url, self.is_there, self.until)
 
     async def is_there(self) -> bool:
-        """Whether a server answers, and takes requests."""
+        """Check that a server answers and takes requests."""
         try:
             async with self._reply("/healthz", None, min(self.timeout_s, LOOK_S)):
                 return True
@@ -110,12 +96,7 @@ class ServerAddress:
     async def _reply(
         self, path: str, body: Mapping[str, Any] | None, timeout_s: float
     ) -> AsyncIterator[httpx2.Response]:
-        """An answer of status 200, to be read.
-
-        Raises:
-            Busy: it should be asked again.
-            TooLarge, Fault, RRMError: it should not.
-        """
+        """Yield an answer of status 200; raises Busy for a retry, else TooLarge, Fault or RRMError."""
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
         try:  # NaN, too, as in files
@@ -145,12 +126,7 @@ class ServerAddress:
     async def lines(
         self, path: str, body: Mapping[str, Any] | None = None, calls: Calls | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """A stream's objects, one a line, as they come.
-
-        Raises:
-            Busy: it should be asked again: the server does not answer, or its answer was cut off.
-            TooLarge, Fault, RRMError: it should not.
-        """
+        """Yield a stream's objects, one a line; raises as `_reply`, Busy for an answer cut off too."""
         begun, calls = False, calls or self.calls()
         async with self._reply(path, body, self.timeout_s) as reply:
             with calls.accepted():
@@ -172,15 +148,17 @@ class ServerAddress:
                     raise self.another(error) from error
 
     def another(self, error: Exception) -> RRMError:
-        """That something else answers here."""
-        said = describe(error) if isinstance(error, ValueError | RecursionError) else printable(str(error))
-        return RRMError(f"{self.url} does not answer as rrm serve does: {said}; a chat server is openai:BASE_URL#model")
+        """Return the error that something else than `rrm serve` answers."""
+        detail = describe(error) if isinstance(error, ValueError | RecursionError) else printable(str(error))
+        return RRMError(
+            f"{self.url} does not answer as rrm serve does: {detail}; a chat server is openai:BASE_URL#model"
+        )
 
     async def _refused(self, reply: httpx2.Response) -> NoReturn:
         status = reply.status_code
         try:
-            said = json.loads(await read(reply))["error"]
-            why = f"{said['message']}{' (at ' + said['at'] + ')' if 'at' in said else ''}"
+            answer = json.loads(await read(reply))["error"]
+            why = f"{answer['message']}{' (at ' + answer['at'] + ')' if 'at' in answer else ''}"
         except (ValueError, KeyError, TypeError, RecursionError, httpx2.TransportError):
             why = reply.reason_phrase
         if status in BUSY:
@@ -201,12 +179,11 @@ class ServerAddress:
         raise RRMError(f"{self.url}: {status}: {why}")
 
     def _no_entry(self) -> str:
-        """What a refusal of the key means, and what to do."""
         if self._key is None:
-            said = f"{self.url} asks for a key, and the environment has no {KEY}: set it"
+            problem = f"{self.url} asks for a key, and the environment has no {KEY}: set it"
         else:
-            said = f"{self.url} refuses the key in {KEY}: set that"
-        return f"{said} to the one that rrm serve was started with; a chat server is openai:BASE_URL#model"
+            problem = f"{self.url} refuses the key in {KEY}: set that"
+        return f"{problem} to the one that rrm serve was started with; a chat server is openai:BASE_URL#model"
 
     async def ask(
         self,
@@ -215,14 +192,11 @@ class ServerAddress:
         calls: Calls | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """A request's whole answer, asked again while the server is busy.
-
-        Args:
-            timeout_s: for the answer; that of a row by default.
+        """Return a request's answer, retried while the server is busy.
 
         Raises:
-            ServerGone: it does not answer for `patience_s`, or has too much to do for as long.
-            TooLarge, Fault, RRMError: it refuses.
+            ServerGone: silent or busy for `patience_s`.
+            TooLarge, Fault, RRMError: refused.
         """
         calls = calls or self.calls()
         pauses = Backoff(calls)
@@ -230,9 +204,9 @@ class ServerAddress:
             try:
                 async with self._reply(path, body, timeout_s or self.timeout_s) as reply:
                     with calls.accepted():
-                        whole = await read(reply, "the answer")
+                        content = await read(reply, "the answer")
                 pauses.answered()
-                return json.loads(whole)
+                return json.loads(content)
             except (ValueError, RecursionError) as error:
                 raise self.another(error) from error
             except Busy as busy:
@@ -241,6 +215,5 @@ class ServerAddress:
         raise self.ended(calls, calls.over)
 
     def ended(self, calls: Calls, why: str) -> ServerGone:
-        """That nothing more is asked."""
         hint = "" if calls.over is None else ": start rrm serve there, or name another address"
         return ServerGone(f"{calls.over or why}{hint}")

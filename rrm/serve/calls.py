@@ -18,13 +18,9 @@ AT_ONCE_S = 0.01  # rest of a patience that counts as over
 
 
 class Busy(Exception):
-    """Retry, after `after_s` where the server says when.
+    """Retry a request, after `after_s` seconds where the server says when."""
 
-    Args:
-        silent: nobody answered, or the answer broke off; else the server asks for patience.
-        timed_out: the answer's time limit was over.
-    """
-
+    # silent: nobody answered, or the answer broke off; else the server asks for patience. timed_out: the answer's time limit was over.
     def __init__(self, why: str, after_s: float = 0.0, *, silent: bool = True, timed_out: bool = False) -> None:
         super().__init__(why)
         self.why, self.after_s, self.silent, self.timed_out = why, after_s, silent, timed_out
@@ -39,8 +35,7 @@ class Calls:
 
     Args:
         patience_s: seconds of retries of all together while none is answered, from the first failure.
-        where: the server, for messages.
-        is_there: whether it answers at all, asked when the patience is over.
+        is_there: asks the server, once the patience is over.
         until: time (`time.monotonic`) after which nobody waits; a time-out is then not retried.
     """
 
@@ -60,7 +55,7 @@ class Calls:
 
     @contextmanager
     def accepted(self) -> Iterator[None]:
-        """While an answer may still come: the others' patience is then not over."""
+        """Keep the patience from ending while an answer may still come."""
         self._accepted += 1
         try:
             yield
@@ -73,12 +68,8 @@ class Calls:
         self._told, self._since, self.over = False, None, None
 
     async def left_s(self, busy: Busy, since: float) -> float:
-        """Return seconds for which a failed request may be retried; 0 or less: none. Logs the first failure.
-
-        Args:
-            since: its own first failure, for its own patience where others are answered or the server is busy.
-        """
-        now = monotonic()
+        """Return seconds left to retry a request that fails since `since`; logs the first failure of all."""
+        now = monotonic()  # `since` is for its own patience, where others are answered or the server is busy
         waited = math.inf if self.until is None else 0.0 if busy.timed_out else self.until - now
         if self.over is not None or waited <= 0:
             return 0.0
@@ -129,6 +120,5 @@ class Backoff:
         return left > AT_ONCE_S
 
     async def pause(self, least_s: float = 0.0, most_s: float = LONGEST_PAUSE_S) -> None:
-        """Wait before the next try."""
         self.tries += 1
         await asyncio.sleep(min(max(backoff(FIRST_PAUSE_S, self.tries, LONGEST_PAUSE_S), least_s), most_s))
