@@ -15,21 +15,16 @@ class RRMError(Exception):
 
 
 class ReadError(RRMError):
-    """A transcript file or line that cannot be read.
+    """A transcript file or line cannot be read; `path` is `-` for standard input."""
 
-    Attributes:
-        path: its file (`-`: standard input).
-        line: 1-based line, or position in a JSON array; None: the whole file.
-        reason: what was wrong, in one sentence.
-    """
-
+    # line: from 1, or a position in a JSON array; None: the whole file
     def __init__(self, path: str, line: int | None, reason: str) -> None:
         self.path, self.line, self.reason = path, line, reason
         super().__init__(f"{path}:{line}: {reason}" if line is not None else f"{path}: {reason}")
 
 
 class ConfigError(RRMError):
-    """A config file or override with an unknown key or a value of the wrong type."""
+    """A config file or override has an unknown key or a value of the wrong type."""
 
 
 class EngineError(RRMError):
@@ -47,15 +42,15 @@ class ServerGone(RRMError):
 
 
 class SpendingLimit(RRMError):
-    """A limit of money is reached: what was under way is finished and kept, the rest was not begun."""
+    """A limit of money is reached: requests under way were finished and kept, the rest not begun."""
 
 
 class TooLong(EngineError):
-    """A prompt is longer than a server takes: another try, or server of this context, would not change it."""
+    """A prompt is longer than a server takes: another try would fail too."""
 
 
 class SchemaRefused(EngineError):
-    """A server takes no JSON schema for its reply: asked without one, it may answer."""
+    """A server takes no JSON schema for its reply; without one it may answer."""
 
 
 class MissingExtra(RRMError):

@@ -25,7 +25,7 @@ console = Console(stderr=True, highlight=False)
 
 
 class Methods(StrEnum):
-    """How raw scores are mapped."""
+    """Maps of raw scores."""
 
     platt = "platt"
     platt_score = "platt_score"
@@ -90,9 +90,9 @@ def command(
     from rrm.scoring.unsupported_media import unsupported_media
 
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
-    given = [*inputs, *([str(annotations)] if annotations else [])]
-    refuse_missing(given)
-    refuse_overlap(given, output)
+    paths = [*inputs, *([str(annotations)] if annotations else [])]
+    refuse_missing(paths)
+    refuse_overlap(paths, output)
     check_new(output)
     check_folder(output)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -128,11 +128,11 @@ def command(
             printable(str(record["first_error"])),
             output,
         )
-    said = {k: v for k, v in record.items() if k != "judge"}
-    said["unsupported_media"] = unsupported_media(
+    fields = {k: v for k, v in record.items() if k != "judge"}
+    fields["unsupported_media"] = unsupported_media(
         [*labelled.rows, *labelled.steps_only], warn=False
     )  # of which `score_file` has warned
-    finish({"output": str(output), **said, "unreadable": errors.count, "errors": errors.written_to})
+    finish({"output": str(output), **fields, "unreadable": errors.count, "errors": errors.written_to})
     if errors.count or failed:
         raise typer.Exit(1)
 
@@ -160,7 +160,7 @@ def promise_text(promised: dict[str, Any]) -> str:
 
 
 def show(record: dict[str, Any]) -> None:
-    """What was fitted and what it is worth, on standard error."""
+    """Print what was fitted and what it is worth, on standard error."""
     labels = ", ".join(f"{n} {source}" for source, n in record["labels"].items())
     console.print(
         f"{record['rows']} rows of {record['questions']} questions, {record['positive']:.0%} of success; labels: {labels}",
@@ -182,7 +182,8 @@ def show(record: dict[str, Any]) -> None:
         )
     if (promised := record["promise"]) is not None:
         console.print(f"verdicts on runs: {promise_text(promised)}", markup=False, soft_wrap=True)
-    for at in record["interval"] or ():
+    for point in record["interval"] or ():
         console.print(
-            f"  raw {at['raw']:.3f} means {at['score']:.3f} [{at['low']:.3f}, {at['high']:.3f}]", markup=False
+            f"  raw {point['raw']:.3f} means {point['score']:.3f} [{point['low']:.3f}, {point['high']:.3f}]",
+            markup=False,
         )
