@@ -262,12 +262,12 @@ def _results(raw: Any, names: dict[Any, str], where: str) -> list[dict[str, Any]
 def content_in(content: Any) -> str | list[dict[str, Any]] | None:
     """Return text as it is; of parts, images in the chat API's form with their media type."""
     content = chat_content(content)
-    return [_part(part) for part in content] if isinstance(content, list) else content
+    return [_part(content_part) for content_part in content] if isinstance(content, list) else content
 
 
-def _part(part: dict[str, Any]) -> dict[str, Any]:
-    source = part.get("source")
-    if part.get("type") != "image" or not isinstance(source, dict) or not isinstance(source.get("path"), str):
-        return {k: v for k, v in part.items() if v is not None}
+def _part(content_part: dict[str, Any]) -> dict[str, Any]:
+    source = content_part.get("source")
+    if content_part.get("type") != "image" or not isinstance(source, dict) or not isinstance(source.get("path"), str):
+        return {k: v for k, v in content_part.items() if v is not None}
     rest = {k: v for k, v in source.items() if k != "path"}
     return {"type": "image_url", "image_url": {"url": source["path"]}, **rest}

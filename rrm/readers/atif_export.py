@@ -235,23 +235,23 @@ def _call(call: ToolCall, id: str) -> Object:
     return result
 
 
-def _part(part: Object) -> Object:
+def _part(content_part: Object) -> Object:
     """Write a content's part: text, an image or a sound at a path; others as text of their JSON."""
-    if part.get("type") == "text" and isinstance(part.get("text"), str):
-        return {"type": "text", "text": part["text"]}
-    source, image = part.get("source"), part.get("image_url")
+    if content_part.get("type") == "text" and isinstance(content_part.get("text"), str):
+        return {"type": "text", "text": content_part["text"]}
+    source, image = content_part.get("source"), content_part.get("image_url")
     url = image.get("url") if isinstance(image, dict) else image
-    media_type = part.get("media_type")
-    if part.get("type") == "image_url" and isinstance(url, str):
+    media_type = content_part.get("media_type")
+    if content_part.get("type") == "image_url" and isinstance(url, str):
         media_type = media_type if isinstance(media_type, str) else _media_type(url)
-    elif part.get("type") == "image" and isinstance(source, dict) and isinstance(source.get("data"), str):
+    elif content_part.get("type") == "image" and isinstance(source, dict) and isinstance(source.get("data"), str):
         media_type = source.get("media_type")
         url = f"data:{media_type};base64,{source['data']}"
-    elif part.get("type") == "audio" and isinstance(source, dict) and isinstance(source.get("path"), str):
-        return part
+    elif content_part.get("type") == "audio" and isinstance(source, dict) and isinstance(source.get("path"), str):
+        return content_part
     if isinstance(url, str) and media_type in IMAGES:
         return {"type": "image", "source": {"media_type": media_type, "path": url}}
-    return {"type": "text", "text": as_text(part)}
+    return {"type": "text", "text": as_text(content_part)}
 
 
 def _media_type(url: str) -> str | None:

@@ -320,7 +320,7 @@ def _mark(message: Message) -> bytes:
     return json.dumps(fields, sort_keys=True).encode("ascii") + b"\0"
 
 
-def _part(part: dict[str, Any]) -> str:
-    if isinstance(part.get("text"), str):
-        return part["text"]
-    return json.dumps({k: v for k, v in part.items() if k != "cache_control"}, sort_keys=True)
+def _part(content_part: dict[str, Any]) -> str:
+    if isinstance(content_part.get("text"), str):
+        return content_part["text"]
+    return json.dumps({k: v for k, v in content_part.items() if k != "cache_control"}, sort_keys=True)

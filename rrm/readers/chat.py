@@ -123,24 +123,24 @@ def result_content(content: Any) -> Any:
     return as_text(content) if typed and content and not all(map(is_part, content)) else content
 
 
-def is_part(part: dict[str, Any]) -> bool:
+def is_part(content_part: dict[str, Any]) -> bool:
     """Return whether a typed object is a message part of any API: text, picture, sound or file."""
-    part_type = part["type"]
+    part_type = content_part["type"]
     if part_type in TEXTS:
-        return isinstance(part.get("refusal" if part_type == "refusal" else "text"), str)
-    has_data = any(isinstance(part.get(key), dict) for key in ("source", part_type)) or any(
-        key in part for key in HOLDERS
+        return isinstance(content_part.get("refusal" if part_type == "refusal" else "text"), str)
+    has_data = any(isinstance(content_part.get(key), dict) for key in ("source", part_type)) or any(
+        key in content_part for key in HOLDERS
     )
-    return any(word in part_type for word in MEDIA) and (has_data or ("image" in part_type and "url" in part))
+    return any(word in part_type for word in MEDIA) and (has_data or ("image" in part_type and "url" in content_part))
 
 
-def _part(part: dict[str, Any]) -> dict[str, Any]:
+def _part(content_part: dict[str, Any]) -> dict[str, Any]:
     """Turn a refusal into text; other parts stay."""
-    refusal = part.get("refusal")
+    refusal = content_part.get("refusal")
     return (
-        {**part, "type": "text", "text": refusal}
-        if part.get("type") == "refusal" and isinstance(refusal, str)
-        else part
+        {**content_part, "type": "text", "text": refusal}
+        if content_part.get("type") == "refusal" and isinstance(refusal, str)
+        else content_part
     )
 
 

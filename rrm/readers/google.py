@@ -38,9 +38,9 @@ def add(turns: Turns, role: str, content: Any, **more: Any) -> None:
     """Add a content: function results follow their calls; the model's code is a call and its result."""
     spoken, results = list[Message](), list[Message]()
     is_agent = role in ("model", "assistant")
-    for part in parts_of(content):
-        call, answer = field(part, "functionCall"), field(part, "functionResponse")
-        code, ran = field(part, "executableCode"), field(part, "codeExecutionResult")
+    for content_part in parts_of(content):
+        call, answer = field(content_part, "functionCall"), field(content_part, "functionResponse")
+        code, ran = field(content_part, "executableCode"), field(content_part, "codeExecutionResult")
         if isinstance(call, dict):
             turns.agent(**more)
             turns.called(call.get("name", ""), call.get("args"), call.get("id"))
@@ -53,12 +53,12 @@ def add(turns: Turns, role: str, content: Any, **more: Any) -> None:
         elif isinstance(ran, dict):
             failed = as_text(ran.get("outcome", "")) not in ("", "OUTCOME_OK")
             turns.came_back(ran.get("output"), name="code_execution", failed=failed)
-        elif part.get("thought") and "text" in part:
-            turns.thought(as_text(part["text"]), **more)
+        elif content_part.get("thought") and "text" in content_part:
+            turns.thought(as_text(content_part["text"]), **more)
         elif is_agent:
-            turns.said([_part(part)], **more)
+            turns.said([_part(content_part)], **more)
         else:
-            spoken.append(_part(part))
+            spoken.append(_part(content_part))
     for result in results:
         turns.came_back(**result, timestamp=more.get("timestamp"))
     if spoken:
@@ -76,16 +76,16 @@ def result_of(answer: Message) -> tuple[Any, bool]:
     return response, False
 
 
-def _part(part: Message) -> Message:
+def _part(content_part: Message) -> Message:
     """A text, or a picture, as a chat part; others as they are."""
-    if "text" in part:
-        return {"type": "text", "text": as_text(part["text"])}
-    data = field(part, "inlineData") or field(part, "fileData")
+    if "text" in content_part:
+        return {"type": "text", "text": as_text(content_part["text"])}
+    data = field(content_part, "inlineData") or field(content_part, "fileData")
     if isinstance(data, dict):
         media_type, where = as_text(field(data, "mimeType") or ""), data.get("data", field(data, "fileUri"))
         if media_type.startswith("image/") and isinstance(where, str):
             return picture(where, media_type)
-    return {"type": next(iter(part), "part"), **part}
+    return {"type": next(iter(content_part), "part"), **content_part}
 
 
 def tools_of(config: Any) -> list[Message] | None:

@@ -248,28 +248,28 @@ def _content(raw: Any) -> tuple[Any, list[str], list[tuple[Message, Message]]]:
     if not isinstance(raw, list):
         return raw, [], []
     parts, thoughts, served = list[Any](), list[str](), list[tuple[Message, Message]]()
-    for part in raw:
-        part_type = part.get("type") if isinstance(part, dict) else None
+    for content_part in raw:
+        part_type = content_part.get("type") if isinstance(content_part, dict) else None
         if part_type == "reasoning":
-            thoughts.append(as_text(part.get("summary") or part.get("reasoning", "")))
+            thoughts.append(as_text(content_part.get("summary") or content_part.get("reasoning", "")))
         elif part_type == "tool_use":
-            number = as_text(part.get("id", ""))
+            number = as_text(content_part.get("id", ""))
             call = {
-                "name": as_text(part.get("name", "")),
-                "arguments": as_text(part.get("arguments", "")),
+                "name": as_text(content_part.get("name", "")),
+                "arguments": as_text(content_part.get("arguments", "")),
                 "id": number,
             }
-            failed = {"is_error": True} if part.get("error") is not None else {}
-            text = as_text(part.get("error") if failed else part.get("result", ""))
+            failed = {"is_error": True} if content_part.get("error") is not None else {}
+            text = as_text(content_part.get("error") if failed else content_part.get("result", ""))
             served.append(
                 (call, {"role": "tool", "tool_call_id": number, "name": call["name"], "content": text, **failed})
             )
         elif part_type == "image":
-            parts.append({"type": "image_url", "image_url": {"url": as_text(part.get("image", ""))}})
+            parts.append({"type": "image_url", "image_url": {"url": as_text(content_part.get("image", ""))}})
         elif part_type == "text":
-            parts.append({"type": "text", "text": as_text(part.get("text", ""))})
+            parts.append({"type": "text", "text": as_text(content_part.get("text", ""))})
         else:
-            parts.append(part)
+            parts.append(content_part)
     if all(isinstance(p, dict) and p.get("type") == "text" for p in parts):
         return "\n".join(p["text"] for p in parts), thoughts, served
     return parts, thoughts, served

@@ -300,13 +300,13 @@ def _list(value: Any) -> list[Any]:
 def _parts(raw: list[Any]) -> str | list[Object]:
     """Read the SDK's parts; texts alone become one text."""
     parts: list[Object] = []
-    for part in raw:
-        if isinstance(part, dict) and isinstance(part.get("text"), str):
-            parts.append({"type": "text", "text": part["text"]})
-        elif isinstance(part, dict) and isinstance(part.get("image_urls"), list):
-            parts += [{"type": "image_url", "image_url": {"url": as_text(u)}} for u in part["image_urls"]]
+    for content_part in raw:
+        if isinstance(content_part, dict) and isinstance(content_part.get("text"), str):
+            parts.append({"type": "text", "text": content_part["text"]})
+        elif isinstance(content_part, dict) and isinstance(content_part.get("image_urls"), list):
+            parts += [{"type": "image_url", "image_url": {"url": as_text(u)}} for u in content_part["image_urls"]]
         else:
-            parts.append({"type": "text", "text": as_text(part)})
+            parts.append({"type": "text", "text": as_text(content_part)})
     texts = [p["text"] for p in parts if p["type"] == "text"]
     return "\n".join(texts) if len(texts) == len(parts) else parts
 

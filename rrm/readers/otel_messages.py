@@ -112,21 +112,21 @@ def _instructions(raw: Any) -> list[Message]:
 def _parts(raw: Message, where: str, role: str) -> list[Message]:
     """Split a message of parts; each tool result becomes a message of its own."""
     content, calls, thoughts, results = list[Any](), list[Message](), list[str](), list[Message]()
-    for part in raw["parts"]:
-        part = {"type": "text", "content": part} if isinstance(part, str) else part
-        part_type = part.get("type") if isinstance(part, dict) else None
-        if not isinstance(part, dict):
-            content.append({"type": "text", "text": as_text(part)})
+    for item in raw["parts"]:
+        item = {"type": "text", "content": item} if isinstance(item, str) else item
+        part_type = item.get("type") if isinstance(item, dict) else None
+        if not isinstance(item, dict):
+            content.append({"type": "text", "text": as_text(item)})
         elif part_type == "text":
-            content.append({"type": "text", "text": as_text(part.get("content", part.get("text", "")))})
+            content.append({"type": "text", "text": as_text(item.get("content", item.get("text", "")))})
         elif part_type in ("reasoning", "thinking"):
-            thoughts.append(as_text(part.get("content", "")))
+            thoughts.append(as_text(item.get("content", "")))
         elif part_type in ("tool_call", "server_tool_call"):
-            calls.append(_call(part))
+            calls.append(_call(item))
         elif part_type in ("tool_call_response", "server_tool_call_response"):
-            results.append(_result(part))
+            results.append(_result(item))
         else:
-            content.append(_picture(part))
+            content.append(_picture(item))
     fields = {k: v for k, v in raw.items() if k not in ("parts", "role", "content")}
     text: Any = content
     if all(p.get("type") == "text" for p in content):
@@ -139,29 +139,29 @@ def _parts(raw: Message, where: str, role: str) -> list[Message]:
     return results + ([message] if content or calls or thoughts or not results else [])
 
 
-def _call(part: Message) -> Message:
-    number = {"id": as_text(part["id"])} if part.get("id") is not None else {}
-    inner = part.get("server_tool_call", {})
-    return tool_call({"name": part.get("name", ""), "arguments": part.get("arguments", inner)}) | number
+def _call(item: Message) -> Message:
+    number = {"id": as_text(item["id"])} if item.get("id") is not None else {}
+    inner = item.get("server_tool_call", {})
+    return tool_call({"name": item.get("name", ""), "arguments": item.get("arguments", inner)}) | number
 
 
-def _result(part: Message) -> Message:
-    output = next((part[k] for k in ("response", "result", "content", "server_tool_call_response") if k in part), "")
+def _result(item: Message) -> Message:
+    output = next((item[k] for k in ("response", "result", "content", "server_tool_call_response") if k in item), "")
     message: Message = {"role": "tool", "content": "" if output is None else as_text(output)}
-    more = (("tool_call_id", part.get("id")), ("name", part.get("name")))
+    more = (("tool_call_id", item.get("id")), ("name", item.get("name")))
     return message | {k: as_text(v) for k, v in more if v is not None}
 
 
-def _picture(part: Message) -> Message:
+def _picture(item: Message) -> Message:
     """Convert a picture to the chat API's part; other parts stay."""
-    part_type, mime = part.get("type"), as_text(part.get("mime_type", part.get("media_type", "")))
-    is_image = part.get("modality") == "image" or mime.startswith("image/") or part_type in ("image-url", "image_url")
+    part_type, mime = item.get("type"), as_text(item.get("mime_type", item.get("media_type", "")))
+    is_image = item.get("modality") == "image" or mime.startswith("image/") or part_type in ("image-url", "image_url")
     if not is_image:
-        return part
-    if isinstance(data := part.get("content", part.get("data")), str):
+        return item
+    if isinstance(data := item.get("content", item.get("data")), str):
         return {"type": "image_url", "image_url": {"url": f"data:{mime or 'image/png'};base64,{data}"}}
-    url = part.get("uri", part.get("url"))
-    return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else part
+    url = item.get("uri", item.get("url"))
+    return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else item
 
 
 def _loose(raw: Any, where: str, role: str) -> Message:
@@ -192,11 +192,11 @@ def _open_inference(flat: Any) -> Message:
 
 
 def _content_part(flat: Message) -> Message:
-    part = flat["message_content"] if isinstance(flat.get("message_content"), dict) else flat
-    image = part.get("image")
+    item = flat["message_content"] if isinstance(flat.get("message_content"), dict) else flat
+    image = item.get("image")
     inner = image.get("image") if isinstance(image, dict) else None
     url = inner.get("url") if isinstance(inner, dict) else None
-    return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else part
+    return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else item
 
 
 def _events(events: list[dict[str, Any]]) -> tuple[list[Message], list[Message]]:

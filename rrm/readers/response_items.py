@@ -237,17 +237,17 @@ def _content(raw: Any) -> tuple[str | list[dict[str, Any]] | None, dict[str, Any
     return content, {k: v for k, v in extra.items() if v}
 
 
-def _part(part: dict[str, Any]) -> dict[str, Any]:
-    part_type = part["type"]
-    if part_type in ("input_text", "output_text", "text", "summary_text", "reasoning_text") and "text" in part:
-        return {"type": "text", "text": part["text"]}
-    if part_type == "logs" and "logs" in part:
-        return {"type": "text", "text": part["logs"]}
-    if part_type == "refusal" and "refusal" in part:
-        return {"type": "text", "text": part["refusal"]}
+def _part(item: dict[str, Any]) -> dict[str, Any]:
+    part_type = item["type"]
+    if part_type in ("input_text", "output_text", "text", "summary_text", "reasoning_text") and "text" in item:
+        return {"type": "text", "text": item["text"]}
+    if part_type == "logs" and "logs" in item:
+        return {"type": "text", "text": item["logs"]}
+    if part_type == "refusal" and "refusal" in item:
+        return {"type": "text", "text": item["refusal"]}
     if part_type in ("input_image", "computer_screenshot", "image") and isinstance(
-        part.get("image_url", part.get("url")), str
+        item.get("image_url", item.get("url")), str
     ):
-        detail = {"detail": part["detail"]} if part.get("detail") is not None else {}
-        return {"type": "image_url", "image_url": {"url": part.get("image_url", part.get("url")), **detail}}
-    return {**{k: v for k, v in part.items() if v is not None}, "type": part_type.removeprefix("input_")}
+        detail = {"detail": item["detail"]} if item.get("detail") is not None else {}
+        return {"type": "image_url", "image_url": {"url": item.get("image_url", item.get("url")), **detail}}
+    return {**{k: v for k, v in item.items() if v is not None}, "type": part_type.removeprefix("input_")}

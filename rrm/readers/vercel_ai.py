@@ -34,9 +34,9 @@ def _marked(message: Message) -> bool:
     parts, content = message.get("parts"), message.get("content")
     if isinstance(message.get("toolInvocations"), list):
         return True
-    for part in parts if isinstance(parts, list) else []:  # parts of a text under `content` are OpenTelemetry's
-        part_type = as_text(part.get("type")) if isinstance(part, dict) else ""
-        if part_type in KINDS or part_type.startswith(("tool-", "source-", "data-")) or (part_type and "text" in part):
+    for item in parts if isinstance(parts, list) else []:  # parts of a text under `content` are OpenTelemetry's
+        part_type = as_text(item.get("type")) if isinstance(item, dict) else ""
+        if part_type in KINDS or part_type.startswith(("tool-", "source-", "data-")) or (part_type and "text" in item):
             return True
     return has_parts(content)
 
@@ -89,8 +89,8 @@ class _Message:
             parts = [*calls, *parts]
         if self.is_agent:
             self.turns.close()
-        for part in parts:
-            self._part(part if isinstance(part, dict) else {"type": "text", "text": as_text(part)})
+        for item in parts:
+            self._part(item if isinstance(item, dict) else {"type": "text", "text": as_text(item)})
         self._flush()
         if self.content and not self.is_agent:
             self.turns.add_text(raw["role"], self.content, **{k: v for k, v in self.more.items() if v is not None})
@@ -102,41 +102,41 @@ class _Message:
             self.turns.came_back(**result)
         self.results.clear()
 
-    def _part(self, part: Message) -> None:
-        part_type = as_text(part.get("type"))
+    def _part(self, item: Message) -> None:
+        part_type = as_text(item.get("type"))
         if part_type == "step-start":
             self._flush()
             self.turns.close()
         elif part_type == "text":
-            self._said({"type": "text", "text": as_text(part.get("text", ""))})
+            self._said({"type": "text", "text": as_text(item.get("text", ""))})
         elif part_type in ("reasoning", "thinking"):
             self._flush()
-            self.turns.thought(as_text(part.get("text", part.get("reasoning", ""))), **self.more)
-        elif part_type == "tool-invocation" and isinstance(part.get("toolInvocation"), dict):
-            self._call(part["toolInvocation"])
+            self.turns.thought(as_text(item.get("text", item.get("reasoning", ""))), **self.more)
+        elif part_type == "tool-invocation" and isinstance(item.get("toolInvocation"), dict):
+            self._call(item["toolInvocation"])
         elif part_type == "tool-call":
-            self.turns.called(part.get("toolName", ""), part.get("input", part.get("args")), part.get("toolCallId"))
+            self.turns.called(item.get("toolName", ""), item.get("input", item.get("args")), item.get("toolCallId"))
             self.turns.agent(**self.more)
         elif part_type in ("tool-result", "tool-error"):
-            self._result(part)
-        elif part_type == "dynamic-tool" or (part_type.startswith("tool-") and "toolCallId" in part):
-            self._call({"toolName": part_type.removeprefix("tool-"), **part})
+            self._result(item)
+        elif part_type == "dynamic-tool" or (part_type.startswith("tool-") and "toolCallId" in item):
+            self._call({"toolName": part_type.removeprefix("tool-"), **item})
         elif part_type in ("file", "image"):
             data, media = (
-                part.get("url", part.get("data", part.get("image"))),
-                part.get("mediaType", part.get("mimeType")),
+                item.get("url", item.get("data", item.get("image"))),
+                item.get("mediaType", item.get("mimeType")),
             )
             is_image = isinstance(data, str) and (part_type == "image" or as_text(media or "").startswith("image/"))
-            self._said(picture(data, media) if is_image and isinstance(data, str) else part)
+            self._said(picture(data, media) if is_image and isinstance(data, str) else item)
         else:
-            self.beside.append(part)  # sources, data of the application
+            self.beside.append(item)  # sources, data of the application
 
-    def _said(self, part: Message) -> None:
+    def _said(self, item: Message) -> None:
         if not self.is_agent:
-            self.content.append(part)
+            self.content.append(item)
             return
         self._flush()
-        self.turns.said([part], **self.more)
+        self.turns.said([item], **self.more)
 
     def _call(self, call: Message) -> None:
         """Add a call and its result."""
@@ -152,15 +152,15 @@ class _Message:
         elif state in SETTLED:
             self.results.append({"content": call.get("output", call.get("result")), "id": number, "name": name})
 
-    def _result(self, part: Message) -> None:
+    def _result(self, item: Message) -> None:
         """Add a result of a model message: `{type, value}` says whether it failed."""
-        output = part.get("output", part.get("result", part.get("error")))
+        output = item.get("output", item.get("result", item.get("error")))
         form = output.get("type") if isinstance(output, dict) and "value" in output else None
         failed = (
-            part.get("type") == "tool-error" or as_text(form or "").startswith("error") or part.get("isError") is True
+            item.get("type") == "tool-error" or as_text(form or "").startswith("error") or item.get("isError") is True
         )
         output = output["value"] if form is not None and isinstance(output, dict) else output
-        result = {"content": output, "id": part.get("toolCallId"), "name": part.get("toolName"), "failed": failed}
+        result = {"content": output, "id": item.get("toolCallId"), "name": item.get("toolName"), "failed": failed}
         if self.is_agent:  # of a tool that the model's server ran
             self.results.append(result)
         else:
