@@ -79,7 +79,7 @@ class Kept:
 
 
 def is_sure(feedback: Feedback) -> bool:
-    """Tell whether a row needs no stronger judge: it has a score, its run is in the domain, no step is unsure."""
+    """Tell whether a row needs no stronger judge: it is scored, in the domain, and unsure of no step."""
     unsure = feedback.verdict == "unsure" or any(finding.verdict == "unsure" for finding in feedback.findings)
     return feedback.status == "scored" and not feedback.out_of_domain and not unsure
 
