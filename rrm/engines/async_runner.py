@@ -37,7 +37,7 @@ async def together(work: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list
     """What these come to, in order; the first that fails ends the others, and its error is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one()) for one in work]
+            tasks = [group.create_task(coroutine()) for coroutine in work]
     except ExceptionGroup as failed:
         first = failed.exceptions[0]
         raise first from first.__cause__
@@ -121,7 +121,7 @@ class Feed(Generic[T]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
         if self._here is None:

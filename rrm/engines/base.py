@@ -154,8 +154,8 @@ def check_choices(rows: Sequence[Sequence[int]], positions: Sequence[Sequence[in
         raise EngineError(f"{len(rows)} rows need as many lists of positions, got {len(positions)}")
     if len(choices) < 2 or len(set(choices)) != len(choices) or min(choices) < 0:
         raise EngineError(f"choices {list(choices)}: give at least two different token ids")
-    for i, (row, wanted) in enumerate(zip(rows, positions, strict=True)):
-        outside = [at for at in wanted if not 0 <= at < len(row)]
+    for i, (row, row_positions) in enumerate(zip(rows, positions, strict=True)):
+        outside = [position for position in row_positions if not 0 <= position < len(row)]
         if outside:
             raise EngineError(f"row {i}: position {outside[0]} lies outside its {len(row)} tokens")
 
@@ -213,7 +213,7 @@ def _characters(message: dict[str, Any]) -> int:
     content = message["content"]
     if isinstance(content, str):
         return len(content)
-    return sum(len(part["text"]) if "text" in part else IMAGE_CHARACTERS for part in content)
+    return sum(len(item["text"]) if "text" in item else IMAGE_CHARACTERS for item in content)
 
 
 Answered = Callable[[Request, Reply | EngineError], Request | None]

@@ -80,18 +80,18 @@ def in_list(models: Sequence[Mapping[str, Any]], name: str) -> Any:
     """Get a model's entry in a list of models; of an adapter the entry of its base model (vLLM)."""
     by_id = {m["id"]: m for m in models}
     named = by_id.get(name, {})
-    for one in (named, by_id.get(named.get("parent"), {})):
+    for entry in (named, by_id.get(named.get("parent"), {})):
         for key in ("max_model_len", "loaded_context_length", "context_length", "max_context_length"):
-            if one.get(key):
-                return one[key]
+            if entry.get(key):
+                return entry[key]
     return (named.get("meta") or {}).get("n_ctx")
 
 
-def _of_ollama(shown: Any) -> Any:
-    told = re.search(r"^num_ctx\s+(\d{1,9})\s*$", str(shown.get("parameters") or ""), re.MULTILINE)
-    if told is not None:
-        return int(told[1])
-    trained = [v for k, v in shown["model_info"].items() if k.endswith(".context_length") and isinstance(v, int)]
+def _of_ollama(payload: Any) -> Any:
+    match = re.search(r"^num_ctx\s+(\d{1,9})\s*$", str(payload.get("parameters") or ""), re.MULTILINE)
+    if match is not None:
+        return int(match[1])
+    trained = [v for k, v in payload["model_info"].items() if k.endswith(".context_length") and isinstance(v, int)]
     return min([OLLAMA_DEFAULT, *trained])
 
 
@@ -121,7 +121,7 @@ class Counts:
     async def is_cut(
         self,
         messages: Sequence[Mapping[str, Any]],
-        read: int,
+        tokens: int,
         context: int | None,
         ask: Callable[[list[dict[str, Any]]], Awaitable[int]],
     ) -> bool:
@@ -129,36 +129,36 @@ class Counts:
 
         Args:
             messages: as they were sent.
-            read: their tokens as the server counts them; 0: it does not, and nobody knows.
+            tokens: theirs as the server counts them; 0: it does not, and nobody knows.
             context: as the server says; None: it does not.
             ask: sends other messages; the server's count of these, 0 where it refuses them (as it then would what is too long).
         """
         sent = len(_text_of(messages))
-        if not read or read in self._whole or not self._is_suspect(messages, sent, read, context):
+        if not tokens or tokens in self._whole or not self._is_suspect(messages, sent, tokens, context):
             cut = False
-        elif read == self._at:
+        elif tokens == self._at:
             cut = True
         else:
             counted = await ask(_longer(messages))
-            cut = 0 < counted < read + MORE // 2
+            cut = 0 < counted < tokens + MORE // 2
             if counted and not cut:
-                self._whole.add(read)
+                self._whole.add(tokens)
         if cut:
-            self._at = read
-        elif read >= LEAST:
-            self._fewest = min(self._fewest, sent / read)
-        if read > self._most:
-            self._most, self._most_sent = read, sent
+            self._at = tokens
+        elif tokens >= LEAST:
+            self._fewest = min(self._fewest, sent / tokens)
+        if tokens > self._most:
+            self._most, self._most_sent = tokens, sent
         return cut
 
-    def _is_suspect(self, messages: Sequence[Mapping[str, Any]], sent: int, read: int, context: int | None) -> bool:
+    def _is_suspect(self, messages: Sequence[Mapping[str, Any]], sent: int, tokens: int, context: int | None) -> bool:
         least = least_tokens(messages)
-        if max(least, read) < LEAST:
+        if max(least, tokens) < LEAST:
             return False
-        few = read < CUT * least
-        full = (context is not None and read >= context) or not read % 1000 or not read % 1024
-        same = read == self._most and sent != self._most_sent
-        return few or full or same or (read > self._most and sent / read > SPARSER * self._fewest)
+        few = tokens < CUT * least
+        full = (context is not None and tokens >= context) or not tokens % 1000 or not tokens % 1024
+        same = tokens == self._most and sent != self._most_sent
+        return few or full or same or (tokens > self._most and sent / tokens > SPARSER * self._fewest)
 
 
 def least_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
@@ -169,8 +169,8 @@ def least_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
 
 def _text_of(messages: Sequence[Mapping[str, Any]]) -> str:
     contents = [m["content"] for m in messages]
-    parts = [part for c in contents for part in ([{"text": c}] if isinstance(c, str) else c)]
-    return "\n".join(part.get("text", "") for part in parts)
+    parts = [item for c in contents for item in ([{"text": c}] if isinstance(c, str) else c)]
+    return "\n".join(item.get("text", "") for item in parts)
 
 
 def _longer(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ class Prices:
             ConfigError: not two or three numbers from 0.
         """
         try:
-            numbers = [float(part) for part in text.split(",")]
+            numbers = [float(number) for number in text.split(",")]
         except ValueError:
             numbers = []
         if len(numbers) not in (2, 3) or not all(math.isfinite(n) and n >= 0 for n in numbers):

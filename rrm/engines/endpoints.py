@@ -116,11 +116,11 @@ class Endpoints:
             return f"it asks to wait {rest:,.0f} s: what was judged is kept; run the same command again then"
         seconds = 0.0 if self._throttled_since is None else self.clock() - self._throttled_since
         alone = sum(e.in_flight for e in self.all) <= 1  # else it may be at work on a long reply
-        said = f"{seconds:.0f} s" if seconds >= THROTTLED_S and alone else None
+        duration = f"{seconds:.0f} s" if seconds >= THROTTLED_S and alone else None
         if throttled is not None and throttled > MANY and self.answers == answers:
-            said = f"{throttled} tries"
+            duration = f"{throttled} tries"
         way_on = "run the same command again when its rate limit has passed, with a lower --concurrency"
-        return said and f"in {said} it answered nothing else: what was judged is kept; {way_on}"
+        return duration and f"in {duration} it answered nothing else: what was judged is kept; {way_on}"
 
     def answered(self, endpoint: Endpoint) -> None:
         """It did."""
@@ -198,10 +198,10 @@ def room_for(connections: int) -> int:
     except ImportError:  # Windows has no such limit
         return connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + SPARE_FILES
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    files = connections + SPARE_FILES
+    if soft == resource.RLIM_INFINITY or soft >= files:
         return connections
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    most = files if hard == resource.RLIM_INFINITY else min(files, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     except (ValueError, OSError):  # macOS has a lower limit of its own

@@ -54,33 +54,33 @@ class Hidden:
 
 def _in_base64(value: str) -> list[str]:
     """The characters of base64 that a value alone decides, at each of three places where it may begin within a longer one."""
-    found = list[str]()
+    encodings = list[str]()
     for before in range(3):
         coded = base64.b64encode(b"\0" * before + value.encode()).decode().rstrip("=")
         bits = 8 * (before + len(value.encode()))
-        found.append(coded[-(-8 * before // 6) : bits // 6])
-    return found
+        encodings.append(coded[-(-8 * before // 6) : bits // 6])
+    return encodings
 
 
 def _without(text: str, form: str, encoded: bool) -> str:
     spelt = [_spelt(c, encoded) for c in form]
-    kept, end = list[str](), 0
+    pieces, end = list[str](), 0
     for match in re.finditer(f"(?=({''.join(spelt[:_TORN])}))", text, re.IGNORECASE):
         if match.start() < end:
             continue
-        place, count = match.end(1), min(_TORN, len(form))
-        while count < len(spelt) and (more := _compiled(spelt[count]).match(text, place)) is not None:
-            place, count = more.end(), count + 1
-        whole = count == len(spelt)
-        if len(form) < _LONG and whole:
-            hidden = not (text[: match.start()][-1:].isalnum() or text[place : place + 1].isalnum())
+        position, count = match.end(1), min(_TORN, len(form))
+        while count < len(spelt) and (more := _compiled(spelt[count]).match(text, position)) is not None:
+            position, count = more.end(), count + 1
+        complete = count == len(spelt)
+        if len(form) < _LONG and complete:
+            hidden = not (text[: match.start()][-1:].isalnum() or text[position : position + 1].isalnum())
         else:
-            torn = len(form) >= _LONG and _REST.match(text, place) is not None
-            hidden = whole or torn or (len(form) >= _HALF_OF and count >= len(form) / 2)
+            torn = len(form) >= _LONG and _REST.match(text, position) is not None
+            hidden = complete or torn or (len(form) >= _HALF_OF and count >= len(form) / 2)
         if hidden:
-            kept += [text[end : match.start()], "***"]
-            end = place
-    return "".join([*kept, text[end:]])
+            pieces += [text[end : match.start()], "***"]
+            end = position
+    return "".join([*pieces, text[end:]])
 
 
 @cache

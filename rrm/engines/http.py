@@ -183,7 +183,7 @@ async def send(
     return answer
 
 
-async def read(response: httpx2.Response, what: str = "the reply") -> bytes:
+async def read(response: httpx2.Response, label: str = "the reply") -> bytes:
     """An answer's body, unpacked, bounded both as it comes and as it unpacks.
 
     Raises:
@@ -193,18 +193,18 @@ async def read(response: httpx2.Response, what: str = "the reply") -> bytes:
     async for block in response.aiter_raw():
         size += len(block)
         if size > most:
-            raise TooManyBytes(what)
+            raise TooManyBytes(label)
         blocks.append(block)
     coding = response.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("", "identity", *PACKED):
-        raise ValueError(f"{what} is packed as {coding[:40]!r}, which was not asked for")
+        raise ValueError(f"{label} is packed as {coding[:40]!r}, which was not asked for")
     unpacked = inflated(blocks, PACKED[coding]) if blocks and coding in PACKED else blocks
-    body = b"".join(bounded(unpacked, what))
-    check_weight(body, what)
+    body = b"".join(bounded(unpacked, label))
+    check_weight(body, label)
     return body
 
 
-async def lines(response: httpx2.Response, what: str) -> AsyncIterator[bytes]:
+async def lines(response: httpx2.Response, label: str) -> AsyncIterator[bytes]:
     """The lines of an answer that is not packed, as they come; the last one may lack its end.
 
     Raises:
@@ -212,12 +212,12 @@ async def lines(response: httpx2.Response, what: str) -> AsyncIterator[bytes]:
     """
     parts, size, most = list[bytes](), 0, most_bytes()
     async for block in response.aiter_raw():
-        for part in block.splitlines(keepends=True):
-            size += len(part)
+        for line in block.splitlines(keepends=True):
+            size += len(line)
             if size > most:
-                raise TooManyBytes(what)
-            parts.append(part)
-            if part.endswith(b"\n"):
+                raise TooManyBytes(label)
+            parts.append(line)
+            if line.endswith(b"\n"):
                 yield b"".join(parts)
                 parts, size = [], 0
     if parts:

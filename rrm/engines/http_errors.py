@@ -73,9 +73,9 @@ class Rejected(Exception):
 class CutPrompt(Exception):
     """A server answered to a part of what it was sent, which trying again does not change."""
 
-    def __init__(self, read: int) -> None:
+    def __init__(self, tokens: int) -> None:
         super().__init__(
-            f"it read {read:,} tokens of the prompt, of a longer one no more, and cut the rest away in silence"
+            f"it read {tokens:,} tokens of the prompt, of a longer one no more, and cut the rest away in silence"
         )
 
 
@@ -121,13 +121,13 @@ def error_in(payload: Any, hidden: Hidden) -> tuple[int, str] | None:
     choices = payload.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     of_choice = first if isinstance(first, Mapping) else {}
-    said = payload.get("error") or of_choice.get("error")
-    if not said and of_choice.get("finish_reason") != "error":
+    error = payload.get("error") or of_choice.get("error")
+    if not error and of_choice.get("finish_reason") != "error":
         return None
-    told: Mapping[str, Any] = said if isinstance(said, Mapping) else {"message": said}
-    code = str(told.get("code") or told.get("status") or "")
+    details: Mapping[str, Any] = error if isinstance(error, Mapping) else {"message": error}
+    code = str(details.get("code") or details.get("status") or "")
     status = int(code) if re.fullmatch(r"[45]\d\d", code) else 429 if "rate_limit" in code or "quota" in code else 500
-    return status, hidden.quote(str(told.get("message") or "the reply ended in an error")) + (
+    return status, hidden.quote(str(details.get("message") or "the reply ended in an error")) + (
         f" ({hidden.quote(code)})" if code and not code.isdigit() else ""
     )
 
@@ -152,12 +152,12 @@ class Quirks:
             server: its name, for messages.
         """
         self._guesses = self._guesses + 1 if guessed else 0
-        found = quirks - self.known - ({NO_LOGPROBS} if guessed and self._guesses < GUESSES else set())
-        for name in sorted(OPTIONAL & found):
+        new = quirks - self.known - ({NO_LOGPROBS} if guessed and self._guesses < GUESSES else set())
+        for name in sorted(OPTIONAL & new):
             log.warning("%s refuses %r: it is left to the server from here on", server, name)
-        if NO_LOGPROBS in found:
+        if NO_LOGPROBS in new:
             log.warning("%s gives no log-probabilities: scores are the numbers it writes, no expectations", server)
-        self.known |= found
+        self.known |= new
 
 
 def workaround_of(rejected: Rejected, params: SamplingParams, quirks: frozenset[str]) -> str | None:
@@ -191,8 +191,8 @@ def most_logprobs(params: SamplingParams, quirks: frozenset[str]) -> int:
 def fewer_logprobs(text: str, most: int) -> str:
     """The next try after a refusal of `most` alternatives: as many as the server's message allows, else fewer, else none."""
     if _LOGPROBS.search(text) and not _NO_RIGHT.search(text):
-        said = [int(number) for number in re.findall(r"(?<![\w.])\d{1,3}(?![\w.])", text)]
-        fewer = [number for number in (*said, *FEWER_LOGPROBS) if 0 < number < most]
+        numbers = [int(number) for number in re.findall(r"(?<![\w.])\d{1,3}(?![\w.])", text)]
+        fewer = [number for number in (*numbers, *FEWER_LOGPROBS) if 0 < number < most]
         if fewer:
             return f"top_logprobs={max(fewer)}"
     return NO_LOGPROBS
@@ -211,18 +211,18 @@ def context_of(rejected: Rejected) -> int | None:
     return int(named[1].replace(",", "")) if named else None
 
 
-def way_out_of(rejected: Rejected, known: int | None) -> str:
+def way_out_of(rejected: Rejected, known_context: int | None) -> str:
     """What to do about a prompt that is too long.
 
     Args:
-        known: tokens of the context that the windows were made for, as the server said before; None: it did not.
+        known_context: tokens of the context that the windows were made for, as the server said before; None: it did not.
     """
     if rejected.status == _TOO_LARGE:
         return "lower --transcript-tokens, or have the server (or a proxy before it) take longer requests"
     context, less = context_of(rejected), "lower --transcript-tokens, or serve the model with a longer context"
     if context is None:
         return f"say how long its context is with --context; where that is said already, {less}"
-    if known is not None and known <= context:
+    if known_context is not None and known_context <= context:
         return f"its context of {context} tokens is known, but this text has more tokens than its length tells: {less}"
     return f"say --context {context}; where that is said already, {less}"
 

@@ -76,12 +76,12 @@ def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
                 for stale in target.parent.glob(f".{target.name}.*/"):  # of a process that was killed: we hold the lock
                     shutil.rmtree(stale)
                 with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
-                    made = Path(scratch) / "graph"
-                    ov.save_model(build(load()), made / FILE, compress_to_fp16=False)
-                    (made / SUMS).write_text(json.dumps(_sums(made)), encoding="utf-8")
-                    for path in (*made.iterdir(), made):
+                    scratch_graph = Path(scratch) / "graph"
+                    ov.save_model(build(load()), scratch_graph / FILE, compress_to_fp16=False)
+                    (scratch_graph / SUMS).write_text(json.dumps(_sums(scratch_graph)), encoding="utf-8")
+                    for path in (*scratch_graph.iterdir(), scratch_graph):
                         _to_disk(path)
-                    os.replace(made, target)
+                    os.replace(scratch_graph, target)
     return target / FILE
 
 
@@ -116,8 +116,8 @@ def multiplies_exactly() -> bool:
 
     x = op.parameter([-1, 64], np.float32)
     graph = ov.Model([op.result(linear(quantised(x), np.ones((16, 64), np.float32), None))], [x], "probe")
-    found = ov.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([np.ones((4, 64), np.float32)])
-    return bool(np.allclose(found[0], 64.0, rtol=1e-3))
+    outputs = ov.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([np.ones((4, 64), np.float32)])
+    return bool(np.allclose(outputs[0], 64.0, rtol=1e-3))
 
 
 class Int8Engine:
@@ -143,12 +143,12 @@ class Int8Engine:
         threads = os.environ.get("OMP_NUM_THREADS", "")
         settings = {"INFERENCE_NUM_THREADS": threads} if threads.isdigit() else {}
         core = ov.Core()
-        read = core.read_model(graph)
+        ov_model = core.read_model(graph)
         self.max_positions, self.vocabulary = (
-            int(read.get_rt_info(["rrm", name]).value) for name in ("positions", "vocabulary")
+            int(ov_model.get_rt_info(["rrm", name]).value) for name in ("positions", "vocabulary")
         )
         compiled = core.compile_model(
-            read, "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", **settings}
+            ov_model, "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", **settings}
         )
         # two, since what one put out is what the next forward reads
         self._requests = [compiled.create_infer_request() for _ in range(2)]
@@ -210,33 +210,34 @@ class Int8Engine:
             raise EngineError(f"choices {list(choices)}: the model has {self.vocabulary} tokens")
         if keys is not None and (len(keys) != len(rows) or len(set(keys)) != len(keys)):
             raise EngineError(f"{len(rows)} rows need as many distinct keys, got {len(keys)}")
-        read = [
-            [int(token) for token in row[: max(at, default=-1) + 1]] for row, at in zip(rows, positions, strict=True)
+        prefixes = [
+            [int(token) for token in row[: max(row_positions, default=-1) + 1]]
+            for row, row_positions in zip(rows, positions, strict=True)
         ]
-        if (longest := max(map(len, read), default=0)) > self.max_positions:
+        if (longest := max(map(len, prefixes), default=0)) > self.max_positions:
             raise EngineError(
                 f"a row of {longest} tokens exceeds the model's {self.max_positions} positions; shorten it"
             )
-        wanted = np.array(choices, np.int32)
-        reusable = [min(at, default=0) for at in positions]
-        held = [None if keys is None else self._kept.get(key) for key in keys or [""] * len(rows)]
-        bare = [i for i, row in enumerate(read) if row and held[i] is None]
-        common = common_prefix([read[i] for i in bare]) if len(bare) > 1 else 0
+        choice_ids = np.array(choices, np.int32)
+        reusable = [min(row_positions, default=0) for row_positions in positions]
+        cached = [None if keys is None else self._kept.get(key) for key in keys or [""] * len(rows)]
+        bare = [i for i, row in enumerate(prefixes) if row and cached[i] is None]
+        common = common_prefix([prefixes[i] for i in bare]) if len(bare) > 1 else 0
         shared: _KeptKeys | None = None
-        found: list[list[list[float]]] = []
-        for i, (row, at) in enumerate(zip(read, positions, strict=True)):
+        results: list[list[list[float]]] = []
+        for i, (row, row_positions) in enumerate(zip(prefixes, positions, strict=True)):
             if not row:
-                found.append([])
+                results.append([])
                 continue
-            start = held[i] or shared
-            logits, caches = self._forward(row, start, reusable[i], at, wanted)
+            start = cached[i] or shared
+            logits, caches = self._forward(row, start, reusable[i], row_positions, choice_ids)
             logits -= logits.max(axis=1, keepdims=True)
-            found.append((logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).tolist())
-            if shared is None and held[i] is None and common:
+            results.append((logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).tolist())
+            if shared is None and cached[i] is None and common:
                 shared = _KeptKeys(row[:common], [np.array(cache.data[:, :, :common]) for cache in caches])
             if keys is not None:
                 self._keep(keys[i], _KeptKeys(row, [np.array(cache.data[:, :, : len(row)]) for cache in caches]))
-        return found
+        return results
 
     def release(self, keys: Sequence[str]) -> None:
         """Forget what was cached under `keys`; unknown keys are ignored."""
@@ -260,22 +261,22 @@ class Int8Engine:
             done -= done % CHUNK
         caches = self._empty
         if start is not None and done:
-            parts = [np.ascontiguousarray(part[:, :, :done]) for part in start.caches]
-            caches = [ov.Tensor(part, ov.Shape(list(part.shape)), ov.Type.bf16) for part in parts]
-        asked = np.array(positions, np.int64)
-        logits = np.empty((len(asked), len(choices)))
+            parts = [np.ascontiguousarray(array[:, :, :done]) for array in start.caches]
+            caches = [ov.Tensor(array, ov.Shape(list(array.shape)), ov.Type.bf16) for array in parts]
+        targets = np.array(positions, np.int64)
+        logits = np.empty((len(targets), len(choices)))
         last = min(max(CHUNK, len(row) + -len(row) % PADDED), self.max_positions)
         ends = [*range(done - done % CHUNK + CHUNK, len(row), CHUNK), last]
         padded = row + [row[-1]] * (last - len(row))
         for number, (first, end) in enumerate(pairwise((done, *ends))):
             ids = np.array(padded[first:end], np.int32)
-            here = np.flatnonzero((asked >= first) & (asked < end))
-            at = np.append(
-                asked[here] - first, [0, 0]
+            here = np.flatnonzero((targets >= first) & (targets < end))
+            offsets = np.append(
+                targets[here] - first, [0, 0]
             )  # a single place is multiplied, and rounded, in another way than several
-            given = (ids, np.arange(first, end), at, choices)
+            inputs = (ids, np.arange(first, end), offsets, choices)
             request = self._requests[number % 2]
-            for port, values in enumerate((*(np.array(part, np.int32) for part in given), *caches)):
+            for port, values in enumerate((*(np.array(array, np.int32) for array in inputs), *caches)):
                 request.set_input_tensor(port, ov.Tensor(values) if isinstance(values, np.ndarray) else values)
             request.infer()
             logits[here] = request.get_output_tensor(0).data[:-2]
@@ -284,10 +285,10 @@ class Int8Engine:
         self._counters.prefilled += len(row) - done
         return logits, caches
 
-    def _keep(self, key: str, kept: _KeptKeys) -> None:
+    def _keep(self, key: str, entry: _KeptKeys) -> None:
         """Keep a row's keys and values, dropping the least recently used ones beyond `kept_bytes`."""
         self._kept.pop(key, None)
-        self._kept[key] = kept
+        self._kept[key] = entry
         while self._kept and sum(row.size for row in self._kept.values()) > self.kept_bytes:
             self._kept.popitem(last=False)
 
@@ -303,4 +304,4 @@ class _KeptKeys:
     @property
     def size(self) -> int:
         """Bytes."""
-        return sum(part.nbytes for part in self.caches)
+        return sum(array.nbytes for array in self.caches)

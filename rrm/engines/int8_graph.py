@@ -55,12 +55,14 @@ def _weights(model: Any) -> dict[str, np.ndarray]:
         name.removeprefix("model."): tensor.detach().float().numpy() for name, tensor in model.state_dict().items()
     }
     weights.setdefault("lm_head.weight", weights["embed_tokens.weight"])
-    linear = [f"self_attn.{part}_proj" for part in "qkvo"] + [f"mlp.{part}_proj" for part in ("gate", "up", "down")]
-    known = {"embed_tokens.weight", "norm.weight", "lm_head.weight"}
+    linear = [f"self_attn.{projection}_proj" for projection in "qkvo"] + [
+        f"mlp.{projection}_proj" for projection in ("gate", "up", "down")
+    ]
+    expected = {"embed_tokens.weight", "norm.weight", "lm_head.weight"}
     for layer in range(config.num_hidden_layers):
-        known |= {f"layers.{layer}.{name}.{kind}" for name in linear for kind in ("weight", "bias")}
-        known |= {f"layers.{layer}.{norm}_layernorm.weight" for norm in ("input", "post_attention")}
-    if unknown := sorted(weights.keys() - known):
+        expected |= {f"layers.{layer}.{name}.{suffix}" for name in linear for suffix in ("weight", "bias")}
+        expected |= {f"layers.{layer}.{norm}_layernorm.weight" for norm in ("input", "post_attention")}
+    if unknown := sorted(weights.keys() - expected):
         raise EngineError(f"int8 does not know the model's {unknown[0]}")
     return weights
 
@@ -87,8 +89,8 @@ def linear(quantised: tuple[Any, Any], weight: np.ndarray, bias: np.ndarray | No
     """(L, out) of a quantised input (L, in) and weights (out, in)."""
     x, scale = quantised
     steps = np.maximum(np.abs(weight).max(axis=1, keepdims=True) / 127, np.finfo(FLOATS).tiny)
-    whole = _constant(np.rint(weight / steps).astype(np.int8))
-    product = op.matmul(x, op.multiply(op.convert(whole, "f32"), _constant(steps.astype(FLOATS))), False, True)
+    rounded = _constant(np.rint(weight / steps).astype(np.int8))
+    product = op.matmul(x, op.multiply(op.convert(rounded, "f32"), _constant(steps.astype(FLOATS))), False, True)
     product = op.multiply(product, scale)
     return product if bias is None else op.add(product, _constant(bias))
 
@@ -124,7 +126,7 @@ class _Graph:
 
     def build(self) -> Any:
         """See the module's `build`."""
-        ids, positions, at, choices = (
+        ids, positions, targets, choices = (
             op.parameter([-1], np.int32, name=n) for n in ("ids", "positions", "at", "choices")
         )
         for _ in range(2 * self.config.num_hidden_layers):
@@ -133,18 +135,18 @@ class _Graph:
         # 16 bits hold the embeddings of a 16-bit model as they are, or nearly so
         table = _constant(self.weights["embed_tokens.weight"].astype(np.float16))
         x = _float(op.convert(op.gather(table, ids, first), "f32"), self.turn)  # (L, E), turned from here on
-        self.cos, self.sin = (op.gather(_constant(part), positions, first) for part in self.rope)
+        self.cos, self.sin = (op.gather(_constant(angles), positions, first) for angles in self.rope)
         self._mask(positions)
         for layer in range(self.config.num_hidden_layers):
             x = op.add(x, self._attention(layer, self._norm(x)))
             x = op.add(x, self._mlp(layer, self._norm(x)))
-        x = self._norm(_float(op.gather(x, at, first), self.turn.T))
+        x = self._norm(_float(op.gather(x, targets, first), self.turn.T))
         head = self.weights["lm_head.weight"]
         rows = table if head is self.weights["embed_tokens.weight"] else _constant(head.astype(np.float16))
         rows = op.convert(op.gather(rows, choices, first), "f32")
         logits = op.matmul(op.multiply(x, _constant(self.weights["norm.weight"])), rows, False, True)
         results = [op.result(output) for output in (logits, *self.grown)]
-        graph = ov.Model(results, [ids, positions, at, choices, *self.caches], "decoder")
+        graph = ov.Model(results, [ids, positions, targets, choices, *self.caches], "decoder")
         graph.set_rt_info(str(len(self.rope[0])), ["rrm", "positions"])
         graph.set_rt_info(str(len(head)), ["rrm", "vocabulary"])
         return graph
@@ -156,11 +158,11 @@ class _Graph:
 
     def _mask(self, positions: Any) -> None:
         """(1, 1, heads / kv_heads · L, S) bfloat16: a query sees the keys up to its own position."""
-        one = _constant(np.int32(1))
-        stop = op.add(op.reduce_max(positions, _constant(np.array([0])), False), one)
-        keys = op.unsqueeze(op.range(_constant(np.int32(0)), stop, one, "i32"), _constant(0))
-        seen = op.less_equal(keys, op.unsqueeze(positions, _constant(1)))
-        mask = op.select(seen, _constant(FLOATS(0)), _constant(FLOATS(-1e9)))
+        step = _constant(np.int32(1))
+        stop = op.add(op.reduce_max(positions, _constant(np.array([0])), False), step)
+        keys = op.unsqueeze(op.range(_constant(np.int32(0)), stop, step, "i32"), _constant(0))
+        visible = op.less_equal(keys, op.unsqueeze(positions, _constant(1)))
+        mask = op.select(visible, _constant(FLOATS(0)), _constant(FLOATS(-1e9)))
         mask = op.unsqueeze(mask, _constant(np.array([0, 1])))
         self.mask = op.convert(op.tile(mask, _constant(np.array([1, 1, self.heads // self.kv_heads, 1]))), "bf16")
 
@@ -168,25 +170,25 @@ class _Graph:
         """(L, E). Query heads that share a key head are laid behind each other, so that no key is copied."""
         x = quantised(x)
         norm = self.weights[f"layers.{layer}.input_layernorm.weight"]
-        query, key, value = (self._projected(layer, f"self_attn.{part}_proj", x, norm) for part in "qkv")
-        query, key = (self._roped(self._split(part)) for part in (query, key))
+        query, key, value = (self._projected(layer, f"self_attn.{letter}_proj", x, norm) for letter in "qkv")
+        query, key = (self._roped(self._split(tensor)) for tensor in (query, key))
         grown = [
-            op.concat([self.caches[2 * layer + i], op.convert(part, "bf16")], 2)
-            for i, part in enumerate((key, self._split(value)))
+            op.concat([self.caches[2 * layer + i], op.convert(tensor, "bf16")], 2)
+            for i, tensor in enumerate((key, self._split(value)))
         ]
         self.grown += grown
         query = op.reshape(query, _constant(np.array([1, self.kv_heads, -1, self.dim])), False)
-        found = op.scaled_dot_product_attention(op.convert(query, "bf16"), *grown, self.mask)
-        found = op.reshape(op.convert(found, "f32"), _constant(np.array([self.heads, -1, self.dim])), False)
-        found = op.transpose(found, _constant(np.array([1, 0, 2])))
-        found = op.reshape(found, _constant(np.array([0, self.heads * self.dim])), True)
-        return self._projected(layer, "self_attn.o_proj", quantised(found))
+        output = op.scaled_dot_product_attention(op.convert(query, "bf16"), *grown, self.mask)
+        output = op.reshape(op.convert(output, "f32"), _constant(np.array([self.heads, -1, self.dim])), False)
+        output = op.transpose(output, _constant(np.array([1, 0, 2])))
+        output = op.reshape(output, _constant(np.array([0, self.heads * self.dim])), True)
+        return self._projected(layer, "self_attn.o_proj", quantised(output))
 
     def _mlp(self, layer: int, x: Any) -> Any:
         """(L, E)."""
         x = quantised(x)
         norm = self.weights[f"layers.{layer}.post_attention_layernorm.weight"]
-        gate, up = (self._projected(layer, f"mlp.{part}_proj", x, norm) for part in ("gate", "up"))
+        gate, up = (self._projected(layer, f"mlp.{name}_proj", x, norm) for name in ("gate", "up"))
         inner = op.multiply(op.swish(gate), up)
         size = len(self.turn_down)
         blocks = op.reshape(inner, _constant(np.array([0, self.config.intermediate_size // size, size])), True)

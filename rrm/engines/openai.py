@@ -91,8 +91,8 @@ class OpenAIEngine:
         urls = list(dict.fromkeys(url.strip().rstrip("/") for url in base_url.split(",")))
         for url in urls:
             if not is_address(url):
-                shown = shown_address(url)
-                raise EngineError(f"{shown!r} is not a server's address; write e.g. http://localhost:8000/v1")
+                address = shown_address(url)
+                raise EngineError(f"{address!r} is not a server's address; write e.g. http://localhost:8000/v1")
         if concurrency < 1 or max_retries < 0:
             raise EngineError(f"concurrency must be ≥ 1 and max_retries ≥ 0, got {concurrency} and {max_retries}")
         key = (api_key or os.environ.get("OPENAI_API_KEY") or "none").strip()
@@ -169,7 +169,7 @@ class OpenAIEngine:
             """A request and all that follows it."""
             following: Request | None = request
             before: Endpoint | None = None
-            cost, read, paid = 0.0, 0.0, list[Usage]()
+            cost, prompt_cost, paid = 0.0, 0.0, list[Usage]()
             try:
                 while following is not None:
                     try:
@@ -183,12 +183,12 @@ class OpenAIEngine:
                         reply = error
                     if reply.usage is not None:
                         cost += reply.usage.cost or 0.0
-                        read += self.purse.read_of(reply.usage)
+                        prompt_cost += self.purse.read_of(reply.usage)
                     following, paid = answered(following, reply), []
             finally:
                 work = under_way.pop(id(request))
                 self.purse.under_way -= work
-                self.purse.end(cost, work, read)
+                self.purse.end(cost, work, prompt_cost)
                 some_ended.set()
                 slots.release()
 
@@ -274,10 +274,10 @@ class OpenAIEngine:
             try:
                 form = form_of(self.model, request, params, self.options, seed, quirks)
                 reply = await post(form, params, paid)
-                messages, read = form.body.get("messages", ()), paid[-1].prompt_tokens
+                messages, tokens = form.body.get("messages", ()), paid[-1].prompt_tokens
                 longer = partial(self._count, post, form, params, paid)
-                if await self._counts[endpoint.url].is_cut(messages, read, self._context, longer):
-                    raise CutPrompt(read)
+                if await self._counts[endpoint.url].is_cut(messages, tokens, self._context, longer):
+                    raise CutPrompt(tokens)
             except CutPrompt as cut:
                 hint = "serve the model with a longer context (Ollama: OLLAMA_CONTEXT_LENGTH), or say how long it is with --context"
                 raise TooLong(str(self._error(endpoint, str(cut), hint))) from cut
@@ -331,7 +331,7 @@ class OpenAIEngine:
         """One HTTP request; every way it can fail becomes `Retry` or `Rejected`. `paid` gains what it used."""
         limit = min(self.timeout_s, params.timeout_s)
         late = "raise the time-out (--timeout) or lower the concurrency (--concurrency)"
-        used, whole, lost = Usage(requests=1, unreported=1), False, True
+        used, complete, lost = Usage(requests=1, unreported=1), False, True
         try:
             answer = await send(
                 http,
@@ -356,9 +356,9 @@ class OpenAIEngine:
                 used, lost = (Usage(requests=1) if used.unreported else used), failed[0] >= 500 and used.unreported > 0
                 raise failure(*failed)
             reply = reply_of(form.read, payload, answer, self._hidden)
-            whole, lost = True, False
+            complete, lost = True, False
         finally:
-            paid.append(self.purse.pay(used, whole=whole, at_most=most_used(form.body) if lost else None))
+            paid.append(self.purse.pay(used, whole=complete, at_most=most_used(form.body) if lost else None))
         if not reply.text.strip() and reply.stop_reason != "length":  # of prompts it always is
             raise EmptyReply("empty reply", "look into the server's log")
         return reply

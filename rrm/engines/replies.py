@@ -59,14 +59,14 @@ def body_of(response: Any, hidden: Hidden) -> Any:
         raise _garbage(response, hidden) from error
 
 
-def reply_of(read: Callable[[Any], Reply], payload: Any, response: Any, hidden: Hidden) -> Reply:
-    """The reply that `read` finds in an HTTP response's JSON.
+def reply_of(parse: Callable[[Any], Reply], payload: Any, response: Any, hidden: Hidden) -> Reply:
+    """The reply that `parse` finds in an HTTP response's JSON.
 
     Raises:
         Retry: it holds none.
     """
     try:
-        return read(payload)
+        return parse(payload)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
         raise _garbage(response, hidden) from error
 
@@ -96,24 +96,24 @@ def parse_reply(payload: dict[str, Any]) -> Reply:
     elif isinstance(reasoning, str) and reasoning.strip() and not text.strip() and reason == "length":
         text = f"<think>{_JUDGE_TAG.sub('', reasoning).strip()}"  # cut before it said anything
     if len(text) > MOST_CHARS:
-        kept = _tokens_within(tokens, MOST_CHARS)
-        text, reason, tokens, top = text[:MOST_CHARS], "length", tokens[:kept], top[:kept]
+        count = _tokens_within(tokens, MOST_CHARS)
+        text, reason, tokens, top = text[:MOST_CHARS], "length", tokens[:count], top[:count]
     return Reply(text=text, stop_reason=reason, top_logprobs=top or None, tokens=tokens)
 
 
-def _logprobs_in(said: Any) -> tuple[list[str], list[dict[str, float]]]:
+def _logprobs_in(logprobs: Any) -> tuple[list[str], list[dict[str, float]]]:
     """(tokens, alternatives of each) of a choice; none where a token has no log-probability, or one that is none: its text counts."""
     tokens, top = list[str](), list[dict[str, float]]()
-    items = said.get("content") if isinstance(said, Mapping) else None
+    items = logprobs.get("content") if isinstance(logprobs, Mapping) else None
     for item in items if isinstance(items, list) else []:
         others = item.get("top_logprobs") if isinstance(item, Mapping) else None
-        found = [item, *(others if isinstance(others, list) else [])]
-        if not all(isinstance(a, Mapping) and isinstance(a.get("token"), str) for a in found):
+        candidates = [item, *(others if isinstance(others, list) else [])]
+        if not all(isinstance(a, Mapping) and isinstance(a.get("token"), str) for a in candidates):
             return [], []
-        known = [a for a in found if a is item or a.get("logprob") is not None]
-        if not all(_is_logprob(a.get("logprob")) for a in known):
+        scored = [a for a in candidates if a is item or a.get("logprob") is not None]
+        if not all(_is_logprob(a.get("logprob")) for a in scored):
             return [], []
-        alternatives = {a["token"]: float(a["logprob"]) for a in known[1:]}
+        alternatives = {a["token"]: float(a["logprob"]) for a in scored[1:]}
         alternatives.setdefault(item["token"], float(item["logprob"]))
         tokens.append(item["token"])
         top.append(alternatives)
@@ -129,11 +129,11 @@ def _of_text(text: str, tokens: list[str], top: list[dict[str, float]]) -> tuple
     joined = "".join(tokens)
     if joined == text or not top:
         return tokens, top
-    wanted = text if text and text in joined else text[max(text.rfind("<score>"), 0) :]
-    start = joined.rfind(wanted) if wanted else -1
+    target = text if text and text in joined else text[max(text.rfind("<score>"), 0) :]
+    start = joined.rfind(target) if target else -1
     if start < 0:
         return [], []
-    first, last = _tokens_within(tokens, start), _tokens_within(tokens, start + len(wanted))
+    first, last = _tokens_within(tokens, start), _tokens_within(tokens, start + len(target))
     first -= len("".join(tokens[:first])) > start  # a token that holds more than the text's beginning
     return tokens[first:last], top[first:last]
 
@@ -144,24 +144,26 @@ def parse_next(payload: dict[str, Any], count: int) -> Reply:
     Raises:
         KeyError, IndexError, TypeError, AttributeError, ValueError: not that.
     """
-    found: dict[int, dict[str, float]] = {}
+    alternatives: dict[int, dict[str, float]] = {}
     tokens: dict[int, str] = {}
     for choice in payload["choices"]:
-        place, said = choice["index"], choice["logprobs"]
-        if "content" in said:  # llama.cpp, as of a chat completion
-            (item,) = said["content"]
-            tokens[place] = str(item["token"])
-            found[place] = {str(a["token"]): float(a["logprob"]) for a in item["top_logprobs"]}
+        index, logprobs = choice["index"], choice["logprobs"]
+        if "content" in logprobs:  # llama.cpp, as of a chat completion
+            (item,) = logprobs["content"]
+            tokens[index] = str(item["token"])
+            alternatives[index] = {str(a["token"]): float(a["logprob"]) for a in item["top_logprobs"]}
         else:
-            (top,) = said["top_logprobs"]
-            tokens[place] = str(said["tokens"][0])
-            found[place] = {str(token): float(logprob) for token, logprob in top.items()}
-    if not _are_logprobs(found.values()):
+            (top,) = logprobs["top_logprobs"]
+            tokens[index] = str(logprobs["tokens"][0])
+            alternatives[index] = {str(token): float(logprob) for token, logprob in top.items()}
+    if not _are_logprobs(alternatives.values()):
         raise ValueError("log-probabilities that are none")
-    if sorted(found) != list(range(count)) or len(payload["choices"]) != count:
+    if sorted(alternatives) != list(range(count)) or len(payload["choices"]) != count:
         raise ValueError(f"{len(payload['choices'])} completions of {count} prompts")
     order = range(count)
-    return Reply("".join(tokens[i] for i in order), "length", [found[i] for i in order], [tokens[i] for i in order])
+    return Reply(
+        "".join(tokens[i] for i in order), "length", [alternatives[i] for i in order], [tokens[i] for i in order]
+    )
 
 
 def _are_logprobs(top: Iterable[Mapping[str, float]]) -> bool:
@@ -193,7 +195,7 @@ def _content_text(content: Any) -> str:
     """A message's content: text, None, or a list of parts."""
     if content is None or isinstance(content, str):
         return content or ""
-    return "".join(part["text"] for part in content if part.get("type", "text") == "text")
+    return "".join(item["text"] for item in content if item.get("type", "text") == "text")
 
 
 def _tokens_within(tokens: Sequence[str], length: int) -> int:
@@ -226,8 +228,8 @@ def form_of(
     """How a server is asked for what a request wants."""
     if request.prompts:
         body = prompts_body(model, request.prompts, params, options, seed)
-        read = partial(parse_next, count=len(request.prompts))
-        return RequestForm("/completions", body, read)
+        parse = partial(parse_next, count=len(request.prompts))
+        return RequestForm("/completions", body, parse)
     body = chat_body(model, request.messages, params, options, seed, quirks)
     return RequestForm("/chat/completions", body, parse_reply)
 
@@ -248,7 +250,7 @@ def chat_body(
     limit = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
     body: dict[str, Any] = {
         "model": model,
-        "messages": [{name: _encodable(said) for name, said in m.items()} for m in messages],
+        "messages": [{name: _encodable(content) for name, content in m.items()} for m in messages],
         "temperature": params.temperature,
         **({} if params.top_p == 1.0 else {"top_p": params.top_p}),
         "seed": seed,
@@ -285,8 +287,8 @@ def prompts_body(
     }
 
 
-def _encodable(said: Any) -> Any:
+def _encodable(content: Any) -> Any:
     """A text, or the texts of content parts, without lone surrogates, which no JSON request can carry as UTF-8."""
-    if isinstance(said, list):
-        return [{**part, "text": _encodable(part["text"])} if "text" in part else part for part in said]
-    return said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(content, list):
+        return [{**item, "text": _encodable(item["text"])} if "text" in item else item for item in content]
+    return content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -66,8 +66,8 @@ class ScriptedEngine:
         if isinstance(answer, Completion):
             return answer
         ids = list(answer)[: params.max_new_tokens]
-        whole = row + ids
-        logprobs = [self.logprob(whole, t) for t in range(len(row), len(whole))]
+        full_row = row + ids
+        logprobs = [self.logprob(full_row, t) for t in range(len(row), len(full_row))]
         return Completion(ids, logprobs, "eos" if ids and ids[-1] in self.eos_ids else "length")
 
     def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
@@ -98,10 +98,10 @@ class ScriptedEngine:
     ) -> list[list[list[float]]]:
         """The scripted log-probabilities of the choices after each position, renormalised over them."""
         check_choices(rows, positions, choices)
-        found: list[list[list[float]]] = []
-        for row, wanted in zip(rows, positions, strict=True):
-            found.append([self._choose([*row[: at + 1]], choices) for at in wanted])
-        return found
+        results: list[list[list[float]]] = []
+        for row, row_positions in zip(rows, positions, strict=True):
+            results.append([self._choose([*row[: position + 1]], choices) for position in row_positions])
+        return results
 
     def _choose(self, before: list[int], choices: Sequence[int]) -> list[float]:
         values = [self.logprob([*before, choice], len(before)) for choice in choices]

@@ -79,13 +79,13 @@ class ServerOptions:
     @property
     def deciding(self) -> dict[str, Any]:
         """What of it varies the answers, as far as it was given: compared when a run goes on."""
-        said = {
+        values = {
             "temperature": self.temperature,
             "reasoning_effort": self.reasoning_effort,
             "extra_body": None if self.extra_body is None else dict(self.extra_body),
             "thinking_tokens": self.thinking_tokens or None,
         }
-        return {name: value for name, value in said.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     def headers_to(self, url: str) -> dict[str, str]:
         """What is sent to an address: its password, as HTTP's basic authorization, and the headers, under the names that the client
@@ -104,7 +104,7 @@ class ServerOptions:
         secrets |= {value for url in urls for name, value in query_of(url).items() if name.lower() not in PLAIN}
         secrets |= {value for url in ("", *urls) for value in self.headers_to(url).values()}
         # "Bearer sk-…": a server quotes the token alone
-        return {part for value in secrets for part in (value, *value.split())} - _SCHEMES
+        return {secret for value in secrets for secret in (value, *value.split())} - _SCHEMES
 
 
 def check_header(name: str, value: str) -> None:
@@ -127,18 +127,18 @@ def read_headers(pairs: Sequence[str], environment: Mapping[str, str] | None = N
     Raises:
         ConfigError: not of that form, a variable that is not set, a name given twice.
     """
-    found: dict[str, str] = {}
-    known = os.environ if environment is None else environment
+    headers: dict[str, str] = {}
+    variables = os.environ if environment is None else environment
     for pair in pairs:
         name, separator, value = pair.partition("=")
         name = name.strip()
         if not separator:  # not quoted: it may be a secret with its name forgotten
             raise ConfigError("--header: write NAME=VALUE, the value as $VARIABLE where it is secret")
-        if name.lower() in {other.lower() for other in found}:
+        if name.lower() in {other.lower() for other in headers}:
             raise ConfigError(f"--header {name} is given twice")
-        found[name] = filled(value, f"--header {name}", known).strip()
-        check_header(name, found[name])
-    return found
+        headers[name] = filled(value, f"--header {name}", variables).strip()
+        check_header(name, headers[name])
+    return headers
 
 
 def filled(value: str, where: str, environment: Mapping[str, str] | None = None, *, in_url: bool = False) -> str:
@@ -151,13 +151,13 @@ def filled(value: str, where: str, environment: Mapping[str, str] | None = None,
     Raises:
         ConfigError: a variable that is not set.
     """
-    known = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
 
     def said(match: re.Match[str]) -> str:
         name = match[1] or match[2]
-        if name not in known:
+        if name not in variables:
             raise ConfigError(f"{where}: the environment has no {name}")
-        return quote(known[name].strip(), safe="") if in_url else known[name].strip()
+        return quote(variables[name].strip(), safe="") if in_url else variables[name].strip()
 
     return _VARIABLE.sub(said, value)
 
@@ -168,19 +168,19 @@ def read_extra_body(text: str) -> dict[str, Any]:
     Raises:
         ConfigError: no file, or no JSON object.
     """
-    said, where = text, "--extra-body"
+    content, where = text, "--extra-body"
     try:
         if text.startswith("@"):
             where = f"--extra-body: {text[1:]}"
-            said = Path(text[1:]).expanduser().read_text(encoding="utf-8")
-        found = json.loads(said, parse_constant=_no_number)
+            content = Path(text[1:]).expanduser().read_text(encoding="utf-8")
+        body = json.loads(content, parse_constant=_no_number)
     except OSError as error:
         raise ConfigError(f"{where}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is not JSON ({error}); write e.g. '{{\"top_k\": 20}}', or @FILE") from error
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise ConfigError(f"{where} is not a JSON object; write e.g. '{{\"top_k\": 20}}'")
-    return found
+    return body
 
 
 def _no_number(name: str) -> float:
@@ -194,13 +194,13 @@ def addresses_of(spec: str) -> tuple[list[str], str]:
         ConfigError: not of that form.
     """
     urls, sep, model = spec.removeprefix("openai:").rpartition("#")
-    found = [url.strip() for url in urls.split(",") if url.strip()]
-    if not spec.startswith("openai:") or not sep or not model or not found:
+    addresses = [url.strip() for url in urls.split(",") if url.strip()]
+    if not spec.startswith("openai:") or not sep or not model or not addresses:
         raise ConfigError(
             f"model {public(spec)!r}: write openai:BASE_URL#model, e.g. openai:http://localhost:8000/v1#name; several servers of one "
             "model with commas between their addresses"
         )
-    return found, model
+    return addresses, model
 
 
 def meant(name: str) -> str | None:
@@ -233,10 +233,12 @@ def saved(url: str) -> tuple[str, list[str]]:
 
     A query may hold a key, so that those of `PLAIN` alone are kept."""
     parts = urlsplit(url)
-    asked = parse_qsl(parts.query, keep_blank_values=True)
-    kept = [(name, value) for name, value in asked if name.lower() in PLAIN]
-    lacking = ["its user"] * ("@" in parts.netloc) + [f"{name}=…" for name, _ in asked if name.lower() not in PLAIN]
-    where = (parts.scheme, parts.netloc.rpartition("@")[2], parts.path, urlencode(kept), "")
+    parameters = parse_qsl(parts.query, keep_blank_values=True)
+    plain = [(name, value) for name, value in parameters if name.lower() in PLAIN]
+    lacking = ["its user"] * ("@" in parts.netloc) + [
+        f"{name}=…" for name, _ in parameters if name.lower() not in PLAIN
+    ]
+    where = (parts.scheme, parts.netloc.rpartition("@")[2], parts.path, urlencode(plain), "")
     return urlunsplit(where), lacking
 
 

@@ -50,8 +50,8 @@ class BatchSession:
         now = [row for row in self._waiting if row[2] == limit]
         self._waiting = [row for row in self._waiting if row[2] != limit]
         keys = [key for key, _, _ in now]
-        found = self.engine.generate([ids for _, ids, _ in now], replace(self.params, max_new_tokens=limit), keys)
-        return list(zip(keys, found, strict=True))
+        completions = self.engine.generate([ids for _, ids, _ in now], replace(self.params, max_new_tokens=limit), keys)
+        return list(zip(keys, completions, strict=True))
 
 
 def open_session(engine: TokenEngine, params: SamplingParams) -> AbstractContextManager[Session]:
@@ -101,15 +101,15 @@ class VLLMSession:
         Raises:
             EngineError: a row that no server completed.
         """
-        found: list[tuple[str, Completion]] = []
+        finished: list[tuple[str, Completion]] = []
         while self._running:
             try:
-                key, future = self._done.get_nowait() if found else self._done.get(timeout=POLL_S)
+                key, future = self._done.get_nowait() if finished else self._done.get(timeout=POLL_S)
             except queue.Empty:
                 break
             del self._running[key]
-            found.append((key, future.result()))
-        return found
+            finished.append((key, future.result()))
+        return finished
 
     def close(self) -> None:
         """Give up what still runs: the servers stop at once where the connection ends."""

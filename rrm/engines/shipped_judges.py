@@ -28,10 +28,10 @@ def shipped(name: str) -> Path:
     if name in OWN:
         folder = ASSETS / OWN[name]
     else:
-        found = {point.name: point for point in entry_points(group=JUDGES)}
-        if name not in found:
-            raise RRMError(f"no judge named {name!r} is installed; there are {', '.join([DEFAULT, *sorted(found)])}")
-        folder = Path(found[name].load()())
+        points = {point.name: point for point in entry_points(group=JUDGES)}
+        if name not in points:
+            raise RRMError(f"no judge named {name!r} is installed; there are {', '.join([DEFAULT, *sorted(points)])}")
+        folder = Path(points[name].load()())
     if not (folder / FILE).is_file():
         raise RRMError(f"this installation has no {name} judge; name one with --model")
     return folder

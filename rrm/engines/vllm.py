@@ -131,7 +131,9 @@ class VLLMEngine:
         """What the weights that the servers were started with must say of these rows' spans, within `bound` nats a token on average:
         asked of a server that was started again, before its first row."""
         places = [
-            (row[:at], row[at]) for row, span in zip(rows, spans, strict=True) for at in range(span.start, span.stop)
+            (row[:index], row[index])
+            for row, span in zip(rows, spans, strict=True)
+            for index in range(span.start, span.stop)
         ]
         values = [value for row in logprobs for value in row]
         self._expected = [(list(ids), token, value) for (ids, token), value in zip(places, values, strict=True)]
@@ -145,12 +147,12 @@ class VLLMEngine:
         """
 
         async def gap(ids: list[int], token: int, value: float) -> float:
-            said = await server.send("/completions", scoring_body(self.model, ids, [token]))
-            return abs(next_logprobs_of(said, self.model, ids, [token])[0] - value)
+            reply = await server.send("/completions", scoring_body(self.model, ids, [token]))
+            return abs(next_logprobs_of(reply, self.model, ids, [token])[0] - value)
 
         if self.weights.whole is not None and await version_at(server) != OWN:
             return  # it was not started again: an update did not reach it
-        gaps = await together([partial(gap, *one) for one in self._expected])
+        gaps = await together([partial(gap, *expected) for expected in self._expected])
         if gaps and not sum(gaps) / len(gaps) <= self._bound:
             reason = f"it was started again, and its {self.model} and the policy differ by {sum(gaps) / len(gaps):.3f} nats a token"
             raise server.error(reason, "start it with the policy's own weights, as it was before")
@@ -175,13 +177,15 @@ class VLLMEngine:
         if self.adapters is None:
             raise EngineError("this vllm engine was given no folder for adapters: its weights cannot change")
         name, adapter = f"{self._run}-{version}", hasattr(model, "peft_config")
-        seen = self.seen_as.rstrip("/") if self.seen_as else str(self.adapters.resolve())
-        weights = Weights(name if adapter else self.model, version, f"{seen}/{name}", None if adapter else name)
+        server_folder = self.seen_as.rstrip("/") if self.seen_as else str(self.adapters.resolve())
+        weights = Weights(
+            name if adapter else self.model, version, f"{server_folder}/{name}", None if adapter else name
+        )
         try:
             save(model, self.adapters, name, tensors, self.dtype)
             # noted before they are sent: of a load that fails a server may keep some
             self._failed, self._sent_whole = [*self._failed, name], self._sent_whole or not adapter
-            self._loop.run(self._load_everywhere(weights, seen))
+            self._loop.run(self._load_everywhere(weights, server_folder))
         except BaseException:
             for left in (name, f"{name}.part"):
                 shutil.rmtree(self.adapters / left, ignore_errors=True)
@@ -192,14 +196,16 @@ class VLLMEngine:
             if NAME.fullmatch(folder.name) and folder.name not in self._kept:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    async def _load_everywhere(self, weights: Weights, seen: str) -> None:
+    async def _load_everywhere(self, weights: Weights, server_folder: str) -> None:
         loaded = await self._servers.load_everywhere(weights)
         first = not self._kept
         self._kept = [*self._kept, weights.label][-(1 if weights.whole else KEPT_VERSIONS) :]
 
         def past(name: str, folder: str) -> bool:
             """Whether an adapter is an old one of this engine's, or (looked for once) of an earlier process of this run."""
-            mine = name.startswith(f"{self._run}-") or (first and folder == f"{seen}/{name}" and NAME.fullmatch(name))
+            mine = name.startswith(f"{self._run}-") or (
+                first and folder == f"{server_folder}/{name}" and NAME.fullmatch(name)
+            )
             return bool(mine) and name not in self._kept
 
         await asyncio.gather(*(sweep(server, past) for server in loaded))
@@ -274,20 +280,20 @@ class VLLMEngine:
             if not 1 <= span.start <= span.stop <= len(row):
                 raise EngineError(f"row {i}: span [{span.start}, {span.stop}) of {len(row)} tokens")
         places = [
-            (i, row[:at], [row[at]])
+            (i, row[:index], [row[index]])
             for i, (row, span) in enumerate(zip(rows, spans, strict=True))
-            for at in range(span.start, span.stop)
+            for index in range(span.start, span.stop)
         ]
-        found = iter(self._scored(places, scoring_body))
-        return [[next(found)[0] for _ in range(span.start, span.stop)] for span in spans]
+        scores = iter(self._scored(places, scoring_body))
+        return [[next(scores)[0] for _ in range(span.start, span.stop)] for span in spans]
 
     def continuation_logprobs(
         self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
     ) -> list[list[float]]:
         """log p(continuation | row) at temperature 1: one list per row, one value per continuation."""
-        whole = [[*row, *more] for row in rows for more in continuations]
+        full_rows = [[*row, *more] for row in rows for more in continuations]
         spans = [Span(len(row), len(row) + len(more)) for row in rows for more in continuations]
-        flat = [sum(values) for values in self.logprobs(whole, spans)]
+        flat = [sum(values) for values in self.logprobs(full_rows, spans)]
         size = len(continuations)
         return [flat[i * size : (i + 1) * size] for i in range(len(rows))]
 
@@ -301,12 +307,12 @@ class VLLMEngine:
         """log p(choice | row[:position + 1], one of the choices follows): a request a position, over the server's prefix cache."""
         check_choices(rows, positions, choices)
         places = [
-            (i, row[: at + 1], choices)
-            for i, (row, wanted) in enumerate(zip(rows, positions, strict=True))
-            for at in wanted
+            (i, row[: position + 1], choices)
+            for i, (row, row_positions) in enumerate(zip(rows, positions, strict=True))
+            for position in row_positions
         ]
-        found = iter(self._scored(places, choosing_body))
-        return [[normalised(next(found)) for _ in wanted] for wanted in positions]
+        scores = iter(self._scored(places, choosing_body))
+        return [[normalised(next(scores)) for _ in row_positions] for row_positions in positions]
 
     def release(self, keys: Sequence[str]) -> None:
         """Forget which server holds these rows' beginnings; the servers' own caches age by themselves."""
@@ -321,14 +327,16 @@ class VLLMEngine:
         """A completion of one row, from the weights that are current as it begins; of no other server than `only`."""
         row, weights = list(ids), self.weights
         seed = derive_seed(params.seed, key, len(row)) % 2**31
-        found, server = await self._ask(
+        completion, server = await self._ask(
             key,
             lambda name: sampling_body(name, row, params, limit, seed, self.eos_ids),
-            lambda said, name: completion_of(said, name, row, limit, self.eos_ids, self.vocabulary, self.max_positions),
+            lambda reply, name: completion_of(
+                reply, name, row, limit, self.eos_ids, self.vocabulary, self.max_positions
+            ),
             weights,
             only,
         )
-        return replace(found, version=weights.version, server=server.url)
+        return replace(completion, version=weights.version, server=server.url)
 
     def _scored(
         self, places: Sequence[tuple[int, Sequence[int], Sequence[int]]], body: Callable[..., dict[str, Any]]
@@ -338,8 +346,8 @@ class VLLMEngine:
         call = secrets.token_hex(8)
         names = [f"{call}-{i}" for i, _, _ in places]
         try:
-            asked = zip(names, places, strict=True)
-            work = [partial(self._next, name, list(ids), list(tokens), body) for name, (_, ids, tokens) in asked]
+            requests = zip(names, places, strict=True)
+            work = [partial(self._next, name, list(ids), list(tokens), body) for name, (_, ids, tokens) in requests]
             return self._loop.run(together(work))
         finally:
             self.release(names)
@@ -347,20 +355,20 @@ class VLLMEngine:
     async def _next(
         self, key: str, row: list[int], tokens: list[int], body: Callable[..., dict[str, Any]]
     ) -> list[float]:
-        found, _ = await self._ask(
-            key, lambda name: body(name, row, tokens), lambda said, name: next_logprobs_of(said, name, row, tokens)
+        values, _ = await self._ask(
+            key, lambda name: body(name, row, tokens), lambda reply, name: next_logprobs_of(reply, name, row, tokens)
         )
-        return found
+        return values
 
     async def _ask(
         self,
         key: str,
         body: Callable[[str], dict[str, Any]],
-        read: Callable[[Any, str], T],
+        parse: Callable[[Any, str], T],
         weights: Weights | None = None,
         only: Server | None = None,
     ) -> tuple[T, Server]:
-        """What `read` finds in the reply, of the key's server or another one; and which one.
+        """What `parse` finds in the reply, of the key's server or another one; and which one.
 
         Args:
             weights: in place of those that are current.
@@ -374,7 +382,7 @@ class VLLMEngine:
 
         async def answer(server: Server) -> tuple[T, Server]:
             try:
-                return await self._answer(server, weights, body, read), server
+                return await self._answer(server, weights, body, parse), server
             except Rejected as refused:
                 if is_too_long(refused):
                     hint = "lower rollout.max_episode_tokens, or serve it with a longer context"
@@ -387,19 +395,19 @@ class VLLMEngine:
             return await self._servers.ask(key, answer)
 
     async def _answer(
-        self, server: Server, weights: Weights, body: Callable[[str], dict[str, Any]], read: Callable[[Any, str], T]
+        self, server: Server, weights: Weights, body: Callable[[str], dict[str, Any]], parse: Callable[[Any, str], T]
     ) -> T:
         if weights.whole is not None:
-            return read(await self._answer_whole(server, weights, body), weights.name)
+            return parse(await self._answer_whole(server, weights, body), weights.name)
         loads = server.loads
         try:
-            said = await server.send("/completions", body(weights.name))
+            reply = await server.send("/completions", body(weights.name))
         except Rejected as refused:
             if refused.status != 404 or weights.folder is None:
                 raise
             await self._servers.load_again(server, weights, loads, self._compare)
-            said = await server.send("/completions", body(weights.name))
-        return read(said, weights.name)
+            reply = await server.send("/completions", body(weights.name))
+        return parse(reply, weights.name)
 
     async def _answer_whole(self, server: Server, weights: Weights, body: Callable[[str], dict[str, Any]]) -> Any:
         """A reply of whole weights. A server forgets their version when it is started again, and is given it with them alone: one that
@@ -407,8 +415,8 @@ class VLLMEngine:
         for _ in range(3):
             loads = server.loads
             if await version_at(server) == weights.whole:
-                said = await server.send("/completions", body(weights.name))
+                reply = await server.send("/completions", body(weights.name))
                 if await version_at(server) == weights.whole and server.loads == loads:
-                    return said
+                    return reply
             await self._servers.load_again(server, weights, loads, self._compare)
         raise Retry("its weights are not those it was sent", "look into its log: is it started again and again?")

@@ -150,8 +150,8 @@ def completion_of(
     for token in sampled:
         if not isinstance(token, int) or isinstance(token, bool) or token < 0 or token >= (vocabulary or math.inf):
             raise WrongReply(f"{token!r:.40} is no token id of this vocabulary ({vocabulary})")
-    said = choice.get("logprobs")
-    logprobs = said.get("token_logprobs") if isinstance(said, dict) else None
+    details = choice.get("logprobs")
+    logprobs = details.get("token_logprobs") if isinstance(details, dict) else None
     if not isinstance(logprobs, list) or len(logprobs) != len(sampled):
         raise WrongReply(f"it has no log-probability for each of its {len(sampled)} tokens")
     reason = _stop_reason(choice, sampled, eos_ids)
@@ -189,8 +189,8 @@ def next_logprobs_of(payload: Any, model: str, ids: Sequence[int], tokens: Seque
     Raises:
         WrongReply: it cannot be one.
     """
-    said = choice_of(payload, model, ids).get("logprobs")
-    top = said.get("top_logprobs") if isinstance(said, dict) else None
+    details = choice_of(payload, model, ids).get("logprobs")
+    top = details.get("top_logprobs") if isinstance(details, dict) else None
     if not isinstance(top, list) or len(top) != 1 or not isinstance(top[0], dict):
         raise WrongReply("it has no `top_logprobs` for one token")
     return [_any_logprob(top[0].get(f"token_id:{token}")) for token in tokens]
@@ -292,12 +292,12 @@ def servers_at(urls: Sequence[str], connections: int, timeout_s: float) -> list[
     A password in an address is sent as HTTP's basic authorization, and is no part of the address, which HTTP libraries log.
     """
     http, key = client(connections), (os.environ.get(KEY) or "none").strip()
-    found: list[Server] = []
+    servers: list[Server] = []
     for url in urls:
         headers = {"Authorization": f"Bearer {key}", **ServerOptions().headers_to(url)}
         hidden = Hidden({*ServerOptions().secrets([url]), *([] if key == "none" else [key])})
-        found.append(Server(public(url), http, headers, timeout_s, min(CONNECT_S, timeout_s), hidden))
-    return found
+        servers.append(Server(public(url), http, headers, timeout_s, min(CONNECT_S, timeout_s), hidden))
+    return servers
 
 
 def servers_of(spec: str) -> tuple[list[str], str | None]:
@@ -311,12 +311,12 @@ def servers_of(spec: str) -> tuple[list[str], str | None]:
     urls = [url.strip().rstrip("/").removesuffix("/v1") for url in urls]
     wrong = [url for url in urls if not is_address(url) or urlsplit(url).query]
     if not spec.startswith(PREFIX) or not urls or wrong:
-        shown = public(spec)
-        if "@" in shown:  # a password with a mark in it that ends an address
-            shown = "the address"
-        what = "names no address; " if spec.startswith(PREFIX) and not urls else ""
+        address = public(spec)
+        if "@" in address:  # a password with a mark in it that ends an address
+            address = "the address"
+        problem = "names no address; " if spec.startswith(PREFIX) and not urls else ""
         raise ConfigError(
-            f"{shown!r:.120}: {what}write vllm:URL#model, e.g. vllm:http://localhost:8000#base; several servers with commas between "
+            f"{address!r:.120}: {problem}write vllm:URL#model, e.g. vllm:http://localhost:8000#base; several servers with commas between "
             "their addresses; /, #, comma and ? of a password as %2F, %23, %2C and %3F"
         )
     return list(dict.fromkeys(urls)), model or None

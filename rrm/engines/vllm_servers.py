@@ -118,17 +118,17 @@ class Servers:
 
     async def _check_logprobs(self, server: Server, model: str, prompt: Sequence[int]) -> None:
         """Refuse a server whose log-probabilities are not those of what it samples from: at temperature ½ they differ."""
-        found: list[dict[str, float]] = []
+        readings: list[dict[str, float]] = []
         for temperature in (1.0, 0.5):
             body = looking_body(model, prompt, temperature)
             try:
                 reply = await self.ask_at(server, lambda body=body: server.send("/completions", body), self._start_s)
                 top = reply["choices"][0]["logprobs"]["top_logprobs"][0]
-                found.append({str(token): float(value) for token, value in top.items()})
+                readings.append({str(token): float(value) for token, value in top.items()})
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 raise server.error(f"no log-probabilities ({error_text(error)})", "is it vLLM's server?") from error
-        both = found[0].keys() & found[1].keys()
-        if both and all(abs(found[0][token] - found[1][token]) < 1e-6 for token in both):
+        both = readings[0].keys() & readings[1].keys()
+        if both and all(abs(readings[0][token] - readings[1][token]) < 1e-6 for token in both):
             raise server.error(
                 "its log-probabilities do not change with the temperature, so they are not of what it samples from",
                 "start it with --logprobs-mode processed_logprobs",
@@ -178,9 +178,9 @@ class Servers:
             server = choose(tried)
             assert server is not None
             try:
-                found = await work(server)
+                result = await work(server)
                 self._answered(server)
-                return found
+                return result
             except Rejected:
                 self._answered(server)  # with a no, but it did
                 raise
@@ -212,18 +212,18 @@ class Servers:
         """Whom to ask next; None: those that were not tried are down."""
         left = [server for server in self.all if server not in tried]
         up = [server for server in left if server.down_until <= self.clock()]
-        if (held := self.home.get(key)) in up:
-            return held
+        if (home := self.home.get(key)) in up:
+            return home
         if up:
             return min(up, key=lambda server: server.rows)
         return None if tried else min(left, key=lambda server: server.down_until)
 
     def _settle(self, key: str, server: Server) -> None:
         """The row's beginning will be held there."""
-        held = self.home.get(key)
-        if held is not server:
-            if held is not None:
-                held.rows -= 1
+        previous = self.home.get(key)
+        if previous is not server:
+            if previous is not None:
+                previous.rows -= 1
             self.home[key] = server
             server.rows += 1
         if server.down_until:  # others stay away until this row was answered
@@ -246,8 +246,8 @@ class Servers:
         if server.down_until > now and not server.said:
             server.said = True
             able = sum(other.down_until <= now for other in self.all)
-            what = "its rows go elsewhere" if able else self._waiting()
-            log.warning("vLLM at %s: %s; %s", server.url, error.reason, what)
+            consequence = "its rows go elsewhere" if able else self._waiting()
+            log.warning("vLLM at %s: %s; %s", server.url, error.reason, consequence)
 
     def _waiting(self) -> str:
         if self._connected:

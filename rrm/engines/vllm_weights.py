@@ -56,18 +56,20 @@ def save(model: Any, folder: Path, name: str, tensors: Mapping[str, Any] | None,
         tensors: by their names in the model, where the model itself holds only shards of them.
         dtype: of whole weights, as the policy computes with them; None: as they are held.
     """
-    part = folder / f"{name}.part"
-    shutil.rmtree(part, ignore_errors=True)
+    partial_folder = folder / f"{name}.part"
+    shutil.rmtree(partial_folder, ignore_errors=True)
     if hasattr(model, "peft_config"):
-        given = {} if tensors is None else {"state_dict": dict(tensors)}
-        model.save_pretrained(str(part), safe_serialization=True, **given)
+        state = {} if tensors is None else {"state_dict": dict(tensors)}
+        model.save_pretrained(str(partial_folder), safe_serialization=True, **state)
     else:
-        held = dict(model.state_dict() if tensors is None else tensors)
+        tensors_by_name = dict(model.state_dict() if tensors is None else tensors)
         if dtype is not None:  # not a second time where the policy trains
-            held = {k: v.to("cpu", dtype if v.is_floating_point() else v.dtype) for k, v in held.items()}
-        model.save_pretrained(str(part), state_dict=held, max_shard_size=SHARD)
+            tensors_by_name = {
+                k: v.to("cpu", dtype if v.is_floating_point() else v.dtype) for k, v in tensors_by_name.items()
+            }
+        model.save_pretrained(str(partial_folder), state_dict=tensors_by_name, max_shard_size=SHARD)
     shutil.rmtree(folder / name, ignore_errors=True)
-    part.rename(folder / name)
+    partial_folder.rename(folder / name)
 
 
 async def load(server: Server, weights: Weights) -> None:
@@ -104,8 +106,8 @@ async def _reload(server: Server, folder: str, version: str) -> None:
             # of no version while it loads: a load that breaks off leaves some of these weights and some of those
             await server.send("/update_weight_version", {"new_version": LOADING}, root=True, as_text=True)
             await server.send("/collective_rpc", rpc, root=True, as_text=True)
-            said = await server.send("/reset_prefix_cache", {}, root=True)
-            if not isinstance(said, dict) or said.get("success") is not True:
+            reply = await server.send("/reset_prefix_cache", {}, root=True)
+            if not isinstance(reply, dict) or reply.get("success") is not True:
                 raise Retry("it still holds keys and values of the weights before", "is it another program's as well?")
             await server.send("/update_weight_version", {"new_version": version}, root=True, as_text=True)
         finally:
@@ -121,12 +123,12 @@ async def version_at(server: Server) -> str | None:
         Retry: it may pass.
     """
     try:
-        said = await server.send("/weight_info", root=True)
+        reply = await server.send("/weight_info", root=True)
     except Rejected:
         return None
-    if not isinstance(said, dict) or not isinstance(said.get("weight_version"), str):
+    if not isinstance(reply, dict) or not isinstance(reply.get("weight_version"), str):
         raise WrongReply("it does not say the version of its weights")
-    return said["weight_version"]
+    return reply["weight_version"]
 
 
 async def restore(server: Server, root: str | None) -> None:
@@ -139,13 +141,13 @@ async def restore(server: Server, root: str | None) -> None:
         Retry: it may pass.
         EngineError: it can take none.
     """
-    said = await version_at(server)
-    if said is None:
+    version = await version_at(server)
+    if version is None:
         raise server.error("it takes no weights that are trained whole", START_WHOLE)
     await server.send(
         "/resume", {}, root=True, as_text=True
     )  # it was left waiting where that run ended within an update
-    if root and is_left(said):
+    if root and is_left(version):
         log.info("vLLM at %s is given its own weights back: %s", server.url, root)
         await _reload(server, root, OWN)
 
@@ -162,9 +164,9 @@ async def check_own(server: Server) -> None:
         Retry: it may pass.
         EngineError: it has them.
     """
-    said = await version_at(server)
-    if is_left(said):
-        raise server.error(f"it has the weights of a run that was trained whole ({said})", "start it again")
+    version = await version_at(server)
+    if is_left(version):
+        raise server.error(f"it has the weights of a run that was trained whole ({version})", "start it again")
 
 
 async def unload(server: Server, name: str) -> None:

@@ -129,10 +129,10 @@ def named_damage(*places: str | Path) -> Iterator[None]:
         yield
     except SafetensorError as error:
         files = [
-            str(file) for place in places for file in sorted(Path(place).glob("*.safetensors")) if _is_damaged(file)
+            str(file) for folder in places for file in sorted(Path(folder).glob("*.safetensors")) if _is_damaged(file)
         ]
-        found = ", ".join(files or map(str, places))
-        raise RRMError(f"{found}: the weights are damaged ({error}); copy or fetch them again") from error
+        names = ", ".join(files or map(str, places))
+        raise RRMError(f"{names}: the weights are damaged ({error}); copy or fetch them again") from error
 
 
 def _is_damaged(file: Path) -> bool:

@@ -125,7 +125,7 @@ class Host(Protocol):
         """Checked rows, each with what is kept under its key."""
         ...
 
-    def share(self, rows: list[ActiveRow], known: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
+    def share(self, rows: list[ActiveRow], prefix: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
         """Run the rows' common prefix once and hand it to them."""
         ...
 

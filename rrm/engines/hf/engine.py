@@ -126,13 +126,13 @@ class HFEngine:
         work = self.work(rows, keys, params.max_new_tokens)
         if params.max_new_tokens < 1:
             return [Completion([], [], "length") for _ in work]
-        found: dict[int, Completion] = {}
+        completions: dict[int, Completion] = {}
         with self.session(params) as decoder:
             for row in sorted(work, key=lambda row: len(row.ids), reverse=True):  # the longest rows come first
                 decoder.add(row)
             while not decoder.idle:
-                found.update((row.index, row.completion(self.version)) for row in decoder.advance())
-        return [found[i] for i in range(len(work))]
+                completions.update((row.index, row.completion(self.version)) for row in decoder.advance())
+        return [completions[i] for i in range(len(work))]
 
     @contextmanager
     def session(self, params: SamplingParams) -> Iterator[Decoder]:
@@ -156,15 +156,15 @@ class HFEngine:
                 raise EngineError(f"row {row.index}: span [{span.start}, {span.stop}) of {len(row.ids)} tokens")
             # The last token of the span is only looked up, and what follows it is not needed at all.
             row.new, row.ids, row.reusable = row.ids, row.ids[: max(1, span.stop - 1)], span.start - 1
-        found: list[list[float]] = [[] for _ in work]
+        results: list[list[float]] = [[] for _ in work]
         with self._inference():
             for cache, group in self._groups([r for r in work if spans[r.index].start < spans[r.index].stop], 0):
                 for batch, hidden, starts in self._prefill(cache, 0, group):
                     for i, row in enumerate(batch):
                         span = spans[row.index]
                         states = hidden[i, span.start - 1 - starts[i] : span.stop - 1 - starts[i]]
-                        found[row.index] = self.head.token_logprobs(states, row.new[span.start : span.stop])
-        return found
+                        results[row.index] = self.head.token_logprobs(states, row.new[span.start : span.stop])
+        return results
 
     def continuation_logprobs(
         self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
@@ -176,13 +176,13 @@ class HFEngine:
         """
         trie = build_trie(continuations)
         work = self.work(rows, keys, len(trie.tokens))
-        found: list[list[float]] = [[] for _ in work]
+        results: list[list[float]] = [[] for _ in work]
         with self._inference():
             for cache, group in self._groups(work, len(trie.tokens)):
                 values = self.head.trie_logprobs(trie, self._states(cache, trie, group))
                 for row, logprobs in zip(group, values, strict=True):
-                    found[row.index] = logprobs
-        return found
+                    results[row.index] = logprobs
+        return results
 
     def choice_logprobs(
         self,
@@ -204,22 +204,24 @@ class HFEngine:
         tokens = self.head.layer.weight.shape[0]
         if max(choices) >= tokens:
             raise EngineError(f"choices {list(choices)}: the model has {tokens} tokens")
-        read = [row[: max(at, default=0) + 1] for row, at in zip(rows, positions, strict=True)]
-        work = self.work(read, keys, 0, [min(at, default=0) for at in positions])
-        found: list[list[list[float]]] = [[] for _ in work]
+        prefixes = [
+            row[: max(row_positions, default=0) + 1] for row, row_positions in zip(rows, positions, strict=True)
+        ]
+        work = self.work(prefixes, keys, 0, [min(row_positions, default=0) for row_positions in positions])
+        results: list[list[list[float]]] = [[] for _ in work]
         with self._inference():
             for cache, group in self._groups([row for row in work if positions[row.index]], 0):
                 for batch, hidden, starts in self._prefill(cache, 0, group):
                     counts = [len(positions[row.index]) for row in batch]
                     lines = [i for i, n in enumerate(counts) for _ in range(n)]
-                    columns = [at - starts[i] for i, row in enumerate(batch) for at in positions[row.index]]
+                    columns = [position - starts[i] for i, row in enumerate(batch) for position in positions[row.index]]
                     values = self.head.choice_logprobs(hidden[lines, columns], choices)
-                    for row, part in zip(batch, values.split(counts), strict=True):
-                        found[row.index] = part.tolist()
+                    for row, row_values in zip(batch, values.split(counts), strict=True):
+                        results[row.index] = row_values.tolist()
                 for slot, row in enumerate(group):
                     if row.key is not None:
                         self.keep(row.key, row.ids, cache.take(slot, len(row.ids)))
-        return found
+        return results
 
     def release(self, keys: Sequence[str]) -> None:
         """Forget what was cached under `keys`; unknown keys are ignored (they may have been dropped for memory)."""
@@ -246,10 +248,10 @@ class HFEngine:
             )
         with self._inference():
             ids = torch.arange(min(3, config.vocab_size), device=self.device)[None]
-            whole = self.model(input_ids=ids, use_cache=False).logits.float()
+            full_logits = self.model(input_ids=ids, use_cache=False).logits.float()
             states = self._decoder(input_ids=ids, use_cache=False).last_hidden_state[0]
             parts = as_stored(self.head.layer, states).float()  # as the model itself projects
-        if not torch.allclose(whole[0], parts, rtol=1e-3, atol=1e-3):
+        if not torch.allclose(full_logits[0], parts, rtol=1e-3, atol=1e-3):
             raise EngineError(
                 f"{type(self.model).__name__} changes its logits after lm_head; this engine would miss it"
             )
@@ -283,8 +285,8 @@ class HFEngine:
                 f"{len(rows)} rows need as many distinct keys, got {len(keys)} ({len(set(keys))} distinct)"
             )
         work: list[ActiveRow] = []
-        for i, given in enumerate(rows):
-            ids = [int(token) for token in given]
+        for i, row_ids in enumerate(rows):
+            ids = [int(token) for token in row_ids]
             if not ids:
                 raise EngineError(f"row {i} is empty; a row needs at least one token")
             if self.max_positions is not None and len(ids) + extra > self.max_positions:
@@ -303,29 +305,29 @@ class HFEngine:
             work.append(row)
         return work
 
-    def share(self, rows: list[ActiveRow], known: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
+    def share(self, rows: list[ActiveRow], prefix: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
         """Run the longest common prefix of the rows that hold nothing once, and hand it to each of them.
 
         Args:
-            known: a prefix that was run before; rows that do not start with enough of it get nothing.
+            prefix: one that was run before; rows that do not start with enough of it get nothing.
 
         Returns:
             The prefix and its keys and values, if there is one.
         """
         bare = [row for row in rows if row.kept is None]
-        if known is None:
+        if prefix is None:
             shared = min([common_prefix([row.ids for row in bare]), *(row.reusable for row in bare)])
             if len(bare) < 2 or shared < MIN_SHARED_PREFIX:
                 return None
             cache, ids = SlotCache(self.layers, 1, shared), bare[0].ids[:shared]
             self.forward(cache, 0, [ids], [0])
             self._count_prefill(shared)
-            known = (ids, cache.take(0, shared))
+            prefix = (ids, cache.take(0, shared))
         for row in bare:
-            shared = min(common_prefix([known[0], row.ids]), row.reusable)
+            shared = min(common_prefix([prefix[0], row.ids]), row.reusable)
             if shared >= MIN_SHARED_PREFIX:
-                row.kept, row.cached = known[1], shared
-        return known
+                row.kept, row.cached = prefix[1], shared
+        return prefix
 
     def _count_prefill(self, tokens: int) -> None:
         self.counters.prefilled += tokens

@@ -19,9 +19,9 @@ LOGIT_POSITIONS = 256
 
 def as_stored(layer: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:
     """`layer(states)` in the precision of the layer's own weights, also inside `torch.autocast`."""
-    kept = next(layer.parameters()).dtype
+    dtype = next(layer.parameters()).dtype
     with torch.autocast(states.device.type, enabled=False):
-        return layer(states.to(kept) if kept.is_floating_point else states)
+        return layer(states.to(dtype) if dtype.is_floating_point else states)
 
 
 def widened(layer: torch.nn.Module) -> torch.Tensor | None:
@@ -82,12 +82,12 @@ class Head:
 
     def token_logprobs(self, states: torch.Tensor, tokens: list[int]) -> list[float]:
         """log p of one token per hidden state (T, H)."""
-        found: list[float] = []
+        values: list[float] = []
         for start in range(0, len(tokens), LOGIT_POSITIONS):
             logits = self.logits(states[start : start + LOGIT_POSITIONS])
-            wanted = torch.tensor(tokens[start : start + LOGIT_POSITIONS], device=logits.device)[:, None]
-            found += (logits.gather(1, wanted)[:, 0] - logits.logsumexp(-1)).tolist()
-        return found
+            targets = torch.tensor(tokens[start : start + LOGIT_POSITIONS], device=logits.device)[:, None]
+            values += (logits.gather(1, targets)[:, 0] - logits.logsumexp(-1)).tolist()
+        return values
 
     def choice_logprobs(self, states: torch.Tensor, choices: Sequence[int]) -> torch.Tensor:
         """(T, C) log-probabilities of the choices among themselves, after states (T, H); computed in float32 or wider."""
@@ -95,7 +95,7 @@ class Head:
         layer = self.layer
         if type(layer) is not torch.nn.Linear:
             # under an adapter of its own, or quantised: only the layer knows its rows
-            logits = [self.logits(part)[:, chosen] for part in states.split(LOGIT_POSITIONS)]
+            logits = [self.logits(chunk)[:, chosen] for chunk in states.split(LOGIT_POSITIONS)]
             return torch.cat(logits).log_softmax(-1)
         wide = torch.promote_types(layer.weight.dtype, torch.float32)
         with torch.autocast(states.device.type, enabled=False):
@@ -105,12 +105,12 @@ class Head:
     def trie_logprobs(self, trie: Trie, states: torch.Tensor) -> list[list[float]]:
         """Per row the summed log-probability of every continuation, from states (B, 1 + N, H)."""
         edges = sorted({edge for path in trie.paths for edge in path})
-        nodes, tokens = (torch.tensor(part, device=states.device) for part in zip(*edges, strict=True))
-        found: list[list[float]] = []
+        nodes, tokens = (torch.tensor(column, device=states.device) for column in zip(*edges, strict=True))
+        results: list[list[float]] = []
         for chunk in states.split(max(1, LOGIT_POSITIONS // states.shape[1])):
             logits = self.logits(chunk)  # (b, 1 + N, V)
             values = (logits[:, nodes, tokens] - logits.logsumexp(-1)[:, nodes]).tolist()
             for row in values:
-                at = dict(zip(edges, row, strict=True))
-                found.append([sum(at[edge] for edge in path) for path in trie.paths])
-        return found
+                values_by_edge = dict(zip(edges, row, strict=True))
+                results.append([sum(values_by_edge[edge] for edge in path) for path in trie.paths])
+        return results

@@ -78,9 +78,9 @@ class FreedMemory:
         library = _glibc()
         if library is None:
             return False
-        held = own_bytes()
-        self._least = min(self._least, held)
-        if held - self._least <= self.grown:
+        size = own_bytes()
+        self._least = min(self._least, size)
+        if size - self._least <= self.grown:
             return False
         library.malloc_trim(ctypes.c_size_t(0))
         self._least = own_bytes()

@@ -36,14 +36,14 @@ def download(
     from huggingface_hub import snapshot_download
 
     ignored = UNWANTED if weights else [*UNWANTED, "*.safetensors"]
-    wanted = [*WANTED, "*.py"] if code else WANTED
+    patterns = [*WANTED, "*.py"] if code else WANTED
     try:
         return Path(
-            snapshot_download(repo, revision=revision, token=token, allow_patterns=wanted, ignore_patterns=ignored)
+            snapshot_download(repo, revision=revision, token=token, allow_patterns=patterns, ignore_patterns=ignored)
         )
     except (OSError, ValueError) as error:  # the hub's HTTP, cache and name errors all derive from these
-        at = f" at {revision}" if revision else ""
-        raise HubError(f"the hub does not give {repo}{at}: {_first_line(error)}") from error
+        suffix = f" at {revision}" if revision else ""
+        raise HubError(f"the hub does not give {repo}{suffix}: {_first_line(error)}") from error
 
 
 def commit_of(repo: str, *, revision: str | None = None, kind: Literal["model", "dataset"] = "model") -> str | None:
@@ -63,8 +63,8 @@ def commit_of(repo: str, *, revision: str | None = None, kind: Literal["model", 
         log.info("the hub does not say at which commit %s is: %s", repo, _first_line(error))
     if kind == "dataset":  # its rows are streamed, whatever the cache has
         return None
-    kept = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}" / "refs" / (revision or "main")
-    return kept.read_text().strip() if kept.is_file() else None
+    ref_file = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}" / "refs" / (revision or "main")
+    return ref_file.read_text().strip() if ref_file.is_file() else None
 
 
 def upload(

@@ -35,12 +35,12 @@ class Trie:
     def sees(self) -> list[list[bool]]:
         """(N, N): inner node i may attend to inner node j, its ancestor or itself."""
         n = len(self.tokens)
-        seen = [[False] * n for _ in range(n)]
+        visible = [[False] * n for _ in range(n)]
         for i, parent in enumerate(self.parents):
             if parent:
-                seen[i] = list(seen[parent - 1])
-            seen[i][i] = True
-        return seen
+                visible[i] = list(visible[parent - 1])
+            visible[i][i] = True
+        return visible
 
 
 def build_trie(continuations: Sequence[Sequence[int]]) -> Trie:

