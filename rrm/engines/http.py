@@ -1,4 +1,4 @@
-"""The HTTP client of all that asks a server: it goes where it is sent and nowhere else, and reads no more than `most_bytes` of an answer."""
+"""HTTP client: follows no redirects and reads no more than `most_bytes` of an answer."""
 
 from __future__ import annotations
 
@@ -23,17 +23,11 @@ from rrm.engines.replies import retry_after_s
 from rrm.engines.server_options import shown_address
 
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # its lines hold whole addresses, and with them keys
-PACKED = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
-"""What can be unpacked a piece at a time."""
+PACKED = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}  # encodings that can be unpacked a piece at a time
 
 
 class NoAnswer(Exception):
-    """No answer came, or it broke off.
-
-    Args:
-        kind: nobody is there; no connection, or no word, came in time; or it broke off.
-        cause: the error that says so.
-    """
+    """No answer came, or it broke off; `cause` is the error."""
 
     def __init__(self, kind: Literal["unconnected", "silent", "late", "broken"], cause: BaseException) -> None:
         super().__init__(_reason(cause))
@@ -41,11 +35,7 @@ class NoAnswer(Exception):
 
 
 class UnreadableAnswer(ValueError):
-    """An answer that is not read.
-
-    Args:
-        status: of HTTP.
-    """
+    """An answer that cannot be read, with its HTTP status."""
 
     def __init__(self, why: str, status: int) -> None:
         super().__init__(why)
@@ -54,7 +44,7 @@ class UnreadableAnswer(ValueError):
 
 @dataclass(frozen=True)
 class Answer:
-    """A status with its whole body, unpacked."""
+    """A status with its body, unpacked."""
 
     status: int
     headers: httpx2.Headers
@@ -62,7 +52,6 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The body in messages."""
         return self.body.decode(errors="replace")
 
 
@@ -72,7 +61,7 @@ def _certificates() -> ssl.SSLContext:
 
 
 def client(connections: int = 1, **how: Any) -> httpx2.AsyncClient:
-    """A client of so many connections that follows no redirect: keys and prompts are for the address that was named."""
+    """Make a client without redirects: keys and prompts are for the named address alone."""
     limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
     headers = {"Accept-Encoding": "gzip, deflate", "User-Agent": "agent-rrm"}
     return httpx2.AsyncClient(**{"verify": _certificates(), "limits": limits, "headers": headers, **how})
@@ -82,15 +71,15 @@ def client(connections: int = 1, **how: Any) -> httpx2.AsyncClient:
 async def opened(
     http: httpx2.AsyncClient, method: str, url: str, *, silent_s: float, connect_s: float | None = None, **sent: Any
 ) -> AsyncIterator[httpx2.Response]:
-    """An answer of which the body is still to be read.
+    """Open an answer whose body is still to be read.
 
     Args:
-        silent_s: longest wait for a word.
-        connect_s: for a connection, where that has a limit of its own.
+        silent_s: longest wait for data.
+        connect_s: longest wait for a connection, where that differs.
 
     Raises:
         NoAnswer: there is none.
-        ValueError: no request can be made of what is sent, which may be a secret.
+        ValueError: no request can be made of the arguments; it may quote a secret.
     """
     wait = httpx2.Timeout(silent_s, connect=silent_s if connect_s is None else connect_s)
     try:
@@ -125,7 +114,7 @@ def _reason(error: BaseException) -> str:
 async def ask(
     http: httpx2.AsyncClient, method: str, url: str, *, limit_s: float, connect_s: float | None = None, **sent: Any
 ) -> Answer:
-    """An answer, all of it within `limit_s`: a server that drips bytes must end as well.
+    """Get an answer within `limit_s` in all, also of a server that drips bytes.
 
     Raises:
         NoAnswer: there is none.
@@ -154,13 +143,13 @@ async def send(
     connect_s: float | None = None,
     **sent: Any,
 ) -> Answer:
-    """An answer of status 200.
+    """Get an answer of status 200.
 
     Args:
-        late: what to do where none comes within `limit_s`.
+        late: advice where none comes within `limit_s`.
 
     Raises:
-        Retry, Rejected, UnreadableAnswer: there is none, or an error, or one that is not read.
+        Retry, Rejected, UnreadableAnswer: no answer, an error status, or an unreadable body.
     """
     try:
         answer = await ask(http, method, url, limit_s=limit_s, connect_s=connect_s, **sent)
@@ -184,10 +173,10 @@ async def send(
 
 
 async def read(response: httpx2.Response, label: str = "the reply") -> bytes:
-    """An answer's body, unpacked, bounded both as it comes and as it unpacks.
+    """Read a body, unpacked, bounded both as it comes and as it unpacks.
 
     Raises:
-        ValueError: it is damaged, too large (as bytes, unpacked, or as JSON's values), or packed in another way.
+        ValueError: damaged, too large (as bytes, unpacked, or as JSON's values), or in another encoding.
     """
     blocks, size, most = list[bytes](), 0, most_bytes()
     async for block in response.aiter_raw():
@@ -205,11 +194,7 @@ async def read(response: httpx2.Response, label: str = "the reply") -> bytes:
 
 
 async def lines(response: httpx2.Response, label: str) -> AsyncIterator[bytes]:
-    """The lines of an answer that is not packed, as they come; the last one may lack its end.
-
-    Raises:
-        TooManyBytes: a line is too large.
-    """
+    """Read the lines of an uncompressed answer as they come. TooManyBytes where a line is too large."""
     parts, size, most = list[bytes](), 0, most_bytes()
     async for block in response.aiter_raw():
         for line in block.splitlines(keepends=True):
@@ -225,6 +210,6 @@ async def lines(response: httpx2.Response, label: str) -> AsyncIterator[bytes]:
 
 
 def backoff(first_s: float, tries: int, most_s: float) -> float:
-    """Seconds to wait before the next try: up to `first_s`, doubled with each of the tries before, at most `most_s`."""
+    """Random seconds to wait: up to `first_s`, doubled with each try before, at most `most_s`."""
     # not seeded on purpose: clients that wait alike would meet again
     return random.uniform(0.0, min(first_s * 2.0 ** min(tries, 100), most_s))

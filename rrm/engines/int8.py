@@ -1,7 +1,7 @@
-"""`int8`: verdicts of a Llama or Qwen2 judge on a CPU, faster than float32, by OpenVINO (`pip install 'agent-rrm[fast]'`).
+"""`int8`: verdicts of a Llama or Qwen2 judge on a CPU by OpenVINO (`pip install 'agent-rrm[fast]'`).
 
-Only `choice_logprobs` runs in int8 (`rrm.engines.int8_graph`): what else is asked, or saved, goes to the float model, which is
-loaded for it. The graph is made once a model, library version and scheme, and kept on disk; one that cannot be read is made anew.
+Only `choice_logprobs` runs in int8 (`rrm.engines.int8_graph`); the rest loads the float model. The graph is made once per model,
+library version and scheme, and cached; an unreadable one is made anew.
 """
 
 from __future__ import annotations
@@ -32,21 +32,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 FILE = "model.xml"
-SUMS = "sha256.json"
-"""In a graph's folder, written last."""
+SUMS = "sha256.json"  # in a graph's folder, written last
+# forwards end at multiples of this: longer ones leave a core's cache, and attention reads more masked keys
 CHUNK = 256
-"""Tokens of a forward, which ends at a multiple of this: more of them leave a core's cache, and attention reads more keys that it masks."""
+# the last forward, unless it is the first, ends at a multiple of this: attention rounds by the number of keys
 PADDED = 16
-"""The last forward ends at a multiple of this, unless it is the first: attention rounds by the number of keys, seen or not."""
-KEPT_BYTES = 2 << 30
-"""Of keys and values that are kept under keys, where nobody says."""
-GRAPH_INPUTS = 4
-"""Before the keys and values."""
+KEPT_BYTES = 2 << 30  # default for keys and values kept under keys
+GRAPH_INPUTS = 4  # before the keys and values
 
 
 @contextmanager
 def library_errors() -> Iterator[None]:
-    """What OpenVINO raises within is an EngineError, also where the library itself cannot be loaded."""
+    """Turn errors of OpenVINO, also of loading it, into EngineError."""
     try:
         yield
     except (RuntimeError, ImportError) as error:
@@ -55,7 +52,7 @@ def library_errors() -> Iterator[None]:
 
 @library_errors()
 def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
-    """Where the model's graph lies; it is made of `load()`, a transformers model in float32, unless it is there and can be read.
+    """Path of the model's graph, made from `load()` (a float32 transformers model) unless it is cached.
 
     Raises:
         EngineError: a model that `rrm.engines.int8_graph` does not know, or the library failed.
@@ -86,7 +83,7 @@ def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
 
 
 def _readable(graph: Path) -> bool:
-    """Tell whether a graph is there, and its bytes are those that were written: OpenVINO reads flipped ones as they are."""
+    """Tell whether a graph is there with its checksums: OpenVINO does not notice flipped bits."""
     try:
         return json.loads((graph.parent / SUMS).read_text(encoding="utf-8")) == _sums(graph.parent)
     except (OSError, ValueError):
@@ -94,12 +91,11 @@ def _readable(graph: Path) -> bool:
 
 
 def _sums(folder: Path) -> dict[str, str]:
-    """File of a graph → SHA-256."""
     return {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.name != SUMS}
 
 
 def _to_disk(path: Path) -> None:
-    """Wait until a file or a folder's entries are on disk; not every system can open a folder."""
+    """Sync a file or folder to disk; not every system can open a folder."""
     if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
         return
     opened = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
@@ -111,7 +107,7 @@ def _to_disk(path: Path) -> None:
 
 @library_errors()
 def multiplies_exactly() -> bool:
-    """Whether this processor's int8 products are exact: some without VNNI add pairs of them in 16 bits, which overflow."""
+    """Tell whether int8 products are exact: some processors without VNNI add pairs in 16 bits, which overflow."""
     from rrm.engines.int8_graph import linear, op, ov, quantised
 
     x = op.parameter([-1, 64], np.float32)
@@ -121,14 +117,15 @@ def multiplies_exactly() -> bool:
 
 
 class Int8Engine:
-    """A `TokenEngine` whose `choice_logprobs` runs an int8 graph, one row after the other; where a row is cut into forwards depends on nothing
-    but its places, so that it reads the same alone, among others and after its beginning.
+    """A `TokenEngine` whose `choice_logprobs` runs an int8 graph, row by row.
+
+    Where a row is cut into forwards depends on its positions alone, so results do not depend on batch or cache.
 
     Args:
         graph: from `graph_file`.
         eos_token_id: the tokenizer's.
         floats: loads the engine for everything else.
-        kept_bytes: memory for rows kept under keys; the least recently used are dropped, which costs time alone.
+        kept_bytes: memory for rows kept under keys; the least recently used are dropped.
 
     Raises:
         EngineError: the graph cannot be read or compiled.
@@ -162,34 +159,28 @@ class Int8Engine:
 
     @cached_property
     def floats(self) -> HFEngine:
-        """The engine for everything else."""
         log.info("loading the float weights: only verdicts run in int8")
         return self._floats()
 
     @property
     def model(self) -> Any:
-        """The transformers model, whose weights are saved."""
         return self.floats.model
 
     @property
     def counters(self) -> EngineCounters:
-        """Of the int8 graph."""
         return self._counters
 
     def generate(
         self, rows: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[str] | None = None
     ) -> list[Completion]:
-        """See `TokenEngine`; in float."""
         return self.floats.generate(rows, params, keys)
 
     def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
-        """See `TokenEngine`; in float."""
         return self.floats.logprobs(rows, spans)
 
     def continuation_logprobs(
         self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
     ) -> list[list[float]]:
-        """See `TokenEngine`; in float."""
         return self.floats.continuation_logprobs(rows, continuations, keys)
 
     def choice_logprobs(
@@ -199,11 +190,10 @@ class Int8Engine:
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """See `TokenEngine`; in int8. A row is read as far as its last position; what all rows begin with is read once.
+        """See `TokenEngine`; in int8. A prefix that all rows share is run once.
 
         Raises:
-            EngineError: a position outside its row, a row longer than the model's positions, or choices that are no two tokens of
-                the vocabulary.
+            EngineError: a position outside its row, a row beyond the model's positions, or choices outside the vocabulary.
         """
         check_choices(rows, positions, choices)
         if max(choices) >= self.vocabulary:
@@ -240,7 +230,6 @@ class Int8Engine:
         return results
 
     def release(self, keys: Sequence[str]) -> None:
-        """Forget what was cached under `keys`; unknown keys are ignored."""
         for key in keys:
             self._kept.pop(key, None)
         if "floats" in self.__dict__:
@@ -249,10 +238,10 @@ class Int8Engine:
     def _forward(
         self, row: list[int], start: _KeptKeys | None, reusable: int, positions: Sequence[int], choices: np.ndarray
     ) -> tuple[np.ndarray, list[Any]]:
-        """(logits (T, C) after the positions in float64, keys and values of the row), from what `start` shares with it on.
+        """Run a row from what it shares with `start` on: (logits (T, C) float64, its keys and values).
 
         Args:
-            reusable: leading tokens of the row whose keys and values may come from `start`.
+            reusable: leading tokens whose keys and values may come from `start`.
         """
         from rrm.engines.int8_graph import ov
 
@@ -295,13 +284,11 @@ class Int8Engine:
 
 @dataclass(frozen=True)
 class _KeptKeys:
-    """A row's tokens, and keys and values of each, two arrays (1, heads, tokens, head_dim) a layer: bfloat16, whose
-    bits numpy takes for float16."""
+    """A row's tokens and, per layer, two bfloat16 arrays (1, heads, tokens, head_dim), as numpy float16 bits."""
 
     ids: list[int]
     caches: list[np.ndarray]
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return sum(array.nbytes for array in self.caches)

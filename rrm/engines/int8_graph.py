@@ -1,11 +1,10 @@
 """An OpenVINO graph of a Llama or Qwen2 decoder whose linear layers multiply int8 by int8.
 
-Weights have one scale an output channel; their inputs one scale a token, taken when it is read: x / max|x| lies in [-1, 1], so the
-library's quantisation with fixed bounds fits every token, and a token's numbers depend on no other. What makes that exact enough
-are rotations, which change nothing in exact numbers: the residual stream and each head's values are turned by random orthogonal
-matrices that are multiplied into the weights (each norm's gain goes into the layers behind it first), the input of `down_proj`
-by one of 128 channels when it is read. Turned, no channel stands out, and int8 errs half as much. Embeddings, norms and the
-output layer are float; attention is bfloat16 where the processor has it, softmax float32.
+Weights have one scale an output channel, inputs one scale a token: x / max|x| lies in [-1, 1], so quantisation bounds are fixed
+and a token's numbers depend on no other. Random orthogonal rotations, which change nothing in exact arithmetic, spread outliers
+and halve the int8 error: the residual stream and each head's values are rotated in the weights (norm gains are folded in first),
+the input of `down_proj` in blocks of 128 channels at run time. Embeddings, norms and the output layer are float; attention is
+bfloat16 where the processor has it, softmax float32.
 """
 
 from __future__ import annotations
@@ -22,31 +21,26 @@ from rrm.errors import EngineError
 
 ov: Any = openvino
 op: Any = opset15
-SCHEME = "rotated-int8-2"
-"""Names what this module makes; a graph of another scheme is made anew."""
-TURNED = 128
-"""Channels of `down_proj`'s input that are rotated together."""
+SCHEME = "rotated-int8-2"  # a graph of another scheme is made anew
+TURNED = 128  # channels of `down_proj`'s input that are rotated together
 KINDS = ("llama", "qwen2")
 FLOATS = np.float32
 LAST = np.array([-1])
 
 
 def build(model: Any) -> Any:
-    """The graph of a transformers model.
+    """Build the graph of a transformers model; EngineError for an architecture it does not know.
 
-    Inputs: ids (L) int32; positions (L) int32, ascending by one, of a row whose earlier positions are cached; at (T) int32, places
-    among the L; choices (C) int32; keys and values so far, two a layer, each (1, kv_heads, positions[0], head_dim) bfloat16.
-    Outputs: logits (T, C) of the choices after `at`; keys and values with those of `ids` behind.
-
-    Raises:
-        EngineError: a model that is computed otherwise.
+    Inputs: ids (L) int32; positions (L) int32, ascending by one, after the cached ones; at (T) int32, indices into L; choices (C)
+    int32; cached keys and values, two a layer, (1, kv_heads, positions[0], head_dim) bfloat16.
+    Outputs: logits (T, C) of the choices after `at`; keys and values with those of `ids` appended.
     """
     graph = _Graph(model.config, _weights(model), _rope(model))
     return graph.build()
 
 
 def _weights(model: Any) -> dict[str, np.ndarray]:
-    """Float32 arrays by name; raises EngineError where a kind of model or a weight is not known here."""
+    """Float32 arrays by name; EngineError for an unknown model type or weight."""
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if config.model_type not in KINDS or config.hidden_act != "silu" or kinds != {"full_attention"}:
@@ -77,7 +71,7 @@ def _rope(model: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _orthogonal(n: int, seed: int) -> np.ndarray:
-    """A random orthogonal matrix (n, n)."""
+    """Random orthogonal matrix (n, n)."""
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((n, n)))[0].astype(FLOATS)
 
 
@@ -96,7 +90,7 @@ def linear(quantised: tuple[Any, Any], weight: np.ndarray, bias: np.ndarray | No
 
 
 def quantised(x: Any) -> tuple[Any, Any]:
-    """(x over its largest magnitude in 255 steps, that magnitude), a token each."""
+    """(x over its largest magnitude in 255 steps, that magnitude), per token."""
     scale = op.maximum(op.reduce_max(op.abs(x), _constant(LAST), True), _constant(FLOATS(1e-6)))
     low, high = _constant(FLOATS(-128 / 127)), _constant(FLOATS(1))
     return op.fake_quantize(op.divide(x, scale), low, high, low, high, 256), scale
@@ -111,10 +105,8 @@ class _Graph:
     config: Any
     weights: dict[str, np.ndarray]
     rope: tuple[np.ndarray, np.ndarray]
-    caches: list[Any] = field(default_factory=list)
-    """Inputs: of each layer keys, then values."""
-    grown: list[Any] = field(default_factory=list)
-    """Outputs, in the same order."""
+    caches: list[Any] = field(default_factory=list)  # inputs: of each layer keys, then values
+    grown: list[Any] = field(default_factory=list)  # outputs, in the same order
 
     def __post_init__(self) -> None:
         self.heads, self.kv_heads = self.config.num_attention_heads, self.config.num_key_value_heads
@@ -125,7 +117,6 @@ class _Graph:
         self.turn_down = _orthogonal(math.gcd(TURNED, inner), 2)
 
     def build(self) -> Any:
-        """See the module's `build`."""
         ids, positions, targets, choices = (
             op.parameter([-1], np.int32, name=n) for n in ("ids", "positions", "at", "choices")
         )
@@ -167,7 +158,7 @@ class _Graph:
         self.mask = op.convert(op.tile(mask, _constant(np.array([1, 1, self.heads // self.kv_heads, 1]))), "bf16")
 
     def _attention(self, layer: int, x: Any) -> Any:
-        """(L, E). Query heads that share a key head are laid behind each other, so that no key is copied."""
+        """(L, E). Query heads that share a key head are concatenated, so that no key is copied."""
         x = quantised(x)
         norm = self.weights[f"layers.{layer}.input_layernorm.weight"]
         query, key, value = (self._projected(layer, f"self_attn.{letter}_proj", x, norm) for letter in "qkv")
@@ -185,7 +176,6 @@ class _Graph:
         return self._projected(layer, "self_attn.o_proj", quantised(output))
 
     def _mlp(self, layer: int, x: Any) -> Any:
-        """(L, E)."""
         x = quantised(x)
         norm = self.weights[f"layers.{layer}.post_attention_layernorm.weight"]
         gate, up = (self._projected(layer, f"mlp.{name}_proj", x, norm) for name in ("gate", "up"))
@@ -210,7 +200,7 @@ class _Graph:
         return op.add(op.multiply(x, self.cos), op.multiply(across, self.sin))
 
     def _projected(self, layer: int, name: str, x: tuple[Any, Any], gain: np.ndarray | None = None) -> Any:
-        """A linear layer, its weights turned on the sides that are."""
+        """Linear layer, its weights rotated on the sides that need it."""
         weight = self.weights[f"layers.{layer}.{name}.weight"]
         bias = self.weights.get(f"layers.{layer}.{name}.bias")
         if gain is not None:
@@ -226,5 +216,5 @@ class _Graph:
 
 
 def _turned_blocks(x: np.ndarray, turn: np.ndarray) -> np.ndarray:
-    """(rows, blocks · n) with every block of n columns turned by (n, n)."""
+    """Rotate every block of n columns of (rows, blocks · n) by (n, n)."""
     return (x.reshape(len(x), -1, len(turn)) @ turn).reshape(x.shape)

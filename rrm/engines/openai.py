@@ -53,14 +53,12 @@ log = logging.getLogger(__name__)
 THROTTLED_TRIES = 3
 """Further tries, for each one after a failure, where a server turns a request away because it is asked too much at once."""
 MAX_BACKOFF_S = 20.0
+# variables of the environment → the headers that say whose account a request is of
 ACCOUNT = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
-"""Variables of the environment → the headers that say whose account a request is of."""
-LIST_TIMEOUT_S = 5.0
-"""Longest wait for the list of a server's models."""
+LIST_TIMEOUT_S = 5.0  # longest wait for the list of a server's models
 
 
-Post = Callable[[RequestForm, SamplingParams, list[Usage]], Awaitable[Reply]]
-"""Makes one request."""
+Post = Callable[[RequestForm, SamplingParams, list[Usage]], Awaitable[Reply]]  # makes one request
 
 
 class OpenAIEngine:
@@ -107,12 +105,10 @@ class OpenAIEngine:
         self.endpoints = Endpoints(urls, self.concurrency)
         self._quirks = Quirks()
         self._counts = {url: Counts() for url in urls}
-        self._context: int | None = None
-        """Tokens, as the server said when it was asked."""
+        self._context: int | None = None  # tokens, as the server said when it was asked
+        # whether it holds replies to a JSON schema (`SamplingParams.json_schema`); None: not tried yet
         self.takes_schema: bool | None = None
-        """Whether it holds replies to a JSON schema (`SamplingParams.json_schema`); None: not tried yet."""
-        self._answered = False
-        """Whether it ever accepted the key."""
+        self._answered = False  # whether it ever accepted the key
 
     @property
     def refuses_temperature(self) -> bool:

@@ -18,12 +18,10 @@ from rrm.engines.hidden import Hidden
 from rrm.engines.http_errors import OPTIONAL, Retry, most_logprobs
 from rrm.engines.server_options import ServerOptions
 
+# longest pause a server's `Retry-After` may ask for; who asks for more has closed for now, and a run stops
 MAX_WAIT_S = 900.0
-"""Longest pause a server's `Retry-After` may ask for; who asks for more has closed for now, and a run stops."""
-NEVER_S = 1e9
-"""What any longer pause counts as."""
-MOST_CHARS = 1_000_000
-"""Of a reply; one that is longer counts as cut off here, whatever limit the server was given."""
+NEVER_S = 1e9  # what any longer pause counts as
+MOST_CHARS = 1_000_000  # of a reply; one that is longer counts as cut off here, whatever limit the server was given
 ROUNDING = 1e-3
 """What a log-probability may lie above 0. One that lies higher, or is NaN, is none: the reply's are left out, and its text counts."""
 _JUDGE_TAG = re.compile(r"</?(?:think|critique|score)>")

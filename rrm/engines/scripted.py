@@ -49,8 +49,7 @@ class ScriptedEngine:
     ) -> None:
         self.eos_ids = frozenset(eos_ids or ()) | {eos_token_id}
         self.script, self.logprob, self.eos_token_id = script, logprob or (lambda row, t: -1.0), eos_token_id
-        self.calls: list[tuple[list[int], SamplingParams, str]] = []
-        """Every row asked for: (ids, params, key)."""
+        self.calls: list[tuple[list[int], SamplingParams, str]] = []  # every row asked for: (ids, params, key)
         self.released: list[str] = []
 
     def generate(
@@ -122,8 +121,7 @@ class ScriptedChatEngine:
             `f(messages, params, key)`.
     """
 
-    asks_again = False
-    """It says what it is scripted to say: an unreadable reply is not asked for once more."""
+    asks_again = False  # it says what it is scripted to say: an unreadable reply is not asked for once more
 
     def __init__(
         self,
@@ -132,8 +130,8 @@ class ScriptedChatEngine:
         | Callable[[list[dict[str, str]], SamplingParams, str], ChatAnswer],
     ) -> None:
         self.script = script
+        # every request: (messages, params, key)
         self.calls: list[tuple[list[dict[str, str]], SamplingParams, str]] = []
-        """Every request: (messages, params, key)."""
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
         """The scripted reply; a scripted exception is raised."""

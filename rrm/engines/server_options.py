@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 from rrm.engines.cost import Prices
 from rrm.errors import ConfigError
 
+# what a request's body holds by options of their own, or must hold for a reply to be read
 OWN = frozenset(
     (
         "messages",
@@ -28,9 +29,8 @@ OWN = frozenset(
         "max_completion_tokens",
     )
 )
-"""What a request's body holds by options of their own, or must hold for a reply to be read."""
+# what an address may ask behind its `?` that is no secret, and without which no request is answered (Azure's)
 PLAIN = frozenset(("api-version",))
-"""What an address may ask behind its `?` that is no secret, and without which no request is answered (Azure's)."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 _CLIENTS = {name.lower(): name for name in ("Accept", "Authorization", "Content-Type", "User-Agent")}

@@ -61,8 +61,7 @@ def open_session(engine: TokenEngine, params: SamplingParams) -> AbstractContext
     return nullcontext(BatchSession(engine, params))
 
 
-POLL_S = 0.005
-"""Longest wait of a session's step: what the caller's tools have answered by then is taken up."""
+POLL_S = 0.005  # longest wait of a session's step: what the caller's tools have answered by then is taken up
 
 
 class VLLMSession:

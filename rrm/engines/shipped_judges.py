@@ -8,13 +8,10 @@ from pathlib import Path
 from rrm.errors import RRMError
 
 FILE = "judge.json"
-JUDGES = "rrm.judges"
-"""Entry point group under which packages name the judges they ship."""
+JUDGES = "rrm.judges"  # entry point group under which packages name the judges they ship
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
-DEFAULT = "small"
-"""The judge that is used where none is named."""
-OWN = {"small": "small", "default": "small", "base": "base"}
-"""Names of the judges of this package, and their folders."""
+DEFAULT = "small"  # the judge that is used where none is named
+OWN = {"small": "small", "default": "small", "base": "base"}  # names of the judges of this package, and their folders
 
 
 def shipped(name: str) -> Path:

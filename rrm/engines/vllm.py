@@ -47,8 +47,8 @@ from rrm.engines.vllm_weights import NAME, OWN, Weights, save, sweep, version_at
 from rrm.errors import EngineError, TooLong
 
 T = TypeVar("T")
+# adapters that stay loaded: rows of the one before may still be at work. Of whole weights a server has one version.
 KEPT_VERSIONS = 2
-"""Adapters that stay loaded: rows of the one before may still be at work. Of whole weights a server has one version."""
 
 
 class VLLMEngine:
@@ -97,16 +97,12 @@ class VLLMEngine:
         self.eos_ids, self.eos_token_id, self.vocabulary = frozenset(eos_ids), min(eos_ids), vocabulary
         self.adapters, self.seen_as, self.dtype = adapters, seen_as, dtype
         self._loop = Background("vllm")
-        self._run = secrets.token_hex(4)
-        """Tells this engine's adapters from those of another run on the same server."""
-        self._kept: list[str] = []
-        """Weights that this process sent and that stay, oldest first."""
-        self._failed: list[str] = []
-        """Weights that it tried to send since, which some servers may have."""
-        self._sent_whole = False
-        """Whether it ever tried to send whole weights: servers may have them, or half of them."""
+        self._run = secrets.token_hex(4)  # tells this engine's adapters from those of another run on the same server
+        self._kept: list[str] = []  # weights that this process sent and that stay, oldest first
+        self._failed: list[str] = []  # weights that it tried to send since, which some servers may have
+        self._sent_whole = False  # whether it ever tried to send whole weights: servers may have them, or half of them
+        # (ids, the next token, its log-probability), see `expect`
         self._expected: list[tuple[list[int], int, float]] = []
-        """(ids, the next token, its log-probability), see `expect`."""
         self._bound = 0.0
         self._slots = asyncio.Semaphore(concurrency)
         self._servers = Servers(urls, concurrency, timeout_s, patience_s, backoff_s)

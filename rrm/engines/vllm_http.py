@@ -24,10 +24,8 @@ from rrm.engines.http_errors import Rejected, Retry
 from rrm.engines.server_options import ServerOptions, filled, is_address, public
 from rrm.errors import ConfigError, EngineError
 
-LOWEST = -9998.0
-"""vLLM writes −9999 for a log-probability of −∞, which no sampled token has."""
-SLACK = 1e-3
-"""What a log-probability may lie above 0, by rounding."""
+LOWEST = -9998.0  # vLLM writes −9999 for a log-probability of −∞, which no sampled token has
+SLACK = 1e-3  # what a log-probability may lie above 0, by rounding
 NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 """Sent with every request: what one leaves out, vLLM takes from the model's generation_config.json, and samples from other
 probabilities than the policy's."""
@@ -216,8 +214,7 @@ def _any_logprob(value: Any) -> float:
 
 
 PREFIX = "vllm:"
-CONNECT_S = 10.0
-"""Longest wait for a connection: a machine that was switched off does not even refuse one."""
+CONNECT_S = 10.0  # longest wait for a connection: a machine that was switched off does not even refuse one
 KEY = "VLLM_API_KEY"
 """Where vLLM's servers read the key that they ask for; not OPENAI_API_KEY, which is a judge's and no business of theirs."""
 
@@ -226,27 +223,19 @@ KEY = "VLLM_API_KEY"
 class Server:
     """One address."""
 
-    url: str
-    """Without `/v1` and without a password: as messages show it."""
+    url: str  # without `/v1` and without a password: as messages show it
     client: httpx2.AsyncClient
     headers: dict[str, str]
     timeout_s: float
     connect_s: float
     hidden: Hidden
-    rows: int = 0
-    """Of those at work, whose beginnings it holds."""
-    strikes: int = 0
-    """Failures since it answered last."""
-    down_until: float = 0.0
-    """It is left alone till then (by the clock of `Servers`); 0: it is up."""
-    down_s: float = 0.0
-    """For how long it was left alone last."""
-    probed: bool = False
-    """Whether a row asks it, after that time, on behalf of all."""
-    said: bool = False
-    """Whether the log has it that it fails."""
-    loads: int = 0
-    """How often it was given weights that it did not know."""
+    rows: int = 0  # of those at work, whose beginnings it holds
+    strikes: int = 0  # failures since it answered last
+    down_until: float = 0.0  # it is left alone till then (by the clock of `Servers`); 0: it is up
+    down_s: float = 0.0  # for how long it was left alone last
+    probed: bool = False  # whether a row asks it, after that time, on behalf of all
+    said: bool = False  # whether the log has it that it fails
+    loads: int = 0  # how often it was given weights that it did not know
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def send(

@@ -23,22 +23,17 @@ from rrm.errors import EngineError
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 MAX_BACKOFF_S = 10.0
-STRIKES = 3
-"""Failures in a row that put a server down; one that cannot be connected to is down at once."""
+STRIKES = 3  # failures in a row that put a server down; one that cannot be connected to is down at once
+# how long it is left alone the first time, doubled each time it fails again, and the longest
 DOWN_S, MAX_DOWN_S = 5.0, 60.0
-"""How long it is left alone the first time, doubled each time it fails again, and the longest."""
+# patience with a server before the first row, when a wrong address is likelier than one that is being started
 START_S = 10.0
-"""Patience with a server before the first row, when a wrong address is likelier than one that is being started."""
-SYNC_S = 5.0
-"""Patience with a server that fails to load weights, while others may have."""
+SYNC_S = 5.0  # patience with a server that fails to load weights, while others may have
 REFUSED_S = 60.0
 """How long weights are sent again where none took them and one answered: vLLM says 500 of an adapter that it cannot load."""
-LATE_S = 120.0
-"""How long the others may take after the first has loaded them."""
-RESTORE_S = 120.0
-"""How long closing waits for servers to load their own weights again."""
-CLOSE_S = 5.0
-"""How long closing waits for the servers."""
+LATE_S = 120.0  # how long the others may take after the first has loaded them
+RESTORE_S = 120.0  # how long closing waits for servers to load their own weights again
+CLOSE_S = 5.0  # how long closing waits for the servers
 
 
 class Servers:
@@ -65,12 +60,10 @@ class Servers:
         self.urls, self.concurrency, self.timeout_s = urls, concurrency, timeout_s
         self.patience_s, self.backoff_s, self.clock = patience_s, backoff_s, clock
         self.all: list[Server] = []
+        # whether all were there once: a wrong address is not waited for as long as a server that is started again
         self._connected = False
-        """Whether all were there once: a wrong address is not waited for as long as a server that is started again."""
-        self._roots: dict[Server, str | None] = {}
-        """Where the weights are that each was started with, as it says."""
-        self.home: dict[str, Server] = {}
-        """Where a row's beginning is held, by its key."""
+        self._roots: dict[Server, str | None] = {}  # where the weights are that each was started with, as it says
+        self.home: dict[str, Server] = {}  # where a row's beginning is held, by its key
 
     # ---- before the first row ----
 

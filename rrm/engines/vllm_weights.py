@@ -19,28 +19,22 @@ from rrm.engines.http_errors import Rejected, Retry
 from rrm.engines.vllm_http import Server, WrongReply
 
 log = logging.getLogger(__name__)
-NAME = re.compile(r"[0-9a-f]{8}-\d+(\.part)?")
-"""What weights are called, as the server and their folder have it."""
+NAME = re.compile(r"[0-9a-f]{8}-\d+(\.part)?")  # what weights are called, as the server and their folder have it
 START = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora --max-lora-rank R, and let it read the run folder"
 START_WHOLE = "start it with VLLM_SERVER_DEV_MODE=1 (not where others reach it), and let it read the run folder"
+# what a server says of weights that nobody gave it (vLLM's word), and, by ours, while it loads some
 OWN, LOADING = "default", "being loaded"
-"""What a server says of weights that nobody gave it (vLLM's word), and, by ours, while it loads some."""
-SHARD = "2GB"
-"""Of whole weights, at most a file."""
+SHARD = "2GB"  # of whole weights, at most a file
 
 
 @dataclass(frozen=True)
 class Weights:
     """What a request asks to answer."""
 
-    name: str
-    """As the server knows them: a model's or an adapter's."""
-    version: int = -1
-    """Updates done; −1: those the server was started with."""
-    folder: str | None = None
-    """As the server sees it; None: weights that the server was started with."""
-    whole: str | None = None
-    """Of weights in place of the model's: what tells them from others; None: an adapter."""
+    name: str  # as the server knows them: a model's or an adapter's
+    version: int = -1  # updates done; −1: those the server was started with
+    folder: str | None = None  # as the server sees it; None: weights that the server was started with
+    whole: str | None = None  # of weights in place of the model's: what tells them from others; None: an adapter
 
     @property
     def label(self) -> str:

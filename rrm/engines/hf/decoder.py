@@ -27,16 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-MIN_SHARED_PREFIX = 16
-"""A shorter common prefix is not worth a forward of its own."""
+MIN_SHARED_PREFIX = 16  # a shorter common prefix is not worth a forward of its own
+# waiting rows join once they are this share of the running ones: a prefill for each of them alone would cost more
 JOIN_SHARE = 0.25
-"""Waiting rows join once they are this share of the running ones: a prefill for each of them alone would cost more."""
-GROWTH = 1.5
-"""A cache that must hold longer rows grows by at least this factor, so that rows are rarely copied."""
+GROWTH = 1.5  # a cache that must hold longer rows grows by at least this factor, so that rows are rarely copied
 
 
+# the largest float32 below 1: times a sum it stays below the sum, so a token of mass 0 is never chosen
 BELOW_ONE = 1 - 2**-24
-"""The largest float32 below 1: times a sum it stays below the sum, so a token of mass 0 is never chosen."""
 
 
 def row_uniforms(seed: int, count: int) -> torch.Tensor:
@@ -90,13 +88,10 @@ class ActiveRow:
 
     index: int
     ids: list[int]
-    reusable: int
-    """Leading tokens that may come from a cache: the hidden state after the last of the others is needed."""
+    reusable: int  # leading tokens that may come from a cache: the hidden state after the last of the others is needed
     key: str | None = None
-    limit: int = 0
-    """Most new tokens."""
-    most: int = 0
-    """Tokens the row may come to: its prompt's and its limit."""
+    limit: int = 0  # most new tokens
+    most: int = 0  # tokens the row may come to: its prompt's and its limit
     cached: int = 0
     kept: KV | None = None
     uniforms: list[float] = field(default_factory=list)

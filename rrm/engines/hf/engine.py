@@ -43,8 +43,7 @@ class _Kept:
 
     ids: list[int]
     kv: KV
-    size: int
-    """Bytes."""
+    size: int  # bytes
 
 
 def base_causal_lm(model: Any) -> PreTrainedModel:
@@ -52,8 +51,7 @@ def base_causal_lm(model: Any) -> PreTrainedModel:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-MAX_BATCH_TOKENS, KEPT_BYTES = 32768, 2 << 30
-"""What an engine is given where nobody says."""
+MAX_BATCH_TOKENS, KEPT_BYTES = 32768, 2 << 30  # what an engine is given where nobody says
 
 
 class HFEngine:
@@ -101,8 +99,7 @@ class HFEngine:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._held = 0
         self.counters = EngineCounters()
-        self.version = 0
-        """Of the weights: they are the model's own, and whoever changes them says so (`sync`)."""
+        self.version = 0  # of the weights: they are the model's own, and whoever changes them says so (`sync`)
         self.eos_ids = eos_ids_of(self.model, tokenizer)
         own = tokenizer.eos_token_id
         self.eos_token_id: int = own if isinstance(own, int) else min(self.eos_ids)

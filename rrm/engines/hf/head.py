@@ -13,8 +13,7 @@ import torch
 
 from rrm.engines.hf.trie import Trie
 
-LOGIT_POSITIONS = 256
-"""Positions whose logits are held at once: 256 × 49,152 × 4 bytes = 50 MB."""
+LOGIT_POSITIONS = 256  # positions whose logits are held at once: 256 × 49,152 × 4 bytes = 50 MB
 
 
 def as_stored(layer: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:

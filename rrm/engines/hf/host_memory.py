@@ -70,8 +70,7 @@ class FreedMemory:
 
     def __init__(self, grown: int = GROWN_BYTES) -> None:
         self.grown = grown
-        self._least = 0
-        """Held after the last time, or less since."""
+        self._least = 0  # held after the last time, or less since
 
     def give_back(self) -> bool:
         """To be called between pieces of work. Returns whether it was time to, and done."""
@@ -87,5 +86,4 @@ class FreedMemory:
         return True
 
 
-freed_memory = FreedMemory()
-"""The process's."""
+freed_memory = FreedMemory()  # the process's

@@ -10,8 +10,8 @@ from typing import Literal
 from rrm.errors import RRMError
 
 log = logging.getLogger(__name__)
+# no pickles, no other framework's weights; code only where it is asked for
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "tokenizer.model", "README.md"]
-"""No pickles, no other framework's weights; code only where it is asked for."""
 UNWANTED = ["onnx/*", "runs/*", "checkpoint-*/*"]
 
 

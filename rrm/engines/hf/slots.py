@@ -13,8 +13,7 @@ from weakref import proxy
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-KV = list[tuple[torch.Tensor, torch.Tensor]]
-"""Per layer: keys and values of one row, each (heads, tokens, head_dim)."""
+KV = list[tuple[torch.Tensor, torch.Tensor]]  # per layer: keys and values of one row, each (heads, tokens, head_dim)
 
 
 class _SlotLayer(CacheLayerMixin):

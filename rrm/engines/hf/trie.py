@@ -18,12 +18,10 @@ class Trie:
     Legend: N inner nodes beside the root; a parent always comes before its children.
     """
 
-    tokens: list[int]
-    """Token of inner node i + 1, length N."""
-    parents: list[int]
-    """Node number (0 is the root) of the parent of inner node i + 1, length N."""
+    tokens: list[int]  # token of inner node i + 1, length N
+    parents: list[int]  # node number (0 is the root) of the parent of inner node i + 1, length N
+    # per continuation: (node, token) pairs; log p(continuation) = Σ log p(token | node)
     paths: list[list[tuple[int, int]]]
-    """Per continuation: (node, token) pairs; log p(continuation) = Σ log p(token | node)."""
 
     def depths(self) -> list[int]:
         """Depth of each inner node (a child of the root has 1): its position id is the row's length + depth − 1."""

@@ -28,8 +28,7 @@ class VisionEngine:
         device: where the model is.
     """
 
-    takes_schema = False
-    """Nothing holds what it writes to a form."""
+    takes_schema = False  # nothing holds what it writes to a form
 
     def __init__(self, model: Any, processor: Any, device: str = "cpu") -> None:
         if getattr(processor, "chat_template", None) is None:

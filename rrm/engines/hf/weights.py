@@ -34,8 +34,7 @@ from rrm.errors import RRMError
 log = logging.getLogger(__name__)
 
 DEFAULT_BASE = "HuggingFaceTB/SmolLM2-135M-Instruct"
-ORIGIN_FILE = "origin.json"
-"""Written last into a cached directory: its presence says that the directory is whole."""
+ORIGIN_FILE = "origin.json"  # written last into a cached directory: its presence says that the directory is whole
 Base = Literal["auto", "pypi", "hub"]
 
 
