@@ -1,9 +1,7 @@
 """`openai`: a ChatEngine over any OpenAI-compatible server (vLLM, llama.cpp, Ollama, OpenAI, …).
 
-Bounded concurrency in one asyncio loop per call, over one address or several (`rrm.engines.endpoints`); retries with
-exponential back-off and jitter, `Retry-After` honoured, and a new seed on every try (the same seed would sample the same bad
-reply again). What cannot be retried fails at once. The API key is read from OPENAI_API_KEY; it and the values of headers are
-sent to the server, and never logged or put into a message. Every reply and error says what its tries used (`rrm.data.usage`).
+Bounded concurrency in one asyncio loop per call; retries with exponential back-off, jitter and `Retry-After`, and a new seed on
+every try. The API key (OPENAI_API_KEY) and values of headers are never logged or quoted. Replies and errors carry their usage.
 """
 
 from __future__ import annotations
@@ -50,8 +48,7 @@ from rrm.engines.server_options import ServerOptions, addresses_of, filled, is_a
 from rrm.errors import EngineError, KeyRefused, SchemaRefused, SpendingLimit, TooLong
 
 log = logging.getLogger(__name__)
-THROTTLED_TRIES = 3
-"""Further tries, for each one after a failure, where a server turns a request away because it is asked too much at once."""
+THROTTLED_TRIES = 3  # further tries, per allowed failure, where a server is asked too much at once
 MAX_BACKOFF_S = 20.0
 # variables of the environment → the headers that say whose account a request is of
 ACCOUNT = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
@@ -66,13 +63,11 @@ class OpenAIEngine:
 
     Args:
         base_url: e.g. `http://localhost:8000/v1`; several of one model, with commas between them.
-        model: the name the server knows the model by.
         api_key: default OPENAI_API_KEY, or "none" for servers that want no key.
         concurrency: requests in flight at once, at all addresses together.
         max_retries: tries after the first; three times as many where the server is asked too much at once.
-        timeout_s: seconds a whole request may take (the smaller of this and `params.timeout_s`).
+        timeout_s: seconds a request may take (the smaller of this and `params.timeout_s`).
         backoff_s: first pause between tries; doubles up to 20 s, with full jitter.
-        options: how it is asked beside that.
     """
 
     def __init__(
@@ -112,17 +107,16 @@ class OpenAIEngine:
 
     @property
     def refuses_temperature(self) -> bool:
-        """Whether this server was found to sample at a temperature of its own (reasoning models)."""
+        """Tell whether this server samples at a temperature of its own (reasoning models)."""
         return "temperature" in self._quirks.known
 
     @property
     def thinking_tokens(self) -> int:
-        """Room for thinking in each reply, beside that of what is wanted."""
         return self.options.thinking_tokens or 0
 
     @classmethod
     def from_spec(cls, spec: str, **options: Any) -> OpenAIEngine:
-        """`openai:BASE_URL#model`, e.g. `openai:http://localhost:8000/v1#rrm`; several with commas; `$VARIABLE` of the environment."""
+        """Parse `openai:BASE_URL#model`; several URLs with commas; `$VARIABLE` of the environment."""
         urls, model = addresses_of(spec)
         return cls(filled(",".join(urls), public(spec), in_url=True), model, **options)
 
@@ -140,20 +134,18 @@ class OpenAIEngine:
         return self._context
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
-        """One reply. Raises `EngineError` when none could be had."""
+        """Get one reply. Raises `EngineError` when none could be had."""
         return one_reply(self, messages, params, key)
 
     def converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
-        """Ask each request, and after it what `answered` says comes next; `concurrency` of them at once.
-
-        Requests are begun in their order, and what follows one is asked in its place, so prompts that begin alike stay together.
+        """See `rrm.engines.base.converse`; `concurrency` at once, begun in order: prompts that begin alike stay together.
 
         Args:
-            requests: read as they are needed, and a little ahead, in a thread of its own unless they are a sequence.
+            requests: read a little ahead, in a thread unless they are a sequence.
 
         Raises:
-            KeyRefused: the server does not take the key, or asks to wait longer than anyone would; what had not finished by then is lost.
-            SpendingLimit: the money is spent: what was under way is finished, and what had not begun is left out.
+            KeyRefused: the server refuses the key, or asks for too long a pause; unfinished work is lost.
+            SpendingLimit: the limit is reached: work under way is finished, the rest left out.
         """
         run(self._converse(requests, params, answered))
 
@@ -162,7 +154,7 @@ class OpenAIEngine:
         under_way = dict[int, WorkSize]()
 
         async def turn(request: Request, gate: ConcurrencyLimiter) -> None:
-            """A request and all that follows it."""
+            """Ask a request and all that follows it."""
             following: Request | None = request
             before: Endpoint | None = None
             cost, prompt_cost, paid = 0.0, 0.0, list[Usage]()
@@ -221,7 +213,7 @@ class OpenAIEngine:
         before: Endpoint | None,
         paid: list[Usage],
     ) -> tuple[Reply, Endpoint]:
-        """A reply, and who gave it; `paid` gains what each try used."""
+        """Get a reply and its address; `paid` gains the usage of each try."""
         failures = throttled = 0
         answers = self.endpoints.answers
         while True:
@@ -261,7 +253,7 @@ class OpenAIEngine:
     async def _ask(
         self, post: Post, endpoint: Endpoint, request: Request, params: SamplingParams, seed: int, paid: list[Usage]
     ) -> Reply:
-        """One try; a request the server rejects is asked again in the form it accepts, and the form is remembered."""
+        """Try once; a rejected request is asked again in the form the server accepts, which is remembered."""
         quirks, guessed = self._quirks.known, False
         params = params if request.json_schema is None else replace(params, json_schema=request.json_schema)
         if params.json_schema is not None and self.takes_schema is False:
@@ -310,7 +302,7 @@ class OpenAIEngine:
     async def _count(
         self, post: Post, form: RequestForm, params: SamplingParams, paid: list[Usage], messages: list[dict[str, Any]]
     ) -> int:
-        """Tokens that a server counts of other messages; 0 where it refuses them, or they may cost more than is left."""
+        """Ask for the server's token count of other messages; 0 where it refuses or money is short."""
         if not self.purse.affords(paid[-1]):
             return 0
         try:
@@ -324,7 +316,7 @@ class OpenAIEngine:
     async def _post(
         self, http: httpx2.AsyncClient, url: str, form: RequestForm, params: SamplingParams, paid: list[Usage]
     ) -> Reply:
-        """One HTTP request; every way it can fail becomes `Retry` or `Rejected`. `paid` gains what it used."""
+        """Send one HTTP request; every failure becomes `Retry` or `Rejected`. `paid` gains its usage."""
         limit = min(self.timeout_s, params.timeout_s)
         late = "raise the time-out (--timeout) or lower the concurrency (--concurrency)"
         used, complete, lost = Usage(requests=1, unreported=1), False, True
@@ -360,7 +352,7 @@ class OpenAIEngine:
         return reply
 
     def _way_to(self, url: str) -> dict[str, Any]:
-        """What goes with each request; the password is no part of the address, which HTTP libraries log."""
+        """Headers and parameters of an address; HTTP libraries log addresses, so passwords go in headers."""
         own = {header: os.environ[name] for name, header in ACCOUNT.items() if os.environ.get(name)}
         headers = {"Authorization": f"Bearer {self._api_key}", **own, **self.options.headers_to(url)}
         return {"headers": headers, "params": query_of(url) or None}

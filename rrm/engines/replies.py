@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server is sent, and what it answers: a chat completion as a `Reply`, and how long it asks to wait."""
+"""Request bodies for OpenAI-compatible servers, and parsing of their replies."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from rrm.engines.server_options import ServerOptions
 MAX_WAIT_S = 900.0
 NEVER_S = 1e9  # what any longer pause counts as
 MOST_CHARS = 1_000_000  # of a reply; one that is longer counts as cut off here, whatever limit the server was given
+# a log-probability may exceed 0 by this; a higher one or NaN is invalid: the reply keeps its text alone
 ROUNDING = 1e-3
-"""What a log-probability may lie above 0. One that lies higher, or is NaN, is none: the reply's are left out, and its text counts."""
 _JUDGE_TAG = re.compile(r"</?(?:think|critique|score)>")
 
 
 def retry_after_s(headers: Any, now: float | None = None) -> float:
-    """Seconds a server asks to wait (`Retry-After` as seconds or as a date, `retry-after-ms`), 0 where it does not."""
+    """Seconds a server asks to wait (`Retry-After` in seconds or as a date, `retry-after-ms`); else 0."""
     milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after")
     try:
         if milliseconds is not None:
@@ -46,11 +46,7 @@ def retry_after_s(headers: Any, now: float | None = None) -> float:
 
 
 def body_of(response: Any, hidden: Hidden) -> Any:
-    """An HTTP response's JSON.
-
-    Raises:
-        Retry: it is none.
-    """
+    """Parse an HTTP response's JSON; raises `Retry` where it is none."""
     try:
         return json.loads(response.body)
     except (ValueError, RecursionError) as error:
@@ -58,11 +54,7 @@ def body_of(response: Any, hidden: Hidden) -> Any:
 
 
 def reply_of(parse: Callable[[Any], Reply], payload: Any, response: Any, hidden: Hidden) -> Reply:
-    """The reply that `parse` finds in an HTTP response's JSON.
-
-    Raises:
-        Retry: it holds none.
-    """
+    """Parse a payload by `parse`; raises `Retry` where it holds no reply."""
     try:
         return parse(payload)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
@@ -74,10 +66,10 @@ def _garbage(response: Any, hidden: Hidden) -> Retry:
 
 
 def parse_reply(payload: dict[str, Any]) -> Reply:
-    """A server's chat completion as a Reply, of `MOST_CHARS` at most, and all that it holds: where it ends is the model's own affair.
+    """Parse a chat completion, cut at `MOST_CHARS`.
 
-    Reasoning that a server hands over apart comes back as a `<think>` block, without judge tags of its own. Tokens are those of the
-    text: a server that takes the reasoning out of it may leave its tokens in.
+    Separate reasoning becomes a `<think>` block without judge tags. Tokens are those of the text alone, where the server may
+    include those of the reasoning.
 
     Raises:
         KeyError, IndexError, TypeError, AttributeError, ValueError: not a chat completion.
@@ -100,7 +92,7 @@ def parse_reply(payload: dict[str, Any]) -> Reply:
 
 
 def _logprobs_in(logprobs: Any) -> tuple[list[str], list[dict[str, float]]]:
-    """(tokens, alternatives of each) of a choice; none where a token has no log-probability, or one that is none: its text counts."""
+    """(tokens, alternatives of each) of a choice; empty where a log-probability is missing or invalid."""
     tokens, top = list[str](), list[dict[str, float]]()
     items = logprobs.get("content") if isinstance(logprobs, Mapping) else None
     for item in items if isinstance(items, list) else []:
@@ -123,7 +115,7 @@ def _is_logprob(value: Any) -> bool:
 
 
 def _of_text(text: str, tokens: list[str], top: list[dict[str, float]]) -> tuple[list[str], list[dict[str, float]]]:
-    """The tokens of the text, or of its last score where only that can be found among them; none where it cannot."""
+    """Tokens of the text, or of its last score if only that is found among them; else none."""
     joined = "".join(tokens)
     if joined == text or not top:
         return tokens, top
@@ -137,7 +129,7 @@ def _of_text(text: str, tokens: list[str], top: list[dict[str, float]]) -> tuple
 
 
 def parse_next(payload: dict[str, Any], count: int) -> Reply:
-    """A server's completion of `count` prompts by a token each, as a Reply whose `top_logprobs` are of these tokens, in the prompts' order.
+    """Parse a completion of `count` prompts by one token each; `top_logprobs` in the prompts' order.
 
     Raises:
         KeyError, IndexError, TypeError, AttributeError, ValueError: not that.
@@ -169,7 +161,7 @@ def _are_logprobs(top: Iterable[Mapping[str, float]]) -> bool:
 
 
 def usage_of(payload: Any) -> Usage:
-    """What a reply says that it used; thinking that it does not count is counted at its tokens, where it gives these."""
+    """Read a reply's usage; uncounted thinking is counted from its tokens, where they are given."""
     usage = read_usage(payload.get("usage") if isinstance(payload, dict) else None)
     if usage.reasoning_tokens or usage.unreported:
         return usage
@@ -177,7 +169,7 @@ def usage_of(payload: Any) -> Usage:
 
 
 def _thinking_tokens(payload: Any) -> int:
-    """Tokens up to the end of thinking; all where it does not end, none where it does not begin or tokens are not given."""
+    """Tokens up to the end of thinking; all where it does not end, 0 where there is none."""
     try:
         tokens = [str(item["token"]) for item in payload["choices"][0]["logprobs"]["content"]]
     except (TypeError, KeyError, IndexError):
@@ -190,14 +182,13 @@ def _thinking_tokens(payload: Any) -> int:
 
 
 def _content_text(content: Any) -> str:
-    """A message's content: text, None, or a list of parts."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(item["text"] for item in content if item.get("type", "text") == "text")
 
 
 def _tokens_within(tokens: Sequence[str], length: int) -> int:
-    """How many tokens it takes to cover the first `length` characters."""
+    """Count the tokens that cover the first `length` characters."""
     covered = 0
     for count, token in enumerate(tokens):
         if covered >= length:
@@ -208,14 +199,14 @@ def _tokens_within(tokens: Sequence[str], length: int) -> int:
 
 @dataclass(frozen=True)
 class RequestForm:
-    """One request: where it is sent, what, and how its reply is read."""
+    """A request's path and body, and the parser of its reply."""
 
     path: str
     body: dict[str, Any]
     read: Callable[[Any], Reply]
 
     def counting(self, messages: list[dict[str, Any]]) -> RequestForm:
-        """The same with other messages, and room for one token: of its reply the usage alone counts."""
+        """The same with other messages and room for one token, to read the usage alone."""
         room = {name: 1 for name in ("max_tokens", "max_completion_tokens") if name in self.body}
         return replace(self, body={**self.body, **room, "messages": messages})
 
@@ -223,7 +214,6 @@ class RequestForm:
 def form_of(
     model: str, request: Request, params: SamplingParams, options: ServerOptions, seed: int, quirks: frozenset[str]
 ) -> RequestForm:
-    """How a server is asked for what a request wants."""
     if request.prompts:
         body = prompts_body(model, request.prompts, params, options, seed)
         parse = partial(parse_next, count=len(request.prompts))
@@ -240,10 +230,10 @@ def chat_body(
     seed: int,
     quirks: frozenset[str],
 ) -> dict[str, Any]:
-    """Of /chat/completions; a last message of the assistant's is gone on with.
+    """Body of /chat/completions; a last message of the assistant is continued.
 
     Args:
-        quirks: what the server was found not to accept.
+        quirks: what the server does not accept.
     """
     limit = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
     body: dict[str, Any] = {
@@ -272,7 +262,7 @@ def chat_body(
 def prompts_body(
     model: str, prompts: Sequence[Sequence[int]], params: SamplingParams, options: ServerOptions, seed: int
 ) -> dict[str, Any]:
-    """Of /completions: what may come next after each prompt, by token id where the server says these (vLLM), else by text."""
+    """Body of /completions: next tokens of each prompt, by token id where the server gives these (vLLM)."""
     return {
         "model": model,
         "prompt": [list(prompt) for prompt in prompts],
@@ -286,7 +276,7 @@ def prompts_body(
 
 
 def _encodable(content: Any) -> Any:
-    """A text, or the texts of content parts, without lone surrogates, which no JSON request can carry as UTF-8."""
+    """Replace lone surrogates in a text or content parts, which JSON in UTF-8 cannot carry."""
     if isinstance(content, list):
         return [{**item, "text": _encodable(item["text"])} if "text" in item else item for item in content]
     return content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

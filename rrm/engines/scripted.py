@@ -1,6 +1,6 @@
-"""`scripted`: engines that answer from a script, for tests of everything that stands on an engine.
+"""`scripted`: engines that answer from a script, for tests.
 
-A script is a list (answers in the order of the calls), a dict (answers by key), or a callable. Deterministic.
+A script is a list (in the order of calls), a dict (by key), or a callable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ChatAnswer = Reply | str | Exception
 
 
 def _listed(script: Sequence[A] | Mapping[str, A], key: str, calls: int) -> A:
-    """The answer to call number `calls` (from 0) under `key`; raises EngineError where the script has none."""
+    """Answer to call number `calls` (from 0) under `key`; EngineError where there is none."""
     if isinstance(script, Mapping):
         if key not in script:
             raise EngineError(f"the script has no answer for key {key!r}; it knows {sorted(script)[:8]}")
@@ -32,10 +32,10 @@ class ScriptedEngine:
     """A TokenEngine that returns scripted ids.
 
     Args:
-        script: per row, ids or a whole `Completion`: list, dict by key, or `f(row, params, key)`.
-        logprob: log-probability of `row[t]` given `row[:t]`, as `f(row, t)`; default −1 for every token.
+        script: per row, ids or a `Completion`: list, dict by key, or `f(row, params, key)`.
+        logprob: log-probability of `row[t]` given `row[:t]`, as `f(row, t)`; default −1.
         eos_token_id: a row of ids that ends in it has stop reason `eos`, any other `length`.
-        eos_ids: all ids that end a row, where there are more than that one.
+        eos_ids: further ids that end a row.
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class ScriptedEngine:
     def generate(
         self, rows: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[str] | None = None
     ) -> list[Completion]:
-        """One scripted completion per row, cut to `params.max_new_tokens`."""
         return [self._answer(list(row), params, keys[i] if keys else "") for i, row in enumerate(rows)]
 
     def _answer(self, row: list[int], params: SamplingParams, key: str) -> Completion:
@@ -70,7 +69,6 @@ class ScriptedEngine:
         return Completion(ids, logprobs, "eos" if ids and ids[-1] in self.eos_ids else "length")
 
     def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
-        """The scripted log-probabilities of each span."""
         return [
             [self.logprob(list(row), t) for t in range(span.start, span.stop)]
             for row, span in zip(rows, spans, strict=True)
@@ -79,7 +77,6 @@ class ScriptedEngine:
     def continuation_logprobs(
         self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
     ) -> list[list[float]]:
-        """The scripted log-probabilities, summed over each continuation of each row."""
         return [
             [
                 sum(self.logprob([*row, *more], t) for t in range(len(row), len(row) + len(more)))
@@ -95,7 +92,6 @@ class ScriptedEngine:
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """The scripted log-probabilities of the choices after each position, renormalised over them."""
         check_choices(rows, positions, choices)
         results: list[list[list[float]]] = []
         for row, row_positions in zip(rows, positions, strict=True):
@@ -109,7 +105,6 @@ class ScriptedEngine:
         return [value - total for value in values]
 
     def release(self, keys: Sequence[str]) -> None:
-        """Nothing is cached; what was released is kept for a test to see."""
         self.released.extend(keys)
 
 
@@ -117,8 +112,7 @@ class ScriptedChatEngine:
     """A ChatEngine that returns scripted replies.
 
     Args:
-        script: per call, a text, a whole `Reply`, or an exception to raise: list, dict by key, or
-            `f(messages, params, key)`.
+        script: per call, a text, a `Reply`, or an exception: list, dict by key, or `f(messages, params, key)`.
     """
 
     asks_again = False  # it says what it is scripted to say: an unreadable reply is not asked for once more
@@ -134,7 +128,6 @@ class ScriptedChatEngine:
         self.calls: list[tuple[list[dict[str, str]], SamplingParams, str]] = []
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
-        """The scripted reply; a scripted exception is raised."""
         calls = len(self.calls)
         self.calls.append((messages, params, key))
         answer = self.script(messages, params, key) if callable(self.script) else _listed(self.script, key, calls)

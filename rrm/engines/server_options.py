@@ -1,4 +1,4 @@
-"""How a server is asked, beside the messages: what varies its answers, and what only concerns the way to it."""
+"""Options of requests to a server, beside the messages."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _SCHEMES = {"Basic", "Bearer", "Token"}
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """None leaves a value to the judge or the server.
+    """Options of a server; None leaves a value to the judge or the server.
 
     Raises:
         ConfigError: a value that no request could carry.
     """
 
     temperature: float | None = None
-    """Replies are sampled at; by default 0, or the judge's own where several are sampled."""
+    """Default: 0, or the judge's own where it samples several replies."""
     reasoning_effort: str | None = None
     """`low`, `medium`, `high`, …, as the server names them."""
     extra_body: Mapping[str, Any] | None = None
@@ -54,7 +54,7 @@ class ServerOptions:
     thinking_tokens: int | None = None
     """Room for thinking beside that of the reply."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """More headers. Their values are sent, and written nowhere."""
+    """More headers. Values are sent, and written nowhere."""
     prices: Prices | None = None
     max_cost: float | None = None
     """Most money to spend."""
@@ -73,12 +73,12 @@ class ServerOptions:
 
     @property
     def given(self) -> list[str]:
-        """The names of what was given."""
+        """Names of options that are set."""
         return [f.name for f in fields(self) if getattr(self, f.name) not in (None, {})]
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """What of it varies the answers, as far as it was given: compared when a run goes on."""
+        """Options set that change the answers: compared when a run is resumed."""
         values = {
             "temperature": self.temperature,
             "reasoning_effort": self.reasoning_effort,
@@ -88,8 +88,7 @@ class ServerOptions:
         return {name: value for name, value in values.items() if value is not None}
 
     def headers_to(self, url: str) -> dict[str, str]:
-        """What is sent to an address: its password, as HTTP's basic authorization, and the headers, under the names that the client
-        gives its own, which they take the place of."""
+        """Headers for an address: its password as basic authorization, then own headers, which replace the client's."""
         credentials = urlsplit(url).netloc.rpartition("@")[0]
         sent: dict[str, str] = {}
         if credentials:
@@ -99,7 +98,7 @@ class ServerOptions:
         return sent | {_CLIENTS.get(name.lower(), name): value for name, value in self.headers.items()}
 
     def secrets(self, urls: Sequence[str] = ()) -> set[str]:
-        """The values of headers, and the passwords and parameters in addresses."""
+        """Values of headers, and passwords and parameters in addresses."""
         secrets = {unquote(urlsplit(url).netloc.rpartition("@")[0].partition(":")[2]) for url in urls}
         secrets |= {value for url in urls for name, value in query_of(url).items() if name.lower() not in PLAIN}
         secrets |= {value for url in ("", *urls) for value in self.headers_to(url).values()}
@@ -108,11 +107,7 @@ class ServerOptions:
 
 
 def check_header(name: str, value: str) -> None:
-    """Refuse what no request can carry; the message does not quote the value.
-
-    Raises:
-        ConfigError: not a header's name, or a value of other than printable ASCII characters.
-    """
+    """Check a header; ConfigError for an invalid name or value, which is not quoted."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"--header: {name!r} is no header's name; write NAME=VALUE, the value as $VARIABLE where it is secret"
@@ -122,7 +117,7 @@ def check_header(name: str, value: str) -> None:
 
 
 def read_headers(pairs: Sequence[str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """`NAME=VALUE` by name; `$VARIABLE` and `${VARIABLE}` in a value are read from the environment.
+    """Parse `NAME=VALUE`; `$VARIABLE` and `${VARIABLE}` are read from the environment.
 
     Raises:
         ConfigError: not of that form, a variable that is not set, a name given twice.
@@ -142,14 +137,11 @@ def read_headers(pairs: Sequence[str], environment: Mapping[str, str] | None = N
 
 
 def filled(value: str, where: str, environment: Mapping[str, str] | None = None, *, in_url: bool = False) -> str:
-    """A value with `$VARIABLE` and `${VARIABLE}` read from the environment, so that no secret stands in a command's line.
+    """Replace `$VARIABLE` and `${VARIABLE}` by the environment's values; ConfigError where one is not set.
 
     Args:
         where: the option, for errors.
-        in_url: marks that end a part of an address are escaped.
-
-    Raises:
-        ConfigError: a variable that is not set.
+        in_url: escape characters that end a part of an address.
     """
     variables = os.environ if environment is None else environment
 
@@ -163,11 +155,7 @@ def filled(value: str, where: str, environment: Mapping[str, str] | None = None,
 
 
 def read_extra_body(text: str) -> dict[str, Any]:
-    """A JSON object, or that of a file: `@FILE`.
-
-    Raises:
-        ConfigError: no file, or no JSON object.
-    """
+    """Parse a JSON object, or that of a file: `@FILE`; ConfigError where there is none."""
     content, where = text, "--extra-body"
     try:
         if text.startswith("@"):
@@ -188,11 +176,7 @@ def _no_number(name: str) -> float:
 
 
 def addresses_of(spec: str) -> tuple[list[str], str]:
-    """(base URLs, model) of `openai:URL[,URL…]#model`.
-
-    Raises:
-        ConfigError: not of that form.
-    """
+    """(base URLs, model) of `openai:URL[,URL…]#model`; ConfigError where not of that form."""
     urls, sep, model = spec.removeprefix("openai:").rpartition("#")
     addresses = [url.strip() for url in urls.split(",") if url.strip()]
     if not spec.startswith("openai:") or not sep or not model or not addresses:
@@ -204,7 +188,7 @@ def addresses_of(spec: str) -> tuple[list[str], str]:
 
 
 def meant(name: str) -> str | None:
-    """What to write in the place of an address of which the scheme is missing (`127.0.0.1:8000`), as a judge's name: None where it is none."""
+    """Suggest judge names for an address without its scheme (`127.0.0.1:8000`); None where it is none."""
     where, _, model = name.partition("#")
     if re.fullmatch(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?:/\S*)?", where) is None:
         return None
@@ -213,7 +197,7 @@ def meant(name: str) -> str | None:
 
 
 def is_address(url: str) -> bool:
-    """Whether a request can be sent there."""
+    """Tell whether a request can be sent there."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -222,16 +206,14 @@ def is_address(url: str) -> bool:
 
 
 def public(spec: str) -> str:
-    """An address, or a server judge's name, without the users, passwords and queries in it."""
+    """An address, or a server judge's name, without its users, passwords and queries."""
     where, sep, model = spec.rpartition("#") if "#" in spec else (spec, "", "")
     where = re.sub(r"(?<=://)[^/@#,\s]*@", "", where)
     return re.sub(r"\?[^,\s]*", "", where) + sep + model
 
 
 def saved(url: str) -> tuple[str, list[str]]:
-    """An address as a file may have it, and what it lacks there: which user and parameters, as words without their values.
-
-    A query may hold a key, so that those of `PLAIN` alone are kept."""
+    """(address to store, what it lacks: user and parameters, without values). Only `PLAIN` queries are kept."""
     parts = urlsplit(url)
     parameters = parse_qsl(parts.query, keep_blank_values=True)
     plain = [(name, value) for name, value in parameters if name.lower() in PLAIN]
@@ -243,12 +225,12 @@ def saved(url: str) -> tuple[str, list[str]]:
 
 
 def query_of(url: str) -> dict[str, str]:
-    """What an address asks behind its `?` (Azure's `api-version`), to be sent with each request."""
+    """Query parameters of an address (Azure's `api-version`), sent with each request."""
     return dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
 
 
 def shown_address(url: str) -> str:
-    """An address as messages have it: without password and query."""
+    """An address for messages: without password and query."""
     try:
         parts = urlsplit(url)
     except ValueError:

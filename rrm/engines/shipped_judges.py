@@ -1,4 +1,4 @@
-"""Names of judges that installed packages ship, and the folders they mean."""
+"""Names of judges that installed packages ship, and their folders."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ OWN = {"small": "small", "default": "small", "base": "base"}  # names of the jud
 
 
 def shipped(name: str) -> Path:
-    """Directory of a judge that an installed package ships: those in `OWN` are ours, others come by entry point.
+    """Folder of a judge that a package ships: own ones (`OWN`), or by entry point group `rrm.judges`.
 
-    A package names its judges under `[project.entry-points."rrm.judges"]`, each a function that returns a directory.
+    An entry point is a function that returns a directory.
 
     Raises:
-        RRMError: nothing installed ships a judge of that name; names those there are.
+        RRMError: nothing installed ships a judge of that name.
     """
     if name in OWN:
         folder = ASSETS / OWN[name]
@@ -35,16 +35,11 @@ def shipped(name: str) -> Path:
 
 
 def is_shipped(name: str) -> bool:
-    """Whether an installed package ships a judge of that name."""
     return name in OWN or any(point.name == name for point in entry_points(group=JUDGES))
 
 
 def judge_folder(name: str) -> Path | None:
-    """The directory that a judge's name means, wherever one is named (`--model`, a base, `sft.lora.init`).
-
-    A folder that is here comes first, of a run its judge's; then the judges that installed packages ship. None where it is
-    neither, and may be a hub id.
-    """
+    """Folder of a judge's name: an existing folder (of a run, its `judge`), else a shipped judge, else None."""
     here = Path(name).expanduser()
     if here.is_dir():
         return here / "judge" if (here / "judge" / FILE).is_file() else here

@@ -1,18 +1,15 @@
-"""`vllm`: a TokenEngine over vLLM's HTTP server: token ids in, sampled ids and their log-probabilities out (DESIGN §5).
+"""`vllm`: a TokenEngine over vLLM's HTTP server: token ids in, sampled ids and log-probabilities out (DESIGN §5).
 
-    engine = VLLMEngine("vllm:http://localhost:8000#base", eos_ids={2}, adapters=Path("runs/a/adapters"))
-    engine.sync(policy.model, version=3)          # its LoRA adapter, under a name of its own, at every address
-    with engine.session(params) as session: ...   # every row is a request: none waits for the slowest
+   engine = VLLMEngine("vllm:http://localhost:8000#base", eos_ids={2}, adapters=Path("runs/a/adapters"))
+   engine.sync(policy.model, version=3)          # its LoRA adapter, under its own name, at every address
+   with engine.session(params) as session: ...   # every row is a request: none waits for the slowest
 
-A policy's weights reach the server as LoRA adapters, one name and folder a version: every request names the weights that it wants
-to speak, keys and values of other weights are never used for it, and a server that was started again says that it does not know
-them (they are loaded once more) instead of answering as another. Weights that are trained whole take the place of those before
-(`vllm_weights`). A row's turns go to one address, which still holds its beginning.
+Weights are sent as LoRA adapters, one name and folder per version, so a restarted server does not know the name and is given it
+again; whole weights replace those before (`vllm_weights`). A row's turns go to one address, for its prefix cache.
 
-The server must be started with `--logprobs-mode processed_logprobs` (log-probabilities of what it samples from; this is checked),
-and for an adapter with `--enable-lora --max-lora-rank R` and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, for whole weights with
-VLLM_SERVER_DEV_MODE=1. That it samples
-as the policy would, with its own kernels and precision, is not taken for granted: see `logprob_gap` and `loss.importance_cap`.
+Start the server with `--logprobs-mode processed_logprobs` (checked); for adapters with `--enable-lora --max-lora-rank R` and
+VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, for whole weights with VLLM_SERVER_DEV_MODE=1. Its kernels may sample differently from the
+policy: see `logprob_gap` and `loss.importance_cap`.
 """
 
 from __future__ import annotations
@@ -55,25 +52,24 @@ class VLLMEngine:
     """A `TokenEngine` and `ContinuousEngine` over HTTP.
 
     Args:
-        spec: `vllm:URL[,URL…]#model`; the model's name may be left out where the server has one only.
+        spec: `vllm:URL[,URL…]#model`; the model may be omitted where the server has only one.
         eos_ids: tokens that end a row.
-        vocabulary: ids the policy knows, padding included; others are an error.
+        vocabulary: number of ids the policy knows, padding included; others are an error.
         adapters: folder for LoRA adapters, or whole weights; None: the weights never change.
-        whole: the policy is trained whole: each server is first given the weights back that it was started with.
-        dtype: of whole weights as they are sent (torch's); None: as they are held.
-        seen_as: the same folder as the server sees it, where that is another path.
-        concurrency: requests in flight at once; vLLM queues by itself what it cannot batch.
+        whole: the policy is trained whole: servers are first given their own weights back.
+        dtype: torch dtype of whole weights as sent; None: unchanged.
+        seen_as: the server's path of `adapters`, where it differs.
+        concurrency: requests in flight at once.
         timeout_s: of one request.
-        patience_s: how long a row asks again, with the same seed, where that may help (5xx, no connection, time-out): vLLM
-            takes a minute and more to be started again.
+        patience_s: how long a row is retried (5xx, no connection, time-out): vLLM takes a minute to restart.
 
     Attributes:
-        max_positions: tokens of the servers' context (the smallest), as they say.
+        max_positions: the smallest context of the servers, in tokens.
         weights: what rows are sampled from.
 
     Raises:
         ConfigError: the spec is not of that form.
-        EngineError: a server that cannot be reached, does not have the model, or gives raw log-probabilities.
+        EngineError: a server that cannot be reached, lacks the model, or gives raw log-probabilities.
     """
 
     def __init__(
@@ -118,14 +114,13 @@ class VLLMEngine:
 
     @property
     def addresses(self) -> list[str]:
-        """Of the servers, as `Completion.server` names them."""
+        """Addresses of the servers, as in `Completion.server`."""
         return [server.url for server in self._servers.all]
 
     def expect(
         self, rows: Sequence[Sequence[int]], spans: Sequence[Span], logprobs: Sequence[Sequence[float]], bound: float
     ) -> None:
-        """What the weights that the servers were started with must say of these rows' spans, within `bound` nats a token on average:
-        asked of a server that was started again, before its first row."""
+        """Log-probabilities that a restarted server must match within `bound` nats a token, before its first row."""
         places = [
             (row[:index], row[index])
             for row, span in zip(rows, spans, strict=True)
@@ -136,11 +131,7 @@ class VLLMEngine:
         self._bound = bound
 
     async def _compare(self, server: Server) -> None:
-        """Ask a server that was started again for what is expected.
-
-        Raises:
-            EngineError: it says something else.
-        """
+        """Check a restarted server against `expect`; raises EngineError where it differs."""
 
         async def gap(ids: list[int], token: int, value: float) -> float:
             reply = await server.send("/completions", scoring_body(self.model, ids, [token]))
@@ -155,20 +146,18 @@ class VLLMEngine:
 
     @property
     def version(self) -> int:
-        """Of the weights that rows are sampled from."""
         return self.weights.version
 
     def sync(self, model: Any, version: int, tensors: Mapping[str, Any] | None = None) -> None:
         """Sample from these weights from the next row on.
 
         Args:
-            model: the policy's. Its adapter is saved and loaded at every address; one without an adapter is sent whole, and nothing may
-                be at play.
-            version: a number that has not been used for other weights.
-            tensors: what is sent by its names in the model, where the model itself holds only shards of it.
+            model: its adapter is loaded at every address; a model without one is sent whole, while no row runs.
+            version: a number not used for other weights.
+            tensors: weights by name, where the model holds only shards.
 
         Raises:
-            EngineError: weights that cannot be sent, or a server that does not take them.
+            EngineError: weights that cannot be sent, or that a server refuses.
         """
         if self.adapters is None:
             raise EngineError("this vllm engine was given no folder for adapters: its weights cannot change")
@@ -198,7 +187,7 @@ class VLLMEngine:
         self._kept = [*self._kept, weights.label][-(1 if weights.whole else KEPT_VERSIONS) :]
 
         def past(name: str, folder: str) -> bool:
-            """Whether an adapter is an old one of this engine's, or (looked for once) of an earlier process of this run."""
+            """Tell whether an adapter is an old one of this engine, or of an earlier process of this run."""
             mine = name.startswith(f"{self._run}-") or (
                 first and folder == f"{server_folder}/{name}" and NAME.fullmatch(name)
             )
@@ -207,8 +196,7 @@ class VLLMEngine:
         await asyncio.gather(*(sweep(server, past) for server in loaded))
 
     def close(self) -> None:
-        """Unload the adapters, as far as the servers answer within seconds, or give servers their own weights back, end the connections, and
-        remove what was sent; once is enough."""
+        """Unload adapters or restore the servers' own weights, end connections, remove sent files. Idempotent."""
         if self._loop.closed:
             return
         try:
@@ -224,10 +212,10 @@ class VLLMEngine:
 
     @contextmanager
     def session(self, params: SamplingParams) -> Iterator[VLLMSession]:
-        """Rows that are sampled at the server, each at its own pace; what still runs at the end is given up.
+        """Rows sampled at the server, each at its own pace; rows still running at the end are cancelled.
 
         Raises:
-            EngineError: a nucleus cut, after which vLLM's log-probabilities are of what was left.
+            EngineError: `top_p` < 1, where vLLM's log-probabilities are of the truncated distribution.
         """
         if params.top_p < 1 and params.temperature > 0:
             raise EngineError(
@@ -249,10 +237,10 @@ class VLLMEngine:
         *,
         at: str | None = None,
     ) -> list[Completion]:
-        """One completion per row, in order. Without keys a row's seed derives from its ids.
+        """See `TokenEngine`. Without keys a row's seed derives from its ids.
 
         Args:
-            at: the one of `addresses` that samples all of them.
+            at: the one of `addresses` that samples all rows.
 
         Raises:
             EngineError: a row that no server completed.
@@ -271,7 +259,7 @@ class VLLMEngine:
                 self.release([] if keys else names)
 
     def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
-        """log p(row[t] | row[:t]) at temperature 1 for t in each row's span: a request a token, over the server's prefix cache."""
+        """See `TokenEngine`: a request a token, over the server's prefix cache."""
         for i, (row, span) in enumerate(zip(rows, spans, strict=True)):
             if not 1 <= span.start <= span.stop <= len(row):
                 raise EngineError(f"row {i}: span [{span.start}, {span.stop}) of {len(row)} tokens")
@@ -286,7 +274,6 @@ class VLLMEngine:
     def continuation_logprobs(
         self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
     ) -> list[list[float]]:
-        """log p(continuation | row) at temperature 1: one list per row, one value per continuation."""
         full_rows = [[*row, *more] for row in rows for more in continuations]
         spans = [Span(len(row), len(row) + len(more)) for row in rows for more in continuations]
         flat = [sum(values) for values in self.logprobs(full_rows, spans)]
@@ -300,7 +287,7 @@ class VLLMEngine:
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """log p(choice | row[:position + 1], one of the choices follows): a request a position, over the server's prefix cache."""
+        """See `TokenEngine`: a request a position, over the server's prefix cache."""
         check_choices(rows, positions, choices)
         places = [
             (i, row[: position + 1], choices)
@@ -311,7 +298,6 @@ class VLLMEngine:
         return [[normalised(next(scores)) for _ in row_positions] for row_positions in positions]
 
     def release(self, keys: Sequence[str]) -> None:
-        """Forget which server holds these rows' beginnings; the servers' own caches age by themselves."""
         for key in keys:
             self._servers.release(key)
 
@@ -320,7 +306,7 @@ class VLLMEngine:
     async def sample(
         self, key: str, ids: Sequence[int], params: SamplingParams, limit: int, only: Server | None = None
     ) -> Completion:
-        """A completion of one row, from the weights that are current as it begins; of no other server than `only`."""
+        """Sample one row from the weights that are current as it begins."""
         row, weights = list(ids), self.weights
         seed = derive_seed(params.seed, key, len(row)) % 2**31
         completion, server = await self._ask(
@@ -337,8 +323,7 @@ class VLLMEngine:
     def _scored(
         self, places: Sequence[tuple[int, Sequence[int], Sequence[int]]], body: Callable[..., dict[str, Any]]
     ) -> list[list[float]]:
-        """log p(token | ids) of each token, for places (number of the row, ids, tokens), as a body of `vllm_http` asks; a row's
-        places are all asked of one server."""
+        """log p(token | ids) for (row number, ids, tokens); all of a row are asked of one server."""
         call = secrets.token_hex(8)
         names = [f"{call}-{i}" for i, _, _ in places]
         try:
@@ -364,11 +349,11 @@ class VLLMEngine:
         weights: Weights | None = None,
         only: Server | None = None,
     ) -> tuple[T, Server]:
-        """What `parse` finds in the reply, of the key's server or another one; and which one.
+        """Parse the reply of the key's server or another one; returns it with the server.
 
         Args:
-            weights: in place of those that are current.
-            only: no other server than this one.
+            weights: default: the current ones.
+            only: the only server to ask.
         """
         weights = weights or self.weights
         if self._sent_whole and weights.whole is None:
@@ -406,8 +391,7 @@ class VLLMEngine:
         return parse(reply, weights.name)
 
     async def _answer_whole(self, server: Server, weights: Weights, body: Callable[[str], dict[str, Any]]) -> Any:
-        """A reply of whole weights. A server forgets their version when it is started again, and is given it with them alone: one that
-        has it before it is asked and after its reply sampled from them, as nobody starts a server within the moment between."""
+        """Get a reply from whole weights; their version is checked before and after it, since a restart loses it."""
         for _ in range(3):
             loads = server.loads
             if await version_at(server) == weights.whole:

@@ -1,8 +1,7 @@
-"""The addresses at which vLLM serves one policy: whom a row asks, and how long for where nobody answers.
+"""Addresses at which vLLM serves one policy: choice of server, retries, and weights.
 
-A row asks the server that holds its beginning, else the one with the fewest rows. One that fails it is left for another that is up;
-where none is, the row waits and asks again until its patience ends. One that nobody answers at, or that fails several times in a
-row, is down: left alone for a while, then tried with a row at a time.
+A row asks the server that holds its prefix, else the one with the fewest rows. A failed row goes to another server, or waits and
+asks again until its patience ends. A server without connection or with repeated failures is down: paused, then tried by one row.
 """
 
 from __future__ import annotations
@@ -29,22 +28,21 @@ DOWN_S, MAX_DOWN_S = 5.0, 60.0
 # patience with a server before the first row, when a wrong address is likelier than one that is being started
 START_S = 10.0
 SYNC_S = 5.0  # patience with a server that fails to load weights, while others may have
-REFUSED_S = 60.0
-"""How long weights are sent again where none took them and one answered: vLLM says 500 of an adapter that it cannot load."""
+REFUSED_S = 60.0  # how long refused weights are sent again: vLLM says 500 of an adapter that it cannot load
 LATE_S = 120.0  # how long the others may take after the first has loaded them
 RESTORE_S = 120.0  # how long closing waits for servers to load their own weights again
 CLOSE_S = 5.0  # how long closing waits for the servers
 
 
 class Servers:
-    """The addresses at which one model is served; of one event loop.
+    """Addresses at which one model is served; of one event loop.
 
     Args:
         urls: without `/v1`.
         concurrency: connections at once.
         timeout_s: of one request.
-        patience_s: how long a row asks again, from its first failure on.
-        backoff_s: first pause before all were asked again; doubles, with full jitter.
+        patience_s: how long a row is retried, from its first failure on.
+        backoff_s: first pause once all were asked; doubles, with full jitter.
         clock: seconds, for tests.
     """
 
@@ -70,15 +68,15 @@ class Servers:
     async def connect(
         self, model: str | None, prompt: Sequence[int], *, restored: bool = False
     ) -> tuple[str, int | None]:
-        """(the model's name, tokens of its context), of which all addresses must be.
+        """Connect to all; returns (the model's name, tokens of its context).
 
         Args:
             model: None: the only one there is.
-            prompt: tokens to ask for log-probabilities after.
-            restored: first give each the weights back that it was started with (`vllm_weights.restore`).
+            prompt: tokens to test log-probabilities with.
+            restored: first restore each server's own weights (`vllm_weights.restore`).
 
         Raises:
-            EngineError: one cannot be reached, does not have the model, or gives raw log-probabilities.
+            EngineError: one cannot be reached, lacks the model, or gives raw log-probabilities.
         """
         self.all = servers_at(self.urls, self.concurrency, self.timeout_s)
         contexts: list[int] = []
@@ -93,7 +91,7 @@ class Servers:
         return str(model), min(contexts, default=None)
 
     async def _model_at(self, server: Server, model: str | None) -> tuple[str, int | None, str | None]:
-        """(name, context, where its weights are)."""
+        """(name, context, path of its weights)."""
         try:
             listed = await self.ask_at(server, lambda: server.send("/models"), self._start_s)
             entries = {str(entry["id"]): entry for entry in listed["data"]}
@@ -110,7 +108,7 @@ class Servers:
         return name, context if isinstance(context, int) else None, root if isinstance(root, str) else None
 
     async def _check_logprobs(self, server: Server, model: str, prompt: Sequence[int]) -> None:
-        """Refuse a server whose log-probabilities are not those of what it samples from: at temperature ½ they differ."""
+        """Refuse a server with raw log-probabilities: processed ones differ at temperature ½."""
         readings: list[dict[str, float]] = []
         for temperature in (1.0, 0.5):
             body = looking_body(model, prompt, temperature)
@@ -134,11 +132,11 @@ class Servers:
     # ---- whom to ask ----
 
     async def ask(self, key: str, work: Callable[[Server], Awaitable[T]]) -> T:
-        """`work` at the server that holds a row's beginning, or at another one where that fails.
+        """Await `work` at the row's server, or at another one where that fails.
 
         Raises:
             Rejected: as `work` does.
-            EngineError: nobody answered until the patience ended (its cause: `Retry`), or a reply was not one to what was asked.
+            EngineError: no answer until the patience ended (its cause: `Retry`), or a wrong reply.
         """
 
         async def ready(server: Server) -> T:
@@ -148,11 +146,7 @@ class Servers:
         return await self._ask(lambda tried: self._choose(key, tried), ready, self.patience_s)
 
     async def ask_at(self, server: Server, work: Callable[[], Awaitable[T]], patience_s: float) -> T:
-        """`work`, at this server alone.
-
-        Raises:
-            EngineError: it did not answer (its cause: `Retry`), refused (`Rejected`), or its reply was not one to what was asked.
-        """
+        """Await `work` at this server alone; EngineError where it does not answer (cause: `Retry`) or refuses."""
         try:
             return await self._ask(lambda tried: None if tried else server, lambda _: work(), patience_s)
         except Rejected as refused:
@@ -164,7 +158,7 @@ class Servers:
         work: Callable[[Server], Awaitable[T]],
         patience_s: float,
     ) -> T:
-        """`work` at a server that `choose` names; once it names none of those that were not tried, after a pause again at all."""
+        """Await `work` at servers that `choose` returns; once all were tried, pause and try all again."""
         tried: set[Server] = set()
         failures, rounds, since = 0, 0, None
         while True:
@@ -196,13 +190,12 @@ class Servers:
                 rounds, tried = rounds + 1, set()
 
     def release(self, key: str) -> None:
-        """Forget which server holds a row's beginning."""
         server = self.home.pop(key, None)
         if server is not None:
             server.rows -= 1
 
     def _choose(self, key: str, tried: Collection[Server]) -> Server | None:
-        """Whom to ask next; None: those that were not tried are down."""
+        """Choose the server to ask next; None: all that are left are down."""
         left = [server for server in self.all if server not in tried]
         up = [server for server in left if server.down_until <= self.clock()]
         if (home := self.home.get(key)) in up:
@@ -212,7 +205,7 @@ class Servers:
         return None if tried else min(left, key=lambda server: server.down_until)
 
     def _settle(self, key: str, server: Server) -> None:
-        """The row's beginning will be held there."""
+        """Note that the row's prefix will be held there."""
         previous = self.home.get(key)
         if previous is not server:
             if previous is not None:
@@ -250,10 +243,10 @@ class Servers:
     # ---- weights ----
 
     async def load_everywhere(self, weights: Weights) -> list[Server]:
-        """Load them at every server; returns those that took them. The others are down, and are given them when they answer.
+        """Load weights at every server; returns those that took them. Others are down until they take them.
 
         Raises:
-            EngineError: one does not take them, or none answered until the patience ended.
+            EngineError: one refuses them, or none answered until the patience ended.
         """
         since, rounds = self.clock(), 0
         while True:
@@ -269,7 +262,7 @@ class Servers:
             rounds += 1
 
     async def _load_round(self, weights: Weights) -> tuple[list[Server], list[EngineError]]:
-        """(servers that took them, what the others said), of all at once."""
+        """(servers that took the weights, errors of the others), of all at once."""
         tasks: dict[asyncio.Task[None], Server] = {}
         for server in self.all:
             patience = (
@@ -305,7 +298,7 @@ class Servers:
         return loaded, missed
 
     def _give_up(self, server: Server, error: Retry) -> None:
-        """It is down, whatever it failed of: it does not have the weights."""
+        """Put a server down: it does not have the weights."""
         server.strikes = max(server.strikes, STRIKES)
         self._failed(server, error)
 
@@ -315,8 +308,8 @@ class Servers:
         """Load weights that a request found missing.
 
         Args:
-            loads: `server.loads` as that request was sent: many find it missing at once, and the first one loads it.
-            check: whether it is the same server, before that; raises where it is not.
+            loads: `server.loads` when the request was sent: of many that miss them the first one loads.
+            check: called before; raises where it is not the same server.
         """
         async with server.loading:
             if server.loads != loads:
@@ -332,10 +325,10 @@ class Servers:
             server.loads += 1
 
     async def close(self, adapters: Sequence[str] = (), *, restored: bool = False) -> None:
-        """Unload adapters, as far as the servers answer within `CLOSE_S` in all, and end the connections.
+        """Unload adapters, within `CLOSE_S` in all, and end the connections.
 
         Args:
-            restored: give each the weights back that it was started with, in `RESTORE_S` at most.
+            restored: restore each server's own weights, within `RESTORE_S`.
         """
         try:
             if restored:

@@ -1,8 +1,7 @@
-"""How a policy's weights reach vLLM's servers: a LoRA adapter under a name of its own, or all weights in place of those before.
+"""Send a policy's weights to vLLM's servers: as a LoRA adapter with its own name, or all weights in place.
 
-An adapter is asked for by its name, so a server that was started again says that it does not know it. Whole weights have no name that
-a request could ask for: the server is told a version with them (`/update_weight_version`, forgotten when it is started again), which is asked for after each reply
-(`check_version`). Both are read by the server from a folder that trainer and servers share.
+A restarted server does not know an adapter's name. For whole weights the server stores a version (`/update_weight_version`), lost
+on restart and checked around each reply. Servers read both from a shared folder.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SHARD = "2GB"  # of whole weights, at most a file
 
 @dataclass(frozen=True)
 class Weights:
-    """What a request asks to answer."""
+    """Weights that a request names."""
 
     name: str  # as the server knows them: a model's or an adapter's
     version: int = -1  # updates done; −1: those the server was started with
@@ -38,17 +37,16 @@ class Weights:
 
     @property
     def label(self) -> str:
-        """What tells them from others."""
         return self.whole or self.name
 
 
 def save(model: Any, folder: Path, name: str, tensors: Mapping[str, Any] | None, dtype: Any) -> None:
-    """Write what is to be sent as safetensors into `folder/name`, aside first: a server that is started again must never read half.
+    """Write weights as safetensors into `folder/name`, by rename: a restarted server must not read half.
 
     Args:
-        model: an adapter's (PEFT), or the model that is sent whole.
-        tensors: by their names in the model, where the model itself holds only shards of them.
-        dtype: of whole weights, as the policy computes with them; None: as they are held.
+        model: with an adapter (PEFT), or to be sent whole.
+        tensors: by name, where the model holds only shards.
+        dtype: of whole weights, as the policy computes with them; None: unchanged.
     """
     partial_folder = folder / f"{name}.part"
     shutil.rmtree(partial_folder, ignore_errors=True)
@@ -67,12 +65,7 @@ def save(model: Any, folder: Path, name: str, tensors: Mapping[str, Any] | None,
 
 
 async def load(server: Server, weights: Weights) -> None:
-    """Have a server load them; those that are there already are left as they are.
-
-    Raises:
-        Retry: it may pass.
-        EngineError: the server does not take them.
-    """
+    """Load weights at a server unless it has them; raises Retry, or EngineError where it refuses."""
     if weights.whole is None:
         await _load_adapter(server, weights)
     else:
@@ -90,7 +83,7 @@ async def _load_adapter(server: Server, weights: Weights) -> None:
 
 
 async def _reload(server: Server, folder: str, version: str) -> None:
-    """All weights from a folder, in place, unless they are there. What runs is waited for; keys and values of the weights before are dropped."""
+    """Replace all weights from a folder unless they are there; waits for running rows, drops the KV cache."""
     if await version_at(server) == version:
         return
     rpc = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
@@ -111,11 +104,7 @@ async def _reload(server: Server, folder: str, version: str) -> None:
 
 
 async def version_at(server: Server) -> str | None:
-    """What the server was told of its weights; `default` where nobody told it, None where it cannot say.
-
-    Raises:
-        Retry: it may pass.
-    """
+    """Version of a server's weights: `default` where none was set, None where unsupported."""
     try:
         reply = await server.send("/weight_info", root=True)
     except Rejected:
@@ -126,14 +115,10 @@ async def version_at(server: Server) -> str | None:
 
 
 async def restore(server: Server, root: str | None) -> None:
-    """Give a server the weights back that it was started with, where a run that was trained whole left its own.
+    """Restore a server's own weights where a whole-weights run left others; EngineError if unsupported.
 
     Args:
-        root: where they are, as the server says.
-
-    Raises:
-        Retry: it may pass.
-        EngineError: it can take none.
+        root: their path, as the server says.
     """
     version = await version_at(server)
     if version is None:
@@ -147,24 +132,19 @@ async def restore(server: Server, root: str | None) -> None:
 
 
 def is_left(version: str | None) -> bool:
-    """Whether these are weights of a run that was trained whole, or half of them."""
+    """Tell whether a version is of a run that was trained whole, or half loaded."""
     return version is not None and (version == LOADING or NAME.fullmatch(version) is not None)
 
 
 async def check_own(server: Server) -> None:
-    """Refuse a server that was left with the weights of a run that was trained whole: what is asked of it would speak as that.
-
-    Raises:
-        Retry: it may pass.
-        EngineError: it has them.
-    """
+    """Raise EngineError where a server still has the weights of a run that was trained whole."""
     version = await version_at(server)
     if is_left(version):
         raise server.error(f"it has the weights of a run that was trained whole ({version})", "start it again")
 
 
 async def unload(server: Server, name: str) -> None:
-    """Unload an adapter; one that stays takes room there, and no more."""
+    """Unload an adapter; one that stays only takes room."""
     try:
         await server.send("/unload_lora_adapter", {"lora_name": name}, as_text=True)
     except (Retry, Rejected, WrongReply) as error:
@@ -172,7 +152,7 @@ async def unload(server: Server, name: str) -> None:
 
 
 async def sweep(server: Server, past: Callable[[str, str], bool]) -> None:
-    """Unload the adapters whose (name, folder) are `past`; those that stay take room there, and no more."""
+    """Unload the adapters whose (name, folder) are `past`; those that stay only take room."""
     try:
         entries = (await server.send("/models"))["data"]
         old = [str(entry["id"]) for entry in entries if past(str(entry["id"]), str(entry.get("root")))]
@@ -184,7 +164,6 @@ async def sweep(server: Server, past: Callable[[str, str], bool]) -> None:
 
 
 def error_text(error: BaseException) -> str:
-    """What went wrong, in short."""
     if isinstance(error, Retry):
         return error.reason
     return error.text if isinstance(error, Rejected) else str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""A base model and its tokenizer (a directory, a hub id, or the default base, fetched once), its LoRA adapter's settings, and where it runs."""
+"""Load a base model and its tokenizer (directory, hub id, or the default base), its LoRA settings and device."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 def base_path(base: str) -> str:
-    """A directory or hub id for `from_pretrained`: `smollm2` is fetched to the cache once, a judge's name is where it lies
-    (`rrm.engines.shipped_judges.judge_folder`).
+    """Directory or hub id for `from_pretrained`: `smollm2` is cached once, a judge's name is its folder.
 
     Raises:
         RRMError: no such directory, or an adapter is there.
@@ -38,11 +37,7 @@ def base_path(base: str) -> str:
 
 
 def load_model(config: BaseSettings) -> tuple[Any, Any]:
-    """(model, tokenizer) from safetensors; pickle checkpoints are refused.
-
-    Raises:
-        RRMError: there is no such model, or it cannot be loaded.
-    """
+    """(model, tokenizer) from safetensors, never pickles; RRMError where it cannot be loaded."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -60,11 +55,7 @@ def load_model(config: BaseSettings) -> tuple[Any, Any]:
 
 
 def load_architecture(config: BaseSettings) -> tuple[Any, Any]:
-    """(transformers' config, tokenizer) of a model: what there is of it beside its weights, which are not looked for.
-
-    Raises:
-        RRMError: there is no such model, or they cannot be loaded.
-    """
+    """(transformers' config, tokenizer), without weights; RRMError where they cannot be loaded."""
     from transformers import AutoConfig
 
     path = _place(config)
@@ -74,7 +65,7 @@ def load_architecture(config: BaseSettings) -> tuple[Any, Any]:
 
 
 def _place(config: BaseSettings) -> str:
-    """Where the model lies, of which at least the small files are there."""
+    """Folder of the model with at least its small files."""
     path = base_path(config.base)
     try:
         if not Path(path).is_dir():
@@ -94,7 +85,7 @@ def _tokenizer(config: BaseSettings, path: str) -> Any:
 
 @contextmanager
 def _loading(config: BaseSettings) -> Iterator[None]:
-    """Says which model could not be loaded."""
+    """Turn errors of loading into ones that name the model."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -102,7 +93,6 @@ def _loading(config: BaseSettings) -> Iterator[None]:
 
 
 def lora_config(settings: LoraSettings, model: Any) -> Any:
-    """peft's `LoraConfig` of the settings, for a causal language model."""
     from peft import LoraConfig
 
     skip = settings.skip_layers
@@ -118,11 +108,7 @@ def lora_config(settings: LoraSettings, model: Any) -> Any:
 
 @contextmanager
 def named_damage(*places: str | Path) -> Iterator[None]:
-    """What loads weights from folders (or hub ids).
-
-    Raises:
-        RRMError: a `*.safetensors` file of theirs is cut off, or is none.
-    """
+    """Name damaged `*.safetensors` files of folders (or hub ids) in an RRMError."""
     from safetensors import SafetensorError
 
     try:
@@ -146,7 +132,6 @@ def _is_damaged(file: Path) -> bool:
 
 
 def default_device() -> str:
-    """`cuda` or `mps` where there is one, else `cpu`."""
     import torch
 
     if torch.cuda.is_available():
@@ -155,14 +140,14 @@ def default_device() -> str:
 
 
 def default_dtype(device: str) -> torch.dtype:
-    """bfloat16 on an accelerator, float32 on a CPU, where scores then do not depend on the batch."""
+    """bfloat16 on an accelerator; float32 on a CPU, where scores then do not depend on the batch."""
     import torch
 
     return torch.float32 if device == "cpu" else torch.bfloat16
 
 
 def widest_float(device: str | torch.device) -> torch.dtype:
-    """float64, or float32 on Apple's `mps`, which has no float64: asking for it there is a TypeError."""
+    """float64, or float32 on Apple's `mps`, which has no float64 (TypeError)."""
     import torch
 
     return torch.float32 if str(device).partition(":")[0] == "mps" else torch.float64

@@ -1,6 +1,6 @@
-"""The output head: logits of hidden states, and the probabilities that are read from them.
+"""The output head: logits and probabilities of hidden states.
 
-16-bit logits have three digits (bfloat16), so where numbers are learned from they are computed in float32 from a wide copy.
+bfloat16 logits have three digits; where numbers are learned from they are computed in float32 from a wide copy.
 """
 
 from __future__ import annotations
@@ -24,19 +24,16 @@ def as_stored(layer: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:
 
 
 def widened(layer: torch.nn.Module) -> torch.Tensor | None:
-    """A float32 copy of the layer's weights; None where `in_float32` needs none."""
+    """Float32 copy of the layer's weights; None where `in_float32` needs none."""
     if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype not in (torch.bfloat16, torch.float16):
         return None
     return layer.weight.float()
 
 
 def in_float32(layer: torch.nn.Module, states: torch.Tensor, wide: torch.Tensor | None = None) -> torch.Tensor:
-    """`layer(states)` in float32 where its weights have 16 bits, as `as_stored` elsewhere. bfloat16 logits have three digits,
-    and which of two neighbours a number rounds to depends on its batch. Weights under an adapter of their own, or quantised
-    ones, are left to the layer.
+    """`layer(states)` in float32 from 16-bit weights: rounded logits would depend on the batch.
 
-    Args:
-        wide: `widened(layer)`, where the caller has it.
+    Weights under their own adapter, or quantised ones, are left to the layer. `wide`: `widened(layer)`, if the caller has it.
     """
     wide = widened(layer) if wide is None else wide
     if wide is None:
@@ -51,8 +48,8 @@ class Head:
 
     Args:
         layer: from hidden states to logits.
-        exact: compute logits in float32 also from 16-bit weights. The wide copy is made once and goes with the last call
-            or session that is `open`: the weights must not change inside of one.
+        exact: float32 logits also from 16-bit weights; the wide copy is freed when the last open call or session ends,
+            inside of which weights must not change.
     """
 
     def __init__(self, layer: Any, exact: bool = False) -> None:
@@ -62,7 +59,6 @@ class Head:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """A call or a session is under way."""
         self._open += 1
         try:
             yield
@@ -89,7 +85,7 @@ class Head:
         return values
 
     def choice_logprobs(self, states: torch.Tensor, choices: Sequence[int]) -> torch.Tensor:
-        """(T, C) log-probabilities of the choices among themselves, after states (T, H); computed in float32 or wider."""
+        """(T, C) log-probabilities of the choices among themselves, after states (T, H), in ≥ float32."""
         chosen = torch.tensor(list(choices), device=states.device)
         layer = self.layer
         if type(layer) is not torch.nn.Linear:
@@ -102,7 +98,7 @@ class Head:
             return torch.nn.functional.linear(states.to(wide), layer.weight[chosen].to(wide), bias).log_softmax(-1)
 
     def trie_logprobs(self, trie: Trie, states: torch.Tensor) -> list[list[float]]:
-        """Per row the summed log-probability of every continuation, from states (B, 1 + N, H)."""
+        """Summed log-probability of every continuation per row, from states (B, 1 + N, H)."""
         edges = sorted({edge for path in trie.paths for edge in path})
         nodes, tokens = (torch.tensor(column, device=states.device) for column in zip(*edges, strict=True))
         results: list[list[float]] = []

@@ -1,4 +1,4 @@
-"""The Hugging Face hub, as far as judges and data sets need it: a repository as a folder, and a folder as a repository."""
+"""Download and upload repositories of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ UNWANTED = ["onnx/*", "runs/*", "checkpoint-*/*"]
 
 
 class HubError(RRMError):
-    """A repository could not be read or written."""
+    pass
 
 
 def download(
     repo: str, *, revision: str | None = None, token: str | None = None, weights: bool = True, code: bool = False
 ) -> Path:
-    """The folder of a repository's snapshot in the hub's own cache, fetched where it is not there yet.
+    """Folder of a repository's snapshot in the hub's own cache, fetched where it is missing.
 
     Args:
-        revision: branch, tag or commit; the main branch by default.
-        token: for private repositories; by default HF_TOKEN or the one that `hf auth login` stored.
-        weights: fetch these too, and not the small files alone.
-        code: fetch the repository's Python too; whoever loads it has said that they trust it.
+        revision: branch, tag or commit; default: the main branch.
+        token: for private repositories; default: HF_TOKEN or the one of `hf auth login`.
+        weights: fetch weights too.
+        code: fetch Python too; who loads it trusts it.
 
     Raises:
         HubError: no such repository or revision, no access, or no network and not in the cache.
@@ -47,12 +47,7 @@ def download(
 
 
 def commit_of(repo: str, *, revision: str | None = None, kind: Literal["model", "dataset"] = "model") -> str | None:
-    """The commit that a branch or tag is at now; where the hub cannot be asked, of a model the one in its cache. None where that is
-    not known either.
-
-    Args:
-        revision: branch, tag or commit; the main branch by default.
-    """
+    """Commit of a branch or tag; offline, of a model the cached one; None where unknown."""
     from huggingface_hub import HfApi, constants
 
     if revision is not None and re.fullmatch(r"[0-9a-f]{40}", revision):
@@ -76,11 +71,7 @@ def upload(
     revision: str | None = None,
     message: str = "Upload a judge",
 ) -> str:
-    """Create the repository where it is not there yet, and commit the folder's files to it; returns the commit's address.
-
-    Raises:
-        HubError: no access, a name the hub does not take, or no network.
-    """
+    """Commit a folder to a repository, created where missing; returns the commit's address. Raises HubError."""
     from huggingface_hub import HfApi
 
     api = HfApi(token=token)

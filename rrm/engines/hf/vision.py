@@ -1,7 +1,6 @@
-"""A vision-language model in this process as a `ChatEngine`: messages with pictures in, text out (Transformers' `AutoModelForImageTextToText`).
+"""A vision-language model as a `ChatEngine` (Transformers' `AutoModelForImageTextToText`).
 
-Pictures come as `data:` addresses in content parts and are unpacked by Pillow; nothing is fetched. One row is generated at a time. The
-processor is taken with its Pillow backend, which needs no torchvision.
+Pictures are `data:` addresses in content parts; nothing is fetched. One row at a time. The Pillow processor needs no torchvision.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ class VisionEngine:
     """A `ChatEngine` over a model and its processor.
 
     Args:
-        model: an image-text-to-text model in evaluation mode; its generation config is replaced by one that says nothing but what ends and
-            pads a reply.
-        processor: its processor, with a tokenizer and a chat template.
+        model: in evaluation mode; its generation config is replaced by one with eos and pad alone.
+        processor: with a tokenizer and a chat template.
         device: where the model is.
     """
 
@@ -47,11 +45,11 @@ class VisionEngine:
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
 
     def complete(self, messages: list[dict[str, Any]], params: SamplingParams, key: str = "") -> Reply:
-        """One reply.
+        """Get one reply.
 
         Raises:
             TooLong: prompt, pictures and reply exceed the model's positions.
-            EngineError: template, processor or model does not take the messages, a picture cannot be shown, or the memory is full.
+            EngineError: unsupported messages, a picture that cannot be shown, or no memory left.
         """
         import torch
 
@@ -86,7 +84,7 @@ class VisionEngine:
         return Reply(self.processor.tokenizer.decode(new_ids, skip_special_tokens=True), "eos" if ended else "length")
 
     def _inputs(self, messages: list[dict[str, Any]]) -> Any:
-        """What the model takes: token ids, and the pictures' pixels where there are any."""
+        """Token ids, and pixels where there are pictures."""
         images = list[Any]()
         turns = [{"role": m["role"], "content": self._parts(m["content"], images)} for m in messages]
         text = self._text(turns)
@@ -100,7 +98,7 @@ class VisionEngine:
         return inputs.to(self.device, self.model.dtype)
 
     def _text(self, turns: list[dict[str, Any]]) -> str:
-        """The prompt in the model's chat form; where it has no system role the rubric heads the user's turn."""
+        """The prompt in chat form; without a system role the rubric heads the user's turn."""
         try:
             return self._rendered(turns)
         except EngineError:
@@ -115,7 +113,6 @@ class VisionEngine:
             raise EngineError(f"the chat template does not take the messages: {error}") from error
 
     def _generation(self, sampling: Mapping[str, Any] | None = None, max_new_tokens: int | None = None) -> Any:
-        """How to generate (`transformers.GenerationConfig`): what ends and pads a reply, and what is given."""
         from transformers import GenerationConfig
 
         return GenerationConfig(
@@ -123,7 +120,7 @@ class VisionEngine:
         )
 
     def _parts(self, content: Any, images: list[Any]) -> list[dict[str, str]]:
-        """Content as templates of such models take it; the pictures are added to `images` in their order."""
+        """Content parts for the template; pictures are appended to `images` in order."""
         if isinstance(content, str):
             return [{"type": "text", "text": self._disarm(content)}]
         parts = list[dict[str, str]]()
@@ -143,11 +140,7 @@ class VisionEngine:
 
 
 def load_vision(name: str | Path, *, device: str, dtype: Any, trust_remote_code: bool = False) -> VisionEngine:
-    """The engine of a folder or hub id.
-
-    Raises:
-        RRMError: nothing there that can be loaded as a vision-language model.
-    """
+    """Load the engine from a folder or hub id; RRMError where that fails."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     how: dict[str, Any] = {"trust_remote_code": trust_remote_code}

