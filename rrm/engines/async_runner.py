@@ -27,13 +27,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _stoppable(work: Coroutine[Any, Any, T]) -> T:
-    """Await the work; a command's signals cancel it in asyncio's way, without tracebacks of its tasks."""
     STOPS.hand_to_asyncio()
     return await work
 
 
 async def together(work: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
-    """Await coroutines at once; results in order. The first failure ends the others and is raised as it is."""
+    """Await coroutines at once, results in order; the first failure ends the others and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine()) for coroutine in work]
@@ -91,11 +90,7 @@ FEED_CLOSE_S = 1.0  # a pipe that is being read may never give an item
 
 
 class Feed(Generic[T]):
-    """Await the items of an iterable one after the other; a thread reads them unless it is a sequence.
-
-    Args:
-        ahead: most items that are read before they are needed.
-    """
+    """Await an iterable's items; a thread reads up to `ahead` of them, unless it is a sequence."""
 
     def __init__(self, source: Iterable[T], ahead: int) -> None:
         self._here: Iterator[T] | None = iter(source) if isinstance(source, Sequence) else None
@@ -147,10 +142,7 @@ class Feed(Generic[T]):
 
 
 def in_thread(function: Callable[[], T], name: str) -> Future[T]:
-    """Run a function in a daemon thread of its own. Its error stays in the future, SystemExit too.
-
-    A pool's threads are shared and waited for at exit: one hanging call would block others and the exit.
-    """
+    """Run a function in its own daemon thread, which delays no exit; its error stays in the future."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # nobody can take back what runs
 

@@ -107,10 +107,9 @@ class TokenEngine(Protocol):
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """log p(choice | row[:position + 1], one of the choices follows) at temperature 1.
+        """log p(choice | row[:position + 1], one of the choices follows): (rows, positions, choices).
 
-        Returns (rows, positions of the row, choices); the probabilities of the choices sum to 1. Keys and values are kept under a
-        row's key up to its last position, and reused before its first position.
+        At temperature 1. A row is kept under its key up to its last position, and reused before its first one.
         """
         ...
 
@@ -132,11 +131,7 @@ class SyncedEngine(Protocol):
 
 
 def check_choices(rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], choices: Sequence[int]) -> None:
-    """Check the arguments of `choice_logprobs`.
-
-    Raises:
-        EngineError: a list of positions a row is missing, a position lies outside its row, or choices are not ≥ 2 distinct ids.
-    """
+    """Raise EngineError unless positions lie in their rows and choices are ≥ 2 distinct token ids."""
     if len(positions) != len(rows):
         raise EngineError(f"{len(rows)} rows need as many lists of positions, got {len(positions)}")
     if len(choices) < 2 or len(set(choices)) != len(choices) or min(choices) < 0:
@@ -160,9 +155,9 @@ class Reply:
     usage: Usage | None = None
     """Usage of the server, failed tries included; None: not a server."""
     repaired: str | None = None
-    """Why the first reply could not be read, where this one replaces it."""
+    """Error of the first reply, where this one replaces it."""
     others: tuple[Reply, ...] = ()
-    """Alternative endings of the reply, complete texts, where they were requested (`rrm.judge.expected_score`)."""
+    """Complete texts of alternative endings, where requested (`rrm.judge.expected_score`)."""
 
 
 @dataclass(frozen=True)
@@ -174,11 +169,11 @@ class Request:
     key: str
     """Names the row: its seed derives from it."""
     begins: bool = True
-    """True: begins a piece of work, which a spending limit omits as a unit; False: belongs to the request before."""
+    """True: begins a piece of work, which a spending limit omits as a unit."""
     about: Any = None
     """Data of the caller."""
     prompts: Sequence[Sequence[int]] = ()
-    """Token ids instead of messages: `top_logprobs` of the reply are of the token after each, no text is written."""
+    """Token ids instead of messages: `top_logprobs` are of the token after each, no text is written."""
     json_schema: dict[str, Any] | None = field(default=None, hash=False)
     """Schema of the reply; left out where the server takes none."""
     readings: int = 1
@@ -186,7 +181,6 @@ class Request:
 
     @property
     def work(self) -> WorkSize:
-        """Size of the work with all its readings; a token id counts as four characters."""
         sent = sum(map(_characters, self.messages)) + 4 * sum(map(len, self.prompts))
         return WorkSize(sent * self.readings, self.readings)
 
@@ -195,7 +189,6 @@ IMAGE_CHARACTERS = 4_000  # estimate for a picture: about a thousand tokens
 
 
 def _characters(message: dict[str, Any]) -> int:
-    """Count characters of a message's text; a picture counts as `IMAGE_CHARACTERS`."""
     content = message["content"]
     if isinstance(content, str):
         return len(content)
@@ -217,11 +210,7 @@ class ChatEngine(Protocol):
 def converse(engine: ChatEngine, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
     """Ask each request, and the request that `answered` returns after it, until it returns None.
 
-    Uses the engine's own `converse`, else `concurrency` threads, else asks one after the other.
-
-    Raises:
-        KeyRefused: the server does not take the key.
-        SpendingLimit: requests were left out.
+    Uses the engine's own `converse`, else `concurrency` threads. Raises KeyRefused; SpendingLimit where requests were left out.
     """
     at_once = getattr(engine, "converse", None)
     if at_once is not None:

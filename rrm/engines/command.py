@@ -1,4 +1,4 @@
-"""`command`: a ChatEngine over a program that reads a prompt from stdin and writes its reply to stdout."""
+"""`command`: a ChatEngine over a program that reads prompts from stdin and replies on stdout."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class CommandEngine:
         return Reply(reply, "eos")
 
     def _run(self, prompt_file: IO[bytes], out: IO[bytes], err: IO[bytes], timeout_s: float) -> int:
-        """Return the exit code. Child processes end with it on a time-out, too much output or an interrupt."""
+        """Return the exit code. Child processes end on a time-out, too much output or an interrupt."""
         until = time.monotonic() + timeout_s
         # in a session of its own: Ctrl-C is for us alone
         with subprocess.Popen(self.words, stdin=prompt_file, stdout=out, stderr=err, start_new_session=True) as program:

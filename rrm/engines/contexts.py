@@ -36,12 +36,7 @@ _RUN = re.compile(r"(.)\1{3,}")
 
 
 async def read_context(ask: Callable[..., Awaitable[Answer]], base: str, model: str) -> int | None:
-    """Ask a server for the tokens of a model's context (see the table); None where it does not say.
-
-    Args:
-        ask: makes a request: method, address and what is sent.
-        base: the address, with `/v1` where it has that.
-    """
+    """Ask a server for the tokens of a model's context (see the table); None where it does not say."""
 
     def listed(reply: Any) -> Any:
         return in_list(reply["data"], model)
@@ -117,10 +112,8 @@ class Counts:
         """Tell whether the server silently cut a prompt: it counts no more tokens of a longer one.
 
         Args:
-            messages: as sent.
             tokens: the server's count; 0: unknown.
-            context: the server's; None: unknown.
-            ask: sends other messages and returns the server's count, 0 where it refuses them.
+            ask: sends other messages; returns the server's count, 0 where it refuses them.
         """
         sent = len(_text_of(messages))
         if not tokens or tokens in self._whole or not self._is_suspect(messages, sent, tokens, context):

@@ -54,16 +54,10 @@ class WorkSize:
 
 
 class CostTracker:
-    """Sum what an engine uses, and stop it at a cost limit.
+    """Sum what an engine uses, and stop it at a cost limit (`earlier` included).
 
-    Work under way is estimated by its size, at the cost so far of a character sent and of a reply.
-
-    Args:
-        prices: of tokens; None: tokens are counted alone.
-        max_cost: limit, `earlier` included; None: no limit.
-
-    Raises:
-        ConfigError: a limit without prices, or no number from 0.
+    Work under way is estimated by its size, at the cost so far of a character sent and of a reply. Raises ConfigError for a
+    limit without prices or below 0.
     """
 
     def __init__(self, prices: Prices | None = None, max_cost: float | None = None) -> None:
@@ -86,7 +80,7 @@ class CostTracker:
         self._ended_cost = self._read_cost = 0.0  # their cost, and the share for what was sent
 
     def begin(self, earlier: Usage | None, output: str = "") -> None:
-        """Begin an output that has cost `earlier`. Costs of other outputs stay: the limit is of the whole command."""
+        """Begin an output that has cost `earlier`; costs of other outputs stay, the limit is of all."""
         self._others[self._output] = self.spent - self.assumed - math.fsum(self._others.values())
         self._others.pop(output, None)
         before = (earlier.cost or 0.0) if earlier is not None else 0.0
@@ -113,7 +107,7 @@ class CostTracker:
 
         Args:
             whole: a complete reply came; of a failure no usage is expected.
-            at_most: most that a failed request without usage can have used: counts for the limit, and for no row.
+            at_most: upper bound of a failed request's usage: counts for the limit, and for no row.
         """
         self.blind = self.blind or (whole and usage.unreported > 0)
         if self.prices is not None and at_most is not None:
@@ -130,20 +124,15 @@ class CostTracker:
         self._read_cost += read if work.sent else 0.0
 
     def waits(self, under_way: int) -> bool:
-        """Tell whether to wait: until a piece of work has a cost, one more than have ended is under way at most."""
+        """Tell whether to wait: before the first cost, one more than have ended is under way at most."""
         return self.max_cost is not None and not self._ended_cost and under_way > self._ended
 
     def foreseen(self, work: WorkSize) -> float:
-        """Estimate the cost of work from the costs so far."""
         sent = work.sent * self._read_cost / max(self._work.sent, 1)
         return sent + work.replies * (self._ended_cost - self._read_cost) / max(self._work.replies, 1)
 
     def closed(self, under_way: WorkSize | int = 0, following: WorkSize | None = None) -> bool:
-        """Tell whether the limit is reached, or will be by work under way or by a `following` piece above average.
-
-        Args:
-            under_way: work begun and not ended; a number: so many replies.
-        """
+        """Tell whether the limit is reached, or will be by work under way or a large `following` piece."""
         if self.max_cost is None:
             return False
         begun = WorkSize(replies=under_way) if isinstance(under_way, int) else under_way
@@ -153,7 +142,7 @@ class CostTracker:
         return self.blind or max(self.spent, expected) >= self.max_cost
 
     def affords(self, usage: Usage) -> bool:
-        """Tell whether the limit leaves room for an unforeseen request of this usage, beside work under way."""
+        """Tell whether the limit allows an unforeseen request of this usage, beside work under way."""
         if self.max_cost is None:
             return True
         expected = max(self.spent, self.earlier + self.assumed + self._ended_cost + self.foreseen(self.under_way))

@@ -1,4 +1,4 @@
-"""Addresses of one model: which to ask next, how many requests at once, and when to leave one alone."""
+"""Addresses of one model: which to ask next, how many requests at once, when to pause one."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ SPARE_FILES = 256  # files beside connections that a process may need
 
 @dataclass(eq=False)
 class Endpoint:
-    """One address and its state."""
-
     url: str
     limit: float  # requests at once: halved where the server is asked too much, slowly raised again
     in_flight: int = 0
@@ -39,13 +37,7 @@ class Endpoint:
 
 
 class Endpoints:
-    """Choose addresses, the one with the fewest requests in flight first.
-
-    Args:
-        urls: of one model.
-        concurrency: requests at once at all of them together.
-        clock: seconds, for tests.
-    """
+    """Choose among addresses of one model; `concurrency`: requests at once at all of them together."""
 
     def __init__(self, urls: Sequence[str], concurrency: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.all = [Endpoint(url, float(concurrency)) for url in urls]
@@ -57,11 +49,10 @@ class Endpoints:
         self._asked_until = 0.0  # end of the last such pause
 
     def begin(self) -> None:
-        """Begin a call: throttling of an earlier one may be long ago."""
         self._throttled_since = None
 
     def free(self, before: Endpoint | None = None) -> Endpoint | None:
-        """Choose the address to ask now; None: none is free. Among equals `before` is preferred (it has the prefix)."""
+        """Choose the least busy free address, `before` (which has the prefix) among equals; or None."""
         now = self.clock()
         alive = [e for e in self.all if e.out_until <= now] or self.all
         able = [e for e in alive if e.rests_until <= now and e.in_flight < self._most(e)]
@@ -89,7 +80,7 @@ class Endpoints:
         return max(min(e.rests_until for e in self.all) - self.clock(), 0.0)
 
     def why_closed(self, throttled: int | None, answers: int) -> str | None:
-        """Say why no more is to be asked and what to do; None: go on. Closed: all ask for too long a pause, or only throttle.
+        """Say why to stop and what to do: all ask for too long a pause, or only throttle; else None.
 
         Args:
             throttled: tries of a request that has no more; None: it has more.
@@ -106,7 +97,6 @@ class Endpoints:
         return duration and f"in {duration} it answered nothing else: what was judged is kept; {way_on}"
 
     def answered(self, endpoint: Endpoint) -> None:
-        """Note an answer: strikes and pauses end, and the limit rises."""
         self.answers += 1
         self._throttled_since = None
         endpoint.strikes, endpoint.out_until, endpoint.out_s = 0, 0.0, OUT_S
@@ -155,7 +145,6 @@ class ConcurrencyLimiter:
         endpoints.begin()
 
     async def take(self, before: Endpoint | None = None) -> Endpoint:
-        """Wait for a slot."""
         async with self._changed:
             while (endpoint := self.endpoints.free(before)) is None:
                 try:

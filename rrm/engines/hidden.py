@@ -31,10 +31,7 @@ class Hidden:
         self._forms.sort(key=lambda form: len(form[0]), reverse=True)
 
     def hide(self, text: str) -> str:
-        """Replace each secret by `***`: plain, percent-encoded, escaped (JSON, HTML), in base64 or hex.
-
-        The beginning of a secret (`_TORN` characters or more) at the text's end is replaced as well.
-        """
+        """Replace secrets by `***`: plain, escaped (URL, JSON, HTML), base64, hex, or cut off at the end."""
         for form, encoded in self._forms:
             text = _without(text, form, encoded)
         return text

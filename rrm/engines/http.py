@@ -27,16 +27,12 @@ PACKED = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}  # encodings t
 
 
 class NoAnswer(Exception):
-    """No answer came, or it broke off; `cause` is the error."""
-
     def __init__(self, kind: Literal["unconnected", "silent", "late", "broken"], cause: BaseException) -> None:
         super().__init__(_reason(cause))
         self.kind, self.cause = kind, cause
 
 
 class UnreadableAnswer(ValueError):
-    """An answer that cannot be read, with its HTTP status."""
-
     def __init__(self, why: str, status: int) -> None:
         super().__init__(why)
         self.status = status
@@ -71,15 +67,11 @@ def client(connections: int = 1, **how: Any) -> httpx2.AsyncClient:
 async def opened(
     http: httpx2.AsyncClient, method: str, url: str, *, silent_s: float, connect_s: float | None = None, **sent: Any
 ) -> AsyncIterator[httpx2.Response]:
-    """Open an answer whose body is still to be read.
-
-    Args:
-        silent_s: longest wait for data.
-        connect_s: longest wait for a connection, where that differs.
+    """Open an answer whose body is still to be read; `silent_s`: longest wait for data.
 
     Raises:
         NoAnswer: there is none.
-        ValueError: no request can be made of the arguments; it may quote a secret.
+        ValueError: the request is impossible; the message may quote a secret.
     """
     wait = httpx2.Timeout(silent_s, connect=silent_s if connect_s is None else connect_s)
     try:
@@ -114,12 +106,7 @@ def _reason(error: BaseException) -> str:
 async def ask(
     http: httpx2.AsyncClient, method: str, url: str, *, limit_s: float, connect_s: float | None = None, **sent: Any
 ) -> Answer:
-    """Get an answer within `limit_s` in all, also of a server that drips bytes.
-
-    Raises:
-        NoAnswer: there is none.
-        UnreadableAnswer: it is damaged, or too large.
-    """
+    """Get an answer within `limit_s` in all, also of a server that drips bytes."""
     try:
         async with (
             asyncio.timeout(limit_s),
@@ -143,10 +130,7 @@ async def send(
     connect_s: float | None = None,
     **sent: Any,
 ) -> Answer:
-    """Get an answer of status 200.
-
-    Args:
-        late: advice where none comes within `limit_s`.
+    """Get an answer of status 200; `late`: advice where none comes within `limit_s`.
 
     Raises:
         Retry, Rejected, UnreadableAnswer: no answer, an error status, or an unreadable body.
@@ -173,11 +157,7 @@ async def send(
 
 
 async def read(response: httpx2.Response, label: str = "the reply") -> bytes:
-    """Read a body, unpacked, bounded both as it comes and as it unpacks.
-
-    Raises:
-        ValueError: damaged, too large (as bytes, unpacked, or as JSON's values), or in another encoding.
-    """
+    """Read and unpack a bounded body; ValueError where it is damaged, too large or oddly encoded."""
     blocks, size, most = list[bytes](), 0, most_bytes()
     async for block in response.aiter_raw():
         size += len(block)

@@ -81,7 +81,6 @@ class Retry(Exception):
         hint: advice once the tries are used up.
         retry_after: seconds, as the server asks.
         throttled: too many requests; the server works.
-        unconnected: nobody answers there.
     """
 
     status = 0  # of HTTP; 0: none came
@@ -104,10 +103,7 @@ def failure(status: int, text: str, wait: float = 0.0) -> Retry | Rejected:
 
 
 def error_in(payload: Any, hidden: Hidden) -> tuple[int, str] | None:
-    """Find (status, message) of an error in a 200, at the top or in a choice; 500 where no status is given.
-
-    Source: openrouter.ai/docs/api-reference/errors.
-    """
+    """(status, message) of an error in a 200 (openrouter.ai/docs/api-reference/errors); default 500."""
     if not isinstance(payload, Mapping):
         return None
     choices = payload.get("choices")
@@ -125,23 +121,18 @@ def error_in(payload: Any, hidden: Hidden) -> tuple[int, str] | None:
 
 
 class EmptyReply(Retry):
-    """The server answered with no text: tried again, and in the end handed back (status `unparsable`)."""
+    """A reply without text: tried again, and in the end handed back (status `unparsable`)."""
 
 
 class Quirks:
-    """Names of what a server refused: a parameter, `no_logprobs`, `top_logprobs=5`, `max_completion_tokens`."""
+    """Forms that a server refused: a parameter, `no_logprobs`, `top_logprobs=5`, …"""
 
     def __init__(self) -> None:
         self.known: frozenset[str] = frozenset()
         self._guesses = 0  # replies in a row without log-probabilities, after a refusal that did not name them
 
     def learn(self, quirks: frozenset[str], guessed: bool, server: str) -> None:
-        """Remember the form in which a request was answered, and warn of what is missing from it.
-
-        Args:
-            guessed: log-probabilities were left out though the refusal did not name them: it may be this text alone.
-            server: its name, for messages.
-        """
+        """Remember a form that was answered; `guessed`: the refusal did not name log-probabilities."""
         self._guesses = self._guesses + 1 if guessed else 0
         new = quirks - self.known - ({NO_LOGPROBS} if guessed and self._guesses < GUESSES else set())
         for name in sorted(OPTIONAL & new):
@@ -191,7 +182,6 @@ def fewer_logprobs(text: str, most: int) -> str:
 
 
 def is_too_long(rejected: Rejected) -> bool:
-    """Tell whether the refusal is about the prompt's length."""
     return rejected.status == _TOO_LARGE or (
         rejected.status in (400, 422) and _CONTEXT.search(rejected.text) is not None
     )
@@ -204,11 +194,7 @@ def context_of(rejected: Rejected) -> int | None:
 
 
 def way_out_of(rejected: Rejected, known_context: int | None) -> str:
-    """Advice for a prompt that is too long.
-
-    Args:
-        known_context: tokens that windows were made for, as the server said; None: unknown.
-    """
+    """Advice for a prompt that is too long; `known_context`: tokens that windows were made for."""
     if rejected.status == _TOO_LARGE:
         return "lower --transcript-tokens, or have the server (or a proxy before it) take longer requests"
     context, less = context_of(rejected), "lower --transcript-tokens, or serve the model with a longer context"
@@ -220,7 +206,6 @@ def way_out_of(rejected: Rejected, known_context: int | None) -> str:
 
 
 def speaks_of_schema(rejected: Rejected) -> bool:
-    """Tell whether the refusal names the JSON schema."""
     return _SCHEMA.search(rejected.text) is not None
 
 

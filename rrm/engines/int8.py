@@ -1,7 +1,7 @@
 """`int8`: verdicts of a Llama or Qwen2 judge on a CPU by OpenVINO (`pip install 'agent-rrm[fast]'`).
 
-Only `choice_logprobs` runs in int8 (`rrm.engines.int8_graph`); the rest loads the float model. The graph is made once per model,
-library version and scheme, and cached; an unreadable one is made anew.
+Only `choice_logprobs` runs in int8 (`rrm.engines.int8_graph`); the rest loads the float model. The graph is cached per model,
+library version and scheme.
 """
 
 from __future__ import annotations
@@ -52,11 +52,7 @@ def library_errors() -> Iterator[None]:
 
 @library_errors()
 def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
-    """Path of the model's graph, made from `load()` (a float32 transformers model) unless it is cached.
-
-    Raises:
-        EngineError: a model that `rrm.engines.int8_graph` does not know, or the library failed.
-    """
+    """Path of the model's graph, made from `load()` (a float32 model) unless it is cached."""
     from filelock import FileLock
 
     from rrm.engines.int8_graph import SCHEME, build, ov
@@ -107,7 +103,7 @@ def _to_disk(path: Path) -> None:
 
 @library_errors()
 def multiplies_exactly() -> bool:
-    """Tell whether int8 products are exact: some processors without VNNI add pairs in 16 bits, which overflow."""
+    """Tell whether int8 products are exact: without VNNI, sums of pairs in 16 bits may overflow."""
     from rrm.engines.int8_graph import linear, op, ov, quantised
 
     x = op.parameter([-1, 64], np.float32)
@@ -117,18 +113,13 @@ def multiplies_exactly() -> bool:
 
 
 class Int8Engine:
-    """A `TokenEngine` whose `choice_logprobs` runs an int8 graph, row by row.
+    """A `TokenEngine` whose `choice_logprobs` runs an int8 graph (from `graph_file`), row by row.
 
-    Where a row is cut into forwards depends on its positions alone, so results do not depend on batch or cache.
+    Forwards end at fixed positions, so that results do not depend on batch or cache.
 
     Args:
-        graph: from `graph_file`.
-        eos_token_id: the tokenizer's.
         floats: loads the engine for everything else.
         kept_bytes: memory for rows kept under keys; the least recently used are dropped.
-
-    Raises:
-        EngineError: the graph cannot be read or compiled.
     """
 
     @library_errors()
@@ -190,11 +181,7 @@ class Int8Engine:
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """See `TokenEngine`; in int8. A prefix that all rows share is run once.
-
-        Raises:
-            EngineError: a position outside its row, a row beyond the model's positions, or choices outside the vocabulary.
-        """
+        """See `TokenEngine`; in int8. A prefix that all rows share is run once."""
         check_choices(rows, positions, choices)
         if max(choices) >= self.vocabulary:
             raise EngineError(f"choices {list(choices)}: the model has {self.vocabulary} tokens")
@@ -238,7 +225,7 @@ class Int8Engine:
     def _forward(
         self, row: list[int], start: _KeptKeys | None, reusable: int, positions: Sequence[int], choices: np.ndarray
     ) -> tuple[np.ndarray, list[Any]]:
-        """Run a row from what it shares with `start` on: (logits (T, C) float64, its keys and values).
+        """Run a row after what it shares with `start`: (logits (T, C) float64, keys and values).
 
         Args:
             reusable: leading tokens whose keys and values may come from `start`.
@@ -284,7 +271,7 @@ class Int8Engine:
 
 @dataclass(frozen=True)
 class _KeptKeys:
-    """A row's tokens and, per layer, two bfloat16 arrays (1, heads, tokens, head_dim), as numpy float16 bits."""
+    """A row's tokens; per layer two arrays (1, heads, tokens, head_dim), bfloat16 as float16 bits."""
 
     ids: list[int]
     caches: list[np.ndarray]

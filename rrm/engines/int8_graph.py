@@ -71,7 +71,6 @@ def _rope(model: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _orthogonal(n: int, seed: int) -> np.ndarray:
-    """Random orthogonal matrix (n, n)."""
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((n, n)))[0].astype(FLOATS)
 
 

@@ -121,7 +121,7 @@ class OpenAIEngine:
         return cls(filled(",".join(urls), public(spec), in_url=True), model, **options)
 
     def context_tokens(self) -> int | None:
-        """Tokens of the model's context as the server says (`rrm.engines.contexts`); None where it does not."""
+        """Tokens of the model's context as the server says; None where it does not."""
 
         async def contexts() -> list[int | None]:
             async with client() as http:
@@ -134,14 +134,10 @@ class OpenAIEngine:
         return self._context
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
-        """Get one reply. Raises `EngineError` when none could be had."""
         return one_reply(self, messages, params, key)
 
     def converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
-        """See `rrm.engines.base.converse`; `concurrency` at once, begun in order: prompts that begin alike stay together.
-
-        Args:
-            requests: read a little ahead, in a thread unless they are a sequence.
+        """See `rrm.engines.base.converse`; begins in order, so that prompts that begin alike stay together.
 
         Raises:
             KeyRefused: the server refuses the key, or asks for too long a pause; unfinished work is lost.
@@ -154,7 +150,6 @@ class OpenAIEngine:
         under_way = dict[int, WorkSize]()
 
         async def turn(request: Request, gate: ConcurrencyLimiter) -> None:
-            """Ask a request and all that follows it."""
             following: Request | None = request
             before: Endpoint | None = None
             cost, prompt_cost, paid = 0.0, 0.0, list[Usage]()

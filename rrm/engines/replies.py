@@ -66,13 +66,9 @@ def _garbage(response: Any, hidden: Hidden) -> Retry:
 
 
 def parse_reply(payload: dict[str, Any]) -> Reply:
-    """Parse a chat completion, cut at `MOST_CHARS`.
+    """Parse a chat completion, cut at `MOST_CHARS`; any error (KeyError, TypeError, …): it is none.
 
-    Separate reasoning becomes a `<think>` block without judge tags. Tokens are those of the text alone, where the server may
-    include those of the reasoning.
-
-    Raises:
-        KeyError, IndexError, TypeError, AttributeError, ValueError: not a chat completion.
+    Separate reasoning becomes a `<think>` block without judge tags. Tokens are those of the text alone.
     """
     choice = payload["choices"][0]
     message = choice["message"]
@@ -129,11 +125,7 @@ def _of_text(text: str, tokens: list[str], top: list[dict[str, float]]) -> tuple
 
 
 def parse_next(payload: dict[str, Any], count: int) -> Reply:
-    """Parse a completion of `count` prompts by one token each; `top_logprobs` in the prompts' order.
-
-    Raises:
-        KeyError, IndexError, TypeError, AttributeError, ValueError: not that.
-    """
+    """Parse a completion of `count` prompts by one token each; raises like `parse_reply`."""
     alternatives: dict[int, dict[str, float]] = {}
     tokens: dict[int, str] = {}
     for choice in payload["choices"]:
@@ -230,11 +222,7 @@ def chat_body(
     seed: int,
     quirks: frozenset[str],
 ) -> dict[str, Any]:
-    """Body of /chat/completions; a last message of the assistant is continued.
-
-    Args:
-        quirks: what the server does not accept.
-    """
+    """Body of /chat/completions; a last message of the assistant is continued."""
     limit = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
     body: dict[str, Any] = {
         "model": model,

@@ -1,7 +1,4 @@
-"""`scripted`: engines that answer from a script, for tests.
-
-A script is a list (in the order of calls), a dict (by key), or a callable.
-"""
+"""`scripted`: engines that answer from a list (in order), a dict (by key) or a callable, for tests."""
 
 from __future__ import annotations
 
@@ -32,10 +29,8 @@ class ScriptedEngine:
     """A TokenEngine that returns scripted ids.
 
     Args:
-        script: per row, ids or a `Completion`: list, dict by key, or `f(row, params, key)`.
+        script: per row, ids or a `Completion`; a callable gets (row, params, key).
         logprob: log-probability of `row[t]` given `row[:t]`, as `f(row, t)`; default −1.
-        eos_token_id: a row of ids that ends in it has stop reason `eos`, any other `length`.
-        eos_ids: further ids that end a row.
     """
 
     def __init__(
@@ -109,13 +104,9 @@ class ScriptedEngine:
 
 
 class ScriptedChatEngine:
-    """A ChatEngine that returns scripted replies.
+    """Return scripted replies: texts, `Reply` or exceptions; a callable gets (messages, params, key)."""
 
-    Args:
-        script: per call, a text, a `Reply`, or an exception: list, dict by key, or `f(messages, params, key)`.
-    """
-
-    asks_again = False  # it says what it is scripted to say: an unreadable reply is not asked for once more
+    asks_again = False  # an unreadable reply is not asked for once more
 
     def __init__(
         self,

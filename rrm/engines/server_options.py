@@ -39,11 +39,7 @@ _SCHEMES = {"Basic", "Bearer", "Token"}
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Options of a server; None leaves a value to the judge or the server.
-
-    Raises:
-        ConfigError: a value that no request could carry.
-    """
+    """Options of a server; None leaves a value to the judge or the server. Raises ConfigError."""
 
     temperature: float | None = None
     """Default: 0, or the judge's own where it samples several replies."""
@@ -73,7 +69,6 @@ class ServerOptions:
 
     @property
     def given(self) -> list[str]:
-        """Names of options that are set."""
         return [f.name for f in fields(self) if getattr(self, f.name) not in (None, {})]
 
     @property
@@ -88,7 +83,7 @@ class ServerOptions:
         return {name: value for name, value in values.items() if value is not None}
 
     def headers_to(self, url: str) -> dict[str, str]:
-        """Headers for an address: its password as basic authorization, then own headers, which replace the client's."""
+        """Headers for an address: basic authorization of its password, and own headers, which win."""
         credentials = urlsplit(url).netloc.rpartition("@")[0]
         sent: dict[str, str] = {}
         if credentials:
@@ -117,11 +112,7 @@ def check_header(name: str, value: str) -> None:
 
 
 def read_headers(pairs: Sequence[str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Parse `NAME=VALUE`; `$VARIABLE` and `${VARIABLE}` are read from the environment.
-
-    Raises:
-        ConfigError: not of that form, a variable that is not set, a name given twice.
-    """
+    """Parse `NAME=VALUE` with `$VARIABLE`s of the environment; ConfigError where that fails."""
     headers: dict[str, str] = {}
     variables = os.environ if environment is None else environment
     for pair in pairs:
@@ -137,7 +128,7 @@ def read_headers(pairs: Sequence[str], environment: Mapping[str, str] | None = N
 
 
 def filled(value: str, where: str, environment: Mapping[str, str] | None = None, *, in_url: bool = False) -> str:
-    """Replace `$VARIABLE` and `${VARIABLE}` by the environment's values; ConfigError where one is not set.
+    """Replace `$VARIABLE` and `${VARIABLE}` by the environment's values; ConfigError where unset.
 
     Args:
         where: the option, for errors.
@@ -197,7 +188,6 @@ def meant(name: str) -> str | None:
 
 
 def is_address(url: str) -> bool:
-    """Tell whether a request can be sent there."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -213,7 +203,7 @@ def public(spec: str) -> str:
 
 
 def saved(url: str) -> tuple[str, list[str]]:
-    """(address to store, what it lacks: user and parameters, without values). Only `PLAIN` queries are kept."""
+    """(address to store, what it lacks: user and parameters). Only `PLAIN` queries are kept."""
     parts = urlsplit(url)
     parameters = parse_qsl(parts.query, keep_blank_values=True)
     plain = [(name, value) for name, value in parameters if name.lower() in PLAIN]

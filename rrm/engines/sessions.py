@@ -1,7 +1,4 @@
-"""Sessions: a batch that rows join and leave while it runs, over any `TokenEngine`.
-
-An engine with a method `session(params)` decodes continuously (`HFEngine`); any other runs batch by batch.
-"""
+"""Sessions over any `TokenEngine`: continuous with its own `session(params)`, else batch by batch."""
 
 from __future__ import annotations
 
@@ -53,16 +50,11 @@ def open_session(engine: TokenEngine, params: SamplingParams) -> AbstractContext
     return nullcontext(BatchSession(engine, params))
 
 
-POLL_S = 0.005  # longest wait of a session's step: what the caller's tools have answered by then is taken up
+POLL_S = 0.005  # longest wait of a session's step, after which the caller handles its tools' answers
 
 
 class VLLMSession:
-    """Rows running at the servers (`rrm.engines.base.Session`).
-
-    Args:
-        start: begins a request for (key, ids, most new tokens).
-        limit: default of most new tokens.
-    """
+    """Rows running at the servers; `start` begins a request for (key, ids, most new tokens)."""
 
     def __init__(self, start: Callable[[str, Sequence[int], int], Future[Completion]], limit: int) -> None:
         self._start, self._limit = start, limit

@@ -10,14 +10,12 @@ from rrm.errors import RRMError
 FILE = "judge.json"
 JUDGES = "rrm.judges"  # entry point group under which packages name the judges they ship
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
-DEFAULT = "small"  # the judge that is used where none is named
+DEFAULT = "small"
 OWN = {"small": "small", "default": "small", "base": "base"}  # names of the judges of this package, and their folders
 
 
 def shipped(name: str) -> Path:
-    """Folder of a judge that a package ships: own ones (`OWN`), or by entry point group `rrm.judges`.
-
-    An entry point is a function that returns a directory.
+    """Folder of a shipped judge: own ones (`OWN`), or by a function at entry point `rrm.judges`.
 
     Raises:
         RRMError: nothing installed ships a judge of that name.
@@ -39,7 +37,7 @@ def is_shipped(name: str) -> bool:
 
 
 def judge_folder(name: str) -> Path | None:
-    """Folder of a judge's name: an existing folder (of a run, its `judge`), else a shipped judge, else None."""
+    """Folder of a name: an existing folder (of a run, its `judge`), else a shipped judge, else None."""
     here = Path(name).expanduser()
     if here.is_dir():
         return here / "judge" if (here / "judge" / FILE).is_file() else here

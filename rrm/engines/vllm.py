@@ -1,11 +1,8 @@
-"""`vllm`: a TokenEngine over vLLM's HTTP server: token ids in, sampled ids and log-probabilities out (DESIGN §5).
+"""`vllm`: a TokenEngine over vLLM's HTTP server: ids in, sampled ids and logprobs out (DESIGN §5).
 
-   engine = VLLMEngine("vllm:http://localhost:8000#base", eos_ids={2}, adapters=Path("runs/a/adapters"))
-   engine.sync(policy.model, version=3)          # its LoRA adapter, under its own name, at every address
-   with engine.session(params) as session: ...   # every row is a request: none waits for the slowest
-
-Weights are sent as LoRA adapters, one name and folder per version, so a restarted server does not know the name and is given it
-again; whole weights replace those before (`vllm_weights`). A row's turns go to one address, for its prefix cache.
+    engine = VLLMEngine("vllm:http://localhost:8000#base", eos_ids={2}, adapters=Path("runs/a/adapters"))
+    engine.sync(policy.model, version=3)          # its LoRA adapter, under its own name, at every address
+    with engine.session(params) as session: ...   # every row is a request: none waits for the slowest
 
 Start the server with `--logprobs-mode processed_logprobs` (checked); for adapters with `--enable-lora --max-lora-rank R` and
 VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, for whole weights with VLLM_SERVER_DEV_MODE=1. Its kernels may sample differently from the
@@ -49,23 +46,16 @@ KEPT_VERSIONS = 2
 
 
 class VLLMEngine:
-    """A `TokenEngine` and `ContinuousEngine` over HTTP.
+    """A `TokenEngine` and `ContinuousEngine` over HTTP; `max_positions`: the servers' smallest context.
 
     Args:
         spec: `vllm:URL[,URL…]#model`; the model may be omitted where the server has only one.
-        eos_ids: tokens that end a row.
         vocabulary: number of ids the policy knows, padding included; others are an error.
         adapters: folder for LoRA adapters, or whole weights; None: the weights never change.
         whole: the policy is trained whole: servers are first given their own weights back.
         dtype: torch dtype of whole weights as sent; None: unchanged.
         seen_as: the server's path of `adapters`, where it differs.
-        concurrency: requests in flight at once.
-        timeout_s: of one request.
         patience_s: how long a row is retried (5xx, no connection, time-out): vLLM takes a minute to restart.
-
-    Attributes:
-        max_positions: the smallest context of the servers, in tokens.
-        weights: what rows are sampled from.
 
     Raises:
         ConfigError: the spec is not of that form.
@@ -93,10 +83,10 @@ class VLLMEngine:
         self.eos_ids, self.eos_token_id, self.vocabulary = frozenset(eos_ids), min(eos_ids), vocabulary
         self.adapters, self.seen_as, self.dtype = adapters, seen_as, dtype
         self._loop = Background("vllm")
-        self._run = secrets.token_hex(4)  # tells this engine's adapters from those of another run on the same server
-        self._kept: list[str] = []  # weights that this process sent and that stay, oldest first
-        self._failed: list[str] = []  # weights that it tried to send since, which some servers may have
-        self._sent_whole = False  # whether it ever tried to send whole weights: servers may have them, or half of them
+        self._run = secrets.token_hex(4)  # distinguishes this engine's adapters from another run's
+        self._kept: list[str] = []  # loaded weights of this process, oldest first
+        self._failed: list[str] = []  # weights tried since, which some servers may have
+        self._sent_whole = False  # whole weights were sent: servers may have them, or half of them
         # (ids, the next token, its log-probability), see `expect`
         self._expected: list[tuple[list[int], int, float]] = []
         self._bound = 0.0
@@ -114,13 +104,12 @@ class VLLMEngine:
 
     @property
     def addresses(self) -> list[str]:
-        """Addresses of the servers, as in `Completion.server`."""
         return [server.url for server in self._servers.all]
 
     def expect(
         self, rows: Sequence[Sequence[int]], spans: Sequence[Span], logprobs: Sequence[Sequence[float]], bound: float
     ) -> None:
-        """Log-probabilities that a restarted server must match within `bound` nats a token, before its first row."""
+        """Set log-probabilities that a restarted server must match within `bound` nats a token."""
         places = [
             (row[:index], row[index])
             for row, span in zip(rows, spans, strict=True)
@@ -149,15 +138,12 @@ class VLLMEngine:
         return self.weights.version
 
     def sync(self, model: Any, version: int, tensors: Mapping[str, Any] | None = None) -> None:
-        """Sample from these weights from the next row on.
+        """Sample from these weights from the next row on; EngineError where a server refuses them.
 
         Args:
             model: its adapter is loaded at every address; a model without one is sent whole, while no row runs.
             version: a number not used for other weights.
             tensors: weights by name, where the model holds only shards.
-
-        Raises:
-            EngineError: weights that cannot be sent, or that a server refuses.
         """
         if self.adapters is None:
             raise EngineError("this vllm engine was given no folder for adapters: its weights cannot change")
@@ -187,7 +173,6 @@ class VLLMEngine:
         self._kept = [*self._kept, weights.label][-(1 if weights.whole else KEPT_VERSIONS) :]
 
         def past(name: str, folder: str) -> bool:
-            """Tell whether an adapter is an old one of this engine, or of an earlier process of this run."""
             mine = name.startswith(f"{self._run}-") or (
                 first and folder == f"{server_folder}/{name}" and NAME.fullmatch(name)
             )
@@ -196,7 +181,7 @@ class VLLMEngine:
         await asyncio.gather(*(sweep(server, past) for server in loaded))
 
     def close(self) -> None:
-        """Unload adapters or restore the servers' own weights, end connections, remove sent files. Idempotent."""
+        """Unload adapters or restore the servers' own weights; remove sent files. Idempotent."""
         if self._loop.closed:
             return
         try:
@@ -212,7 +197,7 @@ class VLLMEngine:
 
     @contextmanager
     def session(self, params: SamplingParams) -> Iterator[VLLMSession]:
-        """Rows sampled at the server, each at its own pace; rows still running at the end are cancelled.
+        """Sample rows at the server; rows still running at the end are cancelled.
 
         Raises:
             EngineError: `top_p` < 1, where vLLM's log-probabilities are of the truncated distribution.
@@ -237,14 +222,7 @@ class VLLMEngine:
         *,
         at: str | None = None,
     ) -> list[Completion]:
-        """See `TokenEngine`. Without keys a row's seed derives from its ids.
-
-        Args:
-            at: the one of `addresses` that samples all rows.
-
-        Raises:
-            EngineError: a row that no server completed.
-        """
+        """See `TokenEngine`; without keys a row's seed derives from its ids. `at`: the address to use."""
         if params.max_new_tokens < 1:
             return [Completion([], [], "length") for _ in rows]
         names = keys or [str(derive_seed(*row)) for row in rows]
@@ -349,12 +327,7 @@ class VLLMEngine:
         weights: Weights | None = None,
         only: Server | None = None,
     ) -> tuple[T, Server]:
-        """Parse the reply of the key's server or another one; returns it with the server.
-
-        Args:
-            weights: default: the current ones.
-            only: the only server to ask.
-        """
+        """Parse the reply of the key's server or another one (or of `only`); returns it with the server."""
         weights = weights or self.weights
         if self._sent_whole and weights.whole is None:
             raise EngineError(
@@ -391,7 +364,7 @@ class VLLMEngine:
         return parse(reply, weights.name)
 
     async def _answer_whole(self, server: Server, weights: Weights, body: Callable[[str], dict[str, Any]]) -> Any:
-        """Get a reply from whole weights; their version is checked before and after it, since a restart loses it."""
+        """Get a reply from whole weights, checking their version before and after: a restart loses it."""
         for _ in range(3):
             loads = server.loads
             if await version_at(server) == weights.whole:

@@ -70,7 +70,6 @@ def choosing_body(model: str, ids: Sequence[int], choices: Sequence[int]) -> dic
 
 
 def looking_body(model: str, ids: Sequence[int], temperature: float) -> dict[str, Any]:
-    """Body for the likeliest next tokens' log-probabilities at a temperature."""
     return {
         **NEUTRAL,
         "model": model,
@@ -123,10 +122,7 @@ def completion_of(
     vocabulary: int | None,
     context: int | None = None,
 ) -> Completion:
-    """Parse a reply to `sampling_body`.
-
-    Args:
-        context: the servers', in tokens, where known.
+    """Parse a reply to `sampling_body`; `context`: the servers', in tokens, where known.
 
     Raises:
         WrongReply: it cannot be one.
@@ -171,7 +167,7 @@ def logprob_of(value: Any) -> float:
 
 
 def next_logprobs_of(payload: Any, model: str, ids: Sequence[int], tokens: Sequence[int]) -> list[float]:
-    """log p(token | ids) of each token, of a reply to `scoring_body` or `choosing_body`; −9999 is −inf."""
+    """log p(token | ids) of each token, of a reply to `scoring_body` or `choosing_body`; −9999: −inf."""
     details = choice_of(payload, model, ids).get("logprobs")
     top = details.get("top_logprobs") if isinstance(details, dict) else None
     if not isinstance(top, list) or len(top) != 1 or not isinstance(top[0], dict):
@@ -203,34 +199,29 @@ KEY = "VLLM_API_KEY"  # vLLM's own variable; OPENAI_API_KEY is a judge's
 class Server:
     """One address and its state."""
 
-    url: str  # without `/v1` and without a password: as messages show it
+    url: str  # without `/v1` and without a password, as in messages
     client: httpx2.AsyncClient
     headers: dict[str, str]
     timeout_s: float
     connect_s: float
     hidden: Hidden
-    rows: int = 0  # of those at work, whose beginnings it holds
+    rows: int = 0  # running rows whose prefixes it holds
     strikes: int = 0  # failures since it answered last
-    down_until: float = 0.0  # it is left alone till then (by the clock of `Servers`); 0: it is up
-    down_s: float = 0.0  # for how long it was left alone last
-    probed: bool = False  # whether a row asks it, after that time, on behalf of all
-    said: bool = False  # whether the log has it that it fails
+    down_until: float = 0.0  # not asked till then (by the clock of `Servers`); 0: it is up
+    down_s: float = 0.0  # its last pause
+    probed: bool = False  # a row asks it after the pause, on behalf of all
+    said: bool = False  # its failure is in the log
     loads: int = 0  # how often it was given weights that it did not know
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def send(
         self, path: str, body: dict[str, Any] | None = None, *, as_text: bool = False, root: bool = False
     ) -> Any:
-        """Send one HTTP request, GET without a body.
-
-        Args:
-            as_text: do not parse the reply.
-            root: below the address itself, not `/v1`.
+        """Send one HTTP request, GET without a body; `root`: below the address itself, not `/v1`.
 
         Raises:
-            Retry: it may pass.
-            Rejected: it will not.
-            WrongReply: a body that is no JSON.
+            Retry, Rejected: it may pass, or not.
+            WrongReply: a body that is no JSON (unless `as_text`).
         """
         url, method = f"{self.url}{'' if root else '/v1'}{path}", "GET" if body is None else "POST"
         how = {"limit_s": self.timeout_s, "connect_s": self.connect_s, "headers": self.headers, "json": body}
@@ -254,10 +245,7 @@ class Server:
 
 
 def servers_at(urls: Sequence[str], connections: int, timeout_s: float) -> list[Server]:
-    """Servers at addresses (without `/v1`), sharing one connection pool.
-
-    Passwords are sent as basic authorization, since HTTP libraries log addresses.
-    """
+    """Servers sharing one connection pool; passwords go in headers, since addresses are logged."""
     http, key = client(connections), (os.environ.get(KEY) or "none").strip()
     servers: list[Server] = []
     for url in urls:

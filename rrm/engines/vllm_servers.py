@@ -1,7 +1,7 @@
 """Addresses at which vLLM serves one policy: choice of server, retries, and weights.
 
-A row asks the server that holds its prefix, else the one with the fewest rows. A failed row goes to another server, or waits and
-asks again until its patience ends. A server without connection or with repeated failures is down: paused, then tried by one row.
+A row asks the server that holds its prefix, else the one with the fewest rows; if it fails, another one, until its patience
+ends. A server without connection or with repeated failures is down: paused, then tried by one row.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ from rrm.errors import EngineError
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 MAX_BACKOFF_S = 10.0
-STRIKES = 3  # failures in a row that put a server down; one that cannot be connected to is down at once
-# how long it is left alone the first time, doubled each time it fails again, and the longest
-DOWN_S, MAX_DOWN_S = 5.0, 60.0
-# patience with a server before the first row, when a wrong address is likelier than one that is being started
-START_S = 10.0
+STRIKES = 3  # failures in a row that put a server down; no connection does at once
+DOWN_S, MAX_DOWN_S = 5.0, 60.0  # first pause, doubled each time, and the longest
+START_S = 10.0  # patience before the first row, when a wrong address is likelier than a starting server
 SYNC_S = 5.0  # patience with a server that fails to load weights, while others may have
 REFUSED_S = 60.0  # how long refused weights are sent again: vLLM says 500 of an adapter that it cannot load
-LATE_S = 120.0  # how long the others may take after the first has loaded them
-RESTORE_S = 120.0  # how long closing waits for servers to load their own weights again
-CLOSE_S = 5.0  # how long closing waits for the servers
+LATE_S = 120.0  # longest wait for the others after the first has loaded
+RESTORE_S = 120.0  # longest wait on closing for servers to load their own weights
+CLOSE_S = 5.0  # longest wait on closing
 
 
 class Servers:
@@ -39,11 +37,8 @@ class Servers:
 
     Args:
         urls: without `/v1`.
-        concurrency: connections at once.
-        timeout_s: of one request.
         patience_s: how long a row is retried, from its first failure on.
         backoff_s: first pause once all were asked; doubles, with full jitter.
-        clock: seconds, for tests.
     """
 
     def __init__(
@@ -58,25 +53,21 @@ class Servers:
         self.urls, self.concurrency, self.timeout_s = urls, concurrency, timeout_s
         self.patience_s, self.backoff_s, self.clock = patience_s, backoff_s, clock
         self.all: list[Server] = []
-        # whether all were there once: a wrong address is not waited for as long as a server that is started again
-        self._connected = False
-        self._roots: dict[Server, str | None] = {}  # where the weights are that each was started with, as it says
-        self.home: dict[str, Server] = {}  # where a row's beginning is held, by its key
+        self._connected = False  # all answered once: a wrong address is waited for less than a restarting server
+        self._roots: dict[Server, str | None] = {}  # the path of each server's own weights
+        self.home: dict[str, Server] = {}  # the server that holds a row's prefix, by its key
 
     # ---- before the first row ----
 
     async def connect(
         self, model: str | None, prompt: Sequence[int], *, restored: bool = False
     ) -> tuple[str, int | None]:
-        """Connect to all; returns (the model's name, tokens of its context).
+        """Connect to all; returns (the model's name, tokens of its context). Raises EngineError.
 
         Args:
             model: None: the only one there is.
             prompt: tokens to test log-probabilities with.
             restored: first restore each server's own weights (`vllm_weights.restore`).
-
-        Raises:
-            EngineError: one cannot be reached, lacks the model, or gives raw log-probabilities.
         """
         self.all = servers_at(self.urls, self.concurrency, self.timeout_s)
         contexts: list[int] = []
@@ -135,7 +126,6 @@ class Servers:
         """Await `work` at the row's server, or at another one where that fails.
 
         Raises:
-            Rejected: as `work` does.
             EngineError: no answer until the patience ended (its cause: `Retry`), or a wrong reply.
         """
 
@@ -205,7 +195,6 @@ class Servers:
         return None if tried else min(left, key=lambda server: server.down_until)
 
     def _settle(self, key: str, server: Server) -> None:
-        """Note that the row's prefix will be held there."""
         previous = self.home.get(key)
         if previous is not server:
             if previous is not None:
@@ -243,11 +232,7 @@ class Servers:
     # ---- weights ----
 
     async def load_everywhere(self, weights: Weights) -> list[Server]:
-        """Load weights at every server; returns those that took them. Others are down until they take them.
-
-        Raises:
-            EngineError: one refuses them, or none answered until the patience ended.
-        """
+        """Load weights at every server; returns those that took them, the others are down."""
         since, rounds = self.clock(), 0
         while True:
             loaded, missed = await self._load_round(weights)
@@ -298,17 +283,15 @@ class Servers:
         return loaded, missed
 
     def _give_up(self, server: Server, error: Retry) -> None:
-        """Put a server down: it does not have the weights."""
         server.strikes = max(server.strikes, STRIKES)
         self._failed(server, error)
 
     async def load_again(
         self, server: Server, weights: Weights, loads: int, check: Callable[[Server], Awaitable[None]]
     ) -> None:
-        """Load weights that a request found missing.
+        """Load weights that a request found missing, once for all requests that were sent at `loads`.
 
         Args:
-            loads: `server.loads` when the request was sent: of many that miss them the first one loads.
             check: called before; raises where it is not the same server.
         """
         async with server.loading:
@@ -325,11 +308,7 @@ class Servers:
             server.loads += 1
 
     async def close(self, adapters: Sequence[str] = (), *, restored: bool = False) -> None:
-        """Unload adapters, within `CLOSE_S` in all, and end the connections.
-
-        Args:
-            restored: restore each server's own weights, within `RESTORE_S`.
-        """
+        """Unload adapters, or restore each server's own weights, and end the connections."""
         try:
             if restored:
                 await self._restore()

@@ -1,7 +1,7 @@
-"""Send a policy's weights to vLLM's servers: as a LoRA adapter with its own name, or all weights in place.
+"""Send a policy's weights to vLLM's servers: a LoRA adapter with its own name, or all weights.
 
-A restarted server does not know an adapter's name. For whole weights the server stores a version (`/update_weight_version`), lost
-on restart and checked around each reply. Servers read both from a shared folder.
+A restarted server does not know an adapter's name. For whole weights it stores a version (`/update_weight_version`), lost on
+restart and checked around each reply. Servers read both from a shared folder.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from rrm.engines.http_errors import Rejected, Retry
 from rrm.engines.vllm_http import Server, WrongReply
 
 log = logging.getLogger(__name__)
-NAME = re.compile(r"[0-9a-f]{8}-\d+(\.part)?")  # what weights are called, as the server and their folder have it
+NAME = re.compile(r"[0-9a-f]{8}-\d+(\.part)?")  # names of weights at the server, and of their folders
 START = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora --max-lora-rank R, and let it read the run folder"
 START_WHOLE = "start it with VLLM_SERVER_DEV_MODE=1 (not where others reach it), and let it read the run folder"
-# what a server says of weights that nobody gave it (vLLM's word), and, by ours, while it loads some
+# versions of a server's own weights (vLLM's word), and (ours) while it loads some
 OWN, LOADING = "default", "being loaded"
-SHARD = "2GB"  # of whole weights, at most a file
+SHARD = "2GB"  # most of whole weights in one file
 
 
 @dataclass(frozen=True)
 class Weights:
     """Weights that a request names."""
 
-    name: str  # as the server knows them: a model's or an adapter's
-    version: int = -1  # updates done; −1: those the server was started with
-    folder: str | None = None  # as the server sees it; None: weights that the server was started with
-    whole: str | None = None  # of weights in place of the model's: what tells them from others; None: an adapter
+    name: str  # model or adapter at the server
+    version: int = -1  # updates done; −1: the server's own weights
+    folder: str | None = None  # path at the server; None: the server's own weights
+    whole: str | None = None  # version id of whole weights; None: an adapter
 
     @property
     def label(self) -> str:
@@ -44,7 +44,6 @@ def save(model: Any, folder: Path, name: str, tensors: Mapping[str, Any] | None,
     """Write weights as safetensors into `folder/name`, by rename: a restarted server must not read half.
 
     Args:
-        model: with an adapter (PEFT), or to be sent whole.
         tensors: by name, where the model holds only shards.
         dtype: of whole weights, as the policy computes with them; None: unchanged.
     """
@@ -115,11 +114,7 @@ async def version_at(server: Server) -> str | None:
 
 
 async def restore(server: Server, root: str | None) -> None:
-    """Restore a server's own weights where a whole-weights run left others; EngineError if unsupported.
-
-    Args:
-        root: their path, as the server says.
-    """
+    """Restore a server's own weights (from `root`) where a run left others; EngineError if unsupported."""
     version = await version_at(server)
     if version is None:
         raise server.error("it takes no weights that are trained whole", START_WHOLE)

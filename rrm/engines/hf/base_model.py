@@ -1,4 +1,4 @@
-"""Load a base model and its tokenizer (directory, hub id, or the default base), its LoRA settings and device."""
+"""Load a base model and its tokenizer (folder, hub id, or default base); LoRA config and device."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def base_path(base: str) -> str:
-    """Directory or hub id for `from_pretrained`: `smollm2` is cached once, a judge's name is its folder.
-
-    Raises:
-        RRMError: no such directory, or an adapter is there.
-    """
+    """Directory or hub id for `from_pretrained`: `smollm2` is cached once, a judge's name is its folder."""
     if base == "smollm2":
         from rrm.engines.hf.weights import fetch_base
 
@@ -85,7 +81,6 @@ def _tokenizer(config: BaseSettings, path: str) -> Any:
 
 @contextmanager
 def _loading(config: BaseSettings) -> Iterator[None]:
-    """Turn errors of loading into ones that name the model."""
     try:
         yield
     except (OSError, ValueError) as error:

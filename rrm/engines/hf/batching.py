@@ -19,11 +19,10 @@ def common_prefix(rows: Sequence[Sequence[int]]) -> int:
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int, waste: float = 0.1, slack: int = 0) -> list[range]:
-    """Cut consecutive rows into batches of at most `max_tokens` tokens, padding included; index ranges.
+    """Cut consecutive rows into index ranges of at most `max_tokens` tokens, padding included.
 
     Args:
         lengths: tokens per row, sorted: only neighbours share a batch.
-        max_tokens: upper bound of rows × longest row; a longer row gets its own batch.
         waste: a batch also ends where padding would exceed this share of it,
         slack: and this many tokens (a forward costs as much as some padding).
     """

@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-MIN_SHARED_PREFIX = 16  # a shorter common prefix is not worth a forward of its own
-# waiting rows join once they are this share of the running ones: a prefill for each of them alone would cost more
-JOIN_SHARE = 0.25
-GROWTH = 1.5  # a cache that must hold longer rows grows by at least this factor, so that rows are rarely copied
+MIN_SHARED_PREFIX = 16  # shorter common prefixes are not worth their own forward
+JOIN_SHARE = 0.25  # waiting rows join once they are this share of the running ones, to prefill several at once
+GROWTH = 1.5  # least factor of a growing cache, so that rows are rarely copied
 
 
-# the largest float32 below 1: times a sum it stays below the sum, so a token of mass 0 is never chosen
-BELOW_ONE = 1 - 2**-24
+BELOW_ONE = 1 - 2**-24  # largest float32 below 1: times a sum it stays below it, so a token of mass 0 is never chosen
 
 
 def row_uniforms(seed: int, count: int) -> torch.Tensor:
@@ -84,7 +82,7 @@ class ActiveRow:
     reusable: int  # leading tokens that may come from a cache: the hidden state after the last of the others is needed
     key: str | None = None
     limit: int = 0  # most new tokens
-    most: int = 0  # tokens the row may come to: its prompt's and its limit
+    most: int = 0  # most tokens of prompt and completion
     cached: int = 0
     kept: KV | None = None
     uniforms: list[float] = field(default_factory=list)
@@ -146,10 +144,7 @@ class Decoder:
         return not self.waiting and not self.active
 
     def submit(self, key: str, ids: Sequence[int], max_new_tokens: int | None = None) -> None:
-        """Queue a row; its samples depend on (params.seed, key, its length), its cached tokens are not run again.
-
-        Args:
-            max_new_tokens: at most `params.max_new_tokens` (the default).
+        """Queue a row; its samples depend on (params.seed, key, its length).
 
         Raises:
             EngineError: an empty row, one beyond the model's positions, no room for a new token, or a key at work.
@@ -162,7 +157,6 @@ class Decoder:
         self.add(self.engine.work([ids], [key], limit)[0])
 
     def add(self, row: ActiveRow) -> None:
-        """Queue a row that the engine has checked."""
         name = row.key if row.key is not None else derive_seed(*row.ids)
         # As many numbers as any row may need: number t of a row is the same whatever its own limit.
         row.uniforms = row_uniforms(
@@ -171,7 +165,7 @@ class Decoder:
         self.waiting.append(row)
 
     def step(self) -> list[tuple[str, Completion]]:
-        """Run one forward: a prefill of joining rows, or a token for every row; (key, completion) of finished rows."""
+        """Prefill joining rows, or decode a token for every row; (key, completion) of finished rows."""
         return [(row.key or "", row.completion(self.engine.version)) for row in self.advance()]
 
     def advance(self) -> list[ActiveRow]:
@@ -243,7 +237,6 @@ class Decoder:
                 row.kept, row.cached = kv, row.reusable
 
     def _room(self, fresh: list[ActiveRow], leaders: list[ActiveRow]) -> SlotCache:
-        """Make a cache with slots for running and joining rows, each at its longest."""
         slots = len(self.active) + len(fresh)
         # A prefill is as wide as its longest row, also for one that starts late and ends early.
         widest = max(row.cached for row in leaders) + max(len(row.ids) - row.cached for row in leaders)
@@ -263,7 +256,6 @@ class Decoder:
     # ---- decoding ----
 
     def _decode(self) -> torch.Tensor:
-        """Run every row's last token; states (B, H) after it."""
         assert self._cache is not None
         starts = [row.cached for row in self.active]
         states = self.engine.forward(self._cache, 0, [[row.ids[-1]] for row in self.active], starts)[:, 0]
@@ -274,7 +266,6 @@ class Decoder:
         return states
 
     def _sample(self, rows: list[ActiveRow], logits: torch.Tensor) -> None:
-        """Append each row's next token, and set its stop reason."""
         params, eos = self.params, self.engine.eos_ids
         uniforms = torch.tensor([row.uniforms[len(row.new)] for row in rows], dtype=torch.float64)
         ids, logprobs = choose(logits, params.temperature, params.top_p, uniforms)
@@ -299,7 +290,6 @@ class Decoder:
         return [any(end in text for end in stop) for text in texts]
 
     def _leave(self, slot: int) -> ActiveRow:
-        """Remove a finished row, keep its cache under its key, and move the last row into its slot."""
         assert self._cache is not None
         row = self.active[slot]
         if row.key is not None:

@@ -1,14 +1,11 @@
 """`hf`: the in-process engine over a transformers causal language model (DESIGN §3, §8).
 
-- Rows are sorted by length and padded on the *right*: prefill needs no mask, and nothing is inferred from token ids (SmolLM2's
- pad is its eos).
+- Rows are sorted by length and padded on the *right*: no mask, nothing inferred from ids (SmolLM2's pad is its eos).
 - The prefix that all rows of a call share (a judge's rubric) runs once, at batch 1.
 - Decoding uses a cache of slots (`rrm.engines.hf.slots`): no copy a token, a finished row's slot is reused at once.
-- The vocabulary projection runs only where probabilities are needed.
-- Continuations of a row cost one prefill and one small forward over their trie (`rrm.engines.hf.trie`).
+- The vocabulary projection runs only where probabilities are needed; continuations run as a trie (`rrm.engines.hf.trie`).
 
-A row's numbers do not depend on its batch beyond rounding; its samples are seeded by (run seed, key or content, length). Give
-keys where equal rows should differ.
+A row's numbers do not depend on its batch beyond rounding; its samples are seeded by (run seed, key or content, length).
 """
 
 from __future__ import annotations
@@ -36,11 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Kept:
-    """A finished row's keys and values, under its key."""
-
     ids: list[int]
     kv: KV
-    size: int  # bytes
+    size: int
 
 
 def base_causal_lm(model: Any) -> PreTrainedModel:
@@ -48,7 +43,7 @@ def base_causal_lm(model: Any) -> PreTrainedModel:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-MAX_BATCH_TOKENS, KEPT_BYTES = 32768, 2 << 30  # what an engine is given where nobody says
+MAX_BATCH_TOKENS, KEPT_BYTES = 32768, 2 << 30  # defaults of an engine
 
 
 class HFEngine:
@@ -94,7 +89,7 @@ class HFEngine:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._held = 0
         self.counters = EngineCounters()
-        self.version = 0  # of the weights: they are the model's own, and whoever changes them says so (`sync`)
+        self.version = 0  # of the weights, which whoever changes them sets (`sync`)
         self.eos_ids = eos_ids_of(self.model, tokenizer)
         own = tokenizer.eos_token_id
         self.eos_token_id: int = own if isinstance(own, int) else min(self.eos_ids)
@@ -105,13 +100,9 @@ class HFEngine:
     def generate(
         self, rows: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[str] | None = None
     ) -> list[Completion]:
-        """See `TokenEngine`. Log-probabilities are under `params.temperature` (1 for greedy), before any nucleus cut.
+        """See `TokenEngine`. Log-probabilities are those before any nucleus cut (temperature 1 if greedy).
 
-        A finished row's keys and values stay cached under its key (within `kept_bytes`) until `release`. A stop text stays in the
-        output, with whatever its last token carries beyond it.
-
-        Raises:
-            EngineError: an empty row, or one that with `max_new_tokens` exceeds the model's positions.
+        A finished row stays cached under its key until `release`. A stop text stays in the output, with the rest of its last token.
         """
         work = self.work(rows, keys, params.max_new_tokens)
         if params.max_new_tokens < 1:
@@ -126,7 +117,7 @@ class HFEngine:
 
     @contextmanager
     def session(self, params: SamplingParams) -> Iterator[Decoder]:
-        """A running batch (`submit`, `step`), without gradients and dropout; cached tokens of a key are not run again."""
+        """Open a running batch without gradients and dropout; a key's cached tokens are not run again."""
         with self._inference():
             yield Decoder(self, params)
 
@@ -151,10 +142,7 @@ class HFEngine:
     def continuation_logprobs(
         self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
     ) -> list[list[float]]:
-        """See `TokenEngine`: a prefill, and one forward over the inner nodes of the continuations' trie.
-
-        `rrm.engines.hf.trie.off_grid_mass` gives the mass of anything else.
-        """
+        """See `TokenEngine`: a prefill, and one forward over the inner nodes of the continuations' trie."""
         trie = build_trie(continuations)
         work = self.work(rows, keys, len(trie.tokens))
         results: list[list[float]] = [[] for _ in work]
@@ -172,11 +160,7 @@ class HFEngine:
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """See `TokenEngine`: one prefill a row; the head runs in float32 for the choices at the positions alone.
-
-        Raises:
-            EngineError: a position outside its row, an empty row, or choices that are no two tokens of the vocabulary.
-        """
+        """See `TokenEngine`: one prefill a row; the head runs in float32, for the choices alone."""
         check_choices(rows, positions, choices)
         tokens = self.head.layer.weight.shape[0]
         if max(choices) >= tokens:
@@ -206,7 +190,6 @@ class HFEngine:
                 self._held -= self._kept.pop(key).size
 
     def sync(self, model: Any, version: int) -> None:
-        """Set the version; the weights are the model's own."""
         self.version = version
 
     def close(self) -> None:
@@ -282,7 +265,7 @@ class HFEngine:
         return work
 
     def share(self, rows: list[ActiveRow], prefix: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
-        """Run the longest common prefix of rows without a cache once, and share it; returns (ids, keys and values).
+        """Run the common prefix of uncached rows once, and share it; returns (ids, keys and values).
 
         Args:
             prefix: one that was run before; rows that do not start with enough of it get nothing.
@@ -399,7 +382,6 @@ class HFEngine:
         return self.head.logits(states)
 
     def keep(self, key: str, ids: list[int], kv: KV) -> None:
-        """Keep a row's keys and values, dropping the least recently used ones beyond `kept_bytes`."""
         self.release([key])
         self._kept[key] = _Kept(ids, kv, kv_bytes(kv))
         self._held += self._kept[key].size
@@ -408,7 +390,7 @@ class HFEngine:
 
 
 def eos_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Ids that end a completion: the tokenizer's and the generation config's (Qwen has two); else EngineError."""
+    """Ids that end a completion, of tokenizer and generation config (Qwen has two), or EngineError."""
     configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     ids = [configured] if isinstance(configured, int) else list(configured or [])
     if isinstance(tokenizer.eos_token_id, int):

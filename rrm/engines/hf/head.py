@@ -33,7 +33,7 @@ def widened(layer: torch.nn.Module) -> torch.Tensor | None:
 def in_float32(layer: torch.nn.Module, states: torch.Tensor, wide: torch.Tensor | None = None) -> torch.Tensor:
     """`layer(states)` in float32 from 16-bit weights: rounded logits would depend on the batch.
 
-    Weights under their own adapter, or quantised ones, are left to the layer. `wide`: `widened(layer)`, if the caller has it.
+    Weights under their own adapter, or quantised ones, are left to the layer.
     """
     wide = widened(layer) if wide is None else wide
     if wide is None:
@@ -47,9 +47,7 @@ class Head:
     """A model's output layer.
 
     Args:
-        layer: from hidden states to logits.
-        exact: float32 logits also from 16-bit weights; the wide copy is freed when the last open call or session ends,
-            inside of which weights must not change.
+        exact: float32 logits also from 16-bit weights; weights must not change inside of an open call or session.
     """
 
     def __init__(self, layer: Any, exact: bool = False) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 from rrm.errors import RRMError
 
 log = logging.getLogger(__name__)
-# no pickles, no other framework's weights; code only where it is asked for
+# no pickles, no other framework's weights
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "tokenizer.model", "README.md"]
 UNWANTED = ["onnx/*", "runs/*", "checkpoint-*/*"]
 
@@ -25,9 +25,7 @@ def download(
     """Folder of a repository's snapshot in the hub's own cache, fetched where it is missing.
 
     Args:
-        revision: branch, tag or commit; default: the main branch.
         token: for private repositories; default: HF_TOKEN or the one of `hf auth login`.
-        weights: fetch weights too.
         code: fetch Python too; who loads it trusts it.
 
     Raises:
@@ -71,7 +69,7 @@ def upload(
     revision: str | None = None,
     message: str = "Upload a judge",
 ) -> str:
-    """Commit a folder to a repository, created where missing; returns the commit's address. Raises HubError."""
+    """Commit a folder to a repository, created where missing; returns the commit's address."""
     from huggingface_hub import HfApi
 
     api = HfApi(token=token)

@@ -52,11 +52,9 @@ class _SlotLayer(CacheLayerMixin):
         return keys[:, :, : aim.visible], values[:, :, : aim.visible]
 
     def get_seq_length(self) -> int:
-        """Tokens before this forward; engines pass position ids and masks themselves."""
         return self.owner.common_start or 0
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """(visible keys, offset); asked only in a prefill from position 0, where no mask is passed."""
         return self.owner.visible, 0
 
     def get_max_length(self) -> int:
@@ -64,7 +62,7 @@ class _SlotLayer(CacheLayerMixin):
 
 
 class SlotCache(Cache):
-    """`slots` rows of at most `capacity` tokens over `n_layers` layers; `kv_bytes` a token."""
+    """`slots` rows of at most `capacity` tokens over `n_layers` layers."""
 
     def __init__(self, n_layers: int, slots: int, capacity: int) -> None:
         self.slots, self.capacity = slots, capacity

