@@ -1,4 +1,4 @@
-"""`command`: a ChatEngine over a program that reads a prompt from standard input and writes its reply to standard output."""
+"""`command`: a ChatEngine over a program that reads prompts from stdin and replies on stdout."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ from rrm.errors import ConfigError, EngineError
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]*+(?:\x07|\x1b\\))")
 
 SECRET_OPTION = re.compile(r"-{0,2}[\w-]*(key|token|secret|password)", re.IGNORECASE)
-MOST_BYTES = 16 << 20
-"""Of a reply."""
+MOST_BYTES = 16 << 20  # of a reply
 
 
 class CommandEngine:
-    """Starts the program anew for each prompt, without a shell; how it samples is its own."""
+    """Start the program for each prompt, without a shell; it samples as it likes."""
 
     def __init__(self, command: str, timeout_s: float = 60.0, concurrency: int = 8) -> None:
         self.timeout_s, self.concurrency, self.refuses_temperature = timeout_s, concurrency, True
@@ -52,29 +51,28 @@ class CommandEngine:
         return f"command:{self._command if words == self.words else shlex.join(words)}"
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
-        """One reply. Raises `EngineError` where the program fails or takes longer than `params.timeout_s`."""
         prompt = "\n\n".join(message["content"] for message in messages).encode(errors="replace")
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            given.write(prompt)
-            given.seek(0)
+        with tempfile.TemporaryFile() as prompt_file, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            prompt_file.write(prompt)
+            prompt_file.seek(0)
             try:
-                code = self._run(given, out, err, params.timeout_s)
+                code = self._run(prompt_file, out, err, params.timeout_s)
             except OSError as error:
                 raise EngineError(printable(str(error))) from error
             texts = []
             for file in (out, err):
                 file.seek(0)
                 texts.append(ESCAPES.sub("", file.read(MOST_BYTES).decode(errors="replace")).strip())
-        reply, said = texts
+        reply, error_output = texts
         if code:
-            raise EngineError(printable(f"{self.words[0]}: exit code {code}: {(said or reply)[-300:]}"))
+            raise EngineError(printable(f"{self.words[0]}: exit code {code}: {(error_output or reply)[-300:]}"))
         return Reply(reply, "eos")
 
-    def _run(self, given: IO[bytes], out: IO[bytes], err: IO[bytes], timeout_s: float) -> int:
-        """The program's exit code. What it started ends with it where it takes too long, writes too much or is interrupted."""
+    def _run(self, prompt_file: IO[bytes], out: IO[bytes], err: IO[bytes], timeout_s: float) -> int:
+        """Return the exit code. Child processes end on a time-out, too much output or an interrupt."""
         until = time.monotonic() + timeout_s
         # in a session of its own: Ctrl-C is for us alone
-        with subprocess.Popen(self.words, stdin=given, stdout=out, stderr=err, start_new_session=True) as program:
+        with subprocess.Popen(self.words, stdin=prompt_file, stdout=out, stderr=err, start_new_session=True) as program:
             try:
                 while True:
                     with suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The HTTP client of all that asks a server: it goes where it is sent and nowhere else, and reads no more than `most_bytes` of an answer."""
+"""HTTP client: follows no redirects and reads no more than `most_bytes` of an answer."""
 
 from __future__ import annotations
 
@@ -23,30 +23,16 @@ from rrm.engines.replies import retry_after_s
 from rrm.engines.server_options import shown_address
 
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # its lines hold whole addresses, and with them keys
-PACKED = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
-"""What can be unpacked a piece at a time."""
+PACKED = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}  # encodings that can be unpacked a piece at a time
 
 
 class NoAnswer(Exception):
-    """No answer came, or it broke off.
-
-    Args:
-        kind: nobody is there; no connection, or no word, came in time; or it broke off.
-        cause: the error that says so.
-    """
-
     def __init__(self, kind: Literal["unconnected", "silent", "late", "broken"], cause: BaseException) -> None:
         super().__init__(_reason(cause))
         self.kind, self.cause = kind, cause
 
 
 class UnreadableAnswer(ValueError):
-    """An answer that is not read.
-
-    Args:
-        status: of HTTP.
-    """
-
     def __init__(self, why: str, status: int) -> None:
         super().__init__(why)
         self.status = status
@@ -54,7 +40,7 @@ class UnreadableAnswer(ValueError):
 
 @dataclass(frozen=True)
 class Answer:
-    """A status with its whole body, unpacked."""
+    """A status with its body, unpacked."""
 
     status: int
     headers: httpx2.Headers
@@ -62,7 +48,6 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The body in messages."""
         return self.body.decode(errors="replace")
 
 
@@ -72,7 +57,7 @@ def _certificates() -> ssl.SSLContext:
 
 
 def client(connections: int = 1, **how: Any) -> httpx2.AsyncClient:
-    """A client of so many connections that follows no redirect: keys and prompts are for the address that was named."""
+    """Make a client without redirects: keys and prompts are for the named address alone."""
     limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
     headers = {"Accept-Encoding": "gzip, deflate", "User-Agent": "agent-rrm"}
     return httpx2.AsyncClient(**{"verify": _certificates(), "limits": limits, "headers": headers, **how})
@@ -82,15 +67,11 @@ def client(connections: int = 1, **how: Any) -> httpx2.AsyncClient:
 async def opened(
     http: httpx2.AsyncClient, method: str, url: str, *, silent_s: float, connect_s: float | None = None, **sent: Any
 ) -> AsyncIterator[httpx2.Response]:
-    """An answer of which the body is still to be read.
-
-    Args:
-        silent_s: longest wait for a word.
-        connect_s: for a connection, where that has a limit of its own.
+    """Open an answer whose body is still to be read; `silent_s`: longest wait for data.
 
     Raises:
         NoAnswer: there is none.
-        ValueError: no request can be made of what is sent, which may be a secret.
+        ValueError: the request is impossible; the message may quote a secret.
     """
     wait = httpx2.Timeout(silent_s, connect=silent_s if connect_s is None else connect_s)
     try:
@@ -125,12 +106,7 @@ def _reason(error: BaseException) -> str:
 async def ask(
     http: httpx2.AsyncClient, method: str, url: str, *, limit_s: float, connect_s: float | None = None, **sent: Any
 ) -> Answer:
-    """An answer, all of it within `limit_s`: a server that drips bytes must end as well.
-
-    Raises:
-        NoAnswer: there is none.
-        UnreadableAnswer: it is damaged, or too large.
-    """
+    """Get an answer within `limit_s` in all, also of a server that drips bytes."""
     try:
         async with (
             asyncio.timeout(limit_s),
@@ -154,13 +130,10 @@ async def send(
     connect_s: float | None = None,
     **sent: Any,
 ) -> Answer:
-    """An answer of status 200.
-
-    Args:
-        late: what to do where none comes within `limit_s`.
+    """Get an answer of status 200; `late`: advice where none comes within `limit_s`.
 
     Raises:
-        Retry, Rejected, UnreadableAnswer: there is none, or an error, or one that is not read.
+        Retry, Rejected, UnreadableAnswer: no answer, an error status, or an unreadable body.
     """
     try:
         answer = await ask(http, method, url, limit_s=limit_s, connect_s=connect_s, **sent)
@@ -183,41 +156,33 @@ async def send(
     return answer
 
 
-async def read(response: httpx2.Response, what: str = "the reply") -> bytes:
-    """An answer's body, unpacked, bounded both as it comes and as it unpacks.
-
-    Raises:
-        ValueError: it is damaged, too large (as bytes, unpacked, or as JSON's values), or packed in another way.
-    """
+async def read(response: httpx2.Response, label: str = "the reply") -> bytes:
+    """Read and unpack a bounded body; ValueError where it is damaged, too large or oddly encoded."""
     blocks, size, most = list[bytes](), 0, most_bytes()
     async for block in response.aiter_raw():
         size += len(block)
         if size > most:
-            raise TooManyBytes(what)
+            raise TooManyBytes(label)
         blocks.append(block)
     coding = response.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("", "identity", *PACKED):
-        raise ValueError(f"{what} is packed as {coding[:40]!r}, which was not asked for")
+        raise ValueError(f"{label} is packed as {coding[:40]!r}, which was not asked for")
     unpacked = inflated(blocks, PACKED[coding]) if blocks and coding in PACKED else blocks
-    body = b"".join(bounded(unpacked, what))
-    check_weight(body, what)
+    body = b"".join(bounded(unpacked, label))
+    check_weight(body, label)
     return body
 
 
-async def lines(response: httpx2.Response, what: str) -> AsyncIterator[bytes]:
-    """The lines of an answer that is not packed, as they come; the last one may lack its end.
-
-    Raises:
-        TooManyBytes: a line is too large.
-    """
+async def lines(response: httpx2.Response, label: str) -> AsyncIterator[bytes]:
+    """Read the lines of an uncompressed answer as they come. TooManyBytes where a line is too large."""
     parts, size, most = list[bytes](), 0, most_bytes()
     async for block in response.aiter_raw():
-        for part in block.splitlines(keepends=True):
-            size += len(part)
+        for line in block.splitlines(keepends=True):
+            size += len(line)
             if size > most:
-                raise TooManyBytes(what)
-            parts.append(part)
-            if part.endswith(b"\n"):
+                raise TooManyBytes(label)
+            parts.append(line)
+            if line.endswith(b"\n"):
                 yield b"".join(parts)
                 parts, size = [], 0
     if parts:
@@ -225,6 +190,6 @@ async def lines(response: httpx2.Response, what: str) -> AsyncIterator[bytes]:
 
 
 def backoff(first_s: float, tries: int, most_s: float) -> float:
-    """Seconds to wait before the next try: up to `first_s`, doubled with each of the tries before, at most `most_s`."""
+    """Random seconds to wait: up to `first_s`, doubled with each try before, at most `most_s`."""
     # not seeded on purpose: clients that wait alike would meet again
     return random.uniform(0.0, min(first_s * 2.0 ** min(tries, 100), most_s))
