@@ -26,7 +26,7 @@ from benchmarks import record
 from benchmarks.models.rivals import step_text
 from benchmarks.models.sources import LabelledRun, load
 from rrm.data.seeds import derive_seed
-from rrm.evaluation.estimate import chances_of, drawn, estimate
+from rrm.evaluation.share_estimate import chances_of, drawn, estimate
 from rrm.judge.agent_rrm import AgentRRM
 
 SOURCES = ("workbench", "tau", "stepshield", "agentdojo")

@@ -18,7 +18,7 @@ from rrm.data.jsonl import read_lines
 from rrm.data.output import write_lines
 from rrm.data.seeds import derive_seed
 from rrm.errors import ConfigError
-from rrm.evaluation.estimate import chances_of, drawn
+from rrm.evaluation.share_estimate import chances_of, drawn
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ChosenRun:
     id: str
     chance: float
     """Of being chosen, in (0, 1]."""
-    among: int
+    n_runs: int
 
 
 def chosen_path(labels: Path) -> Path:
@@ -70,9 +70,9 @@ def keep_chosen(
     Raises ConfigError where another number was chosen before, or some are not here."""
     if path.is_file():
         chosen = read_chosen(path)
-        if len(chosen) != min(n, len(pool)) or chosen[0].among != len(pool):
+        if len(chosen) != min(n, len(pool)) or chosen[0].n_runs != len(pool):
             raise ConfigError(
-                f"{path} holds {len(chosen)} runs chosen from {chosen[0].among if chosen else 0}, and now {n} of {len(pool)} are asked for: "
+                f"{path} holds {len(chosen)} runs chosen from {chosen[0].n_runs if chosen else 0}, and now {n} of {len(pool)} are asked for: "
                 "choose another -o, or the same number from the same runs"
             )
     else:

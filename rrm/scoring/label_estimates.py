@@ -1,4 +1,4 @@
-"""Estimate shares of all runs from rows of `rrm score` and labels of some of them (`rrm estimate`)."""
+"""ShareEstimate shares of all runs from rows of `rrm score` and labels of some of them (`rrm estimate`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from rrm.data.annotation import Annotation
 from rrm.data.jsonl import read_lines
 from rrm.errors import ConfigError, RRMError
-from rrm.evaluation.estimate import Estimate, difference, estimate
+from rrm.evaluation.share_estimate import ShareEstimate, difference, estimate
 from rrm.scoring.row_matching import digest_of
 
 SUCCEEDED, BAD_STEP = "succeeded", "has a bad step"
@@ -106,7 +106,7 @@ def categories_of(annotation: Annotation) -> set[str]:
 def estimates(
     runs: Sequence[ScoredRun], figures: Mapping[str, Mapping[str, float]], chances: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """Estimate every figure over all runs and by group, each later group against the first.
+    """ShareEstimate every figure over all runs and by group, each later group against the first.
 
     Args:
         figures: of `label_figures`.
@@ -131,7 +131,7 @@ def estimates(
         "without_a_score": sum(run.score is None for run in runs),
         "groups": {},
     }
-    first: dict[str, Estimate] = {}
+    first: dict[str, ShareEstimate] = {}
     for name, members in groups.items():
         of_group: dict[str, Any] = {"runs": len(members)}
         for figure, labels in figures.items():
@@ -150,8 +150,8 @@ def estimates(
 
 def _estimate(
     runs: Sequence[ScoredRun], figure: str, label_of: Mapping[str, float], chances: Mapping[str, float] | None
-) -> Estimate | None:
-    """Estimate a figure; None: fewer than two runs have the label."""
+) -> ShareEstimate | None:
+    """ShareEstimate a figure; None: fewer than two runs have the label."""
     indices = [i for i, run in enumerate(runs) if run.digest in label_of and (chances is None or run.digest in chances)]
     if len(indices) < 2:
         return None

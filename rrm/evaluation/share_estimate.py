@@ -1,4 +1,4 @@
-"""Estimate a set's success rate from a judge's scores of all runs and a person's labels of a few.
+"""ShareEstimate a set's success rate from a judge's scores of all runs and a person's labels of a few.
 
 A label is drawn with a known chance π. The judge's scores f of all N runs give a first guess, and the labels y correct it
 (prediction-powered inference with power tuning, Angelopoulos et al. 2023, arXiv 2311.01453, eq. 4; labels of unequal chance,
@@ -25,7 +25,7 @@ FLOOR = 0.5
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ShareEstimate:
     value: float
     low: float
     high: float
@@ -48,8 +48,8 @@ class Estimate:
 
 def estimate(
     scores: np.ndarray, labelled: np.ndarray, labels: np.ndarray, chances: np.ndarray | None = None, level: float = 0.95
-) -> Estimate:
-    """Estimate the share of runs whose label is 1.
+) -> ShareEstimate:
+    """ShareEstimate the share of runs whose label is 1.
     `scores` (N,) of all runs in [0, 1], NaN where the judge has none; `labelled` (n,) indices; `labels` (n,) in [0, 1], two or more;
     `chances` (n,) of each labelled run to be drawn, in (0, 1], None: all alike."""
     runs, n = len(scores), len(labels)
@@ -81,10 +81,10 @@ def estimate(
     alone, alone_error, alone_times = fitted(0.0, 1)
     low, high = max(0.0, value - times * error), min(1.0, value + times * error)
     by_labels = (max(0.0, alone - alone_times * alone_error), min(1.0, alone + alone_times * alone_error))
-    return Estimate(min(1.0, max(0.0, value)), low, high, n, runs, slope, by_labels, error)
+    return ShareEstimate(min(1.0, max(0.0, value)), low, high, n, runs, slope, by_labels, error)
 
 
-def difference(first: Estimate, second: Estimate, level: float = 0.95) -> tuple[float, float, float]:
+def difference(first: ShareEstimate, second: ShareEstimate, level: float = 0.95) -> tuple[float, float, float]:
     error = math.hypot(first.error, second.error)
     times = float(student.ppf((1 + level) / 2, max(1, first.labels + second.labels - 2)))
     middle = second.value - first.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rrm.evaluation.estimate import chances_of, difference, drawn, estimate
+from rrm.evaluation.share_estimate import chances_of, difference, drawn, estimate
 
 
 def test_by_hand() -> None:
