@@ -39,18 +39,6 @@ def rollouts(found: Found) -> list[list[str]]:
     return rows
 
 
-def waiting(found: Found) -> list[list[str]]:
-    """What slow tools cost: a row an engine."""
-    rows = [["", "tools answer at once", "slow tools", "lost", "where all wait for a turn's slowest tool", "lost"]]
-    for name in ("hf", "vllm"):
-        seconds = {kind: statistics.median(of) for kind, of in found["waiting"][name]["seconds"].items()}
-        cells = [f"{seconds['quick']:.0f} s"]
-        for kind in ("slow", "lock-step"):
-            cells += [f"{seconds[kind]:.0f} s", f"{1 - seconds['quick'] / seconds[kind]:.0%}"]
-        rows.append([ENGINES[name], *cells])
-    return rows
-
-
 def plans(found: Found) -> list[list[str]]:
     """What was planned beside what was taken: a row a run."""
     rows = [["run", "GiB planned", "held", "seconds at play planned", "taken", "seconds learning planned", "taken"]]
@@ -71,7 +59,6 @@ def _beside(planned: float, taken: float, form: str) -> str:
 PARTS: dict[str, tuple[str, Callable[[Found], list[list[str]]]]] = {
     "engines_learned": ("engines_lab", learned),
     "engines_rollouts": ("engines_speed", rollouts),
-    "engines_waiting": ("engines_speed", waiting),
     "plans": ("plan", plans),
 }
 """Table → (the record it is of, what makes its rows)."""

@@ -3,8 +3,8 @@
     python -m benchmarks.newcomer            # writes benchmarks/results/newcomer.json
 
 The commands are not in this file: they are the shell blocks of `PAGES`, in order, but for those that the pages themselves mark as needing more
-(a server, hours). They run in an empty folder, in a virtual environment of its own, with an empty cache; `agent-rrm` is the wheel of this
-checkout (nothing else differs from the index), at the versions of constraints.txt.
+(a server, hours). They run in an empty folder, in a virtual environment of its own, with an empty cache; where a page installs the clone (`.`)
+the wheel of this checkout is installed, at the versions of constraints.txt.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def commands(page: str) -> list[str]:
         if any(note.startswith(LEFT_OUT) for note in COMMENT.findall(notes)):
             continue
         lines = re.sub(r"\\\n\s*", " ", text).splitlines()
-        found += [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        lines = [line.strip().replace("'.[", "'agent-rrm[") for line in lines]
+        found += [line for line in lines if line and not line.startswith("#")]
     return found
 
 

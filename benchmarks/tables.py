@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import statistics
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,14 +27,34 @@ _BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LABELS = {
     "ppo": "PPO", "grpo": "GRPO", "rloo": "RLOO", "reinforce++": "REINFORCE++", "ppo-no-advantage-mask": "PPO, no advantage mask",
     "ppo-no-masks": "PPO, neither mask", "grpo-no-masks": "GRPO, no action mask", "ppo-no-process": "PPO, no process rewards",
-    "grpo-no-process": "GRPO, no process rewards", "ppo-calculator": "PPO", "grpo-calculator": "GRPO", "direct": "answer at once (direct)",
+    "grpo-no-process": "GRPO, no process rewards", "direct": "answer at once (direct)",
     "naive_rag": "naive RAG", "tool_call": "base policy (tool calls, before RL)",
     "sft": "SFT*", "rl": "+ RL*", "calibration": "+ calibration", "shipped": "five rounds (shipped)",
     "judge": "judge", "tfidf_same": "TF-IDF, same rows", "tfidf_all": "TF-IDF, whole mixture",
-    "start": "none: the weak judge", "rules": "`rules`", "self": "`self`", "both": "`self`, else `rules`", "replay": "replayed in the world",
 }
 # fmt: on
 """What a record calls an arm, a stage or a scorer → what the page does."""
+# fmt: off
+FEEDBACK_ARMS = ("none", "c", "r", "u", "process", "retry", "placebo")
+FEEDBACK_DIFFERENCES = ("u - none", "u - r", "u - c", "r - none", "c - none", "c - placebo", "placebo - retry")
+SHOWN: dict[str, dict[str, Any]] = {
+    "steps_outcomes": {"columns": (0, 1, 2, 3, 4, 5), "rows": ("fireact", "intercode/sql", "mint", "home", "never trained on, mean")},
+    "steps_verdicts": {"columns": (0, 1, 2, 3, 5, 7), "rows": ("intercode/bash", "intercode/sql", "mint_critic", "home")},
+    "needle": {"rows": ("trained on logs up to 3,000 tokens",), "columns": (2, 3, 4, 5, 6)},
+    "rl_search": {"rows": (
+        "base policy (tool calls, before RL)", "PPO", "GRPO", "RLOO", "REINFORCE++", "PPO, no advantage mask", "PPO, neither mask", "GRPO, no action mask")},
+    "smollm2_qa": {"columns": (0, 1, 2, 3, 7, 9), "rows": ("`naive_rag`", "`tool_call`", "`grpo`", "`filled`", "`judge`", "`ppo`")},
+    "no_answer_key_arms": {"columns": (1, 2, 3, 5, 9), "named": 1, "rows": tuple(f"`{arm}`" for arm in (
+        "outcome", "judge", "nothing", "tenth+judge", "tenth", "weak", "placebo", "outcome+judge", "gamed", "noisy",
+        "noisy+judge", "noisy+overruled", "rows-10000", "unified"))},
+    "no_answer_key_comparisons": {"rows": (
+        "judge / outcome", "judge / outcome, the other algorithms together", "judge − nothing", "judge − weak",
+        "judge − placebo", "tenth+judge − tenth", "outcome+judge − outcome", "noisy+judge − noisy", "noisy+overruled − noisy")},
+    "no_answer_key_choosing": {"rows": ("4", "8"), "columns": (0, 1, 2, 3, 7, 8)},
+    "engines_learned": {"columns": (0, 1, 2, 4, 5, 7)},
+}
+# fmt: on
+"""Table → the rows and columns that the page shows, where it does not show all."""
 
 
 def needed(name: str) -> dict[str, Any]:
@@ -54,6 +73,19 @@ def _table(rows: list[list[str]]) -> str:
     """Markdown; the first row is the head."""
     head, *others = rows
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *others])
+
+
+def part(table: str, rows: tuple[str, ...] = (), columns: tuple[int, ...] = (), named: int = 0) -> str:
+    """A table's part that the page shows: rows by the cell `named`, columns by number; all where none are told.
+
+    Raises:
+        SystemExit: a row is told that the table has not.
+    """
+    head, rule, *others = ([*line[2:-2].split(" | ")] for line in table.splitlines())
+    if missing := {*rows} - {row[named] for row in others}:
+        raise SystemExit(f"no rows {', '.join(sorted(missing))} in the table {' | '.join(head)}")
+    kept = [head, rule, *(row for row in others if not rows or row[named] in rows)]
+    return "\n".join(f"| {' | '.join(row[n] for n in columns or range(len(row)))} |" for row in kept)
 
 
 def _head(text: str, *more: str) -> list[str]:
@@ -134,46 +166,16 @@ def needle() -> str:
     return _table(rows)
 
 
-def lab_steps() -> str:
-    """The lab judge in one prefill: first planted faults, and the same of position and rules."""
-    rows = [_head("arm | runs | scorer | first fault named | false alarms | lowest p_good names it | AUROC over steps")]
-    for arm, found in needed("lab_steps")["arms"].items():
-        for part, said in (("fresh", "fresh"), ("heldout_kinds", "held out")):
-            report = found["parts"][part]
-            for scorer in ("judge", "position", "rules"):
-                of, lowest = (report[kind]["metrics"][scorer] for kind in ("alarms", "lowest"))
-                figures = (of["first_error"], of["false_alarms"], lowest["lowest"], of["auroc"])
-                rows.append([arm, f"{report['runs']} {said}", scorer, *map(interval, figures)])
-    return _table(rows)
-
-
-def self_labels() -> str:
-    """The weak judge retrained on labels made in four ways."""
-    keys = ("auroc", "verdicts", "named_first", "false_alarms", "score_mse")
-    rows = [_head("labels | AUROC | step verdicts, macro-F1 | first wrong step named | false alarms | process MSE")]
-    for name, arm in needed("self_labels")["arms"].items():
-        rows.append([LABELS.get(name, LABELS["replay"]), *(_ranged(arm[key]) for key in keys)])
-    return _table(rows)
-
-
-def _ranged(value: dict[str, float]) -> str:
-    """`0.54 (0.47–0.61)`, without the range where it vanishes."""
-    mean, low, high = (f"{value[k]:.2f}" for k in ("mean", "low", "high"))
-    return mean if low == high else f"{mean} ({low}–{high})"
-
-
 # ---- the agents ----
 
 
-def rl(environment: str) -> str:
-    """One lab's arms of the study of algorithms: success, by hops, malformed calls an episode."""
+def rl_search() -> str:
+    """The search lab's arms of the study of algorithms: success, by hops, malformed calls an episode."""
     found = needed("rl_lab")
-    arms = {k: v for k, v in found["arms"].items() if k.endswith("-calculator") == (environment == "calculator")}
-    arms = {**found["baselines"].get(environment, {}), **arms}
+    arms = {k: v for k, v in found["arms"].items() if not k.endswith("-calculator")}
+    arms = {**found["baselines"].get("search", {}), **arms}
     hops = list(next(iter(arms.values()))["success_by_hops"])
-    rows = [
-        [f"{environment} lab", "held-out success", *(f"{h} hop{'s' * (h != '1')}" for h in hops), "malformed", "seeds"]
-    ]
+    rows = [["search lab", "held-out success", *(f"{h} hop{'s' * (h != '1')}" for h in hops), "malformed", "seeds"]]
     for name, row in arms.items():
         by_hops = [f"{row['success_by_hops'][h]['value']:.2f}" for h in hops]
         cells = [LABELS[name], interval(row["success"]), *by_hops, f"{row['malformed']:.2f}"]
@@ -182,39 +184,31 @@ def rl(environment: str) -> str:
 
 
 def feedback() -> str:
-    """Every arm's first and second attempts and costs; then the paired differences, and what kind of second attempt helps."""
+    """Every arm's first and second attempts; then the paired differences, and what kind of second attempt helps."""
     found = needed("feedback_modes")
-    hops, frozen = list(next(iter(found["arms"].values()))["first"]["by_hops"]), found["frozen"]
+    frozen = found["frozen"]
+    arms = [_head("mode | seeds | first attempt | second, after a critique")]
+    differences = [_head("difference, same seeds and questions | first attempt | second, after a critique | seeds")]
+    kinds = [_head("second attempt after | own critique | another task's | none | own − another's | seeds")]
 
     def attempts(row: dict[str, Any]) -> list[str]:
-        by_hops = [f"{row['first']['by_hops'][h]['value']:.2f}" for h in hops]
-        return [interval(row["first"]["success"]), interval(row["refined"]["success"]), *by_hops]
+        return [interval(row[stage]["success"]) for stage in ("first", "refined")]
 
-    arms = [_head("mode | seeds | first attempt | second, after a critique", *hops, "judge tokens", "minutes")]
-    arms.append(["before training", "–", *attempts(frozen["c"]), "–", "–"])
-    differences = [
-        _head(
-            "difference, same seeds and questions | first attempt | second, after a critique | second, as trained | seeds"
-        )
-    ]
-    kinds = [
-        _head(
-            "second attempt after | own critique | another task's | none | own − another's | another's − none | seeds"
-        )
-    ]
+    arms.append(["before training", "–", *attempts(frozen["c"])])
     kinds.append(
-        ["before training", *(interval(frozen[k]["refined"]["success"]) for k in ("c", "placebo", "retry")), *"–––"]
+        ["before training", *(interval(frozen[k]["refined"]["success"]) for k in ("c", "placebo", "retry")), *"––"]
     )
-    for arm, row in found["arms"].items():
-        tokens = row["judge"]["judge_tokens"] / row["seeds"] / 1000
-        told = [f"{tokens:,.0f} k" if tokens else "–", f"{statistics.median(row['seconds']) / 60:.1f}"]
-        arms.append([arm, str(row["seeds"]), *attempts(row), *told])
-        if second := row.get("second_attempts"):
-            cells = [interval(second[k]) for k in ("c", "placebo", "retry", "c - placebo", "placebo - retry")]
+    for arm in FEEDBACK_ARMS:
+        row = found["arms"][arm]
+        arms.append([arm, str(row["seeds"]), *attempts(row)])
+        if arm in ("c", "u"):
+            second = row["second_attempts"]
+            cells = [interval(second[k]) for k in ("c", "placebo", "retry", "c - placebo")]
             kinds.append([arm, *cells, str(second["seeds"])])
-    for name, pair in found["differences"].items():
-        second = [interval(pair[stage]) if pair[stage] else "–" for stage in ("refined", "own")]
-        differences.append([name.replace(" - ", " − "), interval(pair["first"]), *second, str(pair["first"]["seeds"])])
+    for name in FEEDBACK_DIFFERENCES:
+        pair = found["differences"][name]
+        cells = [interval(pair["first"]), interval(pair["refined"]), str(pair["first"]["seeds"])]
+        differences.append([name.replace(" - ", " − "), *cells])
     return "\n\n".join(map(_table, (arms, differences, kinds)))
 
 
@@ -240,26 +234,10 @@ def smollm2_qa() -> str:
     return _table(rows)
 
 
-def agent_table() -> str:
-    """Tasks × methods: exact match, F1, what the judge says, and what a question costs the policy."""
-    rows = [_head("task | method | exact match | F1 | judge's mean score | judge's AUROC | policy tokens a question")]
-    for one in needed("agent_table")["rows"]:
-        name = [one["task"], f"`{one['label']}`"]
-        if (figures := one.get("figures")) is None:  # the cell failed
-            rows.append([*name, one["failure"]["kind"], *"––––"])
-            continue
-        judge = figures.get("judge") or {}
-        judged = ["–" if judge.get(key, {}).get("value") is None else interval(judge[key]) for key in ("mean", "auroc")]
-        told = [interval(figures["exact_match"]), interval(figures["f1"]), *judged]
-        rows.append([*name, *told, f"{figures['policy_tokens']:.0f}"])
-    return _table(rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
-    for made in (steps_outcomes, steps_verdicts, lab_stages, lab_steps, needle, feedback, self_labels, smollm2_qa, agent_table)
+    for made in (steps_outcomes, steps_verdicts, lab_stages, needle, rl_search, feedback, smollm2_qa)
 }  # fmt: skip
-TABLES |= {f"rl_{environment}": partial(rl, environment) for environment in ("search", "calculator")}
 TABLES["smollm2_gsm8k_few"] = lambda: _table(of_studies.sampled_and_greedy(needed("smollm2_gsm8k_few")))
 TABLES |= {name: partial(lambda of, rows: _table(rows(needed(of))), of, rows) for name, (of, rows) in PARTS.items()}
 TABLES |= {
@@ -278,7 +256,8 @@ def filled(page: str) -> str:
     def made(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise SystemExit(f"{PAGE.name} names a table {match[2]!r}; there are {', '.join(TABLES)}")
-        return f"{match[1]}{TABLES[match[2]]()}\n{match[3]}"
+        made = TABLES[match[2]]()
+        return f"{match[1]}{part(made, **SHOWN[match[2]]) if match[2] in SHOWN else made}\n{match[3]}"
 
     return _BLOCK.sub(made, page)
 

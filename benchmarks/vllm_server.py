@@ -7,17 +7,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+import httpx2
 
 PYTHON = Path(".venv-vllm/bin/python")
 START_S = 600.0
@@ -86,14 +85,13 @@ def _wait(server: subprocess.Popen[bytes], url: str, log) -> None:
     end = time.monotonic() + START_S
     while time.monotonic() < end and server.poll() is None:
         try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
+            httpx2.get(f"{url}/health", timeout=5).raise_for_status()
+            return
+        except httpx2.HTTPError:
             time.sleep(1)
     log.seek(0)
     raise SystemExit(f"vLLM did not start:\n{log.read()[-3000:].decode(errors='replace')}")
 
 
 def version_of(url: str) -> str:
-    with urllib.request.urlopen(f"{url}/version", timeout=60) as answer:
-        return str(json.load(answer)["version"])
+    return str(httpx2.get(f"{url}/version", timeout=60).json()["version"])

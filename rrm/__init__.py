@@ -1,4 +1,4 @@
-"""Agent-RRM: reasoning reward models for agents. Names load on first use, so `import rrm` is quick, and a command takes signals first."""
+"""Agent-RRM: reasoning reward models for agents. Names load on first use, for a quick import."""
 
 from __future__ import annotations
 

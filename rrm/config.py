@@ -1,7 +1,4 @@
-"""Configs: pydantic models read from YAML, found by name or path, with `a.b=c` overrides.
-
-A wrong key is an error that names the key, the file and the nearest valid key; a wrong value names the key and why.
-"""
+"""Configs: pydantic models read from YAML, found by name or path, with `a.b=c` overrides."""
 
 from __future__ import annotations
 
@@ -19,8 +16,7 @@ from rrm.errors import ConfigError
 from rrm.removed import REMOVED, Removed, without_removed
 
 C = TypeVar("C", bound=BaseModel)
-FINDING_NOISE = 0.2
-"""Default of `sft.finding_noise`."""
+FINDING_NOISE = 0.2  # default of `sft.finding_noise`
 Sharding = Literal["none", "fsdp"]
 CalibrationMethod = Literal["platt", "platt_score", "isotonic"]
 
@@ -37,10 +33,9 @@ class Section(BaseModel):
     """Base of every section: unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid")
-    removed: ClassVar[Mapping[str, Removed]] = {}
-    """Of a whole config, by dotted key."""
+    removed: ClassVar[Mapping[str, Removed]] = {}  # of a config: dotted key → what replaces it
+    # keys of version 0.1 → today's; a file may hold either, of both the later counts
     renamed: ClassVar[Mapping[str, str]] = {}
-    """Keys by the names that version 0.1 gave them → today's. A file may hold either; of both the later counts."""
 
     @model_validator(mode="before")
     @classmethod
@@ -61,58 +56,55 @@ class BaseSettings(Section):
 
 
 class ModelConfig(BaseSettings):
-    """The judge's base model; `base` may also name a judge that an installed package ships (its whole weights are trained
-    further), or be `module:function`, which builds model and tokenizer from scratch: it is called as
-    `build(trajectories, annotations, seed=…, **options)` with the training part and its annotations by trajectory id."""
+    """The judge's base model. `base` may also be a shipped judge, all of whose weights are trained, or a
+    `module:function` of (training trajectories, annotations by id, seed=…, **options) → model and tokenizer."""
 
     options: dict[str, Any] = Field(default_factory=dict)
-    """Of a `module:function` base: passed on."""
+    """Keyword arguments of a `module:function` base."""
 
 
 class DataConfig(Section):
-    """Where the rows come from. Parts are sets of questions, never of rows."""
+    """Sources of the rows. Parts are sets of questions, never of rows."""
 
     trajectories: list[str] = Field(default_factory=list)
     """Files of transcripts, beside what `generate` makes."""
     outcome: str | None = None
-    """Their field that says how a run ended (a path; a `?` at its end where some have none), as `rrm check --outcome`."""
+    """Their field that says how a run ended (`?` at its end: some have none), as `rrm check --outcome`."""
     annotations: list[str] = Field(default_factory=list)
-    """Files of `rrm annotate`; `given` stands for the labels that the transcripts themselves carry (PRM800K and the like)."""
+    """Files of `rrm annotate`; `given`: labels that the transcripts carry (PRM800K and the like)."""
     target: Literal["outcome", "annotation", "blend"] = "outcome"
-    """What a row's score is to be: `outcome`, an annotation's score only where there is no outcome; `annotation`, the outcome
-    only where there is no annotated score; `blend`, blend · outcome + (1 − blend) · score where there are both."""
+    """Score target: `outcome` or `annotation`, each with the other as fallback, or a `blend` of both."""
     blend: float = Field(default=0.5, ge=0.0, le=1.0)
+    """Weight of the outcome: blend · outcome + (1 − blend) · score, where there are both."""
     generate: str | None = None
-    """`module:function` that makes transcripts and their labels: called as `generate(seed=…, **generate_options)`, it
-    returns pairs of `Trajectory` and `Annotation`."""
+    """`module:function` of (seed, **generate_options): returns pairs of `Trajectory` and `Annotation`."""
     generate_options: dict[str, Any] = Field(default_factory=dict)
     split: str | None = None
-    """JSON with question ids under `train`, `calibration`, `test`, and optionally `held_out_agents`; where absent, a
-    seeded split by question is made and saved in the run folder."""
+    """JSON of question ids: `train`, `calibration`, `test`, optional `held_out_agents`;
+    null: a seeded split by question, saved in the run folder."""
     calibration_share: float = Field(default=0.1, ge=0.0, le=1.0)
     test_share: float = Field(default=0.2, ge=0.0, le=1.0)
 
 
 class MixConfig(Section):
-    """Rows per epoch in each mode, as a share of the rows that can serve it (an unannotated row only serves `score`)."""
+    """Share of rows per epoch in each mode; rows without annotation only serve `score`."""
 
     score: float = Field(default=1.0, ge=0.0, le=1.0)
     critique: float = Field(default=0.0, ge=0.0, le=1.0)
     full: float = Field(default=0.0, ge=0.0, le=1.0)
     steps: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Rows with an outcome, or with findings of which some say good or bad."""
+    """Rows with an outcome, or with findings that say good or bad."""
 
 
 class LossWeights(Section):
-    """What a row of each mode weighs in the loss; 1 each: a mode's share of the gradient is its share of the rows."""
+    """Weight of a row of each mode in the loss; all 1: a mode's share of gradient is its share of rows."""
 
     score: float = Field(default=1.0, ge=0.0)
     critique: float = Field(default=1.0, ge=0.0)
     full: float = Field(default=1.0, ge=0.0)
     steps: float = Field(default=1.0, ge=0.0)
     outcome: float = Field(default=1.0, ge=0.0)
-    """Of the outcome's slot in a row of mode `steps`, beside the slots of its steps, which share 1 between them: however many
-    steps are labelled, the outcome is not drowned. A row that has only one of the two gives that all of both."""
+    """Of the outcome slot of a `steps` row, against 1 for all its step slots; alone, either gives all."""
 
 
 class LoraSettings(Section):
@@ -123,29 +115,29 @@ class LoraSettings(Section):
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     target_modules: str | list[str] = "all-linear"
     skip_layers: int = Field(default=0, ge=0)
-    """Layers from the bottom that get no adapter; the backward pass ends above them."""
+    """Layers from the bottom without adapter; the backward pass ends above them."""
     init: str | None = None
-    """A LoRA adapter to train further instead of a fresh one: the directory of a judge (or of any such adapter that names its
-    base) over the same base, or a shipped judge's name. Rank, alpha, layers and modules must be those said here."""
+    """Adapter to train further: a folder of a judge or adapter over the same base, or a shipped judge.
+    Rank, alpha, layers and modules must be those set here."""
 
 
 class DrillSettings(Section):
-    """Stage 0, for a model from scratch: rows of one's own before the transcripts, every weight trained."""
+    """Stage 0, for a model from scratch: rows of a function of yours, every weight trained."""
 
     generate: str | None = None
-    """`module:function`, called with (prompter, rows, seed); returns rows as `rrm.train.data.TrainingRow`."""
+    """`module:function`, called with (prompter, rows, seed); returns `rrm.train.data.TrainingRow`s."""
     rows: int = Field(default=0, ge=0)
     batch_size: int = Field(default=64, gt=0)
     learning_rate: float = Field(default=1e-3, ge=0.0)
 
 
 class FollowSettings(Section):
-    """Further rows made of full ones, in batches of their own."""
+    """Further rows, made of `full` ones, in batches of their own."""
 
     rows: str
-    """`module:function`, called with (prompter, trajectory, annotation, rng); returns a `rrm.train.data.TrainingRow`, or None."""
+    """`module:function` of (prompter, trajectory, annotation, rng); returns a `TrainingRow`, or None."""
     share: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Of the full rows that come once more this way."""
+    """Share of the `full` rows that come once more this way."""
 
 
 class SFTSettings(Section):
@@ -160,7 +152,7 @@ class SFTSettings(Section):
     enabled: bool = True
     epochs: int = Field(default=3, gt=0)
     max_steps: int | None = Field(default=None, gt=0)
-    """Stop (and anneal the learning rate) after this many updates instead of at the last row."""
+    """Stop, and anneal the learning rate, after so many updates instead of at the last row."""
     learning_rate: float = Field(default=5e-4, ge=0.0)
     batch_size: int = Field(default=8, gt=0)
     gradient_accumulation_steps: int = Field(default=2, gt=0)
@@ -172,22 +164,21 @@ class SFTSettings(Section):
     mix: MixConfig = Field(default_factory=MixConfig)
     loss_weights: LossWeights = Field(default_factory=LossWeights)
     balance: float | None = Field(default=None, gt=0.0)
-    """Rows of a (question, steps) group's larger class kept per row of the smaller one, drawn anew each epoch; null
-    keeps all. Inside a balanced group neither question nor length predicts the label, so neither is worth learning."""
+    """Rows of a (question, steps) group's larger class kept per row of the smaller, drawn each epoch;
+    null: all. In a balanced group neither question nor length predicts the label."""
     short_first_share: float = Field(default=0.0, ge=0.0)
-    """Above 0, short rows tend to come earlier in the first epoch (1: strongly): a model from scratch finds out where to
-    look among few tokens, then among many."""
+    """Above 0, short rows tend to come earlier in epoch 1 (1: strongly), for a model from scratch."""
     claim_injection_share: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Share of score rows that get a sentence claiming a verdict, at random, whatever the label: it must not pay."""
+    """Share of score rows with a sentence that claims a random verdict: such claims must not pay."""
     consistency_rows: FollowSettings | None = None
-    """Full rows that come once more, changed by a function of one's own; null: none."""
+    """`full` rows that come once more, changed by a function of yours."""
     finding_noise: float = Field(default=FINDING_NOISE, ge=0.0, le=1.0)
-    """Share of the marks on earlier steps that are turned over in rows of a later window: nearly what a small judge gets wrong.
+    """Share of marks on earlier steps that later windows' rows turn over: nearly a small judge's errors.
     0 where its own findings will be right: then a mark alone can decide."""
     save_steps: int = Field(default=100, gt=0)
     gradient_checkpointing: bool = False
     compile: bool = False
-    """torch.compile each decoder layer (needs a C++ compiler): a third faster on a CPU after half a minute."""
+    """torch.compile each decoder layer: a third faster on a CPU after half a minute; needs a C++ compiler."""
 
 
 class RLSettings(Section):
@@ -203,7 +194,7 @@ class RLSettings(Section):
     max_completion_length: int = Field(default=256, gt=0)
     mode: Literal["full", "critique"] = "full"
     gate_format: float = Field(default=0.95, ge=0.0, le=1.0)
-    """Stage 2 refuses to start below this share of valid replies on held-out rows."""
+    """Share of valid replies on held-out rows below which stage 2 does not start."""
     gate_rows: int = Field(default=64, gt=0)
     save_steps: int = Field(default=20, gt=0)
 
@@ -213,7 +204,7 @@ class CalibrationSettings(Section):
 
     enabled: bool = True
     method: CalibrationMethod = "platt"
-    """`platt_score` where scores are grades rather than probabilities (`rrm.judge.calibration`)."""
+    """`platt_score`: where scores are grades rather than probabilities (`rrm.judge.calibration`)."""
     modes: list[Literal["full", "critique", "score", "steps"]] = Field(default_factory=lambda: ["score"])
     max_rows: int = Field(default=1000, ge=0)
     """Most rows judged in `score` and `steps` mode."""
@@ -231,26 +222,25 @@ class EvaluationSettings(Section):
 
 
 class TrainConfig(Section):
-    """Everything `rrm train` needs."""
+    """Config of `rrm train`."""
 
     removed = REMOVED
     name: str = "judge"
     seed: int = 0
     output_dir: str = "runs/judge"
     transcript_tokens: int = Field(default=448, gt=0)
-    """Token budget of a rendered transcript, in prompt version 2 of a window; stored with the judge."""
+    """Token budget of a rendered transcript (version 2: of a window); stored with the judge."""
     prompt_version: Literal["1", "2", "3"] = "2"
-    """How transcripts are rendered: 1 cuts what exceeds the budget, 2 reads it in windows (`rrm.prompt.windows`)."""
+    """Rendering: 1 cuts what exceeds the budget, 2 reads it in windows (`rrm.prompt.windows`)."""
     max_new_tokens: int = Field(default=256, gt=0)
     default_mode: Literal["full", "critique", "score", "steps"] | None = None
-    """The mode `rrm score` uses with the judge where none is named; null: `steps` where that was trained and `full` was not,
-    else `full`."""
+    """Mode of `rrm score`, unless named; null: `steps` if trained in that and not in `full`, else `full`."""
     report_to: list[str] = Field(default_factory=list)
     """Trackers by accelerate's names: tensorboard, wandb, trackio."""
     cpu: bool = False
     sharding: Sharding = "none"
-    """Several processes, in SFT and drills: `none`, each holds the whole model (DDP); `fsdp`, each a part of its weights, gradients and
-    optimiser state (FSDP2, docs/training.md). The same losses either way."""
+    """Of several processes in SFT and drills: `none`: each has the whole model (DDP); `fsdp`: each a part
+    of weights, gradients and optimiser state (FSDP2, docs/training.md). The losses are the same."""
     threads: int | None = Field(default=None, gt=0)
     model: ModelConfig = Field(default_factory=ModelConfig)
     data: DataConfig = Field(default_factory=DataConfig)
@@ -287,41 +277,36 @@ class TrainConfig(Section):
 
 
 def config_folder() -> Path:
-    """The shipped configs: inside the wheel, or the checkout's `configs/` folder."""
+    """Return the folder of shipped configs: inside the wheel, or the checkout's `configs/`."""
     packaged = Path(__file__).parent / "configs"
     return packaged if packaged.is_dir() else Path(__file__).resolve().parents[1] / "configs"
 
 
-def config_names(kind: str = "rrm") -> list[str]:
-    """Names of the shipped configs."""
-    return sorted(p.stem for p in (config_folder() / kind).glob("*.yaml"))
+def config_names(package: str = "rrm") -> list[str]:
+    return sorted(p.stem for p in (config_folder() / package).glob("*.yaml"))
 
 
-def find_config(name: str, kind: str = "rrm") -> Path:
-    """A config's path from a path or a shipped name (`smollm2` → configs/rrm/smollm2.yaml).
-
-    Raises:
-        ConfigError: naming the configs that exist.
-    """
+def find_config(name: str, package: str = "rrm") -> Path:
+    """Find a config by path or shipped name (`smollm2` → configs/rrm/smollm2.yaml); raises `ConfigError`."""
     if Path(name).is_file():
         return Path(name)
-    folder = config_folder() / kind
+    folder = config_folder() / package
     path = folder / f"{name}.yaml"
     if path.is_file():
         return path
-    known = config_names(kind)
-    near = nearest(name, known)
+    names = config_names(package)
+    near = nearest(name, names)
     hint = f"; did you mean {near!r}?" if near else ""
-    raise ConfigError(f"no config {name!r}: not a file, and the shipped ones are {', '.join(known)}{hint}")
+    raise ConfigError(f"no config {name!r}: not a file, and the shipped ones are {', '.join(names)}{hint}")
 
 
 def _valid_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
     named = False
-    for part in path:
+    for segment in path:
         if named:  # a name of the user's, in a mapping of sections
             named = False
             continue
-        field = model.model_fields.get(str(part))
+        field = model.model_fields.get(str(segment))
         if field is None:
             return []
         named = get_origin(field.annotation) is dict
@@ -332,13 +317,13 @@ def _valid_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    """The section that a key holds, or several of; None where it holds values."""
+    """Return the section that a key holds, one or several; None: it holds values."""
     inner = [a for a in (annotation, *getattr(annotation, "__args__", ())) if isinstance(a, type)]
     return next((a for a in inner if issubclass(a, BaseModel)), None)
 
 
 def _paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """Every key, with the sections that it stands in; not what lists and mappings hold."""
+    """Yield every dotted key, except inside lists and mappings."""
     for name, field in model.model_fields.items():
         yield above + name
         section = _section(field.annotation)
@@ -347,24 +332,22 @@ def _paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
 
 
 def _nearest(model: type[BaseModel], path: tuple[str | int, ...]) -> str:
-    """The key that was meant by an unknown one: beside it one that it shortens (`lr`, `out`), the same name in another section, or one
-    spelt alike, here or elsewhere; '' for none. Several of one name are all told."""
+    """Suggest up to three keys: one shortened (`lr`), the same name elsewhere, or the nearest spelling."""
     *above, name = map(str, path)
     beside = _valid_keys(model, path[:-1])
     short = [k for k in beside if len(name) > 1 and name in (k[: len(name)], "".join(w[:1] for w in k.split("_")))]
     here = [".".join([*above, k]) for k in short or filter(None, [nearest(name, beside)])]
-    known = list(_paths(model))
-    leaves = [k.rpartition(".")[2] for k in known]
-    same = [k for k, leaf in zip(known, leaves, strict=True) if leaf == name]
+    keys = list(_paths(model))
+    leaves = [k.rpartition(".")[2] for k in keys]
+    same = [k for k, leaf in zip(keys, leaves, strict=True) if leaf == name]
     alike = nearest(name, leaves)
-    elsewhere = same or [k for k, leaf in zip(known, leaves, strict=True) if leaf == alike]
-    found = here if short or not same else same
-    return " or ".join((found or elsewhere)[:3])
+    elsewhere = same or [k for k, leaf in zip(keys, leaves, strict=True) if leaf == alike]
+    matches = here if short or not same else same
+    return " or ".join((matches or elsewhere)[:3])
 
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
-    """What is wrong with a config, a line a problem: `where: key: why`, an unknown key with the nearest valid one, one that is gone with
-    what replaces it."""
+    """Explain a config's errors, a line each: `where: key: why`, with the nearest or the replacing key."""
     lines, removed = [], model.removed if issubclass(model, Section) else {}
     for problem in error.errors():
         key = ".".join(str(p) for p in problem["loc"])
@@ -379,28 +362,24 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
             # of a rule between keys the input is a whole section: its text names the values that matter
             rule = problem["type"] == "value_error" and isinstance(problem["input"], dict | BaseModel)
             got = "" if rule else f" (got {printable(repr(problem['input']), limit=200)})"
-            said = problem["msg"].removeprefix("Value error, ")
-            lines.append(": ".join(filter(None, (where, key, said))) + got)
+            message = problem["msg"].removeprefix("Value error, ")
+            lines.append(": ".join(filter(None, (where, key, message))) + got)
     return "\n".join(lines)
 
 
 def set_key(tree: dict[str, Any], override: str) -> None:
-    """Apply one `a.b=c` override in place; the value is read as YAML.
-
-    Raises:
-        ConfigError: no `=`, or a key below something that is no section.
-    """
+    """Apply one `a.b=c` override in place, its value read as YAML; raises `ConfigError`."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise ConfigError(f"override {override!r} is not of the form key=value (e.g. sft.epochs=2)")
     *parents, last = key.split(".")
     node = tree
-    for part in parents:
-        if node.get(part) is None:
-            node[part] = {}
-        node = node[part]
+    for parent in parents:
+        if node.get(parent) is None:
+            node[parent] = {}
+        node = node[parent]
         if not isinstance(node, dict):
-            raise ConfigError(f"override {override!r}: {part!r} is no section")
+            raise ConfigError(f"override {override!r}: {parent!r} is no section")
     try:
         node[last] = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -422,14 +401,14 @@ def set_key(tree: dict[str, Any], override: str) -> None:
 
 
 def _without_value(value: Any) -> Iterator[str]:
-    """Keys with a colon that hold nothing, wherever they stand: `{a:1}` is one. YAML's anchors may make a value hold itself."""
-    waiting, seen = [value], set[int]()
+    """Yield keys with a colon and no value: `{a:1}` is one. YAML's anchors may make a value hold itself."""
+    waiting, visited = [value], set[int]()
     while waiting:
-        if not isinstance(node := waiting.pop(), dict | list) or id(node) in seen:
+        if not isinstance(node := waiting.pop(), dict | list) or id(node) in visited:
             continue
-        seen.add(id(node))
+        visited.add(id(node))
         if isinstance(node, dict):
-            yield from (str(key) for key, held in node.items() if held is None and ":" in str(key))
+            yield from (str(key) for key, item in node.items() if item is None and ":" in str(key))
         waiting.extend(node.values() if isinstance(node, dict) else node)
 
 
@@ -455,11 +434,7 @@ def read_config(path: Path, model: type[C], overrides: Sequence[str] = ()) -> C:
 
 
 def overridden(tree: dict[str, Any], model: type[C], overrides: Sequence[str]) -> C:
-    """A config's sections with overrides, as `model`.
-
-    Raises:
-        ConfigError: as `read_config`.
-    """
+    """Build `model` from sections and overrides; raises `ConfigError` as `read_config`."""
     for override in overrides:
         set_key(tree, override)
     try:
@@ -469,5 +444,5 @@ def overridden(tree: dict[str, Any], model: type[C], overrides: Sequence[str]) -
 
 
 def load_config(name: str, overrides: Sequence[str] | None = None) -> TrainConfig:
-    """Read a judge's config by name or path and apply overrides; raises ConfigError as `read_config` does."""
+    """Read a judge's config by name or path, with overrides; raises `ConfigError` as `read_config`."""
     return read_config(find_config(name), TrainConfig, overrides or ())

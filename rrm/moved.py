@@ -1,5 +1,4 @@
-"""Modules by the names that version 0.1 gave them: imported under one of these, a module's new self comes, and a warning says where it is.
-Of those that are gone an error says what replaces them."""
+"""Imports by version 0.1's names: they load today's module with a warning, or name a replacement."""
 
 import sys
 
@@ -8,7 +7,7 @@ ROOMS = {
     "rrm.annotate": "annotators.llm>llm annotators.self_>self_ annotators.output>output labelling.address>label_address labelling.agreement>rater_agreement labelling.journal>label_journal labelling.pool>label_pool labelling.said>label labelling.sayings>label_store labelling.server>label_server comparing.analysis>comparison_analysis comparing.sheet>comparison_sheet",
     "rrm.cli": "doctor",
     "rrm.data": "annotation blocks csvlabels>csv_labels extras feedback folds>splits imports>extras jsonl jsonnumbers>jsonl labels nearest>printing output pacing>time_slices pictures plain_yaml printing progress provenance questions seeds sizes splits stops>stop_signals text trajectory usage verdicts evaluation.metrics.localisation>localisation readers.ours>own_entries publishing.secrets>secrets",
-    "rrm.engines": "engines.vllm_session>sessions engines.vllm_wire>vllm_http engines.bodies>replies loops>async_runner money>cost engines.feed>async_runner engines.refusals>http_errors",
+    "rrm.engines": "engines.vllm_session>sessions engines.vllm_wire>vllm_http engines.bodies>replies loops>async_runner money>cost engines.feed>async_runner engines.refusals>http_errors engines.clients>http",
     "rrm.engines.hf": "engines.hf.sampling>decoder models.base>base_model models.damage>base_model models.device>base_model models.hub>hub models.weights>weights",
     "rrm.evaluation": "calibrate judge.fitting>fit_calibration",
     "rrm.guard": "deadline>timeouts guard.absent>prefix guard.standing>state",
@@ -20,7 +19,7 @@ ROOMS = {
     "rrm.train": "checkpoints fsdp run_folder models.adapter>adapter train.earlier>parent_judges annotators.given>given_labels",
 }
 # fmt: on
-"""Package → its modules that were elsewhere: `name`, or `name>new name`, the name below the top package."""
+"""Package → modules that were elsewhere: `name` or `old>new`, names below the top package."""
 PACKAGES = {
     "rrm.annotators": "rrm.annotate",
     "rrm.comparing": "rrm.annotate",
@@ -28,8 +27,7 @@ PACKAGES = {
     "rrm.models": "rrm.engines.hf",
     "rrm.publishing": "rrm.report",
 }
-MOVED = dict(PACKAGES)
-"""Old dotted name → new one."""
+MOVED = dict(PACKAGES)  # old dotted name → new one
 
 GONE = {
     f"{package}.{name}": f"examples/{example or name}.py"
@@ -45,15 +43,11 @@ GONE = {
 
 
 class Forwarder:
-    """Finds a module of an old name: the module that has its place now, once the name is imported and not before."""
+    """Import finder of old names; it loads the new module once the name is imported."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        """A spec that loads the new module in the old one's place; None for every other name.
-
-        Raises:
-            ImportError: the module is gone.
-        """
+        """Return a spec for an old name; raises `ImportError` where the module is gone."""
         if name in GONE:
             raise ImportError(f"{name} is {GONE[name]} now", name=name)
         if name not in MOVED:
@@ -68,18 +62,22 @@ class Forwarder:
 
     @staticmethod
     def create_module(spec):
-        """None: Python makes an empty module, which `exec_module` replaces."""
+        """Return None: Python makes an empty module, which `exec_module` replaces."""
 
     @staticmethod
     def exec_module(module):
         """Put the new module at the old name."""
         from importlib import import_module
 
-        sys.modules[module.__name__] = import_module(MOVED[module.__name__])
+        new_module = sys.modules[module.__name__] = import_module(MOVED[module.__name__])
+        if any(old.startswith(f"{module.__name__}.") for old in MOVED):
+            vars(new_module).setdefault(
+                "__path__", []
+            )  # it was a package, and its modules are asked for by their old names
 
 
 def forward(rooms=ROOMS):
-    """Let imports of old names find their modules. It stands before Python's own finders: an old package's new folder has files too."""
+    """Install the finder before Python's own: an old package's new folder has files too."""
     for room, names in rooms.items():
         for name in names.split():
             old, _, new = name.partition(">")

@@ -92,7 +92,7 @@ ORDER = {
         "report integrations cli",
     ),
 }
-"""Package → its rooms, line by line: a room imports rooms of its own line and of those above it (docs/decisions.md, 198)."""
+"""Package → its rooms, line by line: a room imports rooms of its own line and of those above it (docs/decisions.md, ADR 18)."""
 EXCEPTIONS: tuple[tuple[str, str], ...] = ()
 """(module, imported module) that go the other way."""
 

@@ -21,7 +21,9 @@ def test_every_old_name_has_a_module_of_this_version_and_none_of_its_own() -> No
         assert new not in MOVED, f"{old} is sent on twice"
 
 
-@pytest.mark.parametrize("old", ["rrm.trajectory", "rrm.models.hub", "rrm.writers", "reagent.lab.drills"])
+@pytest.mark.parametrize(
+    "old", ["rrm.trajectory", "rrm.models.hub", "rrm.writers", "rrm.writers.atif", "reagent.lab.drills"]
+)
 def test_an_old_name_is_the_new_module_and_says_where_it_is(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, old, raising=False)
     with pytest.warns(DeprecationWarning, match=f"{old} is {MOVED[old]} now"):

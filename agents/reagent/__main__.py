@@ -4,7 +4,6 @@ from rrm.data.earliest_signals import take_signals
 
 
 def main() -> None:
-    """Entry point of `reagent`."""
     take_signals()  # before anything else is imported: by then they end the process in Python's own way, without an exit code
     from rrm.data.stop_signals import command
 

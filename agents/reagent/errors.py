@@ -1,10 +1,10 @@
-"""What can go wrong with a tool call. Each kind comes back to the agent as an observation; none of them ends an episode."""
+"""Errors of tool calls and graders. A tool's error is an observation and ends no episode."""
 
 from rrm.errors import RRMError
 
 
 class ToolDefinitionError(RRMError):
-    """A function that cannot be a tool: a missing docstring or type, or arguments that have no name."""
+    """A function that cannot be a tool: no docstring or type, or arguments without a name."""
 
 
 class EnvironmentMisuse(RRMError):
@@ -12,23 +12,22 @@ class EnvironmentMisuse(RRMError):
 
 
 class GradeUnknown(RRMError):
-    """Nobody can say what an answer is worth, for the grader itself failed: a judge that could not be asked or not be read. Raised by
-    a grader, it ends the episode with an unknown outcome, never with a grade."""
+    """The grader itself failed: the episode ends with an unknown outcome."""
 
 
 class GradeFailed(GradeUnknown):
-    """The answer itself keeps it from being graded: the episode earns `environment.failure_reward`, and its success stays unknown."""
+    """The answer keeps itself from being graded: `environment.failure_reward`, success unknown."""
 
 
 AGENTS_FAULT = {"bad_arguments", "unknown_tool", "malformed_call", "cut_turn", "too_many_calls"}
-"""Kinds of errors that the agent could have avoided; such a call counts as malformed."""
+"""Errors that the agent could have avoided; such a call counts as malformed."""
 
 
 class ToolError(RRMError):
-    """A call that brought no result. Raise it inside a tool to tell the agent what went wrong, in your own words.
+    """A call that brought no result. Raise it inside a tool to tell the agent its mistake.
 
     Args:
-        kind: its name in `StepResult.info["tool_errors"]`; docs/tools.md says which there are.
+        kind: its name in `StepResult.info["tool_errors"]` (docs/tools.md).
         shown_chars: how much of its text the agent reads.
         denied: pages that were kept from the agent, counted in `StepResult.info["denied"]`.
     """
@@ -42,7 +41,6 @@ class ToolError(RRMError):
 
     @property
     def agents_fault(self) -> bool:
-        """Whether the agent could have avoided it."""
         return self.kind in AGENTS_FAULT
 
 

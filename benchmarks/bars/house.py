@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.bars.bar import Bar, suite_bars
+from benchmarks.bars.words import total, words_below
 from benchmarks.record import ROOT
 
 PACKAGES = {"rrm": "rrm", "reagent": "agents/reagent"}
@@ -18,6 +19,7 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx")
 LINES = {"rrm": 46_000, "agents": 25_000, "benchmarks": 14_000}
 ROOT_FILES, TWICE, MEGABYTES = 6, 10, 12
 GRPO_LINES, LOOP_LINES, README_TABLES, POLICY_MEGABYTES = 60, 200, 1, 5
+DOCSTRING_PERCENT, VAGUE_VARIABLES, DOCS_KB, README_KB, TEST_LINES = 11, 100, 180, 6, 36_000
 OLD_FILES = "tests/test_old_files.py"
 # fmt: off
 BANNED = {
@@ -91,10 +93,27 @@ def bars(run: bool = True) -> Iterator[Bar]:
         yield counted(f"lines of {folder}", sum(map(lines, files)), most)
     yield counted("lines of the file of grpo's advantage", lines("agents/reagent/algorithms/grpo.py"), GRPO_LINES)
     yield counted("lines of a whole multi-turn GRPO loop", lines("examples/grpo_from_parts.py"), LOOP_LINES)
+    yield from words_bars()
     tables = (ROOT / "README.md").read_text(encoding="utf-8").count("\n|---")
     yield counted("tables of the README", tables, README_TABLES)
     policy = (ROOT / "agents/reagent/lab/assets/policy/model.safetensors").stat().st_size
     yield counted("megabytes of the lab's policy", round(policy / 1e6, 1), POLICY_MEGABYTES)
+
+
+def words_bars() -> Iterator[Bar]:
+    """Docstrings, variables, documents and tests."""
+    code = total(words_below(list(PACKAGES.values())))
+    share = round(code.docstring_share * 100, 1)
+    yield counted("per cent of rrm's and reagent's lines that are docstrings", share, DOCSTRING_PERCENT)
+    yield counted("variables that say nothing", code.vague.total(), VAGUE_VARIABLES)
+    pages = [path.stat().st_size for path in (ROOT / "docs").rglob("*.md")]
+    yield counted("kB of docs", round(sum(pages) / 1000, 1), DOCS_KB)
+    yield counted("kB of README.md", round((ROOT / "README.md").stat().st_size / 1000, 1), README_KB)
+    tests = [file for file in tracked() if file.startswith("tests/") and file.endswith(".py")]
+    filled = sum(
+        bool(line.strip()) for file in tests for line in (ROOT / file).read_text(encoding="utf-8").splitlines()
+    )
+    yield counted("lines of tests without blank ones", filled, TEST_LINES)
 
 
 def counted(what: str, number: float, most: float, shown: str = "") -> Bar:

@@ -10,7 +10,7 @@ twins under one mask (DESIGN §4, windows). The loss of an update is the mean ov
     pairs       −log σ(d(own step) − d(planted twin)) of the log-odds d, times PAIRS
 
 What is trained is a LoRA adapter, or with --full every linear weight of the layers from --first-layer on: over few updates that learns
-faster (docs/decisions.md, 88), and its adapter is the best approximation of rank --rank of what changed. The layers below never change:
+faster (docs/decisions.md, ADR 8), and its adapter is the best approximation of rank --rank of what changed. The layers below never change:
 with --lower their outputs are kept in a file, for the next training on the same rows. --leave-out leaves the rows of a fold's sources out.
 AdamW with linear warm-up and linear decay over `--max-tokens`. OUT/RUN.adapter.safetensors, .moments.safetensors and .state.json hold everything that a resumed run
 needs; OUT/RUN.log.jsonl has a line an update. A run that is stopped by --minutes goes on from them. Weights are kept to 16 bits and

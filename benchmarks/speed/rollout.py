@@ -30,13 +30,13 @@ import json
 import random
 import statistics
 import tempfile
-import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from transformers.utils.chat_template_utils import get_json_schema
 
 from benchmarks import record
@@ -260,7 +260,7 @@ class Bench:
         def arm() -> Timing:
             if server is not None:  # nothing of a run before is left
                 reset = f"{server.addresses[0].removesuffix('/v1')}/reset_prefix_cache"
-                urllib.request.urlopen(urllib.request.Request(reset, method="POST"), timeout=60).close()
+                httpx2.post(reset, timeout=60).raise_for_status()
             before, timing = here.counters.prefilled, timed(play)
             flat = [episode.flatten() for episode in timing.result]
             rows = [(f.input_ids.tolist(), f.action_mask.astype(int).tolist()) for f in flat]

@@ -30,10 +30,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import httpx2
 
 from benchmarks import record
 from benchmarks.speed.harness import finish, made, timed
@@ -64,8 +65,7 @@ def transcripts(rows: int, seed: int) -> list[Trajectory]:
 
 
 def ask(url: str, method: str = "GET") -> bytes:
-    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=60) as answer:
-        return answer.read()
+    return httpx2.request(method, url, timeout=60).raise_for_status().content
 
 
 def there(args: argparse.Namespace, **options: Any) -> AgentRRM:

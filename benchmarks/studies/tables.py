@@ -16,7 +16,7 @@ Rows = list[list[str]]
 
 def arms(found: Found) -> Rows:
     """Every arm: success and area under its curve, labels, episodes, judge tokens, minutes."""
-    head = "|arm|paid by|success at the end|area under the curve|labels|episodes|judge tokens|minutes|seeds"
+    head = "|arm|reward from|success at the end|area under the curve|labels|episodes|judge tokens|minutes|seeds"
     rows = [head.split("|")]
     for name, arm in found["arms"].items():
         tokens = statistics.fmean(arm["judge_tokens"]) / 1000

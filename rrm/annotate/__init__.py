@@ -1,1 +1,1 @@
-"""Annotators: what writes labels of steps. Checks by program, and mistakes planted into copies of runs that succeeded."""
+"""Writers of labels: people, models, rules, and mistakes planted into copies of successful runs."""

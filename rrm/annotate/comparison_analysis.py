@@ -1,4 +1,4 @@
-"""The answers to a blind sheet, read with its key: who wins how often, how far raters agree, and whether a side was favoured."""
+"""Read the answers to a blind sheet with its key: win rates, agreement of raters, favoured sides."""
 
 from __future__ import annotations
 
@@ -23,19 +23,15 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=BaseModel)
 Choice = Literal["left", "right", "tie"]
 MOST_BYTES = 64 * 1024 * 1024
-"""Of a file that came back."""
 
 
 class RaterAnswers(BaseModel):
-    """What a rater sends back."""
-
     model_config = ConfigDict(extra="forbid")
 
     sheet: str
     rater: str = Field(min_length=1, max_length=64)
     answers: dict[str, Choice]
     checksum: str = ""
-    """Of all the rest (`sum_of_answers`), by the sheet."""
 
 
 @dataclass(frozen=True)
@@ -47,28 +43,19 @@ class _Vote:
 
     @property
     def winner(self) -> str:
-        """a, b or tie."""
         if self.choice == "tie":
             return "tie"
         return "a" if self.choice == self.item.a else "b"
 
 
 def sum_of_answers(answers: RaterAnswers) -> str:
-    """What their `checksum` is to be.
-
-    Raises:
-        ValueError: an answer to what no sheet has.
-    """
-    given = sorted((int(number), choice) for number, choice in answers.answers.items())
-    return checksum([answers.sheet, answers.rater, given])
+    """Compute the `checksum` that answers should have; ValueError for a number that is none."""
+    sorted_answers = sorted((int(number), choice) for number, choice in answers.answers.items())
+    return checksum([answers.sheet, answers.rater, sorted_answers])
 
 
 def read_key(path: Path) -> Key:
-    """The key of a sheet.
-
-    Raises:
-        ReadError: it cannot be read, is none, or is not as it was written.
-    """
+    """Read the key of a sheet; raises ReadError for one that was changed since it was written."""
     key = _read(path, Key, "the key of a sheet (OUT.key.json, as `rrm compare --sheet` writes it)")
     if key.version == 1:
         why = "is a key of an earlier version, which has no checksum: analyse that sheet with the version that made it"
@@ -84,55 +71,50 @@ def read_key(path: Path) -> Key:
 
 
 def read_answers(paths: Sequence[Path], key: Key) -> list[RaterAnswers]:
-    """What came back.
-
-    Raises:
-        ReadError: a file cannot be read or is no answers.
-        RRMError: answers to another sheet, to what is not on it, not as the sheet saved them, none at all, or two files by one rater that
-            differ (of two that do not, one is passed over with a warning).
-    """
-    found = dict[str, tuple[Path, RaterAnswers]]()
+    """Read raters' files; of two by one rater that do not differ, one is passed over with a warning.
+    Raises RRMError for answers to another sheet or item, with a wrong checksum, none at all, or two that differ by one rater."""
+    by_rater = dict[str, tuple[Path, RaterAnswers]]()
     for path in paths:
-        one = _read(path, RaterAnswers, "a file of answers (a sheet's Save answers)")
-        if one.sheet != key.sheet:
+        returned = _read(path, RaterAnswers, "a file of answers (a sheet's Save answers)")
+        if returned.sheet != key.sheet:
             raise RRMError(
-                f"{path} answers the sheet {printable(one.sheet, 40)}, and the key is of {key.sheet}: give the key that was written beside that sheet"
+                f"{path} answers the sheet {printable(returned.sheet, 40)}, and the key is of {key.sheet}: give the key that was written beside that sheet"
             )
-        if strange := sorted(set(one.answers) - set(key.items)):
+        if strange := sorted(set(returned.answers) - set(key.items)):
             raise RRMError(f"{path} answers {printable(strange[0], 40)!r}, which is not on the sheet: was it edited?")
-        if one.checksum != sum_of_answers(one):
-            what = "was changed since the sheet saved it (its checksum says so)" if one.checksum else "has no checksum"
-            raise RRMError(
-                f"{path} {what}: ask {printable(one.rater, 64)!r} to open the sheet and save the answers again"
+        if returned.checksum != sum_of_answers(returned):
+            problem = (
+                "was changed since the sheet saved it (its checksum says so)"
+                if returned.checksum
+                else "has no checksum"
             )
-        name = " ".join(one.rater.split())
-        if name in found and found[name][1].answers == one.answers:
-            log.warning("%s holds the same answers by %r as %s: counted once", path, printable(name), found[name][0])
+            raise RRMError(
+                f"{path} {problem}: ask {printable(returned.rater, 64)!r} to open the sheet and save the answers again"
+            )
+        name = " ".join(returned.rater.split())
+        if name in by_rater and by_rater[name][1].answers == returned.answers:
+            log.warning("%s holds the same answers by %r as %s: counted once", path, printable(name), by_rater[name][0])
             continue
-        if name in found:
+        if name in by_rater:
             raise RRMError(
-                f"{found[name][0]} and {path} are both by {printable(name)!r}: leave one out, or give two people two names"
+                f"{by_rater[name][0]} and {path} are both by {printable(name)!r}: leave one out, or give two people two names"
             )
-        found[name] = (path, one.model_copy(update={"rater": name}))
-    if not any(one.answers for _, one in found.values()):
+        by_rater[name] = (path, returned.model_copy(update={"rater": name}))
+    if not any(answers.answers for _, answers in by_rater.values()):
         raise RRMError("the files hold no answer")
-    return [one for _, one in found.values()]
+    return [answers for _, answers in by_rater.values()]
 
 
 def analyse(key: Key, returned: Sequence[RaterAnswers], *, resamples: int = 10_000, seed: int = 0) -> dict[str, Any]:
-    """The figures of a comparison, intervals over questions.
-
-    Returns:
-        `win_rate_a` (a tie is half a win) and `left` (the share of left among answers that are no ties: a half where no side was favoured) as
-        `Interval.to_dict`; counts of `a_wins`, `b_wins`, `ties`; `agreement` (`rrm.evaluation.agreement.agreement` on a, b, tie); `by_rater` and
-        `by_category` with the same figures.
-    """
-    votes = [_Vote(one.rater, n, key.items[n], c) for one in returned for n, c in one.answers.items()]
+    """Compute the figures of a comparison, with intervals over questions.
+    Returns `win_rate_a` (a tie is half a win), `left` (share of left among answers that are no ties), `a_wins`, `b_wins`, `ties`,
+    `agreement` on a, b, tie, and `by_rater` and `by_category` with the same figures."""
+    votes = [_Vote(answers.rater, n, key.items[n], c) for answers in returned for n, c in answers.answers.items()]
     how = {"resamples": resamples, "seed": seed}
     by_item = dict[str, dict[str, str]]()
     for vote in votes:
         by_item.setdefault(vote.number, {})[vote.rater] = vote.winner
-    units = [Unit(key.items[n].question, said) for n, said in by_item.items()]
+    units = [Unit(key.items[n].question, winners) for n, winners in by_item.items()]
     categories = sorted({v.item.category for v in votes if v.item.category is not None})
     return {
         "a": key.a,
@@ -142,7 +124,9 @@ def analyse(key: Key, returned: Sequence[RaterAnswers], *, resamples: int = 10_0
         "left_out": key.left_out,
         **_figures(votes, **how),
         "agreement": agreement(units, **how),
-        "by_rater": {one.rater: _figures([v for v in votes if v.rater == one.rater], **how) for one in returned},
+        "by_rater": {
+            answers.rater: _figures([v for v in votes if v.rater == answers.rater], **how) for answers in returned
+        },
         "by_category": {name: _figures([v for v in votes if v.item.category == name], **how) for name in categories},
     }
 
@@ -174,17 +158,17 @@ def _figures(votes: Sequence[_Vote], *, resamples: int, seed: int) -> dict[str, 
     }
 
 
-def _read(path: Path, kind: type[T], what: str) -> T:
+def _read(path: Path, model: type[T], description: str) -> T:
     try:
         with open(path, "rb") as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ReadError(str(path), None, f"cannot be opened: {error.strerror}") from error
     if len(data) > MOST_BYTES:
-        raise ReadError(str(path), None, f"not {what}: over {MOST_BYTES:,} bytes")
+        raise ReadError(str(path), None, f"not {description}: over {MOST_BYTES:,} bytes")
     try:
-        return kind.model_validate(json.loads(data))
+        return model.model_validate(json.loads(data))
     except ValidationError as error:
-        raise ReadError(str(path), None, f"not {what}: {describe(error)}") from error
+        raise ReadError(str(path), None, f"not {description}: {describe(error)}") from error
     except (ValueError, RecursionError) as error:
-        raise ReadError(str(path), None, f"not {what}: no JSON ({error})") from error
+        raise ReadError(str(path), None, f"not {description}: no JSON ({error})") from error

@@ -1,4 +1,4 @@
-"""Copies of runs for planted mistakes: what a plant is, where its values come from, and how a copy is made."""
+"""Copies of runs for planted mistakes, and the other runs that their values come from."""
 
 from __future__ import annotations
 
@@ -24,24 +24,23 @@ VALUES = (_DATE, _ID, _NAME, _NUMBER)
 
 @dataclass(frozen=True)
 class Planted:
-    """A copy of a run with one planted step, its last one."""
+    """A copy of a run that ends with its one planted step."""
 
     trajectory: Trajectory
     step: int
-    """Number of the planted step."""
     kind: MistakeKind
     critique: str
     known: int
-    """Steps 1 … `known` are the run's own, so that their labels hold; what lies between and the planted step is unknown."""
+    """Steps 1 … `known` are the run's own, so that their labels hold."""
     twin: int | None = None
-    """Number of the run's own step that the planted one stands for, in the run; None: of none."""
+    """Number of the run's own step that the planted one replaces; None: of none."""
     good: bool = False
-    """A counterpart: the same surface where it is right."""
+    """A counterpart, not a mistake."""
 
 
 @dataclass
 class Donors:
-    """Calls, with what they returned, and final messages of other runs of the same tools."""
+    """Calls with their results, and final messages, of other runs with the same tools."""
 
     calls: dict[str, list[tuple[str, CanonicalStep]]] = field(default_factory=lambda: defaultdict(list))
     """Tool → (question, step with one call of it)."""
@@ -50,23 +49,22 @@ class Donors:
 
     @classmethod
     def of(cls, runs: Iterable[tuple[str, Trajectory]]) -> Donors:
-        """Donors of (question, run) pairs."""
-        made = cls()
+        donors = cls()
         for question, trajectory in runs:
             steps = [canonical_step(step) for step in trajectory.steps]
             for step in steps:
-                made.tools |= {call.name for call in step.calls}
+                donors.tools |= {call.name for call in step.calls}
                 if len(step.calls) == 1 and step.returns and not failed(step):
-                    made.calls[step.calls[0].name].append((question, step))
+                    donors.calls[step.calls[0].name].append((question, step))
             if steps and not steps[-1].calls:
-                made.endings.append((question, steps[-1]))
-        return made
+                donors.endings.append((question, steps[-1]))
+        return donors
 
     def another(self, name: str, question: str, rng: random.Random) -> CanonicalStep | None:
-        """A call of a tool in another question's run."""
-        found = self.calls.get(name, [])
-        for _ in range(8 if found else 0):
-            theirs, step = rng.choice(found)
+        """Draw a call of a tool from another question's run."""
+        calls = self.calls.get(name, [])
+        for _ in range(8 if calls else 0):
+            theirs, step = rng.choice(calls)
             if theirs != question:
                 return step
         return None
@@ -74,8 +72,6 @@ class Donors:
 
 @dataclass(frozen=True)
 class SuccessfulRun:
-    """A run that succeeded, as the operators see it."""
-
     trajectory: Trajectory
     question: str
     donors: Donors
@@ -88,7 +84,7 @@ class SuccessfulRun:
         object.__setattr__(self, "steps", tuple(canonical_step(step) for step in self.trajectory.steps))
 
     def acting(self) -> list[int]:
-        """Numbers of the steps with a call that worked and may be changed."""
+        """Return numbers of the steps with a call that worked and may be changed."""
         return [
             k
             for k in self.places()
@@ -96,15 +92,12 @@ class SuccessfulRun:
         ]
 
     def places(self) -> list[int]:
-        """Numbers of the steps where a mistake may be planted."""
         return [k for k in range(1, len(self.steps) + 1) if self.allowed is None or k in self.allowed]
 
     def changing(self) -> list[int]:
-        """Those of `acting` that change state."""
         return [k for k in self.acting() if any(call.name in self.changes_state for call in self.steps[k - 1].calls)]
 
     def results_before(self, k: int) -> str:
-        """What came back before step k."""
         return "\n".join(text for step in self.steps[: k - 1] for _, text in step.returns)
 
 
@@ -118,7 +111,7 @@ def failed(step: CanonicalStep) -> bool:
 def copy_run(
     run: SuccessfulRun, upto: int, added: Sequence[CanonicalStep], prelude: Sequence[Message] | None = None
 ) -> Trajectory:
-    """The run's own steps 1 … `upto`, then the added ones."""
+    """Copy the run's own steps 1 … `upto`, then the added ones."""
     steps = run.trajectory.steps
     end = steps[upto].message_index if upto < len(steps) else len(run.trajectory.messages)
     start = len(run.trajectory.prelude)
@@ -128,49 +121,45 @@ def copy_run(
     return run.trajectory.model_copy(update={"messages": messages, "outcome": None})
 
 
-def planted_at(run: SuccessfulRun, k: int, step: CanonicalStep, kind: MistakeKind, critique: str) -> Planted:
-    """The copy in which step k is another one."""
-    return Planted(copy_run(run, k - 1, [step]), k, kind, critique, k - 1, twin=k)
+def planted_at(run: SuccessfulRun, k: int, step: CanonicalStep, mistake: MistakeKind, critique: str) -> Planted:
+    return Planted(copy_run(run, k - 1, [step]), k, mistake, critique, k - 1, twin=k)
 
 
 def spoken_text(step: CanonicalStep) -> str:
-    """The text in which a step says what it found: its answer, or its words."""
     return step.answer if step.answer is not None else step.thought
 
 
 def replace_value(text: str, old: str, new: str) -> str:
-    """The text with another value, where that value stands by itself: no `10` within `100` or `3.10`."""
+    """Replace a value where it stands by itself: no `10` within `100` or `3.10`."""
     return re.sub(rf"(?<![\w.]){re.escape(old)}(?!\w|[.,]\d)", lambda _: new, text)
 
 
 def shown_call(call: CanonicalCall) -> str:
-    """A call as a critique names it: with its arguments where they are short."""
     return call.text if len(call.text) <= 80 and "\n" not in call.text else call.name
 
 
 def makes_call(run: SuccessfulRun, call: CanonicalCall) -> bool:
-    """Whether the run makes this very call: then its task asks for it."""
+    """Tell whether the run makes this call: then its task asks for it."""
     return any(call == own for step in run.steps for own in step.calls)
 
 
 def with_spoken(step: CanonicalStep, old: str, new: str) -> CanonicalStep:
-    """The step with a value replaced wherever it says it."""
     answer = None if step.answer is None else replace_value(step.answer, old, new)
     return replace(step, answer=answer, thought=replace_value(step.thought, old, new))
 
 
 def values_in(text: str) -> list[tuple[int, str]]:
-    """(form, value) of the dates, ids, names and numbers of a text, each once; the year of a date is no number of its own."""
-    found: dict[str, int] = {}
+    """Return (form, value) of the dates, ids, names and numbers of a text, each once."""
+    forms: dict[str, int] = {}
     for form, pattern in enumerate(VALUES):
         for m in pattern.finditer(text):
-            found.setdefault(m.group(), form)
+            forms.setdefault(m.group(), form)
         text = pattern.sub("\0", text)
-    return [(form, value) for value, form in found.items()]
+    return [(form, value) for value, form in forms.items()]
 
 
 def alike(value: str, form: int, text: str, rng: random.Random, avoid: str = "") -> str | None:
-    """Another value of the same form from a text, near in length; a number is changed a little where there is none."""
+    """Draw a value of the same form and similar length from a text, else change a number a little."""
     others = [
         v
         for f, v in values_in(text)
@@ -184,15 +173,15 @@ def alike(value: str, form: int, text: str, rng: random.Random, avoid: str = "")
 
 
 def off_by_some(number: str, rng: random.Random) -> str | None:
-    """A number that a slip would give: a digit changed, two swapped, or off by one."""
+    """Change a digit of a number, swap two, or add a little."""
     digits = [i for i, c in enumerate(number) if c.isdigit()]
     plain = number.replace(",", "")
     if len(digits) >= 2 and rng.random() < 0.5:
         i, j = rng.sample(digits, 2)
         swapped = list(number)
         swapped[i], swapped[j] = swapped[j], swapped[i]
-        if (made := "".join(swapped)) != number and not made.startswith("0"):
-            return made
+        if (new := "".join(swapped)) != number and not new.startswith("0"):
+            return new
     if "." not in plain and len(plain) < 12:
         return str(max(int(plain) + rng.choice([-10, -2, -1, 1, 2, 10]), 0))
     i = rng.choice(digits)
@@ -200,9 +189,9 @@ def off_by_some(number: str, rng: random.Random) -> str | None:
 
 
 def uses_result(after: CanonicalStep, step: CanonicalStep, run: SuccessfulRun) -> bool:
-    """Whether a step speaks of what the one before it brought, or goes on from a change of state."""
+    """Tell whether a step speaks of the previous step's result, or goes on from a change of state."""
     if any(call.name in run.changes_state for call in step.calls):
         return bool(after.thought or after.answer)
-    said = content_words(" ".join([after.thought, after.answer or "", *(call.text for call in after.calls)]))
+    words = content_words(" ".join([after.thought, after.answer or "", *(call.text for call in after.calls)]))
     brought = content_words(" ".join(text for _, text in step.returns)) - content_words(run.trajectory.task)
-    return len(said & (brought - content_words(" ".join(call.text for call in step.calls)))) >= 2
+    return len(words & (brought - content_words(" ".join(call.text for call in step.calls)))) >= 2

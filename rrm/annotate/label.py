@@ -1,4 +1,4 @@
-"""What one rater said of one transcript, how one action changes it, and the annotation that it makes."""
+"""One rater's label of one transcript, how an action changes it, and its annotation."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from rrm.data.feedback import clear, format_findings
 from rrm.prompt.neutralise import neutralise
 
 Outcome = Literal["good", "bad", "unsure"]
-"""How the run ended, in the rater's eyes."""
 Ask = Literal["outcome", "steps", "both"]
-"""What a transcript needs to count as done."""
+"""Parts that a transcript needs to count as done."""
 SCORES: dict[Outcome, float] = {"good": 1.0, "bad": 0.0}
-"""Of an outcome that is known; who is unsure gives no score, so that nothing is learned from it."""
+"""Score of a known outcome; an unsure one gives none."""
 RULES = 2
-"""Version of what an action does (`changed`), which a journal's lines name so that they do later what they did when they were written. By the first, which
-lines without a version were written by, a category left the verdict as it was, also none or good."""
+"""Version of `changed` in a journal's lines; by version 1 (none named) a category kept the verdict."""
 MOST_CHARS = 4000
-"""Of a comment."""
 CATEGORIES = (
     "repeated action",
     "ignored error",
@@ -32,11 +29,10 @@ CATEGORIES = (
     "gave up",
     "unsafe",
 )
-"""What may be wrong with a step, where `--categories` says nothing else."""
 
 
 class StepSaid(BaseModel):
-    """Of one step. A category says what was wrong, so it stands with the verdict bad or unclear alone (but by the first rules: see `RULES`)."""
+    """Label of one step. A category needs the verdict bad or unclear (but not under rules 1: see `RULES`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -46,38 +42,34 @@ class StepSaid(BaseModel):
 
     @property
     def found(self) -> Verdict | None:
-        """The verdict that a label gives: a category alone, as the first rules left it, is unclear."""
+        """The verdict for an annotation: a category alone (rules 1) is unclear."""
         return self.verdict or ("unclear" if self.category else None)
 
     @property
     def text(self) -> str:
-        """Category and comment as a finding's text."""
-        return ": ".join(part for part in (self.category, self.comment.strip()) if part)
+        return ": ".join(text for text in (self.category, self.comment.strip()) if text)
 
 
 class Label(BaseModel):
-    """Of one transcript; nothing where nothing was said."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     outcome: Outcome | None = None
     comment: str = ""
     steps: dict[int, StepSaid] = Field(default_factory=dict)
-    """By the step's number, from 1; steps of which nothing is said have no entry."""
+    """By the step's number, from 1; only labelled steps."""
 
     def done(self, n_steps: int, ask: Ask) -> bool:
-        """Whether everything that is asked for was said."""
-        steps = all((one := self.steps.get(k)) is not None and one.verdict for k in range(1, n_steps + 1))
+        steps = all((step := self.steps.get(k)) is not None and step.verdict for k in range(1, n_steps + 1))
         return (ask == "steps" or self.outcome is not None) and (ask == "outcome" or steps)
 
     @property
     def waiting(self) -> list[int]:
-        """Steps with a comment and no verdict: their comments are in no label yet."""
-        return [k for k, one in self.steps.items() if one.comment.strip() and not one.found]
+        """Steps with a comment and no verdict: their comments are in no annotation yet."""
+        return [k for k, step in self.steps.items() if step.comment.strip() and not step.found]
 
 
 class Change(BaseModel):
-    """One action of a rater: a field, and what it is to be; None or '' takes back what was said."""
+    """One action of a rater: a field and its new value; None or '' clears it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -88,63 +80,52 @@ class Change(BaseModel):
 
 
 WITH_CATEGORY = ("bad", "unclear")
-"""Verdicts of a step that something may be wrong with."""
 OF_STEPS = {"verdict": "verdict", "category": "category", "step_comment": "comment"}
-"""Fields of a change that speak of one step → the step's field."""
+"""Fields of a change to one step → the step's field."""
 
 
-def objection(said: Label, change: Change) -> str | None:
-    """Why a rater cannot mean a change; None where she can. (`changed` takes it all the same, and nothing comes of it.)"""
+def objection(label: Label, change: Change) -> str | None:
+    """Explain why a rater cannot mean a change; None where she can."""
     if change.field == "category" and change.value and change.step is not None:
-        one = said.steps.get(change.step)
-        if one is not None and one.verdict == "good":
+        step = label.steps.get(change.step)
+        if step is not None and step.verdict == "good":
             return f"step {change.step} is good, so nothing was wrong with it: mark it bad or unclear first"
     return None
 
 
-def changed(said: Label, change: Change, n_steps: int, rules: int = RULES) -> Label:
-    """What is said after a change. A category makes a step without a verdict bad; a verdict that goes with none takes it away.
-
-    Args:
-        rules: those that the change was made by.
-
-    Raises:
-        ValueError: a step that the run does not have, or a value that the field cannot have.
-    """
-    made: dict[str, Any] = said.model_dump()
+def changed(label: Label, change: Change, n_steps: int, rules: int = RULES) -> Label:
+    """Apply a change. A category makes a step without a verdict bad; a good verdict clears the category.
+    `rules`: version by which the change was made. Raises ValueError for a step or value that cannot be."""
+    fields: dict[str, Any] = label.model_dump()
     if change.field == "rest":
         for k in range(1, n_steps + 1):
-            one = made["steps"].setdefault(k, {})
-            one["verdict"] = one.get("verdict") or change.value
+            step = fields["steps"].setdefault(k, {})
+            step["verdict"] = step.get("verdict") or change.value
     elif change.field in OF_STEPS:
         if change.step is None or change.step > n_steps:
             raise ValueError(f"there is no step {change.step}: the transcript has {n_steps}")
         field = OF_STEPS[change.field]
         empty = "" if field == "comment" else None
-        one = made["steps"].setdefault(change.step, {})
-        one[field] = change.value or empty
+        step = fields["steps"].setdefault(change.step, {})
+        step[field] = change.value or empty
         if rules > 1 and field == "category" and change.value:
-            one["verdict"] = one.get("verdict") or "bad"
-        if rules > 1 and one.get("verdict") not in WITH_CATEGORY:
-            one["category"] = None
+            step["verdict"] = step.get("verdict") or "bad"
+        if rules > 1 and step.get("verdict") not in WITH_CATEGORY:
+            step["category"] = None
     else:
-        made[change.field] = change.value or ("" if change.field == "comment" else None)
-    found = Label.model_validate(made)
-    return found.model_copy(update={"steps": {k: one for k, one in sorted(found.steps.items()) if one != StepSaid()}})
+        fields[change.field] = change.value or ("" if change.field == "comment" else None)
+    new = Label.model_validate(fields)
+    return new.model_copy(update={"steps": {k: step for k, step in sorted(new.steps.items()) if step != StepSaid()}})
 
 
-def annotation_of(said: Label, trajectory_id: str, digest: str, rater: str) -> Annotation | None:
-    """The label that a training or a measurement reads; None where nothing can be learned from what was said.
-
-    The critique is the comment on the run, then a line for each step that has a verdict and a text. A comment on a step without a verdict is
-    no finding: it waits in the journal for one (`Label.waiting`). What a rater copied from a transcript may hold a judge's tags, so texts are neutralised.
-    """
+def annotation_of(label: Label, trajectory_id: str, digest: str, rater: str) -> Annotation | None:
+    """Make the annotation of a label, with texts neutralised; None where nothing can be learned from it."""
     findings = [
-        Finding(step=k, verdict=one.found, text=neutralise(one.text)) for k, one in said.steps.items() if one.found
+        Finding(step=k, verdict=step.found, text=neutralise(step.text)) for k, step in label.steps.items() if step.found
     ]
     lines = format_findings(f for f in clear(findings) if f.text)
-    critique = "\n".join(part for part in (neutralise(said.comment.strip()), lines) if part)
-    score = SCORES.get(said.outcome) if said.outcome else None
+    critique = "\n".join(text for text in (neutralise(label.comment.strip()), lines) if text)
+    score = SCORES.get(label.outcome) if label.outcome else None
     if score is None and not findings and not critique:
         return None
     return Annotation(

@@ -1,12 +1,12 @@
 """The labels of one rater on disk.
 
-LABELS.jsonl                    the annotations, as `rrm train` and `rrm eval` take them; whole at every moment, on the disk at the end
-LABELS.jsonl.journal            every action in its order, appended and on the disk before it counts
-LABELS.jsonl.journal.run.json   whose it is
+LABELS.jsonl                    the annotations for `rrm train` and `rrm eval`; whole at every moment
+LABELS.jsonl.journal            every action in its order, on the disk before it counts
+LABELS.jsonl.journal.run.json   the rater
 LABELS.jsonl.journal.lock       locked while the page is served
-LABELS.jsonl.journal.page.json  where the page is (`rrm.annotate.label_address`)
+LABELS.jsonl.journal.page.json  the page's address (`rrm.annotate.label_address`)
 
-The journal is what counts: the annotations are made from it after each action, and again at the start.
+The journal counts: the annotations are made from it after each action, and at the start.
 """
 
 from __future__ import annotations
@@ -40,41 +40,36 @@ class Journal:
         self.path, self.rater = path, rater
         self._output = output
         self._behind = False
-        """Whether the annotations lack something that the journal holds."""
         self.sayings = _replayed(rater, output.path, output.rows())
         self._keep_other()
         self._write()
 
     @property
     def key(self) -> str:
-        """What a browser keeps what it could not send under: the same at every start, another for every file."""
+        """Key of the browser's storage: the same at every start, another for every file."""
         return hashlib.sha256(os.fsencode(self.path.resolve())).hexdigest()[:16]
 
     def said(self, digest: str) -> Label:
-        """What was said of a transcript."""
         return self.sayings.said(digest)
 
     def change(
-        self, action: str, digest: str, trajectory_id: str, steps: int, change: Change, seen: PageState | None = None
+        self, action: str, digest: str, trajectory_id: str, steps: int, change: Change, state: PageState | None = None
     ) -> None:
-        """Take a change and keep it; one that was taken before is passed over.
-
-        Args:
-            seen: who acts, and on what; None: whoever it is has seen all.
+        """Store a change; one that was taken before is skipped. `state`: what the page has seen, None: all.
 
         Raises:
-            StaleError: another page said something of the transcript that this one has not seen.
+            StaleError: another page changed the transcript unseen by this one.
             ValueError: the transcript cannot have it, or nobody can mean it.
-            RRMError: it cannot be written. Sent again it is, once that can be.
+            RRMError: it cannot be written, yet; it may be sent again.
         """
         if self.sayings.taken(action):
             return self._catch_up()
-        if seen is not None and self.sayings.stale(seen, digest):
+        if state is not None and self.sayings.stale(state, digest):
             raise StaleError("another tab of this page has changed this transcript since")
         if why := objection(self.said(digest), change):
             raise ValueError(why)
         changed(self.said(digest), change, steps)  # refused before it is written
-        page = seen and seen.page
+        page = state and state.page
         self._append(
             Entry(
                 action=action,
@@ -89,16 +84,9 @@ class Journal:
         )
 
     def undo(self, action: str, page: str | None = None, undoes: int | None = None) -> str | None:
-        """Take back the last change that stands; returns the digest of its transcript, None where there is none.
-
-        Args:
-            page: who acts; None: not known.
-            undoes: number of the change that is meant, 0 where none is known to stand; None: the last, of that page where one is named.
-
-        Raises:
-            StaleError: another is the last.
-            RRMError: it cannot be written. Sent again it is, once that can be.
-        """
+        """Take back the last change that stands; return the digest of its transcript, None without any.
+        `undoes`: number of the change that is meant, 0: none; None: the last, of that page where one is named. Raises StaleError where another
+        is the last, RRMError where it cannot be written, yet."""
         if self.sayings.taken(action):
             self._catch_up()
         else:
@@ -128,11 +116,7 @@ class Journal:
         self._behind = False
 
     def sync(self) -> None:
-        """The annotations are on the disk as well, also where an earlier attempt failed or the file was taken away.
-
-        Raises:
-            RRMError: they cannot be written; the journal has all, and the next start makes them.
-        """
+        """Put the annotations on the disk; raises RRMError where that fails."""
         self._behind = self._behind or not self.path.exists()
         self._catch_up()
         with self._writing(), open(self.path, "rb") as file:
@@ -142,31 +126,27 @@ class Journal:
         return writing(self.path, f"what was said is in {self._output.path}: mend that, and it is written")
 
     def _keep_other(self) -> None:
-        """A file of annotations that the journal does not make (a person's edit) is kept under another name. One that it made some actions ago, where
-        the process was killed before it wrote the next, is none."""
+        """Keep annotations that the journal never made (a person's edit) under another name."""
         try:
             stands = self.path.read_bytes()
         except FileNotFoundError:
             return
         if stands and stands != self.sayings.lines.encode("ascii") and not self._made(stands):
-            kept = _first_free(self.path.with_name(self.path.name + ".before"))
-            with open(kept, "xb") as file:
+            copy = _first_free(self.path.with_name(self.path.name + ".before"))
+            with open(copy, "xb") as file:
                 file.write(stands)
-            log.warning("%s is not what its journal makes: it is made anew, and was kept as %s", self.path, kept)
+            log.warning("%s is not what its journal makes: it is made anew, and was kept as %s", self.path, copy)
 
     def _made(self, stands: bytes) -> bool:
-        """Whether the journal made these annotations at some time."""
+        """Tell whether the journal made these annotations at some time."""
         past = _replay(LabelStore(self.rater), self._output.path, self._output.rows())
-        return any(one.size == len(stands) and one.lines.encode("ascii") == stands for one in past)
+        return any(store.size == len(stands) and store.lines.encode("ascii") == stands for store in past)
 
 
 @contextmanager
 def open_journal(path: Path, rater: str) -> Iterator[Journal]:
-    """The labels of a rater, locked for this process. An error before anything was said takes away the files that were made for it.
-
-    Raises:
-        RRMError: another rater's file, one that `rrm label` did not write, or one that another process writes.
-    """
+    """Open a rater's labels, locked for this process; an error before the first action removes new files.
+    Raises RRMError for another rater's file, one that `rrm label` did not write, or one that another process writes."""
     journal = journal_of(path)
     made_by = {"command": "label", "rater": rater}
     if path.exists() and path.stat().st_size and not journal.exists():
@@ -174,7 +154,7 @@ def open_journal(path: Path, rater: str) -> Iterator[Journal]:
     if journal.exists() and journal.stat().st_size and (whose := header_of(journal).get("rater")) != rater:
         raise RRMError(f"{path} holds the labels of {whose!r}: say --rater {whose!r}, or name another file (-o)")
     ours = (path, journal, Path(f"{journal}.run.json"), Path(f"{journal}.lock"), address_file(path))
-    made = [file for file in ours if not os.path.lexists(file)]
+    new_files = [file for file in ours if not os.path.lexists(file)]
     with ExitStack() as stack:
         try:
             output = stack.enter_context(open_output(journal, made_by, sync_seconds=0.0))
@@ -190,22 +170,17 @@ def open_journal(path: Path, rater: str) -> Iterator[Journal]:
                 opened.sync()
         except BaseException:
             if not journal.stat().st_size:  # while it is locked: nobody else has begun
-                for file in made:
+                for file in new_files:
                     file.unlink(missing_ok=True)
             raise
 
 
 def journal_of(path: Path) -> Path:
-    """`LABELS.jsonl` → `LABELS.jsonl.journal`."""
     return Path(f"{path}.journal")
 
 
 def read_sayings(path: Path) -> LabelStore | None:
-    """What the journal beside a file of labels says; None where there is none, or nothing beside it says whose it is. The page may be at work.
-
-    Raises:
-        RRMError: a line that is no action.
-    """
+    """Read the journal beside a file of labels, also while it is written; None without one or its rater."""
     journal = journal_of(path)
     if not journal.exists():
         return None
@@ -234,7 +209,6 @@ def _replayed(rater: str, path: Path, rows: Iterable[tuple[int, Any]]) -> LabelS
 
 
 def _replay(sayings: LabelStore, path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[LabelStore]:
-    """The same sayings after each action that they take."""
     for number, row in rows:
         try:
             sayings.take(Entry.model_validate(row))
@@ -244,7 +218,6 @@ def _replay(sayings: LabelStore, path: Path, rows: Iterable[tuple[int, Any]]) ->
 
 
 def _at_work(path: Path) -> str:
-    """What a second start is told."""
     address = kept_address(path)
     if address is None:
         return f"{path} is being labelled by another `rrm label`, which says nowhere that you may read at what address: end it, or wait for it"
@@ -252,7 +225,7 @@ def _at_work(path: Path) -> str:
 
 
 def _first_free(path: Path) -> Path:
-    """The path, or with `.2`, `.3`, … behind it the first that is not taken."""
+    """Return the first free path of PATH, PATH.2, PATH.3, …"""
     return next(p for n in count(1) if not os.path.lexists(p := Path(f"{path}.{n}" if n > 1 else path)))
 
 

@@ -1,18 +1,15 @@
 """The labelling page over HTTP, for one person at this machine.
 
-Bound to 127.0.0.1. Every address begins with a random token, the same at every start (`rrm.annotate.label_address`), so no other page, and no other user of the
-machine, can guess one; a request must name
-this host (a name that was rebound to 127.0.0.1 does not), and one that changes something must come from the page itself (Origin) as JSON. The page's
-policy lets it load nothing and run nothing but its own script.
+Bound to 127.0.0.1. Addresses begin with a random token, the same at every start (`rrm.annotate.label_address`). A request must name
+this host (against DNS rebinding), and one that changes something must be JSON from the page itself (Origin).
 
     GET  /TOKEN/            the page
     GET  /TOKEN/start       who rates, how many transcripts, the first that is not done
-    GET  /TOKEN/item/N      one transcript and what was said of it, N from 1
-    GET  /TOKEN/open/N      the next that is not done after N, from the beginning again where there is none; 0: all are done
-    POST /TOKEN/act         one action (`Act`); 409 where another tab has said something of what it changes that this one has not seen, or where
-                            what it would undo is not what it means (`last` says what it would be), 410 where the transcript is not among these
-    POST /TOKEN/acts        a list of them, from a page that is left while some wait, up to the first that is refused; those that were taken before do not count
-                            twice
+    GET  /TOKEN/item/N      one transcript and its label, N from 1
+    GET  /TOKEN/open/N      the next that is not done after N, wrapping around; 0: all are done
+    POST /TOKEN/act         one action (`Act`); 409 where another tab changed what this one has not seen, or where undo would take back
+                            another change (`last` names it); 410 where the transcript is not among these
+    POST /TOKEN/acts        a list of actions, from a page that is left, up to the first refused
 """
 
 from __future__ import annotations
@@ -43,7 +40,6 @@ from rrm.report.page import embed_json, page_parts
 
 log = logging.getLogger(__name__)
 MOST_BODY = 64 * 1024
-"""Bytes of a request's body: a comment is at most 4,000 characters."""
 SECONDS = 30.0
 """A connection may be silent."""
 REPORT_SCRIPTS = ("dom.js", "message.js")
@@ -51,33 +47,30 @@ SCRIPTS = ("actions.js", "comment.js", "label.js")
 
 
 class LabelRefused(Exception):
-    """A request that is not answered as it asks."""
-
     def __init__(self, status: HTTPStatus, reason: str, more: dict[str, Any] | None = None) -> None:
         super().__init__(reason)
         self.status, self.more = status, more or {}
 
 
 class Act(BaseModel):
-    """What the page posts: a change to one transcript, or the taking back of the last change."""
+    """Action that the page posts: a change to one transcript, or an undo."""
 
     model_config = ConfigDict(extra="forbid")
 
     action: str = Field(min_length=8, max_length=64)
-    """The page's own id of it: what was taken before is not taken again."""
+    """The page's id of it; one that was taken is not taken again."""
     digest: str | None = None
     change: Change | None = None
     undo: bool = False
     page: str | None = Field(default=None, min_length=8, max_length=64)
-    """The tab's id of itself, new with every load."""
     seen: int = Field(default=0, ge=0)
-    """The `version` that this tab was told with what it shows."""
+    """The last `version` that the tab was sent."""
     undoes: int | None = Field(default=None, ge=0)
-    """Of an undo: number of the change that is meant, as `last` said it, 0: none; None: the last, if it is this tab's."""
+    """Number of the change that undo means (`last`), 0: none; None: the last, if it is this tab's."""
 
 
 class Labelling:
-    """What the page asks for, without HTTP. Safe to call from several threads."""
+    """The page's requests, without HTTP. Safe to call from several threads."""
 
     def __init__(self, pool: TranscriptPool, journal: Journal, ask: Ask, categories: tuple[str, ...]) -> None:
         self.pool, self.journal, self.categories = pool, journal, categories
@@ -86,16 +79,11 @@ class Labelling:
         self._done = {i.digest for i in pool.items if journal.said(i.digest).done(i.steps, ask)}
 
     def start(self) -> dict[str, Any]:
-        """What the page needs before the first transcript."""
         with self._lock:
             return {**self._progress(), "rater": self.journal.rater, "first": self._open(0) or 1}
 
     def item(self, number: int) -> dict[str, Any]:
-        """One transcript, from 1.
-
-        Raises:
-            Refused: there is none.
-        """
+        """Return one transcript, from 1; raises LabelRefused where there is none."""
         with self._lock:
             if not 1 <= number <= len(self.pool):
                 raise LabelRefused(HTTPStatus.NOT_FOUND, f"there is no transcript {number}: there are {len(self.pool)}")
@@ -103,24 +91,19 @@ class Labelling:
             return {**self._state(number - 1), "id": item.id, "view": self.pool.view(number - 1)}
 
     def next_open(self, number: int) -> dict[str, Any]:
-        """The next transcript that is not done."""
         with self._lock:
             return {"n": self._open(number)}
 
     def act(self, act: Act) -> dict[str, Any]:
-        """Take an action; answered when it is on the disk.
-
-        Raises:
-            Refused: the transcript is not here or cannot have the change.
-            RRMError: the label file cannot be written.
-        """
+        """Take an action; it returns when the action is on the disk.
+        Raises LabelRefused where the transcript is not here or cannot have the change."""
         with self._lock:
             try:
                 return self._act(act, None if act.page is None else PageState(act.page, act.seen))
             except StaleError as stale:
                 raise LabelRefused(HTTPStatus.CONFLICT, str(stale), self._progress()) from stale
 
-    def _act(self, act: Act, seen: PageState | None) -> dict[str, Any]:
+    def _act(self, act: Act, state: PageState | None) -> dict[str, Any]:
         if act.undo:
             last = self.journal.sayings.last
             if last and self.pool.place(last.digest) is None and not self.journal.sayings.taken(act.action):
@@ -134,37 +117,36 @@ class Labelling:
             raise LabelRefused(HTTPStatus.BAD_REQUEST, "an action is a change to a transcript, or undo")
         else:
             digest = act.digest
-        place = self.pool.place(digest)
-        if act.undo and place is None:
+        index = self.pool.place(digest)
+        if act.undo and index is None:
             return {**self._progress(), "undone": True}  # of a transcript that is not among these
-        if place is None:
+        if index is None:
             raise LabelRefused(HTTPStatus.GONE, "this transcript is not among those that are labelled here")
-        item = self.pool.items[place]
+        item = self.pool.items[index]
         if act.change is not None and not act.undo:
             if act.change.field == "category" and act.change.value not in (None, "", *self.categories):
                 raise LabelRefused(HTTPStatus.BAD_REQUEST, "there is no such category")
             try:
-                self.journal.change(act.action, digest, item.id, item.steps, act.change, seen)
+                self.journal.change(act.action, digest, item.id, item.steps, act.change, state)
             except ValidationError as error:
                 raise LabelRefused(HTTPStatus.BAD_REQUEST, describe(error)) from error
             except ValueError as error:
                 raise LabelRefused(HTTPStatus.BAD_REQUEST, str(error)) from error
         done = self.journal.said(digest).done(item.steps, self.ask)
         (self._done.add if done else self._done.discard)(digest)
-        return {**self._state(place), "undone": act.undo}
+        return {**self._state(index), "undone": act.undo}
 
     def summary(self) -> dict[str, Any]:
-        """What the command ends with."""
         with self._lock:
-            here, said = {item.digest for item in self.pool.items}, self.journal.sayings.all
+            here, labels = {item.digest for item in self.pool.items}, self.journal.sayings.all
             return {
                 "output": str(self.journal.path),
                 "rater": self.journal.rater,
                 "transcripts": len(self.pool),
                 "done": len(self._done),
-                "begun": len((said.keys() & here) - self._done),
-                "comments_without_verdict": sum(len(said[digest].waiting) for digest in said.keys() & here),
-                "of_other_transcripts": len(said.keys() - here),
+                "begun": len((labels.keys() & here) - self._done),
+                "comments_without_verdict": sum(len(labels[digest].waiting) for digest in labels.keys() & here),
+                "of_other_transcripts": len(labels.keys() - here),
                 "repeated": self.pool.repeated,
             }
 
@@ -177,39 +159,31 @@ class Labelling:
         }
 
     def _last(self) -> dict[str, Any] | None:
-        """What undoing would take back: the change's number, the page that made it, and where in the order its transcript is."""
+        """Describe the change that undo would take back: its number, its page, its transcript's number."""
         last = self.journal.sayings.last
         if last is None:
             return None
-        place = self.pool.place(last.digest)
-        return {"number": last.number, "page": last.page, "n": None if place is None else place + 1}
+        index = self.pool.place(last.digest)
+        return {"number": last.number, "page": last.page, "n": None if index is None else index + 1}
 
-    def _state(self, place: int) -> dict[str, Any]:
-        item = self.pool.items[place]
-        said = self.journal.said(item.digest)
+    def _state(self, index: int) -> dict[str, Any]:
+        item = self.pool.items[index]
         return {
             **self._progress(),
-            "n": place + 1,
+            "n": index + 1,
             "digest": item.digest,
             "steps": item.steps,
-            "said": said.model_dump(),
+            "said": self.journal.said(item.digest).model_dump(),
         }
 
     def _open(self, number: int) -> int:
         total = len(self.pool)
-        order = (place % total for place in range(number, number + total))
-        return next((place + 1 for place in order if self.pool.items[place].digest not in self._done), 0)
+        order = (index % total for index in range(number, number + total))
+        return next((index + 1 for index in order if self.pool.items[index].digest not in self._done), 0)
 
 
 class LabelServer(ThreadingHTTPServer):
-    """`serve_forever` until `shutdown`; `address` is what the rater opens.
-
-    Args:
-        token: what every address begins with; None: a new one.
-
-    Raises:
-        OSError: the port is taken.
-    """
+    """Serves with `serve_forever` until `shutdown`, at `address`; raises OSError where the port is taken."""
 
     daemon_threads = True
 
@@ -221,42 +195,33 @@ class LabelServer(ThreadingHTTPServer):
         self.page, self.policy = _page(labelling)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """As ever, and it is known which connections are open."""
         self._open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """As ever."""
         self._open.discard(request)
         super().shutdown_request(request)
 
     def server_close(self) -> None:
-        """Close it and every connection: the label file may be another process's from now on."""
+        """Close it and every connection: another process may own the label file from now on."""
         super().server_close()
         for connection in list(self._open):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that hangs up (a reload) is no error; anything else is one of ours."""
+        """Log errors, except a browser that hangs up."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             log.exception("a request failed")
 
     @property
     def address(self) -> str:
-        """Of the page."""
         return PageAddress(self.server_port, self.token).url
 
 
 def label_server(labelling: Labelling, port: int = 0) -> LabelServer:
-    """The page at the address where it was before, so that a tab that stayed open goes on; it is kept for the next start.
-
-    Args:
-        port: another than before; 0: as before, or where that is taken or there was none, any free one.
-
-    Raises:
-        RRMError: the port is taken, or the address cannot be kept.
-    """
+    """Serve the page at its earlier address, so that an open tab goes on, and store the address.
+    `port` 0: the earlier one, or where that is taken or there was none, any free one. Raises RRMError where that fails."""
     labels = labelling.journal.path
     before = kept_address(labels)
     try:
@@ -297,30 +262,28 @@ class _Handler(BaseHTTPRequestHandler):
     }
 
     def do_GET(self) -> None:
-        """The page, or what it asks for."""
         self._answer(self._get)
 
     def do_POST(self) -> None:
-        """An action."""
         self._answer(self._post)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a line would hold the token."""
+        """Log nothing: a line would hold the token."""
 
-    def _answer(self, what: Any) -> None:
+    def _answer(self, handle: Any) -> None:
         try:
-            body, kind, status = *what(self._inside()), HTTPStatus.OK
+            body, content_type, status = *handle(self._inside()), HTTPStatus.OK
         except LabelRefused as refused:
             self.close_connection = True  # what is left of its body is not read
-            body, kind, status = *_json({"error": str(refused), **refused.more}), refused.status
+            body, content_type, status = *_json({"error": str(refused), **refused.more}), refused.status
         except RRMError as error:
             log.error("%s", error)
-            body, kind, status = *_json({"error": str(error)}), HTTPStatus.INSUFFICIENT_STORAGE
+            body, content_type, status = *_json({"error": str(error)}), HTTPStatus.INSUFFICIENT_STORAGE
         self.send_response(status)
         for name, value in self.HEADERS.items():
             self.send_header(name, value)
         self.send_header("Content-Security-Policy", self.server.policy)
-        self.send_header("Content-Type", kind)
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         if self.close_connection:
             self.send_header("Connection", "close")
@@ -328,11 +291,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _inside(self) -> str:
-        """The path behind the token.
-
-        Raises:
-            Refused: another host's name, or no token.
-        """
+        """Return the path behind the token; raises LabelRefused for another host's name or token."""
         if self.headers.get("Host") not in (
             f"{HOST}:{self.server.server_port}",
             f"localhost:{self.server.server_port}",
@@ -345,13 +304,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _get(self, path: str) -> tuple[bytes, str]:
         labelling = self.server.labelling
-        what, _, number = path.partition("/")
+        resource, _, number = path.partition("/")
         if path == "":
             return self.server.page, "text/html; charset=utf-8"
         if path == "start":
             return _json(labelling.start())
-        if what in ("item", "open") and number.isascii() and number.isdigit() and len(number) < 10:
-            return _json(labelling.item(int(number)) if what == "item" else labelling.next_open(int(number)))
+        if resource in ("item", "open") and number.isascii() and number.isdigit() and len(number) < 10:
+            return _json(labelling.item(int(number)) if resource == "item" else labelling.next_open(int(number)))
         raise LabelRefused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
 
     def _post(self, path: str) -> tuple[bytes, str]:
@@ -369,7 +328,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise LabelRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MOST_BODY} bytes")
         try:
             sent = json.loads(self.rfile.read(int(length)))
-            acts = [Act.model_validate(one) for one in (sent if path == "acts" and isinstance(sent, list) else [sent])]
+            acts = [Act.model_validate(act) for act in (sent if path == "acts" and isinstance(sent, list) else [sent])]
         except ValidationError as error:
             raise LabelRefused(HTTPStatus.BAD_REQUEST, describe(error)) from error
         except (ValueError, RecursionError) as error:
@@ -389,11 +348,11 @@ def _json(value: dict[str, Any]) -> tuple[bytes, str]:
 
 
 def _page(labelling: Labelling) -> tuple[bytes, str]:
-    """The page, and the policy that names its script and style."""
+    """Return the page, and the policy that names its script and style."""
     template, parts = page_parts("rrm.annotate", "label.html.jinja", REPORT_SCRIPTS, SCRIPTS, "label.css")
-    known = {"categories": labelling.categories, "ask": labelling.ask, "most_chars": MOST_CHARS}
-    known["file"] = labelling.journal.key
-    page = template.render(known=embed_json(known), **parts)
+    settings = {"categories": labelling.categories, "ask": labelling.ask, "most_chars": MOST_CHARS}
+    settings["file"] = labelling.journal.key
+    page = template.render(known=embed_json(settings), **parts)
     policy = (
         f"default-src 'none'; img-src data:; connect-src 'self'; script-src '{parts['script_hash']}'; style-src '{parts['style_hash']}'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

@@ -1,8 +1,7 @@
-"""What a rater said of all transcripts: the actions of her journal, taken in their order.
+"""All labels of a rater, replayed from the actions of her journal.
 
-An action has an id, so one that is sent twice, because its answer was lost, counts once; one that changed nothing is remembered like any other, since sent
-again after a later one it would change something. Actions are numbered as they are taken, also those that change nothing, so that a page can
-say up to which one it has seen, and one that contradicts what it has not seen is refused (`stale`); what it undoes it names by its number (`last`).
+An action with a known id does nothing, so it may be sent twice. Actions are numbered as they are taken, also those that change
+nothing: a page names the last one it has seen, and one that contradicts what it has not seen is refused (`stale`).
 """
 
 from __future__ import annotations
@@ -19,138 +18,118 @@ class StaleError(Exception):
 
 
 class Entry(BaseModel):
-    """A line of the journal: a change, or with `undo` the taking back of the last one that stands."""
+    """A line of the journal: a change, or an undo of the last one that stands."""
 
     model_config = ConfigDict(extra="forbid")
 
     action: str = Field(min_length=1, max_length=64)
-    """The page's id of it."""
     at: str
-    """When, ISO 8601 in UTC."""
+    """ISO 8601 in UTC."""
     page: str | None = None
-    """The tab that sent it; None: not known."""
     rules: int = Field(default=1, ge=1, le=RULES)
-    """Of what it does (`rrm.annotate.label.RULES`)."""
+    """`rrm.annotate.label.RULES` of the change."""
     undo: bool = False
     digest: str | None = None
-    """Of the transcript; it and what follows are None where `undo` is set."""
+    """Of the transcript; with `undo` this and what follows are None."""
     trajectory_id: str | None = None
     steps: int | None = Field(default=None, ge=0)
-    """How many the transcript has."""
     change: Change | None = None
 
 
 @dataclass(frozen=True)
 class PageState:
-    """How far a page that acts has seen."""
-
     page: str
-    """Its id, new with every load."""
     version: int
-    """Number of the last action that it knows the effects of (`LabelStore.version`)."""
+    """`LabelStore.version` as it was sent to the page."""
 
 
 @dataclass
-class Held:
-    """What is known of one transcript that was labelled."""
-
+class LabelledTranscript:
     trajectory_id: str
     steps: int
-    said: Label = field(default_factory=Label)
+    label: Label = field(default_factory=Label)
     line: str = ""
-    """Its annotation, ended by a newline; empty where it makes none."""
+    """Its annotation with a newline; empty without one."""
     pages: dict[str | None, int] = field(default_factory=dict)
-    """Page → number of the last action by which it changed what is said here."""
+    """Page → number of its last action that changed this label."""
 
 
 @dataclass(frozen=True)
 class UndoableChange:
-    """A change that stands, and what it replaced: what undoing goes back to."""
-
     digest: str
-    said: Label
-    """Before it."""
+    label: Label
+    """Before the change."""
     page: str | None
     number: int
 
 
 class LabelStore:
-    """All of a rater, in memory."""
-
     def __init__(self, rater: str) -> None:
         self.rater = rater
-        self._held: dict[str, Held] = {}
+        self._labelled: dict[str, LabelledTranscript] = {}
         self.size = 0
         """Characters of `lines`."""
         self._before: list[UndoableChange] = []
         self._taken: dict[str, str | None] = {}
-        """Action → the digest of the transcript it was of; None where there was nothing to undo."""
+        """Action → digest of its transcript; None where there was nothing to undo."""
 
     @property
     def version(self) -> int:
-        """Number of the last action."""
         return len(self._taken)
 
     @property
     def last(self) -> UndoableChange | None:
-        """The change that undoing takes back; None where none stands."""
+        """The change that undo takes back; None without any."""
         return self._before[-1] if self._before else None
 
     @property
     def all(self) -> dict[str, Label]:
-        """Digest → what is said, of the transcripts of which something is."""
-        return {digest: held.said for digest, held in self._held.items() if held.said != Label()}
+        """Digest → label, without empty ones."""
+        return {digest: entry.label for digest, entry in self._labelled.items() if entry.label != Label()}
 
     @property
     def lines(self) -> str:
-        """The annotations, a line each."""
-        return "".join(held.line for held in self._held.values())
+        return "".join(entry.line for entry in self._labelled.values())
 
     def said(self, digest: str) -> Label:
-        """What was said of a transcript."""
-        return self._held[digest].said if digest in self._held else Label()
+        return self._labelled[digest].label if digest in self._labelled else Label()
 
     def taken(self, action: str) -> bool:
-        """Whether an action of that id was taken."""
         return action in self._taken
 
     def of(self, action: str) -> str | None:
-        """The digest of the transcript that an action was of; None where it undid nothing."""
+        """Return the digest of an action's transcript; None where it undid nothing."""
         return self._taken.get(action)
 
-    def stale(self, seen: PageState, digest: str) -> bool:
-        """Whether another page said something of the transcript that this one has not seen."""
-        pages = self._held[digest].pages if digest in self._held else {}
-        return any(page != seen.page and number > seen.version for page, number in pages.items())
+    def stale(self, state: PageState, digest: str) -> bool:
+        """Tell whether another page changed the transcript unseen by this one."""
+        pages = self._labelled[digest].pages if digest in self._labelled else {}
+        return any(page != state.page and number > state.version for page, number in pages.items())
 
     def take(self, entry: Entry) -> None:
-        """What an action does; one that was taken before does nothing.
-
-        Raises:
-            ValueError: the transcript cannot have it.
-        """
+        """Apply an action that was not applied before; raises ValueError where the transcript cannot have it."""
         if entry.action in self._taken:
             return
         if entry.undo:
             before = self._before.pop() if self._before else None
             self._taken[entry.action] = before and before.digest
             if before is not None:
-                self._set(before.digest, before.said, entry.page)
+                self._set(before.digest, before.label, entry.page)
             return
         if entry.digest is None or entry.trajectory_id is None or entry.steps is None or entry.change is None:
             raise ValueError("a change needs digest, trajectory_id, steps and change")
-        said = changed(self.said(entry.digest), entry.change, entry.steps, entry.rules)
-        held = self._held.setdefault(entry.digest, Held(entry.trajectory_id, entry.steps))
+        label = changed(self.said(entry.digest), entry.change, entry.steps, entry.rules)
+        labelled = self._labelled.setdefault(entry.digest, LabelledTranscript(entry.trajectory_id, entry.steps))
         self._taken[entry.action] = entry.digest
-        if said != held.said:
-            self._before.append(UndoableChange(entry.digest, held.said, entry.page, self.version))
-            self._set(entry.digest, said, entry.page)
+        if label != labelled.label:
+            self._before.append(UndoableChange(entry.digest, labelled.label, entry.page, self.version))
+            self._set(entry.digest, label, entry.page)
 
-    def _set(self, digest: str, said: Label, page: str | None) -> None:
-        held = self._held[digest]
-        held.said = said
-        held.pages[page] = self.version
-        annotation = annotation_of(said, held.trajectory_id, digest, self.rater)
-        self.size -= len(held.line)
-        held.line = annotation.to_json() + "\n" if annotation else ""
-        self.size += len(held.line)
+    def _set(self, digest: str, label: Label, page: str | None) -> None:
+        labelled = self._labelled[digest]
+        labelled.label = label
+        labelled.pages[page] = self.version
+        annotation = annotation_of(label, labelled.trajectory_id, digest, self.rater)
+        self.size -= len(labelled.line)
+        labelled.line = annotation.to_json() + "\n" if annotation else ""
+        self.size += len(labelled.line)

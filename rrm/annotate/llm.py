@@ -1,8 +1,7 @@
-"""`llm`: any chat model behind a `ChatEngine` writes the labels (the paper's annotator was GPT-OSS-120B).
+"""`llm`: a chat model writes the labels (the paper's annotator was GPT-OSS-120B).
 
-The model reads the whole transcript, in windows as any chat judge does, never outcome or reference, and is asked for one
-verdict a step. What it knows anyway it may still give away: findings and traces that name the reference answer where the
-transcript does not are dropped and counted. A reply without a usable score makes no annotation; a resumed run asks again.
+The model reads the transcript in windows, without outcome or reference, and gives one verdict a step. Findings and traces that
+name the reference answer where the transcript does not are dropped. A reply without a score makes no annotation.
 """
 
 from __future__ import annotations
@@ -35,32 +34,30 @@ INSTRUCTION = (
     " answer reached by sound steps, 0.7 for a mistake that was corrected, 0.3 or less for a wrong answer."
 )
 MAX_TRACE_WORDS = 200
-"""A reasoning model's thoughts can be longer than anything a small judge should learn to write; then there is no trace."""
+"""A longer trace is dropped: a small judge should not learn it."""
 
 
 @dataclass(frozen=True)
 class Annotator(ServerBackend):
-    """Asks for labels: a judge's prompt, with `INSTRUCTION` at the end of the rubric."""
+    """A judge's prompt with `INSTRUCTION` at the end of the rubric."""
 
     def messages(self, ask: WindowRequest) -> list[dict[str, str]]:
-        """A reading as it is sent."""
         system, *rest = super().messages(ask)
         return [{**system, "content": system["content"] + INSTRUCTION}, *rest]
 
 
 class Useless:
-    """Replies that make no annotation: counted, and said once for a run, with the first of each status."""
+    """Replies without an annotation, reported once for a run with the first of each status."""
 
     def __init__(self) -> None:
         self.first: dict[str, str] = {}
         self.counts = Counter[str]()
 
     def add(self, trajectory: Trajectory, feedback: Feedback) -> None:
-        """Count one."""
-        said = f"{printable(trajectory.id)}: {printable(str(feedback.reason))}"
-        self.first.setdefault(feedback.status, said)
+        message = f"{printable(trajectory.id)}: {printable(str(feedback.reason))}"
+        self.first.setdefault(feedback.status, message)
         self.counts[feedback.status] += 1
-        log.debug("no annotation (%s) of %s", feedback.status, said)
+        log.debug("no annotation (%s) of %s", feedback.status, message)
 
     def __enter__(self) -> Useless:
         return self
@@ -74,7 +71,7 @@ class Useless:
 def to_annotation(
     trajectory: Trajectory, feedback: Feedback, model: str, counts: Counter[str], useless: Useless
 ) -> Annotation | None:
-    """A reply as an annotation without leaks; None where it has no score (`counts` gains its status, `useless` the reply)."""
+    """Make an annotation without leaks; None without a score (counted by status, and added to `useless`)."""
     if feedback.score is None:
         counts[feedback.status] += 1
         useless.add(trajectory, feedback)
@@ -115,15 +112,12 @@ def annotate(
     window: int = 32,
     counts: Counter[str] | None = None,
 ) -> Iterator[Annotation]:
-    """One annotation for each trajectory the model gave a usable reply to, in input order.
+    """Yield an annotation for each trajectory the model gave a usable reply to, in input order.
 
     Args:
-        engine: what answers; one with `converse` is asked a whole window at once.
-        model: name written into the annotations.
         transcript_tokens: of a window, a token counted as four characters.
-        window: most trajectories held at once, or as many as are asked at once: what a killed run may have to ask again.
-        counts: gains `annotated`, `leaks_dropped`, `findings_unclear` (kept, but not taught: no verdict could be read),
-            `traces_too_long`, `without_steps` and the statuses of replies that were of no use.
+        window: most trajectories held at once: what a killed run may have to ask again.
+        counts: gains `annotated`, `leaks_dropped`, `findings_unclear`, `traces_too_long`, `without_steps` and statuses.
 
     Raises:
         SpendingLimit: the engine's money is spent; what it had answered by then was yielded.
@@ -140,19 +134,19 @@ def annotate(
     )
     at_once = getattr(engine, "concurrency", 1)
     with Useless() as useless:
-        for given in windows(trajectories, max(window, at_once), first=at_once):  # one round of requests
-            rows = [t for t in given if t.steps]
-            counts["without_steps"] += len(given) - len(rows)  # the agent never spoke: there is nothing to say of it
-            said, limit = dict[int, Feedback](), None
+        for batch in windows(trajectories, max(window, at_once), first=at_once):  # one round of requests
+            rows = [t for t in batch if t.steps]
+            counts["without_steps"] += len(batch) - len(rows)  # the agent never spoke: there is nothing to say of it
+            replies, limit = dict[int, Feedback](), None
 
-            def keep(chain: JudgeState, found: list[Feedback], said: dict[int, Feedback] = said) -> None:
-                said[chain.row] = found[0]
+            def keep(chain: JudgeState, feedback: list[Feedback], replies: dict[int, Feedback] = replies) -> None:
+                replies[chain.row] = feedback[0]
 
             try:
                 hear_all(backend, rows, JudgeRequest(info, params, Calibration(), 1, True, None), keep)
             except SpendingLimit as reached:
                 limit = reached
-            answered = [(t, said[row]) for row, t in enumerate(rows) if row in said]
+            answered = [(t, replies[row]) for row, t in enumerate(rows) if row in replies]
             for trajectory, feedback in answered:
                 annotation = to_annotation(trajectory, feedback, model, counts, useless)
                 if annotation is not None:

@@ -1,4 +1,4 @@
-"""An annotation file: which transcripts it labels already, whatever they are called now, and an append to it."""
+"""An annotation file that is appended to, and the transcripts it already labels."""
 
 from __future__ import annotations
 
@@ -12,22 +12,15 @@ from rrm.errors import RRMError
 
 
 class LabelledDigests:
-    """The transcripts that an annotation file labels, by the digest of their content.
-
-    One line is enough for a transcript to count as labelled, also where a killed run had more to write (`self --keep 2`).
-    """
+    """The transcripts that an annotation file labels by one line or more, by their content's digest."""
 
     def __init__(self, output: Output) -> None:
-        """Read the lines that stand.
-
-        Raises:
-            RRMError: a line that is no annotation of a transcript.
-        """
+        """Read the file; raises RRMError for a line that is no annotation of a transcript."""
         self._output = output
         self._names: dict[str, set[str]] = defaultdict(set)
-        """digest → ids of the transcripts with that content that have a label (or are being given one)"""
+        """Digest → ids of transcripts with a label, or about to get one."""
         self._taken: dict[str, set[str]] = defaultdict(set)
-        """The part of them that was met in this run's input."""
+        """Of these, the ids met in this run's input."""
         self.read = self.resumed = self.repeated = self.written = 0
         for number, row in output.rows():
             try:
@@ -39,7 +32,7 @@ class LabelledDigests:
             self._names[annotation.digest].add(annotation.trajectory_id)
 
     def unlabelled(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-        """The transcripts without a label; counts `read`, `resumed`, and `repeated`: the same one given twice."""
+        """Yield the transcripts without a label; count `read`, `resumed`, and `repeated`."""
         for trajectory in trajectories:
             self.read += 1
             names, taken = self._names[trajectory.digest], self._taken[trajectory.digest]
@@ -55,7 +48,6 @@ class LabelledDigests:
                 self.resumed += 1
 
     def append(self, annotations: Iterable[Annotation]) -> int:
-        """Append annotations as they are made; returns how many, which `written` counts as they come."""
         before = self.written
         for annotation in annotations:
             self.written += self._output.append([annotation.model_dump(exclude_none=True)])

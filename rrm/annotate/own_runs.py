@@ -1,4 +1,4 @@
-"""Planted mistakes in a user's own runs that succeeded: the copies, and a label of each (docs/labels.md)."""
+"""Planted mistakes in a user's own successful runs, with their labels (docs/labels.md)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,14 @@ from rrm.errors import ConfigError, RRMError
 from rrm.prompt.canonical import in_form
 
 SUCCESS = 0.99
-"""The outcome from which a run succeeded."""
 NEED_CHANGES: frozenset[MistakeKind] = frozenset({"unsupported_claim", "needless_side_effect"})
-"""Kinds that need to know which tools change state."""
+"""Mistakes that need to know which tools change state."""
 PER_RUN = 2
 
 
 def chosen_kinds(names: Sequence[str], changes_state: Collection[str]) -> tuple[list[MistakeKind], list[MistakeKind]]:
-    """(kinds to plant, kinds left out as no tool is said to change state); no names: all kinds.
-
-    Raises:
-        ConfigError: a name that is no kind, or a kind asked for by name that needs `changes_state`.
-    """
+    """Return (mistakes to plant, mistakes left out for lack of `changes_state`); no names: all.
+    Raises ConfigError for an unknown mistake, or one asked for that needs `changes_state`."""
     for name in names:
         if name not in MISTAKE_KINDS:
             near = nearest(name, MISTAKE_KINDS)
@@ -38,41 +34,37 @@ def chosen_kinds(names: Sequence[str], changes_state: Collection[str]) -> tuple[
             raise ConfigError(f"there is no kind of mistake {name!r}{meant} The kinds are {', '.join(MISTAKE_KINDS)}")
         if name in NEED_CHANGES and not changes_state:
             raise ConfigError(f"{name} needs --changes-state TOOL,…: the tools that change something")
-    wanted: list[MistakeKind] = [kind for kind in MISTAKE_KINDS if not names or kind in names]
-    left_out: list[MistakeKind] = [kind for kind in wanted if kind in NEED_CHANGES and not changes_state]
-    return [kind for kind in wanted if kind not in left_out], left_out
+    chosen: list[MistakeKind] = [mistake for mistake in MISTAKE_KINDS if not names or mistake in names]
+    left_out: list[MistakeKind] = [mistake for mistake in chosen if mistake in NEED_CHANGES and not changes_state]
+    return [mistake for mistake in chosen if mistake not in left_out], left_out
 
 
 def succeeded(trajectories: Iterable[Trajectory], counts: Counter[str]) -> list[Trajectory]:
-    """The runs that succeeded, each content once; `counts` gains `transcripts`, `succeeded` and `repeated`.
-
-    Raises:
-        RRMError: there is none.
-    """
-    found: dict[str, Trajectory] = {}
+    """Select the successful runs, each content once, and count; raises RRMError where there is none."""
+    by_digest: dict[str, Trajectory] = {}
     for trajectory in trajectories:
         counts["transcripts"] += 1
         if trajectory.outcome is not None and trajectory.outcome >= SUCCESS and trajectory.steps:
-            counts["repeated" if trajectory.digest in found else "succeeded"] += 1
-            found.setdefault(trajectory.digest, trajectory)
+            counts["repeated" if trajectory.digest in by_digest else "succeeded"] += 1
+            by_digest.setdefault(trajectory.digest, trajectory)
         counts["without_outcome"] += trajectory.outcome is None
-    if not found:
+    if not by_digest:
         without = f", {counts['without_outcome']} of them without an outcome" if counts["without_outcome"] else ""
         raise RRMError(
             f"none of {counts['transcripts']} runs has an outcome of {SUCCESS} or more{without}: mistakes are planted in runs that "
             "succeeded; --outcome FIELD says where the outcome stands"
         )
-    return list(found.values())
+    return list(by_digest.values())
 
 
 def check_tools(runs: Sequence[Trajectory], changes_state: Collection[str]) -> None:
-    """`ConfigError` for a tool that changes state and that no run calls or offers."""
-    known = {call.name for run in runs for m in run.messages for call in m.tool_calls or []}
-    known |= {name for run in runs for tool in run.tools or [] if (name := name_of(tool))}
-    known |= {call.name for run in runs for step in _view(run, Donors(), ()).steps for call in step.calls}
+    """Raise ConfigError for a tool in `changes_state` that no run calls or offers."""
+    tools = {call.name for run in runs for m in run.messages for call in m.tool_calls or []}
+    tools |= {name for run in runs for tool in run.tools or [] if (name := name_of(tool))}
+    tools |= {call.name for run in runs for step in _view(run, Donors(), ()).steps for call in step.calls}
     for name in changes_state:
-        if name not in known:
-            near = nearest(name, known)
+        if name not in tools:
+            near = nearest(name, tools)
             meant = f"; did you mean {near}?" if near else ""
             raise ConfigError(f"--changes-state {name}: no run that succeeded calls or offers it{meant}")
 
@@ -85,13 +77,8 @@ def planted_copies(
     changes_state: Collection[str] = (),
     counts: Counter[str] | None = None,
 ) -> Iterator[tuple[Trajectory, Annotation]]:
-    """(copy, its label) of up to `per_run` mistakes a run, each of another kind; all draws by seed and run.
-
-    Values and calls of others come from runs of other tasks that offer the same tools.
-
-    Args:
-        counts: gains the kinds planted, and `without_place`: runs in which none of the kinds has a place.
-    """
+    """Yield (copy, label) of up to `per_run` different mistakes a run; all draws by seed and run.
+    `counts` gains the mistakes planted and `without_place`."""
     counts = Counter() if counts is None else counts
     groups: dict[tuple[str, ...], list[Trajectory]] = defaultdict(list)
     for run in runs:
@@ -100,13 +87,13 @@ def planted_copies(
     for run in runs:
         rng = random.Random(derive_seed(seed, run.digest))
         proven = proven_mistakes(run, changes_state)
-        view, made = _view(run, donors[_tools(run)], changes_state, proven), 0
-        for kind in rng.sample(list(kinds), len(kinds)):
-            if made < per_run and (planted := plant(view, kind, rng)) is not None:
-                made += 1
-                counts[kind] += 1
+        view, copies = _view(run, donors[_tools(run)], changes_state, proven), 0
+        for mistake in rng.sample(list(kinds), len(kinds)):
+            if copies < per_run and (planted := plant(view, mistake, rng)) is not None:
+                copies += 1
+                counts[mistake] += 1
                 yield _labelled(run, planted, proven)
-        counts["without_place"] += not made
+        counts["without_place"] += not copies
 
 
 def _tools(run: Trajectory) -> tuple[str, ...]:
@@ -125,7 +112,7 @@ def _view(
 
 
 def _labelled(run: Trajectory, planted: Planted, proven: dict[int, MistakeKind]) -> tuple[Trajectory, Annotation]:
-    """The copy, all of it in native form so that the planted step is written as the others are, and what is known of its steps."""
+    """Return the copy in native form, so that the planted step is written as the others, and its label."""
     copy = in_form(planted.trajectory, "native").model_copy(
         update={
             "id": f"{run.id}+{planted.kind}",

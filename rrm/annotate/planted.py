@@ -1,9 +1,7 @@
-"""Planted mistakes: exactly one mistake in a copy of a run that succeeded, its kind, step and critique known (docs/labels.md).
+"""Plant exactly one mistake of a known kind in a copy of a successful run (docs/labels.md).
 
-`plant` takes one kind and returns the copy, cut after the planted step, or None where the run offers no place for it. What surrounds a
-planted step is the run's own; values come from the run's own results and from other runs of the same tools, so that the words of a
-planted step look like those of right ones. `counterpart` makes the same surface where it is right: a call repeated after a time-out, an
-instruction that is obeyed, an action that is claimed and was made.
+The copy is cut after the planted step. Its values come from the run's own results and from other runs of the same tools, so that
+its words look like right ones. A counterpart has the same surface where it is right, e.g. a repeat after a time-out.
 """
 
 from __future__ import annotations
@@ -18,22 +16,22 @@ from rrm.prompt.canonical import canonical_step
 __all__ = ["COUNTERPARTS", "OPERATORS", "Donors", "Planted", "SuccessfulRun", "counterpart", "plant"]
 
 
-def plant(run: SuccessfulRun, kind: MistakeKind, rng: random.Random) -> Planted | None:
-    """A copy with one mistake of this kind, or None where the run has no place for it."""
-    made = OPERATORS[kind](run, rng)
-    return None if made is None or (kind != "broken_instruction" and _is_own(run, made)) else made
+def plant(run: SuccessfulRun, mistake: MistakeKind, rng: random.Random) -> Planted | None:
+    """Return a copy with one mistake of this kind, or None where the run has no place for it."""
+    copy = OPERATORS[mistake](run, rng)
+    return None if copy is None or (mistake != "broken_instruction" and _is_own(run, copy)) else copy
 
 
-def counterpart(run: SuccessfulRun, kind: MistakeKind, rng: random.Random) -> Planted | None:
-    """The same surface where it is right, or None."""
-    operator = COUNTERPARTS.get(kind)
+def counterpart(run: SuccessfulRun, mistake: MistakeKind, rng: random.Random) -> Planted | None:
+    """Return a copy with the same surface where it is right, or None."""
+    operator = COUNTERPARTS.get(mistake)
     return None if operator is None else operator(run, rng)
 
 
-def _is_own(run: SuccessfulRun, made: Planted) -> bool:
-    """Whether the copy is a prefix of the run: a run that repeats itself has the planted step already."""
-    steps = [canonical_step(step) for step in made.trajectory.steps[made.known :]]
-    own = run.steps[made.known : made.known + len(steps)]
+def _is_own(run: SuccessfulRun, copy: Planted) -> bool:
+    """Tell whether the copy is a prefix of the run: one that repeats itself has the planted step already."""
+    steps = [canonical_step(step) for step in copy.trajectory.steps[copy.known :]]
+    own = run.steps[copy.known : copy.known + len(steps)]
     return [(s.action_text, s.return_text) for s in steps] == [(s.action_text, s.return_text) for s in own]
 
 

@@ -1,4 +1,4 @@
-"""Operators that plant a mistake into a call: irrelevant, wrong, malformed, repeated, needless, or its error ignored."""
+"""Operators that plant a mistake into a call, or let its error be ignored."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _MISSING = (
 
 
 def irrelevant_call(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """Another question's call, with what it brought, in the place of the run's."""
+    """Replace a call by another question's call and its result."""
     places = run.acting()
     if not places:
         return None
@@ -70,7 +70,7 @@ def irrelevant_call(run: SuccessfulRun, rng: random.Random) -> Planted | None:
 
 
 def wrong_argument(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """One value of a call is another one: of the run's own results, or of another question's call of the same tool."""
+    """Replace one value of a call by one of the run's results, or of another call of the same tool."""
     places = [k for k in run.acting() if len(run.steps[k - 1].calls) == 1]
     rng.shuffle(places)
     for k in places[:4]:
@@ -106,7 +106,7 @@ def wrong_argument(run: SuccessfulRun, rng: random.Random) -> Planted | None:
 def _other_value(
     run: SuccessfulRun, call: CanonicalCall, k: int, other: CanonicalStep | None, rng: random.Random
 ) -> tuple[CanonicalCall, str, str, str] | None:
-    """(call, argument, old text, new text) with one argument wrong; the value is one that the run itself has met where there is one."""
+    """Return (call, argument, old text, new text) with one wrong argument, of the run's own if possible."""
     if not isinstance(call.arguments, dict):
         return None
     met = run.results_before(k) + "\n" + run.trajectory.task
@@ -132,7 +132,7 @@ def _other_value(
 
 
 def malformed_call(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """A tool that does not exist, or an argument left out, and the error that says so."""
+    """Call an unknown tool or leave out an argument, and return the error."""
     places = [k for k in run.acting() if len(run.steps[k - 1].calls) == 1]
     if not places:
         return None
@@ -142,7 +142,7 @@ def malformed_call(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     if isinstance(call.arguments, dict) and call.arguments and rng.random() < 0.5:
         argument = rng.choice(list(call.arguments))
         new = CanonicalCall(call.name, {n: v for n, v in call.arguments.items() if n != argument})
-        said, why = rng.choice(_MISSING).format(argument=argument), f"calls {call.name} without {argument}"
+        error, why = rng.choice(_MISSING).format(argument=argument), f"calls {call.name} without {argument}"
     else:
         stem = call.name.rpartition(".")[2]
         name = rng.choice(
@@ -151,14 +151,14 @@ def malformed_call(run: SuccessfulRun, rng: random.Random) -> Planted | None:
         if name == call.name or name in run.donors.tools | {name_of(tool) for tool in run.trajectory.tools or []}:
             return None
         new = CanonicalCall(name, call.arguments)
-        said, why = rng.choice(_UNKNOWN).format(name=name), f"calls {name}, a tool that does not exist"
+        error, why = rng.choice(_UNKNOWN).format(name=name), f"calls {name}, a tool that does not exist"
     return planted_at(
-        run, k, replace(own, calls=(new,), returns=(("result", said),)), "malformed_call", f"step {k} {why}"
+        run, k, replace(own, calls=(new,), returns=(("result", error),)), "malformed_call", f"step {k} {why}"
     )
 
 
 def repeat(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """A call that worked is made again, now or later, and brings the same."""
+    """Make a call that worked again, now or later, with the same result."""
     places = [k for k in run.acting() if k + 1 in run.places() or k == len(run.steps)]
     if not places:
         return None
@@ -193,7 +193,7 @@ def repeat(run: SuccessfulRun, rng: random.Random) -> Planted | None:
 
 
 def repeat_counterpart(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """A call that timed out is made again: right."""
+    """Make a call that timed out again: right."""
     places = [k for k in run.acting() if not any(label == "user" for label, _ in run.steps[k - 1].returns)]
     if not places:
         return None
@@ -204,7 +204,7 @@ def repeat_counterpart(run: SuccessfulRun, rng: random.Random) -> Planted | None
 
 
 def ignored_error(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """The call failed, and the next step goes on as if it had worked."""
+    """Let a call fail and the next step go on as if it had worked."""
     places = [
         k
         for k in run.acting()
@@ -217,8 +217,8 @@ def ignored_error(run: SuccessfulRun, rng: random.Random) -> Planted | None:
         return None
     k = rng.choice(places)
     own, after = run.steps[k - 1], run.steps[k]
-    said = rng.choice(_ERRORS)
-    failed = replace(own, returns=tuple(("result", said) for _ in own.calls))
+    error = rng.choice(_ERRORS)
+    failed = replace(own, returns=tuple(("result", error) for _ in own.calls))
     return Planted(
         copy_run(run, k - 1, [failed, after]),
         k + 1,
@@ -230,7 +230,7 @@ def ignored_error(run: SuccessfulRun, rng: random.Random) -> Planted | None:
 
 
 def ignored_error_counterpart(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """The call failed, and the next step says so or tries once more."""
+    """Let a call fail and the next step say so or try again."""
     places = run.acting()
     if not places:
         return None
@@ -238,8 +238,8 @@ def ignored_error_counterpart(run: SuccessfulRun, rng: random.Random) -> Planted
     own = run.steps[k - 1]
     if any(label == "user" for label, _ in own.returns):
         return None
-    said = rng.choice(_ERRORS)
-    failed = replace(own, returns=tuple(("result", said) for _ in own.calls))
+    error = rng.choice(_ERRORS)
+    failed = replace(own, returns=tuple(("result", error) for _ in own.calls))
     words = rng.choice(
         [
             f"The call of {own.calls[0].name} failed, so I have not been able to do this yet. Shall I try again?",
@@ -247,12 +247,12 @@ def ignored_error_counterpart(run: SuccessfulRun, rng: random.Random) -> Planted
             "That did not work. I will look for another way.",
         ]
     )
-    told = CanonicalStep(words, (), None, ())
-    return Planted(copy_run(run, k - 1, [failed, told]), k + 1, "ignored_error", "", k - 1, good=True)
+    answer = CanonicalStep(words, (), None, ())
+    return Planted(copy_run(run, k - 1, [failed, answer]), k + 1, "ignored_error", "", k - 1, good=True)
 
 
 def needless_side_effect(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """A call of another question that changes state, between the run's own steps."""
+    """Insert another question's call that changes state."""
     names = sorted(n for n in run.changes_state if run.donors.calls.get(n))
     places = [k for k in run.places() if k > 1]
     if not names or not places:

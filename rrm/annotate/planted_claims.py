@@ -1,4 +1,4 @@
-"""Operators that plant a mistake into what a step says: misread, invented, claimed, answered wrongly, given up."""
+"""Operators that plant a mistake into a step's words: misread, invented, claimed, wrong, given up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GIVE_UP = (
 
 
 def misread_result(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """A step says another value than the result before it."""
+    """Let a step state another value than the result before it."""
     places = [
         k
         for k in run.places()
@@ -42,22 +42,26 @@ def misread_result(run: SuccessfulRun, rng: random.Random) -> Planted | None:
     for k in places[:6]:
         own = run.steps[k - 1]
         returned = {j: "\n".join(t for label, t in run.steps[j - 1].returns if label == "result") for j in range(1, k)}
-        at = {v: j for j, text in returned.items() for _, v in values_in(text)}
-        told = [(f, v) for f, v in values_in(own.thought) if v in at and v not in run.trajectory.task and len(v) > 1]
-        told = [(f, v) for f, v in told if not any(v in call.text for call in own.calls)]
-        rng.shuffle(told)
-        for form, value in told[:3]:
+        returned_by = {v: j for j, text in returned.items() for _, v in values_in(text)}
+        values = [
+            (f, v)
+            for f, v in values_in(own.thought)
+            if v in returned_by and v not in run.trajectory.task and len(v) > 1
+        ]
+        values = [(f, v) for f, v in values if not any(v in call.text for call in own.calls)]
+        rng.shuffle(values)
+        for form, value in values[:3]:
             new = alike(value, form, "\n".join(returned.values()), rng, avoid=own.thought)
             if new is not None:
                 step = with_spoken(own, value, new)
                 return planted_at(
-                    run, k, step, "misread_result", f"step {k} says {new}, step {at[value]} returned {value}"
+                    run, k, step, "misread_result", f"step {k} says {new}, step {returned_by[value]} returned {value}"
                 )
     return None
 
 
 def invented_result(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """The call is left out, and the next step states what it would have returned."""
+    """Leave out a call, so that the next step states a result that was never returned."""
     reading = [
         k
         for k in run.acting()
@@ -68,11 +72,11 @@ def invented_result(run: SuccessfulRun, rng: random.Random) -> Planted | None:
         own, after = run.steps[k - 1], run.steps[k]
         brought = {v for _, text in own.returns for _, v in values_in(text)}
         head = "\n".join(message.text() for message in run.trajectory.prelude)
-        known = head + run.results_before(k) + run.trajectory.task
-        known += "".join(c.text for s in run.steps[:k] for c in s.calls)
-        told = [v for _, v in values_in(spoken_text(after)) if v in brought and v not in known and len(v) > 1]
-        if told:
-            value = rng.choice(sorted(told))
+        earlier = head + run.results_before(k) + run.trajectory.task
+        earlier += "".join(c.text for s in run.steps[:k] for c in s.calls)
+        values = [v for _, v in values_in(spoken_text(after)) if v in brought and v not in earlier and len(v) > 1]
+        if values:
+            value = rng.choice(sorted(values))
             return Planted(
                 copy_run(run, k - 1, [after]),
                 k,
@@ -85,25 +89,25 @@ def invented_result(run: SuccessfulRun, rng: random.Random) -> Planted | None:
 
 
 def _claimed(call: CanonicalCall, rng: random.Random) -> str:
-    """A sentence that says that a state-changing call was made."""
+    """Return a sentence that claims a state-changing call."""
     words = call.name.rpartition(".")[2].replace("_", " ")
     values = (
         [str(v) for v in call.arguments.values() if isinstance(v, str | int | float) and 0 < len(str(v)) < 40]
         if isinstance(call.arguments, dict)
         else []
     )
-    shown = rng.choice(values) if values else ""
+    value = rng.choice(values) if values else ""
     return rng.choice(
         [
-            f"I have also done this: {words} ({shown}).",
-            f"{words.capitalize()} for {shown} is done as well.",
-            f"The {words} for {shown} has gone through.",
+            f"I have also done this: {words} ({value}).",
+            f"{words.capitalize()} for {value} is done as well.",
+            f"The {words} for {value} has gone through.",
         ]
     )
 
 
 def unsupported_claim(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """An action is claimed that was never made: the call is left out, or another one is claimed beside it."""
+    """Claim an action that was never made: leave out its call, or claim another one."""
     left_out = [k for k in run.changing() if k + 1 in run.places() and _is_claimed(run, k)]
     if left_out and rng.random() < 0.6:
         k = rng.choice(left_out)
@@ -123,18 +127,18 @@ def unsupported_claim(run: SuccessfulRun, rng: random.Random) -> Planted | None:
 
 
 def _changes(run: SuccessfulRun) -> list[CanonicalCall]:
-    """Calls before the last step that changed state, each as often as it was made."""
+    """Return calls before the last step that changed state, each as often as it was made."""
     steps = [run.steps[k - 1] for k in run.changing() if k < len(run.steps)]
     return [call for step in steps for call in step.calls if call.name in run.changes_state]
 
 
 def _may_claim(run: SuccessfulRun) -> bool:
-    """Whether the last step talks and the run changed state before it: an action may be claimed there, rightly or not."""
+    """Tell whether the last step talks and the run changed state before it."""
     return bool(_changes(run)) and not run.steps[-1].calls and len(run.steps) in run.places()
 
 
 def _is_claimed(run: SuccessfulRun, k: int) -> bool:
-    """Whether the step after k only talks, and of the change of state that k made for the first time."""
+    """Tell whether the step after k only talks, and of the change of state that k made first."""
     if k >= len(run.steps) or run.steps[k].calls:
         return False
     own, after = run.steps[k - 1], run.steps[k]
@@ -147,7 +151,7 @@ def _is_claimed(run: SuccessfulRun, k: int) -> bool:
 
 
 def supported_claim(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """An action that was made is claimed."""
+    """Claim an action that was made."""
     if not _may_claim(run):
         return None
     last, call = run.steps[-1], rng.choice(_changes(run))
@@ -156,22 +160,22 @@ def supported_claim(run: SuccessfulRun, rng: random.Random) -> Planted | None:
 
 
 def wrong_answer(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """The last step answers with another value of the same form."""
+    """Answer with another value of the same form."""
     last, k = run.steps[-1], len(run.steps)
     if last.calls or k not in run.places():
         return None
-    before, said = run.results_before(k), spoken_text(last)
-    short = said.strip().rstrip(".").lower()
+    before, answer = run.results_before(k), spoken_text(last)
+    short = answer.strip().rstrip(".").lower()
     if last.answer is not None and short in ("yes", "no"):
         new = "no" if short == "yes" else "yes"
         return planted_at(run, k, replace(last, answer=new), "wrong_answer", f"step {k} answers {new}, which is wrong")
-    told = [(f, v) for f, v in values_in(said) if v not in run.trajectory.task]
-    rng.shuffle(told)
-    for form, value in told[:4]:
-        new = alike(value, form, before, rng, avoid=said)
+    values = [(f, v) for f, v in values_in(answer) if v not in run.trajectory.task]
+    rng.shuffle(values)
+    for form, value in values[:4]:
+        new = alike(value, form, before, rng, avoid=answer)
         if new is not None:
-            known = value in {v for _, v in values_in(before)}
-            why = f"the results say {value}" if known else "which is wrong"
+            returned = value in {v for _, v in values_in(before)}
+            why = f"the results say {value}" if returned else "which is wrong"
             return planted_at(run, k, with_spoken(last, value, new), "wrong_answer", f"step {k} answers {new}, {why}")
     if last.answer is not None and len(last.answer.split()) <= 5:
         ends = [
@@ -193,7 +197,7 @@ def wrong_answer(run: SuccessfulRun, rng: random.Random) -> Planted | None:
 
 
 def gave_up_early(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """The run ends before its work is done, with a message that it cannot be done."""
+    """End the run before its work is done, with a message that it cannot be done."""
     places = [k for k in run.places() if 1 < k < len(run.steps) or (k == len(run.steps) and k > 1)]
     if not places:
         return None

@@ -10,8 +10,8 @@ from rrm.data.trajectory import Message
 _KINDS = ("never", "confirm", "before", "count", "words", "value")
 
 
-def _instruction(run: SuccessfulRun, rng: random.Random, kind: str, *, broken: bool) -> tuple[str, int, str] | None:
-    """(instruction, step, critique) of a kind: one that the run breaks first at that step, or one that it obeys throughout."""
+def _instruction(run: SuccessfulRun, rng: random.Random, rule: str, *, broken: bool) -> tuple[str, int, str] | None:
+    """Return (instruction, step, critique): one that the run first breaks at that step, or obeys."""
     acting = [k for k in range(1, len(run.steps) + 1) if run.steps[k - 1].calls]
     if not acting:
         return None
@@ -19,27 +19,27 @@ def _instruction(run: SuccessfulRun, rng: random.Random, kind: str, *, broken: b
     first = {name: next(k for k in acting if any(c.name == name for c in run.steps[k - 1].calls)) for name in used}
     unused = sorted(run.donors.tools - used)
     allowed = set(run.places())
-    if kind in ("never", "confirm"):
+    if rule in ("never", "confirm"):
         name = rng.choice(sorted(used)) if broken else (rng.choice(unused) if unused else None)
         if name is None or (broken and first[name] not in allowed):
             return None
         if (
-            kind == "confirm"
+            rule == "confirm"
             and broken
             and any(label == "user" for s in run.steps[: first[name] - 1] for label, _ in s.returns)
         ):
             return None
         text = rng.choice([f"Do not use {name}.", f"The tool {name} must not be called.", f"Never call {name}."])
-        if kind == "confirm":
+        if rule == "confirm":
             text = rng.choice(
                 [f"Ask the user before you call {name}.", f"{name} may be called only after the user has said yes."]
             )
         return (
             text,
             first.get(name, len(run.steps)),
-            f"calls {name}, which the instructions forbid" if kind == "never" else f"calls {name} without asking first",
+            f"calls {name}, which the instructions forbid" if rule == "never" else f"calls {name} without asking first",
         )
-    if kind == "before":
+    if rule == "before":
         pairs = [
             (a, b)
             for a in used
@@ -55,7 +55,7 @@ def _instruction(run: SuccessfulRun, rng: random.Random, kind: str, *, broken: b
             first[a],
             f"calls {a} before {b}",
         )
-    if kind == "count":
+    if rule == "count":
         calls = [(k, n) for k in acting for n in range(len(run.steps[k - 1].calls))]
         most = rng.randrange(1, len(calls)) if broken and len(calls) > 1 else len(calls) + rng.randrange(3)
         if broken and (len(calls) < 2 or calls[most][0] not in allowed):
@@ -65,7 +65,7 @@ def _instruction(run: SuccessfulRun, rng: random.Random, kind: str, *, broken: b
             calls[most][0] if broken else len(run.steps),
             f"makes more than {most} calls",
         )
-    if kind == "words":
+    if rule == "words":
         last = run.steps[-1]
         count = len(spoken_text(last).split())
         if last.calls or count < 6 or len(run.steps) not in allowed:
@@ -106,46 +106,44 @@ def _instruction(run: SuccessfulRun, rng: random.Random, kind: str, *, broken: b
 
 
 def _instructed(run: SuccessfulRun, text: str, rng: random.Random) -> list[Message]:
-    """The prelude with one more instruction, in the system message or behind the task."""
+    """Add an instruction to the system message, or a system message."""
     prelude = [m.model_copy() for m in run.trajectory.prelude]
     system = next((i for i, m in enumerate(prelude) if m.role == "system"), None)
     if system is None:
         return [Message(role="system", content=text), *prelude]
-    told = prelude[system].text()
-    lines = told.split("\n")
-    at = rng.choice([0, len(lines)])
-    lines.insert(at, text)
+    lines = prelude[system].text().split("\n")
+    lines.insert(rng.choice([0, len(lines)]), text)
     prelude[system] = prelude[system].model_copy(update={"content": "\n".join(lines)})
     return prelude
 
 
 def _broken(run: SuccessfulRun, rng: random.Random) -> tuple[str, tuple[str, int, str]] | None:
-    """(kind, instruction) of one that the run breaks."""
-    for kind in rng.sample(_KINDS, 4):
-        if (found := _instruction(run, rng, kind, broken=True)) is not None:
-            return kind, found
+    """Return (kind, instruction) of one that the run breaks."""
+    for rule in rng.sample(_KINDS, 4):
+        if (instruction := _instruction(run, rng, rule, broken=True)) is not None:
+            return rule, instruction
     return None
 
 
 def broken_instruction(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """An instruction is added that the run's own step breaks."""
-    if (found := _broken(run, rng)) is None:
+    """Add an instruction that the run's own step breaks."""
+    if (broken := _broken(run, rng)) is None:
         return None
-    text, k, why = found[1]
+    text, k, why = broken[1]
     trajectory = copy_run(run, k, [], _instructed(run, text, rng))
     return Planted(trajectory, k, "broken_instruction", f"step {k} {why}", k - 1, twin=k)
 
 
 def obeyed_instruction(run: SuccessfulRun, rng: random.Random) -> Planted | None:
-    """An instruction is added that the run obeys; the copy is cut where one that it breaks would be broken."""
+    """Add an instruction that the run obeys; cut the copy where a broken one would be broken."""
     if (like := _broken(run, rng)) is None:
         return None
     own, (_, k, _) = like
     others = [
-        kind for kind in _KINDS if kind not in (own, "words")
+        rule for rule in _KINDS if rule not in (own, "words")
     ]  # only the answer can break what is said of its words
-    for kind in (own, *(rng.sample(others, 4) if own != "words" else ())):
-        if (found := _instruction(run, rng, kind, broken=False)) is not None:
-            prelude = _instructed(run, found[0], rng)
+    for rule in (own, *(rng.sample(others, 4) if own != "words" else ())):
+        if (instruction := _instruction(run, rng, rule, broken=False)) is not None:
+            prelude = _instructed(run, instruction[0], rng)
             return Planted(copy_run(run, k, [], prelude), k, "broken_instruction", "", k, good=True)
     return None

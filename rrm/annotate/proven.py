@@ -1,8 +1,8 @@
-"""Mistakes that a rule proves from the page alone: no model, no outcome (docs/labels.md).
+"""Mistakes that a rule proves without model or outcome (docs/labels.md).
 
-A call is proven wrong where its result reports the call itself as wrong (a missing or invalid argument, bad syntax), where its tool is
-none of those on offer and brought nothing or an error, and where it repeats an earlier call with the same result and nothing changed in
-between. `not found` and `permission denied` prove nothing: the call may have been right. Nor does an error of the program that a call ran.
+A call is proven wrong where its result reports the call itself as wrong, where its tool is not on offer and brought nothing or an
+error, and where it repeats an earlier call with the same result and nothing changed in between. `not found`, `permission denied`
+and an error of the program that a call ran prove nothing.
 """
 
 from __future__ import annotations
@@ -28,50 +28,45 @@ _CALL_IS_WRONG = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _PROGRAM = re.compile(r"Traceback \(most recent call last\)|^[^\S\n]*+File \"(?!<)", re.MULTILINE)
-"""What stands in an error of a program that was run, or of a file that it read: the call was well formed."""
+"""Marks of an error in a program that was run: the call was well formed."""
 _HEAD = 400
-"""Characters of a result in which it says what was wrong with the call; a longer one is a text that may speak of errors."""
+"""Characters at each end of a result that are searched; a much longer text may speak of errors."""
 
 
 def call_is_wrong(result: str) -> bool:
-    """Whether a tool's result says that the call itself was wrong."""
+    """Tell whether a tool's result says that the call itself was wrong."""
     text = result.strip()
     wrong = len(text) < 4 * _HEAD and _CALL_IS_WRONG.search(text[:_HEAD] + text[-_HEAD:])
     return bool(wrong) and not _PROGRAM.search(text)
 
 
 def proven_mistakes(trajectory: Trajectory, changes_state: Collection[str] = ()) -> dict[int, MistakeKind]:
-    """Step → the kind of mistake a rule proves it to be.
-
-    Args:
-        changes_state: names of tools that change state: after one of them a call may be made again.
-    """
+    """Return step → the kind of mistake that a rule proves; `changes_state`: tools that allow repeats."""
     names = [name_of(tool) for tool in trajectory.tools or []]
-    known = set[str]() if None in names else set(names)  # a tool without a name may be any
-    found: dict[int, MistakeKind] = {}
+    offered = set[str]() if None in names else set(names)  # a tool without a name may be any
+    mistakes: dict[int, MistakeKind] = {}
     latest: dict[str, list[str]] = {}  # calls → what they last returned, since the last change
     for k, step in enumerate(map(canonical_step, trajectory.steps), start=1):
         results = [text for label, text in step.returns if label == "result"]
-        told = [text for label, text in step.returns if label == "user" and told_by_environment(text)]
-        returned = results + told  # an environment without a role of its own speaks as the user
+        from_user = [text for label, text in step.returns if label == "user" and told_by_environment(text)]
+        returned = results + from_user  # an environment without a role of its own speaks as the user
         key = json.dumps([[c.name, c.arguments, c.malformed] for c in step.calls], sort_keys=True, default=str)
-        foreign = known and any(call.name not in known for call in step.calls if call.name not in CODE)
+        foreign = offered and any(call.name not in offered for call in step.calls if call.name not in CODE)
         wrong = any(map(call_is_wrong, results))
         worked = bool(returned) and not wrong and all(error_of(text) is None for text in returned)  # the tool exists
         if (step.calls and wrong) or (foreign and not worked):
-            found[k] = "malformed_call"
+            mistakes[k] = "malformed_call"
         elif step.calls and step.returns and latest.get(key) == returned and not any(map(is_transient, returned)):
-            found[k] = "repeat"
+            mistakes[k] = "repeat"
         if any(call.name in changes_state for call in step.calls):
             latest.clear()
         latest[key] = returned
         if len(returned) < len(step.returns):
             latest.clear()
-    return found
+    return mistakes
 
 
 def name_of(tool: dict) -> str | None:
-    """The name of a tool on offer, flat or nested under `function`."""
     function = tool.get("function")
     name = (function if isinstance(function, dict) else tool).get("name")
     return None if name is None else str(name)

@@ -1,10 +1,8 @@
-"""`self`: the judge's own judgements, those that agree with the outcome (rejection sampling).
+"""`self`: the judge's own judgements that agree with the outcome (rejection sampling).
 
-Each trajectory with a known outcome is judged k times at temperature 1. A judgement is kept when its score is on the outcome's side of
-the question's bar (`bars`), anchors at least one finding where it wrote a critique, and does not leak the reference; of those
-kept, the best agreement comes first. Rows without an outcome cannot be checked and are counted.
-
-The bar is no fixed ½: where most runs fail, or a judge is harsh, nearly all scores lie below it, and failures alone would be kept.
+Each trajectory with a known outcome is judged k times at temperature 1. A judgement is kept when its score is on the outcome's side
+of the question's bar (`bars`; at ½ a harsh judge would keep failures alone), it has a finding where it wrote a critique, and it
+does not leak the reference; the best agreement comes first.
 """
 
 from __future__ import annotations
@@ -26,21 +24,17 @@ HALF = 0.5
 
 
 class Sampler(Protocol):
-    """What is needed of a judge (`rrm.judge.agent_rrm.AgentRRM` is one)."""
+    """Part of `rrm.judge.agent_rrm.AgentRRM` that is needed."""
 
     def sample(
         self, trajectories: Sequence[Trajectory], *, mode: Mode = ..., k: int, seed: int = ..., temperature: float = ...
-    ) -> list[list[Feedback]]:
-        """k judgements of each trajectory."""
-        ...
+    ) -> list[list[Feedback]]: ...
 
 
 def bars(rows: Sequence[Trajectory], judged: Sequence[Sequence[Feedback]]) -> list[float]:
-    """What a good run's score must exceed, and a failed one's lie below: of each row, with its judgements.
-
-    Of a question with attempts of both outcomes, the median score of those with the other one: ranks among them. Else the score which
-    as large a share of all judgements exceeds as is of good runs; ½ where all have one outcome.
-    """
+    """Return each row's bar: good runs must score above it, failed ones below.
+    Of a question with both outcomes it is the median score of the attempts with the other one. Else it is the score that as large a
+    share of all judgements exceeds as there are good runs; ½ where all have one outcome."""
     by_side: dict[tuple[str, bool], list[float]] = defaultdict(list)
     every = list[float]()
     good = 0
@@ -51,33 +45,32 @@ def bars(rows: Sequence[Trajectory], judged: Sequence[Sequence[Feedback]]) -> li
         good += len(scores) * is_good(t)
     ranked = sorted(every)
     mixed = 0 < good < len(every)
-    at = (ranked[len(every) - good - 1] + ranked[len(every) - good]) / 2 if mixed else HALF
+    middle = (ranked[len(every) - good - 1] + ranked[len(every) - good]) / 2 if mixed else HALF
     others = (by_side.get((question_of(t), not is_good(t))) for t in rows)
-    return [median(scores) if scores else at for scores in others]
+    return [median(scores) if scores else middle for scores in others]
 
 
 def is_good(trajectory: Trajectory) -> bool:
-    """Whether a run's outcome is a success."""
     return (trajectory.outcome or 0.0) >= HALF
 
 
 def agreeing(
     trajectory: Trajectory, judgements: Sequence[Feedback], mode: Mode = "full", bar: float = HALF
 ) -> list[Feedback]:
-    """The judgements on the outcome's side of the bar that are whole for their mode and leak nothing, best first."""
+    """Select the complete judgements without leaks on the outcome's side of the bar, best first."""
     outcome = trajectory.outcome
     if outcome is None:
         return []
     answers, transcript = references(trajectory.meta.get("reference")), transcript_text(trajectory)
-    kept: list[tuple[float, Feedback]] = []
+    ranked: list[tuple[float, Feedback]] = []
     for judgement in judgements:
         if judgement.score is None or (judgement.score - bar) * (1 if is_good(trajectory) else -1) <= 0:
             continue
-        whole = (mode == "score" or bool(clear(judgement.findings))) and (mode != "full" or bool(judgement.trace))
-        said = f"{judgement.trace or ''} {judgement.critique or ''}"
-        if whole and not leaks(said, answers, transcript):
-            kept.append((abs(judgement.score - outcome), judgement))
-    return [judgement for _, judgement in sorted(kept, key=lambda pair: pair[0])]
+        complete = (mode == "score" or bool(clear(judgement.findings))) and (mode != "full" or bool(judgement.trace))
+        text = f"{judgement.trace or ''} {judgement.critique or ''}"
+        if complete and not leaks(text, answers, transcript):
+            ranked.append((abs(judgement.score - outcome), judgement))
+    return [judgement for _, judgement in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def annotate(
@@ -93,16 +86,12 @@ def annotate(
     window: int = 32,
     counts: Counter[str] | None = None,
 ) -> Iterator[Annotation]:
-    """At most `keep` annotations a trajectory, the best agreement first.
+    """Yield at most `keep` annotations a trajectory, the best agreement first; not in mode `steps`.
 
     Args:
         k: judgements sampled of each trajectory.
-        model: name written into the annotations.
-        window: most trajectories judged at once, which is what a killed run may have to judge again.
+        window: most trajectories judged at once: what a killed run may have to judge again.
         counts: gains `annotated`, `judgements`, `agreeing`, `without_agreement`, `without_label` and `without_steps`.
-
-    Raises:
-        RRMError: mode `steps`.
     """
     if mode == "steps":
         raise RRMError("mode steps samples nothing and writes nothing: several judgements of a transcript would be one")
@@ -112,8 +101,8 @@ def annotate(
         counts["without_label"] += sum(t.outcome is None for t in rows)
         counts["without_steps"] += sum(t.outcome is not None and not t.steps for t in rows)
         sampled = judge.sample(labelled, mode=mode, k=k, seed=seed, temperature=temperature) if labelled else []
-        found = zip(labelled, sampled, bars(labelled, sampled), strict=True)
-        for trajectory, judgements, bar in found:
+        judged = zip(labelled, sampled, bars(labelled, sampled), strict=True)
+        for trajectory, judgements, bar in judged:
             good = agreeing(trajectory, judgements, mode, bar)
             counts["judgements"] += len(judgements)
             counts["agreeing"] += len(good)

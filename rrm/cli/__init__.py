@@ -1,4 +1,4 @@
-"""The command line: each command's file parses its arguments and calls the library. Errors print without a traceback."""
+"""The command line: a file for each command parses its arguments and calls the library."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ COMMANDS = (
     "rank",
     "annotate",
     "label",
+    "estimate",
     "train",
     "eval",
     "calibrate",
@@ -41,27 +42,22 @@ COMMANDS = (
     "guard",
     "doctor",
 )
-GROUPS = ("criteria",)
-"""Commands with commands of their own."""
+GROUPS = ("criteria",)  # commands with commands of their own
+# commands whose stopped runs go on when repeated
 CONTINUES = ("score", "rank", "annotate", "train", "eval", "calibrate")
-"""Commands of which a stopped run goes on when it is given again."""
-PLANS = ("--plan", "--dry-run")
-"""Options with which they do nothing that could go on."""
-INTERRUPTED = 130
-"""Exit code after Ctrl-C; typer turns a KeyboardInterrupt into it without a word."""
-TERMINATED = 143
-"""Exit code after SIGTERM, also of a training that took it where its state was whole."""
-STOPPED = 4
-"""Exit code of a run that a limit of money ended."""
+PLANS = ("--plan", "--dry-run")  # options with which these do nothing that could go on
+INTERRUPTED = 130  # exit code after Ctrl-C; typer turns a KeyboardInterrupt into it without a word
+TERMINATED = 143  # exit code after SIGTERM, also of a training that took it where its state was complete
+STOPPED = 4  # exit code of a run that a limit of money ended
 
 
 def finish(summary: dict[str, Any], *, err: bool = False) -> None:
-    """Every run ends with one line of JSON on standard output (`err`: on standard error, where rows went to the other)."""
+    """Print the summary as one line of JSON, with `err` on standard error, where rows went to the other."""
     typer.echo(json.dumps(summary), err=err)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(value: bool) -> None:
+    if value:
         typer.echo(f"agent-rrm {__version__}")
         raise typer.Exit
 
@@ -71,7 +67,7 @@ def options(
         False, "--version", callback=_show_version, is_eager=True, help="Print the package's version and exit."
     ),
 ) -> None:
-    """What stands before a command."""
+    """Options before a command."""
 
 
 def _register() -> None:
@@ -84,8 +80,11 @@ def _register() -> None:
 
 
 def run(app: typer.Typer, continues: Sequence[str]) -> None:
-    """Run an app; `continues`: its commands of which a stopped run goes on when it is given again. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 3 a training that a guard stopped, 4 a limit of money
-    reached, 130 interrupted, 143 terminated."""
+    """Run an app; `continues`: commands whose stopped runs go on when repeated.
+
+    Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 3 a training that a guard stopped, 4 a limit
+    of money reached, 130 interrupted, 143 terminated.
+    """
     app.callback(help=app.info.help if isinstance(app.info.help, str) else "")(options)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("rrm.data.progress").setLevel(logging.INFO)
@@ -122,10 +121,10 @@ def _run(app: typer.Typer, continues: Sequence[str]) -> None:
         ended = stop.code if isinstance(stop, SystemExit) else INTERRUPTED
         if not _terminated() and ended not in (INTERRUPTED, TERMINATED):
             raise  # the app's own exit code
-        what, code = (
+        ending, code = (
             ("interrupted", INTERRUPTED) if ended == INTERRUPTED and not _terminated() else ("terminated", TERMINATED)
         )
-        Console(stderr=True).print(f"{what}; {_way_on(sys.argv[1:], continues)}", style="yellow")
+        Console(stderr=True).print(f"{ending}; {_way_on(sys.argv[1:], continues)}", style="yellow")
         sys.exit(code)
     finally:
         _flush()
@@ -136,15 +135,13 @@ def _terminated() -> bool:
 
 
 def _interrupted(error: BaseException) -> bool:
-    """Whether it came up while a Ctrl-C was on its way."""
+    """Tell whether an error came up while a Ctrl-C was on its way."""
     before = error.__cause__ or error.__context__
     return before is not None and (isinstance(before, KeyboardInterrupt) or _interrupted(before))
 
 
 def _flush() -> None:
-    """Print what is left, if anybody reads it: at Python's end a pipe that is closed would be an error without a place.
-
-    A stream that was closed from the first (`>&-`) is None; what else goes wrong was said before, and changes no exit code."""
+    """Flush the streams: a closed pipe would be an error at Python's end. `>&-` makes a stream None."""
     for stream in (sys.stdout, sys.stderr):
         if stream is None:
             continue
@@ -157,7 +154,7 @@ def _flush() -> None:
 
 
 def _way_on(arguments: Sequence[str], continues: Sequence[str]) -> str:
-    """What a command that was stopped may be told."""
+    """Say how to go on with a stopped command."""
     keeps = bool(arguments) and arguments[0] in continues and not any(a.partition("=")[0] in PLANS for a in arguments)
     return "run the same command again to continue" if keeps else "the same command begins anew"
 
@@ -173,15 +170,13 @@ def _fail(error: RRMError, code: int = 2) -> NoReturn:
 
 
 def quiet_off_terminals() -> None:
-    """Let libraries draw no bars (of weights that are loaded, of training) where standard error is a log, unless the environment says
-    otherwise. To be called before they are imported."""
+    """Turn libraries' progress bars off where standard error is a log; call it before they are imported."""
     if sys.stderr is None or not sys.stderr.isatty():
         for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS"):
             os.environ.setdefault(name, "1")
 
 
 def main() -> None:
-    """Entry point of `rrm`."""
     quiet_off_terminals()
     if (name := "".join(sys.argv[1:2])) in COMMANDS_REMOVED:
         _fail(RRMError(f"rrm {name} is gone: {COMMANDS_REMOVED[name]}"))

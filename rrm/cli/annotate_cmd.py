@@ -23,8 +23,6 @@ OF_PLANTED = ("--runs-output", "--kinds", "--changes-state")
 
 
 class Annotators(StrEnum):
-    """Who writes the labels."""
-
     given = "given"
     rules = "rules"
     llm = "llm"
@@ -100,8 +98,8 @@ def command(
         if annotator is Annotators.self and (rows := begun(rows)) is None:
             log.error("there is no annotation: 0 transcripts were read")
             nothing = dict.fromkeys(("transcripts", "annotations", "resumed", "repeated"), 0)
-            said = {"command": "annotate", "annotator": annotator.value, "output": str(output), **nothing}
-            finish({**said, "unreadable": errors.count, "errors": errors.written_to})
+            summary = {"command": "annotate", "annotator": annotator.value, "output": str(output), **nothing}
+            finish({**summary, "unreadable": errors.count, "errors": errors.written_to})
             raise typer.Exit(1)
         made_by, annotate, purse = _open(annotator, judge, options, counts)
         made_by |= {"outcome": outcome}
@@ -140,7 +138,7 @@ def command(
     nothing = not labelled.written and not labelled.resumed
     if nothing:
         why = (
-            ", ".join(f"{n} {what}" for what, n in sorted(counts.items()) if n)
+            ", ".join(f"{n} {result}" for result, n in sorted(counts.items()) if n)
             or f"{labelled.read} transcripts were read"
         )
         log.error("there is no annotation: %s", why)
@@ -150,7 +148,7 @@ def command(
 
 def names_of(text: str | None) -> tuple[str, ...]:
     """`a, b` → `("a", "b")`."""
-    return tuple(dict.fromkeys(name for part in (text or "").split(",") if (name := part.strip())))
+    return tuple(dict.fromkeys(name for item in (text or "").split(",") if (name := item.strip())))
 
 
 def _fields(pairs: list[str]) -> dict[str, str] | None:
@@ -166,7 +164,7 @@ def _fields(pairs: list[str]) -> dict[str, str] | None:
 def _open(
     annotator: Annotators, judge: JudgeOptions, options: dict[str, Any], counts: Counter[str]
 ) -> tuple[dict[str, Any], Any, CostTracker | None]:
-    """(what decides its annotations, the function over trajectories, what is paid for it); the model is loaded here."""
+    """Return what decides the annotations, the function that makes them, and its costs; loads the model."""
     made_by = {"annotator": annotator.value, **options}
     if annotator in (Annotators.given, Annotators.rules) and judge.given:
         raise ConfigError(f"--annotator {annotator.value} asks no model: leave out {', '.join(judge.given)}")

@@ -1,4 +1,4 @@
-"""`rrm annotate --annotator planted`: copies of runs that succeeded with one mistake each, and their labels, in two files."""
+"""`rrm annotate --annotator planted`: copies of successful runs with a mistake each, and their labels."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Planting:
-    """The options of the command."""
-
     runs_output: Path | None
     kinds: tuple[str, ...]
     per_run: int
@@ -112,5 +110,5 @@ def _checked(runs_output: Path | None, output: Path, inputs: list[str]) -> Path:
 
 
 def _digest(runs: list[Trajectory]) -> str:
-    """Of all runs: what is planted in one is drawn from the others too."""
+    """Hash all runs: a mistake planted in one is drawn from the others too."""
     return hashlib.sha256("".join(sorted(run.digest for run in runs)).encode()).hexdigest()[:16]

@@ -25,7 +25,7 @@ console = Console(stderr=True, highlight=False)
 
 
 class Methods(StrEnum):
-    """How raw scores are mapped."""
+    """Maps of raw scores."""
 
     platt = "platt"
     platt_score = "platt_score"
@@ -59,6 +59,13 @@ def command(
         "--prefixes",
         help="Cut each run at a step, and calibrate a chat model on runs that go on: for rrm guard.",
     ),
+    agreement: float | None = typer.Option(
+        None,
+        min=0.51,
+        max=0.999,
+        metavar="SHARE",
+        help="Also give each run a verdict (good, bad, unsure) of which this share agrees with people, with 90 % confidence.",
+    ),
     seed: int = typer.Option(0, help="Of the judge, the folds and the bootstrap."),
     resamples: int = typer.Option(1000, min=100, help="Bootstrap resamples of the questions."),
     overwrite: bool = typer.Option(
@@ -83,9 +90,9 @@ def command(
     from rrm.scoring.unsupported_media import unsupported_media
 
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
-    given = [*inputs, *([str(annotations)] if annotations else [])]
-    refuse_missing(given)
-    refuse_overlap(given, output)
+    paths = [*inputs, *([str(annotations)] if annotations else [])]
+    refuse_missing(paths)
+    refuse_overlap(paths, output)
     check_new(output)
     check_folder(output)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -110,6 +117,7 @@ def command(
         resamples=resamples,
         overwrite=overwrite,
         prefixes=prefixes,
+        agreement=agreement,
     )
     show(record)
     failed = record["statuses"].get("judge_error", 0)
@@ -120,11 +128,11 @@ def command(
             printable(str(record["first_error"])),
             output,
         )
-    said = {k: v for k, v in record.items() if k != "judge"}
-    said["unsupported_media"] = unsupported_media(
+    fields = {k: v for k, v in record.items() if k != "judge"}
+    fields["unsupported_media"] = unsupported_media(
         [*labelled.rows, *labelled.steps_only], warn=False
     )  # of which `score_file` has warned
-    finish({"output": str(output), **said, "unreadable": errors.count, "errors": errors.written_to})
+    finish({"output": str(output), **fields, "unreadable": errors.count, "errors": errors.written_to})
     if errors.count or failed:
         raise typer.Exit(1)
 
@@ -139,8 +147,20 @@ def map_text(fitted: dict[str, Any]) -> str:
     return f"p = sigmoid({fitted['a']:.3f} · {reads} {fitted['b']:+.3f}), {fitted['rows']} labels"
 
 
+def promise_text(promised: dict[str, Any]) -> str:
+    """A promise of agreement in one line, or why there is none."""
+    if "skipped" in promised:
+        return f"none, {promised['skipped']}"
+    least = promised["least_sure"]
+    return (
+        f"good from {least:.3f} on, bad from {1 - least:.3f} down, else unsure: at least {promised['agreement']:.0%} agree with people "
+        f"({promised['confidence']:.0%} confidence); {promised['coverage']:.0%} of {promised['labels']} labelled runs have one, "
+        f"{promised['agreed']:.0%} of these agree"
+    )
+
+
 def show(record: dict[str, Any]) -> None:
-    """What was fitted and what it is worth, on standard error."""
+    """Print what was fitted and what it is worth, on standard error."""
     labels = ", ".join(f"{n} {source}" for source, n in record["labels"].items())
     console.print(
         f"{record['rows']} rows of {record['questions']} questions, {record['positive']:.0%} of success; labels: {labels}",
@@ -160,7 +180,10 @@ def show(record: dict[str, Any]) -> None:
             markup=False,
             soft_wrap=True,
         )
-    for at in record["interval"] or ():
+    if (promised := record["promise"]) is not None:
+        console.print(f"verdicts on runs: {promise_text(promised)}", markup=False, soft_wrap=True)
+    for point in record["interval"] or ():
         console.print(
-            f"  raw {at['raw']:.3f} means {at['score']:.3f} [{at['low']:.3f}, {at['high']:.3f}]", markup=False
+            f"  raw {point['raw']:.3f} means {point['score']:.3f} [{point['low']:.3f}, {point['high']:.3f}]",
+            markup=False,
         )

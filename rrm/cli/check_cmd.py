@@ -16,10 +16,8 @@ from rrm.errors import ReadError
 if TYPE_CHECKING:
     from rrm.readers.check import DataReport
 
-SHOWN = 20
-"""Files whose formats the table names; the line of JSON has more."""
-ERRORS = 5
-"""Lines that could not be read of which the table says why."""
+SHOWN = 20  # files whose formats the table names; the line of JSON has more
+ERRORS = 5  # unreadable lines that the table explains
 
 
 def command(
@@ -48,9 +46,9 @@ def command(
         if len(errors) < ERRORS:
             errors.append(error)
 
-    wanted = load_split(split, parts=()) if split is not None else None
+    listed = load_split(split, parts=()) if split is not None else None
     rows = read(data, format=format, mapping=mapping_of(map), outcome=outcome, on_error=on_error)
-    report = check(counting(rows, "checking"), wanted)
+    report = check(counting(rows, "checking"), listed)
     for table in tables(report, failed, errors):
         print_table(table)
     finish(
@@ -61,7 +59,7 @@ def command(
 
 
 def tables(report: DataReport, failed: int, errors: list[ReadError]) -> list:
-    """The report as rich tables: the data set, then its splits where given."""
+    """Make rich tables of the report: the data set, then its splits if given."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -72,20 +70,20 @@ def tables(report: DataReport, failed: int, errors: list[ReadError]) -> list:
 
     main = Table("what", "value", "note", title="data", title_justify="left")
 
-    def row(what: str, value: object, note: object = "", bad: bool = False) -> None:
-        shown = escape(printable(str(note), limit=10_000))  # ids are whatever a log says
-        main.add_row(what, f"{value:,}" if isinstance(value, int) else str(value), shown, style="red" if bad else "")
+    def row(label: str, value: object, note: object = "", bad: bool = False) -> None:
+        text = escape(printable(str(note), limit=10_000))  # ids are whatever a log says
+        main.add_row(label, f"{value:,}" if isinstance(value, int) else str(value), text, style="red" if bad else "")
 
     formats = ", ".join(f"{name} {count:,}" for name, count in sorted(report.formats.items(), key=lambda f: -f[1]))
     row("trajectories", report.rows, formats)
     for line, count in report.files.lines(SHOWN):
         row("", count, line)
-    said = [printable(str(error).removesuffix(known(READERS))) for error in errors]
-    row("unreadable", failed, said[0] if said else "", bad=failed > 0)
-    for error in said[1:]:
+    reasons = [printable(str(error).removesuffix(known(READERS))) for error in errors]
+    row("unreadable", failed, reasons[0] if reasons else "", bad=failed > 0)
+    for error in reasons[1:]:
         row("", "", error, bad=True)
-    if failed > len(said):
-        row("", "", f"and {failed - len(said):,} more", bad=True)
+    if failed > len(reasons):
+        row("", "", f"and {failed - len(reasons):,} more", bad=True)
     labelled = report.rows - report.unlabelled
     share = f"{report.positive / labelled:.1%} of the labelled" if labelled else "no labels"
     row("successes", report.positive, share)
@@ -107,15 +105,15 @@ def tables(report: DataReport, failed: int, errors: list[ReadError]) -> list:
                 f"mean {q['mean']:,}, 90 % {q['p90']:,}, 99 % {q['p99']:,}, most {q['max']:,}",
             )
     row("runs without a step", report.no_steps, "the agent never spoke" if report.no_steps else "")
-    for kind, n in report.unsupported_media.items():
-        note = f"no judge is shown them, only [{kind}] in their place"
-        row(f"runs with parts that are no text: {kind}", n, SEES if is_picture(kind) else note)
+    for part_type, n in report.unsupported_media.items():
+        note = f"no judge is shown them, only [{part_type}] in their place"
+        row(f"runs with parts that are no text: {part_type}", n, SEES if is_picture(part_type) else note)
     row("repeated ids", report.repeated_id_rows, ", ".join(report.repeated_ids))
     row("duplicates", report.duplicate_rows, "; ".join(f"{a} = {b}" for a, b in report.duplicates))
     leaks = f"{report.verdicts:,} verdicts by the environment; rrm convert --cut-verdicts cuts there; e.g. "
     row("outcome in the text", report.outcome_leak_rows, _examples(leaks, report.outcome_leaks))
-    seen = f"of {report.reference_rows:,} with a reference: retrieval, or a tool that reads the answer key"
-    row("reference in a tool result", report.reference_in_tools_rows, seen if report.reference_rows else "")
+    reference_note = f"of {report.reference_rows:,} with a reference: retrieval, or a tool that reads the answer key"
+    row("reference in a tool result", report.reference_in_tools_rows, reference_note if report.reference_rows else "")
     return [main, *([_splits(report)] if report.splits else [])]
 
 
@@ -132,11 +130,11 @@ def _splits(report: DataReport):
         table.add_row(
             escape(name), f"{s['questions_seen']:,} / {s['questions_listed']:,}", f"{s['rows']:,}", f"{s['positive']:,}"
         )
-    for what, count, examples in (
+    for leak, count, examples in (
         ("questions in two splits", len(report.questions_in_two_splits), report.questions_in_two_splits[:5]),
         ("same question text, other id", len(report.same_question_text), report.same_question_text[:5]),
         ("near-duplicate transcripts", report.near_duplicate_pairs, report.near_duplicates),
     ):
         note = escape(", ".join(map(str, examples)))
-        table.add_row(f"LEAK: {what}" if count else what, f"{count:,}", note, "", style="red" if count else "green")
+        table.add_row(f"LEAK: {leak}" if count else leak, f"{count:,}", note, "", style="red" if count else "green")
     return table

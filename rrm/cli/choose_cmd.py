@@ -63,9 +63,9 @@ def command(
             "--max-cost is of runs that can go on: score with `rrm score` first, and choose with --scores"
         )
     if not OF_SCORES & {*strategies} and (scores is not None or of_judge):
-        said = ", ".join([*["--scores"] * (scores is not None), *of_judge])
+        options = ", ".join([*["--scores"] * (scores is not None), *of_judge])
         raise ConfigError(
-            f"scores are for --by judge or weighted, which is not asked for: name it, or leave out {said}"
+            f"scores are for --by judge or weighted, which is not asked for: name it, or leave out {options}"
         )
     check_paths(inputs, output, None)
     if output.is_file() and output.stat().st_size and not overwrite:
@@ -74,16 +74,16 @@ def command(
     with ErrorLog(output) as errors:
         rows = list(read_inputs(inputs, errors, strict=strict, **reading))
         check_choice(rows, strategies)
-        found: list[float | None] | None = None
+        row_scores: list[float | None] | None = None
         figures: dict[str, Any] = {}
         if scores is not None:
-            found = read_scores(scores, rows)
+            row_scores = read_scores(scores, rows)
         elif OF_SCORES & {*strategies}:
             loaded = load_judge(judge)
-            asked = cast(Mode, chosen_mode(mode, loaded, Modes.score))
+            judge_mode = cast(Mode, chosen_mode(mode, loaded, Modes.score))
             figures["unsupported_media"] = unsupported_media(rows, sees=getattr(loaded, "images", None) is not None)
-            found = judge_scores(loaded, rows, asked, seed)
-        chosen = choose(rows, strategies, found, seed=seed)
+            row_scores = judge_scores(loaded, rows, judge_mode, seed)
+        chosen = choose(rows, strategies, row_scores, seed=seed)
         write_jsonl(output, chosen.transcripts)
     finish(
         {

@@ -59,8 +59,8 @@ def command(
         raise ConfigError("say --sheet OUT.html to make a sheet, or --analyse KEY.json to read answers")
     refuse_missing(files)
     if analyse is not None:
-        for name, given in (("--transcripts", transcripts), ("--items", items), ("--category", category)):
-            if given:
+        for name, value in (("--transcripts", transcripts), ("--items", items), ("--category", category)):
+            if value:
                 raise ConfigError(f"{name} goes with --sheet")
         finish(_analyse(analyse, files, output, seed or 0))
         return
@@ -116,26 +116,26 @@ def _sheet(
     other = beside(second)
 
     def pairs() -> Iterator[Pair]:
-        found = False
+        any_pair = False
         for trajectory, row in match(rows, read_inputs(inputs, None, **how), counts):
             if trajectory.messages:
-                found = True
+                any_pair = True
                 yield trajectory, row, other(trajectory, row)
-        if not found and counts["without_transcript"]:
+        if not any_pair and counts["without_transcript"]:
             raise RRMError(
                 f"none of the {counts['without_transcript']} rows of {a} is of a transcript in {', '.join(inputs)}: name the transcripts "
                 "that were judged (--transcripts)"
             )
 
     models = [
-        next((str(row["judge"].get("model")) for row in of if isinstance(row.get("judge"), dict)), "?")
-        for of in (rows, second)
+        next((str(row["judge"].get("model")) for row in judged if isinstance(row.get("judge"), dict)), "?")
+        for judged in (rows, second)
     ]
     names = (f"{a} ({models[0]})", f"{b} ({models[1]})")
-    made, key = make_sheet(pairs(), names, **options)
-    write_sheet(made, key, sheet, key_path)
+    entries, key = make_sheet(pairs(), names, **options)
+    write_sheet(entries, key, sheet, key_path)
     left_out = key.left_out | ({"without transcript": n} if (n := counts["without_transcript"]) else {})
-    summary = {"sheet": str(sheet), "key": str(key_path), "items": len(made), "left_out": left_out, "seed": key.seed}
+    summary = {"sheet": str(sheet), "key": str(key_path), "items": len(entries), "left_out": left_out, "seed": key.seed}
     if options["category"] is not None:
         summary["without_category"] = sum(item.category is None for item in key.items.values())
     return summary
@@ -149,17 +149,17 @@ def _analyse(key_path: Path, files: list[str], output: Path | None, seed: int) -
             refuse_overlap([name], output)
         ready_outputs(output)
     key = read_key(key_path)
-    found = analyse(key, read_answers([Path(name) for name in files], key), seed=seed)
+    figures = analyse(key, read_answers([Path(name) for name in files], key), seed=seed)
     table = Table("", "answers", "A wins", "B wins", "ties", "A's win rate", "left chosen")
-    rows = [("all", found)] + [(f"rater {printable(n)}", f) for n, f in found["by_rater"].items()]
-    rows += [(printable(n), f) for n, f in found["by_category"].items()]
-    for name, of in rows:
-        counts = (str(of[what]) for what in ("answers", "a_wins", "b_wins", "ties"))
-        table.add_row(*map(Text, (name, *counts, figure_text(of["win_rate_a"]), figure_text(of["left"]))))
+    rows = [("all", figures)] + [(f"rater {printable(n)}", f) for n, f in figures["by_rater"].items()]
+    rows += [(printable(n), f) for n, f in figures["by_category"].items()]
+    for name, group in rows:
+        counts = (str(group[column]) for column in ("answers", "a_wins", "b_wins", "ties"))
+        table.add_row(*map(Text, (name, *counts, figure_text(group["win_rate_a"]), figure_text(group["left"]))))
     print_table(table, stderr=True)
-    typer.echo(f"A: {printable(found['a'])}\nB: {printable(found['b'])}", err=True)
+    typer.echo(f"A: {printable(figures['a'])}\nB: {printable(figures['b'])}", err=True)
     if output is not None:
         with file_when_whole(output) as file:
-            json.dump(found, file, indent=1)
+            json.dump(figures, file, indent=1)
             file.write("\n")
-    return {**found, "output": None if output is None else str(output)}
+    return {**figures, "output": None if output is None else str(output)}

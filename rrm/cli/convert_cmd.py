@@ -1,4 +1,4 @@
-"""`rrm convert`: transcripts from any framework into canonical JSONL, or into another framework's form with a judge's figures."""
+"""`rrm convert`: transcripts into canonical JSONL, or with a judge's figures into other forms."""
 
 from __future__ import annotations
 
@@ -28,24 +28,21 @@ log = logging.getLogger(__name__)
 
 
 class NothingRead(RRMError):
-    """The input holds no transcript that can be read: an output of no rows would take a good one's place."""
+    """No transcript can be read or has a score: an earlier output stays."""
 
 
 class OutputFormat(StrEnum):
-    """What is written."""
-
     CANONICAL = "canonical"
     ATIF = "atif"
     OTEL = "otel"
     INSPECT = "inspect"
 
 
-OF_SCORES = (OutputFormat.OTEL, OutputFormat.INSPECT)
-"""Forms that hold what a judge said and no transcript."""
+OF_SCORES = (OutputFormat.OTEL, OutputFormat.INSPECT)  # forms of judgements alone, without transcripts
 
 
 def is_stdout(path: Path) -> bool:
-    """Whether rows go to standard output: `-`, or the device of that name."""
+    """Recognise `-` and the device of standard output."""
     return str(path) in ("-", "/dev/stdout")
 
 
@@ -61,13 +58,12 @@ def whole_or_nothing(path: Path) -> Iterator[IO[str]]:
 
 
 class UnreadableLines:
-    """The lines that could not be read: OUT.errors.jsonl, or warnings where OUT is no file that one could stand beside."""
+    """Writes OUT.errors.jsonl, or warnings where OUT is no file that one could stand beside."""
 
     def __init__(self, file: IO[str] | None) -> None:
         self.count, self.first, self._file = 0, "", file
 
     def add(self, error: ReadError) -> None:
-        """Record one."""
         self.count += 1
         self.first = self.first or printable(str(error), limit=300)
         if self._file is None:
@@ -125,10 +121,10 @@ def command(
         try:
             with whole_or_nothing(out) as good:
                 rows = read(inputs, format=format, mapping=mapping, outcome=outcome, on_error=unread.add, strict=strict)
-                for whole in counting(rows, "converting"):
-                    trajectory = cut(whole) if cut_verdicts else whole
-                    shortened += trajectory is not whole
-                    unknown += trajectory.outcome is None and whole.outcome is not None
+                for original in counting(rows, "converting"):
+                    trajectory = cut(original) if cut_verdicts else original
+                    shortened += trajectory is not original
+                    unknown += trajectory.outcome is None and original.outcome is not None
                     feedback = judged.of(trajectory)  # a judgement of the whole may be of what was cut
                     if to in OF_SCORES and (
                         feedback is None or (to is OutputFormat.INSPECT and feedback.score is None)
@@ -161,9 +157,9 @@ def command(
     if errors_out and not unread.count:
         errors_out.unlink()
     if stopped or unread.count:
-        what = "have no place in this form, or could not be read" if to in OF_SCORES else "could not be read"
-        found = f"{unread.count} lines {what}; the first: {unread.first}"
-        typer.echo(stopped or found, err=True)
+        problem = "have no place in this form, or could not be read" if to in OF_SCORES else "could not be read"
+        complaint = f"{unread.count} lines {problem}; the first: {unread.first}"
+        typer.echo(stopped or complaint, err=True)
     cuts = {"cut": shortened, "outcomes_unknown_after_cut": unknown} if cut_verdicts else {}
     scored = {"without_score": unscored} if to in OF_SCORES else {"scored": judged.used} if scores is not None else {}
     scored |= {"rows_without_transcript": len(judged.rows.strays)} if scores is not None else {}
@@ -186,7 +182,7 @@ def command(
 
 
 def _line(trajectory: Trajectory, to: OutputFormat, feedback: Feedback | None, time_ns: int) -> str:
-    """One line of the output, ASCII only; `ValueError` where the form has no place for this transcript."""
+    """Format a line, ASCII only; raises `ValueError` where the form has no place for the transcript."""
     if to is OutputFormat.CANONICAL:
         return trajectory.to_json()
     from rrm.readers.exports import to_atif, to_inspect, to_otel
@@ -199,6 +195,6 @@ def _line(trajectory: Trajectory, to: OutputFormat, feedback: Feedback | None, t
 
 
 def _refused(trajectory: Trajectory, error: ValueError) -> ReadError:
-    """The error for a transcript that the form has no place for, where it stood."""
+    """Make the error, with its place, of a transcript that the form has no place for."""
     source = trajectory.source
     return ReadError(source.file if source else trajectory.id, source.line if source else None, describe(error))

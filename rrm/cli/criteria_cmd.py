@@ -1,4 +1,4 @@
-"""`rrm criteria`: the criteria that are shipped, and a commented file to start one's own from."""
+"""`rrm criteria`: shipped criteria, and a commented file to start one's own from."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def list_() -> None:
     for name in names:
         criteria = load_criteria(name)
         typer.echo(f"{name}: {criteria.about}")
-        for question, asked in criteria.questions.items():
-            typer.echo(f"  {question} (weight {asked.weight:g}): {' '.join(asked.ask.split())}")
+        for question, criterion in criteria.questions.items():
+            typer.echo(f"  {question} (weight {criterion.weight:g}): {' '.join(criterion.ask.split())}")
     finish({"criteria": names})
 
 

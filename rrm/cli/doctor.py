@@ -1,6 +1,6 @@
-"""What `rrm doctor` looks at: versions, extras, devices, memory, folders, servers, and where a judge would run. Nothing is changed or fetched.
+"""Checks of `rrm doctor`: versions, extras, devices, memory, folders, servers, and the default judge.
 
-Every look is its own function and none raises for what it finds missing: what is wrong stands in the findings. Works without torch.
+They change and fetch nothing (but `measure`), and raise nothing: problems stand in the results. Work without torch.
 """
 
 from __future__ import annotations
@@ -13,60 +13,59 @@ import platform
 import shutil
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
+
 from rrm.data.extras import EXTRAS, absent
 from rrm.data.trajectory import Message, Trajectory
+from rrm.engines.async_runner import run
 from rrm.engines.hf.weights import DEFAULT_BASE, cached_base
 from rrm.engines.hf.weights import cache_dir as own_cache
+from rrm.engines.http import Answer, NoAnswer, ask, client
 from rrm.engines.server_options import meant, shown_address
 from rrm.errors import RRMError
 
-PACKAGES = ("agent-rrm", "torch", "transformers", "peft", "trl", "accelerate", "numpy", "scikit-learn", "openai", "pydantic", "huggingface-hub", "vllm")  # fmt: skip
+PACKAGES = ("agent-rrm", "torch", "transformers", "peft", "trl", "accelerate", "numpy", "scikit-learn", "httpx2", "pydantic", "huggingface-hub", "vllm")  # fmt: skip
+# entry points of other packages' checks: functions that raise an RRMError, which says what is missing
 CHECKS = "rrm.doctor"
-"""Entry points of other packages' looks: each a function that raises an RRMError which says what is missing."""
 TIMEOUT_S = 5.0
+# status of an `rrm serve` that takes no requests → what that means
 UNREADY = {
     "starting": "its judge is being loaded: ask again in a moment",
     "failing": "its judge cannot be loaded: its log says why",
 }
-"""What `rrm serve` is while it takes no requests → what that means."""
-MOST = 2**20
-"""Bytes that are read of a server's reply."""
 JEMALLOC = "LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1"
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of `PACKAGES`, where they are installed; nothing is imported."""
-    found = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
+    """Return the versions of Python and of installed `PACKAGES`; imports nothing."""
+    installed = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def extras() -> dict[str, dict[str, Any]]:
-    """Extra → whether all that it is for is installed, what is missing, and the line that installs it."""
-    found = {}
+    """Return, by extra, whether it is installed, what is missing, and the line that installs it."""
+    result = {}
     for name in EXTRAS:
         missing = absent(name)
-        found[name] = {"installed": not missing}
+        result[name] = {"installed": not missing}
         if missing:
-            found[name] |= {"missing": missing, "install": f"pip install 'agent-rrm[{name}]'"}
-    return found
+            result[name] |= {"missing": missing, "install": f"pip install 'agent-rrm[{name}]'"}
+    return result
 
 
 def machine() -> dict[str, Any]:
-    """Cores this process may use, memory in bytes (the container's limit where there is one), and the thread settings."""
+    """Return cores, memory in bytes (the container's limit, if any) and thread settings of this process."""
     total, available = _memory()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ}
@@ -93,10 +92,7 @@ def _memory() -> tuple[int | None, int | None]:
 
 
 def devices() -> dict[str, Any]:
-    """What torch can compute on: `default` as the judge would choose, accelerators with memory in bytes, torch's threads.
-
-    Without torch, or where it cannot be imported, `error` says so.
-    """
+    """Return torch's device as the judge chooses it, accelerators (bytes), and threads; or an `error`."""
     try:
         torch = importlib.import_module("torch")
     except ModuleNotFoundError:
@@ -120,7 +116,7 @@ def devices() -> dict[str, Any]:
 
 
 def folders() -> dict[str, dict[str, Any]]:
-    """The cache folders: where, whether they are there and can be written, bytes free on their disk."""
+    """Return the cache folders: path, whether they exist and are writable, bytes free on their disk."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     return {name: _folder(Path(path)) for name, path in (("agent-rrm", own_cache()), ("hub", HF_HUB_CACHE))}
@@ -137,21 +133,21 @@ def _folder(path: Path) -> dict[str, Any]:
 
 
 def checks() -> dict[str, dict[str, Any]]:
-    """What other packages look at (the sandbox of agents' tools), by name: `available`, and why not."""
-    found = {}
+    """Run other packages' checks (the sandbox of agents' tools): name → `available`, and `why` not."""
+    results = {}
     for point in entry_points(group=CHECKS):
         try:
             point.load()()
-            found[point.name] = {"available": True}
+            results[point.name] = {"available": True}
         except (RRMError, ImportError, OSError) as error:
-            found[point.name] = {"available": False, "why": str(error)}
+            results[point.name] = {"available": False, "why": str(error)}
         except Exception as error:  # noqa: BLE001 - another package's bug is a line of the report, and no end of it
-            found[point.name] = {"available": False, "why": f"its check failed: {type(error).__name__}: {error}"}
-    return found
+            results[point.name] = {"available": False, "why": f"its check failed: {type(error).__name__}: {error}"}
+    return results
 
 
 def allocator() -> dict[str, Any]:
-    """Whether jemalloc holds this process's memory, and where it does not, whether it is installed and how to use it."""
+    """Tell whether this process uses jemalloc, and if not how to."""
     if not sys.platform.startswith("linux"):
         return {"jemalloc": False}
     try:
@@ -167,56 +163,37 @@ def allocator() -> dict[str, Any]:
 # -- servers ---------------------------------------------------------------------------------------------------------------------
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: it would carry a key to another host."""
-
-    def redirect_request(self, *args: Any) -> None:
-        return None
-
-
-class _Unready(urllib.request.BaseHandler):
-    """The body of a 503 is read as any other."""
-
-    def http_error_503(self, req: Any, fp: Any, *_: Any) -> Any:
-        return fp
-
-
-def _get(url: str, variable: str | None = None, *handlers: urllib.request.BaseHandler) -> Any:
-    """A GET's JSON.
-
-    Args:
-        variable: of the environment, with the key.
-        handlers: of statuses whose replies are read.
+def _get(url: str, variable: str | None = None, *, unready: bool = False) -> Any:
+    """GET JSON, with the key of the environment's `variable`; `unready`: read a 503's body as any other.
 
     Raises:
         ValueError: what is wrong and what to do, without the key.
     """
     key = os.environ.get(variable) if variable else None
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"} if key else {})
-    proxies = urllib.request.ProxyHandler({}) if _is_local(url) else urllib.request.ProxyHandler()
-    opener = urllib.request.build_opener(_NoRedirect, proxies, *handlers)
+
+    async def answer() -> Answer:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with client(trust_env=not _is_local(url)) as http:  # no proxy for what is here
+            return await ask(http, "GET", url, limit_s=TIMEOUT_S, headers=headers)
+
     try:
-        with opener.open(request, timeout=TIMEOUT_S) as reply:
-            said = reply.read(MOST)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise ValueError(_refusal(error.code, error.reason, variable, key)) from error
-    except (OSError, HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
-        if isinstance(reason, TimeoutError):
+        reply = run(answer())
+    except NoAnswer as error:
+        if error.kind == "late":
             raise ValueError(f"nothing came from it within {TIMEOUT_S:g} s: look into its log") from error
-        told = getattr(reason, "strerror", None) or f"{type(reason).__name__}: {reason}"
-        raise ValueError(f"nobody answers there ({told}): start the server, or name another address") from error
+        raise ValueError(f"nobody answers there ({error}): start the server, or name another address") from error
     except ValueError as error:  # a host or a path that no request can hold
         raise ValueError(f"no address: {error}") from error
+    if reply.status >= 300 and not (unready and reply.status == 503):
+        raise ValueError(_refusal(reply.status, httpx2.codes.get_reason_phrase(reply.status), variable, key))
     try:
-        return json.loads(said)
+        return json.loads(reply.body)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its reply is no JSON: {error}") from error
 
 
 def _refusal(code: int, reason: str, variable: str | None, key: str | None) -> str:
-    """What a status means, and what to do."""
+    """Explain a status, and what to do."""
     if code in (401, 403) and variable:
         if key is None:
             return f"it asks for a key ({code} {reason}), and the environment has no {variable}: set it"
@@ -231,63 +208,66 @@ def _is_local(url: str) -> bool:
 
 
 def server(address: str) -> dict[str, Any]:
-    """Who answers at an address: `rrm serve` (its judge) or an OpenAI-compatible server (its models).
+    """Ask an address whether it is `rrm serve` (its judge) or an OpenAI-compatible server (its models).
 
     Args:
-        address: `http://HOST:PORT` (`/v1` may follow), or `openai:BASE_URL#model` as `--model` takes it. The key is the environment's: `RRM_API_KEY` goes to
-            what says that it is `rrm serve`, `OPENAI_API_KEY` to others.
+        address: `http://HOST:PORT` (`/v1` may follow) or `openai:BASE_URL#model`. Keys: the environment's `RRM_API_KEY`
+            for `rrm serve`, `OPENAI_API_KEY` for others.
 
     Returns:
-        `address` (without key), `reachable`, and `kind`, `judge` or `models` (id → context in tokens, None where it is not said), or `error`.
+        `address` (without key), `reachable`, and `kind`, `judge` or `models` (id → context in tokens), or `error`.
     """
     url, _, model = address.removeprefix("openai:").partition("#")
     url = url.partition(",")[0].rstrip("/")
-    found: dict[str, Any] = {"address": shown_address(url), "reachable": False}
+    result: dict[str, Any] = {"address": shown_address(url), "reachable": False}
     try:
         parts = urlsplit(url)
     except ValueError as error:  # a bracket that is not closed, say
-        return {**found, "error": f"no address ({error}): write http://HOST:PORT"}
+        return {**result, "error": f"no address ({error}): write http://HOST:PORT"}
     if (written := meant(f"{url}#{model}" if model else url)) is not None:
-        return {**found, "error": f"no address, for want of http:// in front: write {written}"}
+        return {**result, "error": f"no address, for want of http:// in front: write {written}"}
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        return {**found, "error": "no address: write http://HOST:PORT"}
+        return {**result, "error": "no address: write http://HOST:PORT"}
     if parts.username is not None:
-        return {**found, "error": "an address with a key or user in it is not asked: set RRM_API_KEY or OPENAI_API_KEY"}
+        return {
+            **result,
+            "error": "an address with a key or user in it is not asked: set RRM_API_KEY or OPENAI_API_KEY",
+        }
     root = url.removesuffix("/v1")
     try:
-        health = None if address.startswith("openai:") else _get(f"{root}/healthz", None, _Unready())
+        health = None if address.startswith("openai:") else _get(f"{root}/healthz", unready=True)
     except ValueError:
         health = None
     try:
         if isinstance(health, Mapping) and {"workers", "waiting"} <= health.keys():
             if (status := str(health.get("status"))) in UNREADY:
                 return {
-                    **found,
+                    **result,
                     "kind": "rrm serve",
                     "status": status,
                     "error": f"rrm serve ({status}): {UNREADY[status]}",
                 }
-            said = _get(f"{root}/v1/judge", "RRM_API_KEY")
-            about = {"judge": said["describe"].get("model"), "modes": said.get("modes")}
-            return {**found, "reachable": True, "kind": "rrm serve", "status": health.get("status"), **about}
+            judge = _get(f"{root}/v1/judge", "RRM_API_KEY")
+            about = {"judge": judge["describe"].get("model"), "modes": judge.get("modes")}
+            return {**result, "reachable": True, "kind": "rrm serve", "status": health.get("status"), **about}
         base = url if address.startswith("openai:") or url.endswith("/v1") else f"{url}/v1"
         listed = _get(f"{base}/models", "OPENAI_API_KEY")
         models = {str(m["id"]): m.get("max_model_len") for m in listed["data"]}
     except ValueError as error:
-        return {**found, "error": str(error)}
+        return {**result, "error": str(error)}
     except (KeyError, TypeError, AttributeError):
-        return {**found, "error": "it answers, but not as a server of models does"}
-    found |= {"reachable": True, "kind": "openai", "models": models}
+        return {**result, "error": "it answers, but not as a server of models does"}
+    result |= {"reachable": True, "kind": "openai", "models": models}
     if model and model not in models:
-        found |= {"reachable": False, "error": f"it has no model {model}"}
-    return found
+        result |= {"reachable": False, "error": f"it has no model {model}"}
+    return result
 
 
 # -- judging ---------------------------------------------------------------------------------------------------------------------
 
 
 def default_judge() -> dict[str, Any]:
-    """Whether the default judge runs here: what it misses, and whether its weights are in the cache or would be fetched."""
+    """Tell whether the default judge runs here, what is missing, and bytes to fetch."""
     missing = absent("local")
     if missing:
         return {"runs": False, "why": f"no {', '.join(missing)}", "install": "pip install 'agent-rrm[local]'"}
@@ -301,7 +281,7 @@ def default_judge() -> dict[str, Any]:
 
 
 def measure(model: str | None) -> dict[str, Any]:
-    """Load a judge (None: the default one, fetched where it is not there) and judge one small transcript: seconds of each, and the score."""
+    """Load a judge (None: the default) and judge one small transcript: seconds of each, and the score."""
     from rrm.judge.agent_rrm import AgentRRM
 
     try:
@@ -312,12 +292,12 @@ def measure(model: str | None) -> dict[str, Any]:
         done = time.perf_counter()
     except RRMError as error:
         return {"error": str(error)}
-    found = {"judge": feedback.judge.model, "status": feedback.status, "score": feedback.score}
-    return {**found, "load_s": round(loaded - begun, 2), "judge_s": round(done - loaded, 2)}
+    result = {"judge": feedback.judge.model, "status": feedback.status, "score": feedback.score}
+    return {**result, "load_s": round(loaded - begun, 2), "judge_s": round(done - loaded, 2)}
 
 
 def small_transcript() -> Trajectory:
-    """A run of four steps, some 250 tokens: a question looked up and answered."""
+    """Make a run of four steps, some 250 tokens: a question looked up and answered."""
 
     def call(k: int, query: str) -> dict[str, Any]:
         return {"id": f"c{k}", "type": "function", "function": {"name": "search", "arguments": json.dumps({"query": query})}}  # fmt: skip
@@ -337,35 +317,35 @@ def small_transcript() -> Trajectory:
     return Trajectory(id="doctor", task=messages[0]["content"], messages=[Message.model_validate(m) for m in messages])
 
 
-def judges(found: Mapping[str, Any]) -> list[str]:
-    """What can judge, of what was looked at."""
-    runs = found["default_judge"]["runs"] and "error" not in found["devices"]
-    measured = found.get("measured", {})
+def judges(report: Mapping[str, Any]) -> list[str]:
+    """List what can judge."""
+    runs = report["default_judge"]["runs"] and "error" not in report["devices"]
+    measured = report.get("measured", {})
     named = [f"{measured['judge']} judges"] if measured.get("status") == "scored" and not runs else []
-    answer = [f"{s['address']} answers" for s in found["servers"] if s["reachable"]]
+    answer = [f"{s['address']} answers" for s in report["servers"] if s["reachable"]]
     return ["the default judge runs here"] * runs + named + answer
 
 
-def faults(found: Mapping[str, Any]) -> list[str]:
-    """What is wrong with what was asked about, and with the caches."""
-    wrong = [f"{s['address']}: {s['error']}" for s in found["servers"] if not s["reachable"]]
-    wrong += [f"the cache {f['path']} cannot be written" for f in found["folders"].values() if not f["writable"]]
-    if "error" in found.get("measured", {}):
-        wrong.append(f"the measurement failed: {found['measured']['error']}")
+def faults(report: Mapping[str, Any]) -> list[str]:
+    """List what is wrong with servers, caches and the measurement."""
+    wrong = [f"{s['address']}: {s['error']}" for s in report["servers"] if not s["reachable"]]
+    wrong += [f"the cache {f['path']} cannot be written" for f in report["folders"].values() if not f["writable"]]
+    if "error" in report.get("measured", {}):
+        wrong.append(f"the measurement failed: {report['measured']['error']}")
     return wrong
 
 
-def verdict(found: Mapping[str, Any]) -> str:
-    """What the findings come to: what can judge, and what is wrong."""
-    ready, wrong = judges(found), faults(found)
+def verdict(report: Mapping[str, Any]) -> str:
+    """Sum up the report in one sentence."""
+    ready, wrong = judges(report), faults(report)
     none = "nothing here can judge: the default judge does not run, and no server that was named (--server) answers"
-    said = f"ready: {', '.join(ready)}" if ready else none
-    return "; BUT ".join([said, "; ".join(wrong)] if wrong else [said])
+    summary = f"ready: {', '.join(ready)}" if ready else none
+    return "; BUT ".join([summary, "; ".join(wrong)] if wrong else [summary])
 
 
 def examine(servers: list[str], *, measured: bool = False, model: str | None = None) -> dict[str, Any]:
-    """Everything, as one JSON object with a `verdict`; `ok` is False where nothing can judge, or something is at fault."""
-    found: dict[str, Any] = {
+    """Run all checks; `ok` is False where nothing can judge, or something is at fault."""
+    report: dict[str, Any] = {
         "versions": versions(),
         "extras": extras(),
         "machine": machine(),
@@ -377,7 +357,7 @@ def examine(servers: list[str], *, measured: bool = False, model: str | None = N
         "servers": [server(address) for address in servers],
     }
     if measured:
-        found["measured"] = measure(model)
-    found["verdict"] = verdict(found)
-    found["ok"] = bool(judges(found)) and not faults(found)
-    return found
+        report["measured"] = measure(model)
+    report["verdict"] = verdict(report)
+    report["ok"] = bool(judges(report)) and not faults(report)
+    return report

@@ -10,10 +10,8 @@ import typer
 from rrm.cli import finish
 from rrm.readers.base import printable
 
-WIDTH = 22
-"""Columns of a line's name."""
-HELD = 135e6 * 4
-"""Bytes of the default judge's weights in float32."""
+WIDTH = 22  # columns of a line's name
+HELD = 135e6 * 4  # bytes of the default judge's weights in float32
 
 
 def command(
@@ -38,26 +36,26 @@ def command(
     """
     from rrm.cli.doctor import examine
 
-    found = examine(server, measured=measure or model is not None, model=model)
+    report = examine(server, measured=measure or model is not None, model=model)
     if as_json:
-        finish(found)
+        finish(report)
     else:
-        for name, said in report_lines(found):
-            typer.echo(f"{printable(name):<{WIDTH}} {printable(said)}")
-    if not found["ok"]:
+        for name, text in report_lines(report):
+            typer.echo(f"{printable(name):<{WIDTH}} {printable(text)}")
+    if not report["ok"]:
         raise typer.Exit(1)
 
 
-def report_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The findings as rows of two texts: what they come to, then each."""
-    yield "verdict", found["verdict"]
-    yield "versions", ", ".join(f"{name} {said}" for name, said in found["versions"].items())
-    installed = [name for name, extra in found["extras"].items() if extra["installed"]]
+def report_lines(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the report's lines as (name, text), the verdict first."""
+    yield "verdict", report["verdict"]
+    yield "versions", ", ".join(f"{name} {number}" for name, number in report["versions"].items())
+    installed = [name for name, extra in report["extras"].items() if extra["installed"]]
     yield "extras", ", ".join(installed) or "none"
-    for name, extra in found["extras"].items():
+    for name, extra in report["extras"].items():
         if not extra["installed"]:
             yield f"  {name}", f"no {', '.join(extra['missing'])}: {extra['install']}"
-    machine, devices = found["machine"], found["devices"]
+    machine, devices = report["machine"], report["devices"]
     threads = [f"{name}={value}" for name, value in machine["threads"].items()]
     if "threads" in devices:
         threads.append(f"torch uses {devices['threads']}")
@@ -69,17 +67,17 @@ def report_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     )
     for device in devices.get("accelerators", []):
         yield "", f"{device['name']}, {size(device['free'])} free of {size(device['memory'])}"
-    for name, folder in found["folders"].items():
+    for name, folder in report["folders"].items():
         state = "" if folder["exists"] else ", not made yet"
         state += "" if folder["writable"] else ", NOT WRITABLE"
         yield f"cache of {name}", f"{folder['path']}: {size(folder['free'])} free{state}"
-    yield "memory allocator", "jemalloc" if found["allocator"]["jemalloc"] else allocator(found)
-    for name, check in found["checks"].items():
+    yield "memory allocator", "jemalloc" if report["allocator"]["jemalloc"] else allocator(report)
+    for name, check in report["checks"].items():
         yield name, "available" if check["available"] else check["why"]
-    yield "default judge", judge(found)
-    for said in found["servers"]:
-        yield said["address"], server_line(said)
-    if measured := found.get("measured"):
+    yield "default judge", judge(report)
+    for answer in report["servers"]:
+        yield answer["address"], server_line(answer)
+    if measured := report.get("measured"):
         yield (
             "measured",
             measured.get("error")
@@ -90,17 +88,17 @@ def report_lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         )
 
 
-def allocator(found: dict[str, Any]) -> str:
-    """What to say where jemalloc is not in use: advice where torch trains on the CPU."""
-    advice = found["allocator"].get("advice")
-    if advice and found["devices"].get("default") == "cpu":
+def allocator(report: dict[str, Any]) -> str:
+    """Describe an allocator other than jemalloc, with advice where torch trains on the CPU."""
+    advice = report["allocator"].get("advice")
+    if advice and report["devices"].get("default") == "cpu":
         return f"the system's; training on a CPU is faster with {advice}"
     return "the system's"
 
 
-def judge(found: dict[str, Any]) -> str:
-    """Where the default judge would run."""
-    about, devices = found["default_judge"], found["devices"]
+def judge(report: dict[str, Any]) -> str:
+    """Describe where the default judge would run."""
+    about, devices = report["default_judge"], report["devices"]
     if not about["runs"] or "error" in devices:
         return (
             f"does not run here ({about.get('why') or devices['error']}); score with --model http://… or openai:…#model"
@@ -111,29 +109,29 @@ def judge(found: dict[str, Any]) -> str:
         else f"on {devices['default']}, {devices['dtype']}"
     )
     weights = f"in {about['weights']}" if about["weights"] else f"fetched on first use, {size(about['fetch'])}"
-    return f"{where}; its base is {weights}" + ("" if "measured" in found else "; --measure times a transcript")
+    return f"{where}; its base is {weights}" + ("" if "measured" in report else "; --measure times a transcript")
 
 
-def server_line(said: dict[str, Any]) -> str:
-    """What answered at an address."""
-    if "error" in said:
-        text = f"answers, but {said['error']}" if said.get("models") is not None else said["error"]
-        return text + (f"; it has {models(said)}" if said.get("models") else "")
-    if said["kind"] == "rrm serve":
-        return f"rrm serve ({said['status']}): {said['judge']}"
-    return f"OpenAI-compatible: {models(said) or 'no models'}"
+def server_line(answer: dict[str, Any]) -> str:
+    """Describe who answered at an address."""
+    if "error" in answer:
+        text = f"answers, but {answer['error']}" if answer.get("models") is not None else answer["error"]
+        return text + (f"; it has {models(answer)}" if answer.get("models") else "")
+    if answer["kind"] == "rrm serve":
+        return f"rrm serve ({answer['status']}): {answer['judge']}"
+    return f"OpenAI-compatible: {models(answer) or 'no models'}"
 
 
-def models(said: dict[str, Any]) -> str:
-    """A server's models, the first twenty."""
+def models(answer: dict[str, Any]) -> str:
+    """List a server's models, the first twenty."""
     names = [
-        f"{name} ({tokens:,} tokens)" if isinstance(tokens, int) else name for name, tokens in said["models"].items()
+        f"{name} ({tokens:,} tokens)" if isinstance(tokens, int) else name for name, tokens in answer["models"].items()
     ]
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 def size(number: float | None) -> str:
-    """Bytes for people."""
+    """Format bytes."""
     if number is None:
         return "not known"
     return f"{number / 1e6:.0f} MB" if number < 1e9 else f"{number / 1e9:.1f} GB"

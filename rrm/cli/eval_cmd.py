@@ -86,14 +86,14 @@ def command(
     from rrm.scoring.unsupported_media import unsupported_media
 
     if feedback and (judge.given or reruns):
-        said = ", ".join([*judge.given, *(["--reruns"] if reruns else [])])
-        raise ConfigError(f"--feedback brings its own judgements: leave out {said}")
+        options = ", ".join([*judge.given, *(["--reruns"] if reruns else [])])
+        raise ConfigError(f"--feedback brings its own judgements: leave out {options}")
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
-    given = [*inputs, *(str(p) for p in feedback), *(str(p) for p in (split, annotations) if p is not None)]
+    files = [*inputs, *(str(p) for p in feedback), *(str(p) for p in (split, annotations) if p is not None)]
     if plot is not None:
         needs("plots", "--plot", "matplotlib")
     for target in (output, plot):
-        check_paths(given, target, None)
+        check_paths(files, target, None)
     with ErrorLog(output) as errors:
         everything = list(read_inputs(inputs, errors, **reading))
     refuse_other_scales(everything)
@@ -166,30 +166,32 @@ def command(
         raise typer.Exit(1)
 
 
-def why_empty(read: int, split: Path | None, part: str, errors: ErrorLog) -> str:
-    """Why there is no transcript to evaluate."""
-    if not read:
+def why_empty(count: int, split: Path | None, part: str, errors: ErrorLog) -> str:
+    """Say why there is no transcript to evaluate."""
+    if not count:
         return f"no transcript could be read; what was wrong stands in {errors.written_to}"
-    return f"none of {read} transcripts is of a question in the part {part!r} of {split}"  # without one, all are
+    return f"none of {count} transcripts is of a question in the part {part!r} of {split}"  # without one, all are
 
 
 def has_label(labels: Labels, steps: Sequence[Any]) -> bool:
-    """Whether any transcript has a label, or any of its steps."""
-    return any(y is not None for y in labels) or any(verdict is not None for of in steps for verdict in of or ())
+    """Tell whether any transcript or step has a label."""
+    return any(y is not None for y in labels) or any(
+        verdict is not None for verdicts in steps for verdict in verdicts or ()
+    )
 
 
 def why_no_label(rows: int, annotations: Path | None) -> str:
-    """Where labels can come from, where none of so many transcripts has one."""
-    said = "" if annotations is None else f", and {annotations} has none of them either"
+    """Say where labels can come from, where there are none."""
+    unmatched = "" if annotations is None else f", and {annotations} has none of them either"
     return (
-        f"none of {rows} transcripts has a label{said}. A label is the outcome (--outcome FIELD says which field holds it; rrm check lists "
+        f"none of {rows} transcripts has a label{unmatched}. A label is the outcome (--outcome FIELD says which field holds it; rrm check lists "
         "fields that may) or an annotation's score or findings (--annotations FILE: JSON lines, as rrm annotate writes them, or a table id,label). "
         "Only --reruns, or several --feedback, need none"
     )
 
 
 def judge_rows(judge: AgentRRM, rows: Sequence[Trajectory], output: Path, run: int, **how: Any) -> list[Feedback]:
-    """Judge through a file of rows beside the metrics, which a killed run leaves and the next one goes on with."""
+    """Judge through a file of rows beside the metrics, with which a killed run goes on."""
     from rrm.scoring.run import judge_into
 
     path = output.with_suffix(f".rows{run + 1 if run else ''}.jsonl")
@@ -197,23 +199,23 @@ def judge_rows(judge: AgentRRM, rows: Sequence[Trajectory], output: Path, run: i
 
 
 def feedback_of(path: Path, rows: Sequence[Trajectory]) -> tuple[list[Feedback], int]:
-    """The feedback of the transcripts that have some, by the ids they have here; and how many rows are of none of them.
+    """Return the feedback on transcripts, under their ids here, and the number of rows of none of them.
 
     Raises:
         ReadError, RRMError: as `rrm.scoring.row_matching.feedback_rows` and `match_rows`.
     """
-    held = feedback_rows(path)
-    matched = zip(rows, match_rows(held, rows, path), strict=True)
-    found = [f.model_copy(update={"id": t.id}) for t, f in matched if f is not None]
-    return found, len(held.strays)
+    file_rows = feedback_rows(path)
+    matched = zip(rows, match_rows(file_rows, rows, path), strict=True)
+    feedback = [f.model_copy(update={"id": t.id}) for t, f in matched if f is not None]
+    return feedback, len(file_rows.strays)
 
 
 def warn_of_training_questions(
     settings: JudgeSettings | None, feedback: Sequence[Feedback], rows: Sequence[Trajectory]
 ) -> int | None:
-    """How many rows are of questions the judge was trained on, with a warning; None where that is not recorded.
+    """Count, with a warning, rows of questions the judge was trained on; None: not recorded.
 
-    Rows of `rrm score` name their judge: where it is a directory that is still there, its own record counts.
+    Rows name their judge: where that is a directory that exists, its own record counts.
     """
     from rrm.engines.shipped_judges import FILE
     from rrm.judge.judge_dir import load_settings
@@ -227,44 +229,43 @@ def warn_of_training_questions(
 
 
 def warn_of_calibration(folder: Path | None, feedback: Sequence[Feedback], rows: Sequence[Trajectory]) -> int | None:
-    """How many rows are of questions the judge's maps were fitted on by `rrm calibrate`, with a warning; None where they were not."""
+    """Count, with a warning, rows of questions that `rrm calibrate` fitted on; None: none are recorded."""
     from rrm.judge.judge_dir import calibrated_questions
 
-    known = calibrated_questions(folder or (Path(feedback[0].judge.model) if feedback else None))
-    if not known:
+    questions = calibrated_questions(folder or (Path(feedback[0].judge.model) if feedback else None))
+    if not questions:
         return None
-    return _warn_of_met(known, rows, "calibrated on", "ECE and Brier score flatter it")
+    return _warn_of_met(questions, rows, "calibrated on", "ECE and Brier score flatter it")
 
 
-def _warn_of_met(known: Iterable[str], rows: Sequence[Trajectory], how: str, so: str) -> int:
-    """How many rows are of questions that the judge knows, with a warning of what follows."""
-    seen = seen_in_training(known, rows)
-    if seen:
+def _warn_of_met(questions: Iterable[str], rows: Sequence[Trajectory], how: str, so: str) -> int:
+    """Count, with a warning, rows of questions that the judge knows."""
+    met = seen_in_training(questions, rows)
+    if met:
         text = "%d of %d transcripts are of questions this judge was %s (e.g. %s): %s"
-        log.warning(text, len(seen), len(rows), how, printable(seen[0]), so)
-    return len(seen)
+        log.warning(text, len(met), len(rows), how, printable(met[0]), so)
+    return len(met)
 
 
 def outside_by_source(rows: Sequence[Trajectory], feedback: Sequence[Feedback]) -> dict[str, dict[str, float]] | None:
-    """Of each source (`meta.source`, "" where there is none) the share of rows marked as outside what the judge was measured on;
-    None where no row says."""
-    said = {f.id: f.out_of_domain for f in feedback if f.out_of_domain is not None}
-    found: dict[str, list[bool]] = {}
+    """Return shares of rows `out_of_domain` by `meta.source` ('' where there is none); None: no row says."""
+    flags = {f.id: f.out_of_domain for f in feedback if f.out_of_domain is not None}
+    by_source: dict[str, list[bool]] = {}
     for t in rows:
-        if t.id in said:
+        if t.id in flags:
             source = t.meta.get("source")
-            found.setdefault(source if isinstance(source, str) else "", []).append(said[t.id])
+            by_source.setdefault(source if isinstance(source, str) else "", []).append(flags[t.id])
     return {
-        name: {"share": sum(m) / len(m), "outside": sum(m), "rows": len(m)} for name, m in sorted(found.items())
+        name: {"share": sum(m) / len(m), "outside": sum(m), "rows": len(m)} for name, m in sorted(by_source.items())
     } or None
 
 
 def split_rows(
     rows: list[Trajectory], split: Path | None, part: str, train_part: str
 ) -> tuple[list[Trajectory], list[Trajectory] | None]:
-    """The rows to evaluate and those baselines learn from (None without a split), by question id.
+    """Split rows by question id, into those to evaluate and those baselines learn from (None: no split).
 
-    Rows of the split's `held_out_agents` teach a baseline nothing, as they teach a judge trained on that split nothing.
+    Rows of the split's `held_out_agents` teach neither baselines nor judges.
     """
     if split is None:
         return rows, None
@@ -275,12 +276,12 @@ def split_rows(
 
 
 def labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annotation]]) -> Labels:
-    """What each row is measured against (`rrm.data.labels.truth_of`); None where nothing is known."""
+    """Return each row's label (`rrm.data.labels.truth_of`), None where nothing is known."""
     return [truth_of(row, merged(annotations.get(row.id, ()))) for row in rows]
 
 
 def step_labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annotation]]) -> list[Any]:
-    """Step labels per row (`rrm.data.localisation.step_labels`), None where nobody labelled its steps."""
+    """Return each row's step labels (`rrm.data.localisation.step_labels`), None where there are none."""
     from rrm.data.localisation import step_labels
 
     return [step_labels(t, annotations.get(t.id, [])) for t in rows]
@@ -293,54 +294,56 @@ def step_thresholds_of(
     learned: Sequence[Any],
     seed: int,
 ) -> dict[str, float]:
-    """The thresholds at which verdicts on steps are measured, none of the rows that are measured: the judge's as its rows say
-    it, or else its settings; a baseline's from the training part, where there is one. The others are left at one half."""
+    """Return thresholds of verdicts on steps that no measured row decided; without one, 0.5 is used.
+
+    The judge's: of its rows, else of its settings. A baseline's: of the training part.
+    """
     from rrm.evaluation.bootstrap import JUDGE
     from rrm.evaluation.step_scores import baseline_thresholds
 
-    found: dict[str, float] = {}
+    thresholds: dict[str, float] = {}
     if train is not None:
-        found, none = baseline_thresholds(train, learned, seed=seed)
+        thresholds, none = baseline_thresholds(train, learned, seed=seed)
         for name, why in none.items():
             log.warning("%s of steps is measured at one half: %s", name, why)
-    said = sorted({f.judge.threshold for f in feedback if f.judge.threshold is not None})
-    if len(said) > 1:
+    values = sorted({f.judge.threshold for f in feedback if f.judge.threshold is not None})
+    if len(values) > 1:
         log.warning(
             "the rows' verdicts on steps were made at several thresholds (%s): they are measured at one half",
-            ", ".join(f"{threshold:.3g}" for threshold in said),
+            ", ".join(f"{threshold:.3g}" for threshold in values),
         )
-    elif said:
-        found[JUDGE] = said[0]
+    elif values:
+        thresholds[JUDGE] = values[0]
     elif settings is not None:
-        found[JUDGE] = settings.threshold
-    return found
+        thresholds[JUDGE] = settings.threshold
+    return thresholds
 
 
 def score_baselines(
     test: list[Trajectory], labels: Labels, train: list[Trajectory] | None, train_labels: Labels, seed: int
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Scores of the baselines, learned on the training part or else out of fold; and why any was left out."""
+    """Score baselines learned on the training part, else out of fold; also why any was left out."""
     import numpy as np
 
     from rrm.errors import RRMError
     from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold
 
-    found, left_out = {"length": length_scores(test)}, {}
-    known = np.array([y is not None for y in labels], dtype=bool)
+    result, left_out = {"length": length_scores(test)}, {}
+    labelled = np.array([y is not None for y in labels], dtype=bool)
     for name, fit in LEARNED.items():
         scores = np.full(len(test), np.nan)
         try:
             if train is None:
                 rows = [t for t, y in zip(test, labels, strict=True) if y is not None]
-                scores[known] = out_of_fold(fit, rows, np.array([y for y in labels if y is not None]), seed=seed)
+                scores[labelled] = out_of_fold(fit, rows, np.array([y for y in labels if y is not None]), seed=seed)
             else:
                 rows = [t for t, y in zip(train, train_labels, strict=True) if y is not None]
                 scores = fit(rows, np.array([y for y in train_labels if y is not None]))(test)
         except RRMError as error:
             left_out[name] = str(error)
         else:
-            found[name] = scores
-    return found, left_out
+            result[name] = scores
+    return result, left_out
 
 
 def position_baseline(
@@ -350,7 +353,7 @@ def position_baseline(
     annotations: dict[str, list[Annotation]],
     seed: int,
 ) -> dict[str, list[Any]]:
-    """The majority verdict at each step position, learned as the other baselines; {} without step labels to learn from."""
+    """Predict the majority verdict at each step position, learned as other baselines; {} without labels."""
     from rrm.errors import RRMError
     from rrm.evaluation.baselines import across_folds, position_verdicts
 
@@ -363,8 +366,8 @@ def position_baseline(
         return {"position_only": fit(train, learned)(test)} if any(learned) else {}
     having = [i for i, labels in enumerate(steps) if labels]
     try:
-        said = across_folds(fit, [test[i] for i in having], [steps[i] for i in having], seed=seed)
+        predicted = across_folds(fit, [test[i] for i in having], [steps[i] for i in having], seed=seed)
     except RRMError:
         return {}  # fewer than five labelled questions: no majority to learn, the table simply lacks the line
-    of = dict(zip(having, said, strict=True))
-    return {"position_only": [of.get(i, ["bad"] * len(t.steps)) for i, t in enumerate(test)]}
+    by_row = dict(zip(having, predicted, strict=True))
+    return {"position_only": [by_row.get(i, ["bad"] * len(t.steps)) for i, t in enumerate(test)]}

@@ -1,4 +1,4 @@
-"""What `rrm eval` shows of its report: tables and counts on standard error, and the run's JSON line."""
+"""Tables, counts and the JSON line of `rrm eval`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _cell(interval: dict[str, Any] | None) -> str:
 
 
 def _table(title: str, section: dict[str, Any]) -> Table:
-    """One row a metric, one column a scorer; a `*` marks a baseline the judge is above or below with 95 % confidence."""
+    """Make a table of metrics by scorer; `*` marks a baseline the judge differs from with 95 % confidence."""
     table = Table(title=title, title_justify="left", caption="* the paired 95 % interval of judge − it excludes 0")
     scorers = list(section["metrics"])
     for name in ("metric", *scorers):
@@ -42,11 +42,7 @@ def _table(title: str, section: dict[str, Any]) -> Table:
 
 
 def show(report: EvaluationReport, no_pairs: str | None) -> None:
-    """The tables and the counts, on standard error (standard output holds the JSON line alone).
-
-    Args:
-        no_pairs: why no two attempts could be compared, where that is so.
-    """
+    """Print the tables and counts on standard error; `no_pairs`: why no two attempts could be compared."""
     status = ", ".join(f"{n} {name}" for name, n in report["status"].items())
     console.print(f"{report['rows']} rows ({status}), {report['labelled']} labelled, {report['questions']} questions")
     print_table(_table("score", report), stderr=True)
@@ -57,10 +53,10 @@ def show(report: EvaluationReport, no_pairs: str | None) -> None:
         print_table(_table(title, report["step_scores"]), stderr=True)
     for name, why in report["baselines_left_out"].items():
         console.print(f"left out {name}: {why}", style="yellow")
-    for name, found in (report["outside"] or {}).items():
-        if found["outside"]:
+    for name, counts in (report["outside"] or {}).items():
+        if counts["outside"]:
             where = f" of {printable(name)}" if name else ""
-            console.print(f"{found['outside']} of {found['rows']} transcripts{where} are {OUTSIDE}", style="yellow")
+            console.print(f"{counts['outside']} of {counts['rows']} transcripts{where} are {OUTSIDE}", style="yellow")
     if report["outcome_leak_rows"]:
         console.print(
             f"{report['outcome_leak_rows']} transcripts contain the environment's verdict, which the judge can read off: "
@@ -77,7 +73,7 @@ def show(report: EvaluationReport, no_pairs: str | None) -> None:
 
 
 def summary(report: EvaluationReport) -> dict[str, Any]:
-    """What the run's JSON line says."""
+    """Return the fields of the JSON line."""
     judge = report["metrics"]["judge"]
     keys = ("pair_accuracy_same_turns", "auroc", "best_of_n_gain", "brier", "ece")
     headline = {key: judge[key]["value"] if key in judge else None for key in keys}
@@ -92,7 +88,7 @@ def summary(report: EvaluationReport) -> dict[str, Any]:
         "pair_accuracy_same_turns_interval": interval,
         "step_mcc": steps["mcc"]["value"] if steps else None,
         "step_auroc": ranked["auroc"]["value"] if ranked else None,
-        "outside": sum(found["outside"] for found in report["outside"].values()) if report["outside"] else None,
+        "outside": sum(counts["outside"] for counts in report["outside"].values()) if report["outside"] else None,
         "format_validity": report["format_validity"],
         "answer_leak_rate": report["answer_leak"]["rate"],
     }

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# seconds in which a hook's judge must answer, loading included (an agent ends a hook after 60 s); requests to a server
+# end a second before
 HOOK_S, ANSWER_S = 50.0, 1.0
-"""For which a hook waits for its judge, loading included: the agent waits too, and ends a hook after 60 s. Requests to a server end a second before."""
+# seconds in which a hook retries a server that does not answer (also its first answer), and waits for a row
 HOOK_PATIENCE_S, HOOK_TIMEOUT_S = 5.0, 45.0
-"""For which a hook asks a server again that does not answer, and waits for a row; for a server's first answer, the former."""
 
 
 @with_judge_options
@@ -75,7 +76,7 @@ def command(
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process, whatever its threads still wait for: Python's own end would wait for some of them."""
+    """End the process without waiting for its threads, as Python's own end would."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):
             stream.flush()
@@ -83,11 +84,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def policy_of(path: Path | None, overrides: list[str]) -> GuardPolicy:
-    """The policy of a file and single values.
-
-    Raises:
-        ConfigError: it cannot be read, or a key or value that there is not.
-    """
+    """Read the policy of a file and single values; raises `ConfigError`."""
     from rrm.guard.policy import GuardPolicy
 
     if path is None:
@@ -100,7 +97,7 @@ def policy_of(path: Path | None, overrides: list[str]) -> GuardPolicy:
 def _hook(
     audit: Path, policy: GuardPolicy, options: JudgeOptions, deadline: Deadline, escalate: str | None
 ) -> dict[str, Any]:
-    """What a hook is answered; a judge is loaded only where one is asked."""
+    """Answer a hook; a judge is loaded only where one is asked."""
     from rrm.guard.audit import NOT_JUDGED, AuditRow, append, read_audit
     from rrm.guard.claude_code import JUDGED, MOST, SPOKEN, answer, hook_input, session_of, step_is_over
     from rrm.guard.guard import Guard
@@ -114,10 +111,10 @@ def _hook(
     state = GuardState(policy)
     state.recall(read_audit(audit, run) if audit.exists() else ())
     if event == SPOKEN and state.spent.checks:
-        at = now()
+        time = now()
         append(
             audit,
-            AuditRow(run=run, began=state.began, step=0, at=at, verdict="continue", status=NOT_JUDGED, resumed=True),
+            AuditRow(run=run, began=state.began, step=0, at=time, verdict="continue", status=NOT_JUDGED, resumed=True),
         )
         return answer(event, "continue", None)
     if event not in JUDGED:
@@ -138,11 +135,10 @@ def _hook(
 
 
 def _judge_of(options: JudgeOptions, deadline: Deadline, escalate: str | None) -> AgentRRM | AbsentJudge:
-    """A hook's judge. One that cannot be had (what cannot be loaded or reached, a refused key included) fails at each judgement: the audit shows
-    that nobody watched, and `on_failure` is obeyed.
+    """Load a hook's judge, else return one that fails each time: audited, and `on_failure` is obeyed.
 
     Raises:
-        ConfigError: an option that is wrong, or does not go with the judge: a mistake of the command, as in its policy.
+        ConfigError: an option that is wrong, or does not go with the judge.
     """
     from rrm.guard.prefix import AbsentJudge
     from rrm.scoring.escalating import escalating
@@ -188,7 +184,7 @@ def _replay(
         log.warning("%s holds %d rows already: these are put behind them", audit, before)
     with ErrorLog(None) as errors:
         runs = [replay(guard, t) for t in read_inputs(inputs, errors, **reading) if t.steps]
-    found = summed(runs)
-    finish({"audit": str(audit), **found, "unreadable": errors.count})
-    if errors.count or found["failed_checks"]:
+    figures = summed(runs)
+    finish({"audit": str(audit), **figures, "unreadable": errors.count})
+    if errors.count or figures["failed_checks"]:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""The options that name a judge and say how to load it, in one place for every command that has one."""
+"""Options that name a judge and say how to load it, shared by all commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OutOfDomainChoice(StrEnum):
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """What `--model` and its companions say; None leaves a value to the judge."""
+    """Values of `--model` and its companions; None: the judge's own."""
 
     model: Annotated[
         str | None,
@@ -151,21 +151,17 @@ class JudgeOptions:
 
     @property
     def given(self) -> list[str]:
-        """The options that were given, as they are written on the command line."""
+        """Options that were given, as written on the command line."""
         return [option_of(f.name) for f in fields(self) if getattr(self, f.name) is not None]
 
     @property
     def served(self) -> dict[str, Any]:
-        """What was given for an engine over HTTP, by `OpenAIEngine`'s names."""
-        said = {"timeout_s": self.timeout, "concurrency": self.concurrency, "options": self.server()}
-        return {name: value for name, value in said.items() if value is not None}
+        """Options of an engine over HTTP that were given, by `OpenAIEngine`'s names."""
+        values = {"timeout_s": self.timeout, "concurrency": self.concurrency, "options": self.server()}
+        return {name: value for name, value in values.items() if value is not None}
 
     def server(self) -> ServerOptions | None:
-        """How a server is asked beside that; None where nothing of it was given.
-
-        Raises:
-            ConfigError: a value that cannot be used.
-        """
+        """Return the options in `OF_SERVERS`, None: none given; raises `ConfigError`."""
         from rrm.engines.cost import CostTracker, Prices
         from rrm.engines.server_options import ServerOptions, read_extra_body, read_headers
 
@@ -184,14 +180,14 @@ class JudgeOptions:
         return options
 
     def how(self) -> dict[str, Any]:
-        """How it is loaded, by the names of `rrm.judge.loading.LoadOptions`."""
+        """Return keyword arguments of `rrm.judge.loading.LoadOptions`."""
         others = {"model", "timeout", "out_of_domain", *OF_SERVERS}
-        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
-        said |= {"timeout_s": self.timeout, "server": self.server()}
-        return said | {"trust_remote_code": bool(self.trust_remote_code)}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
+        values |= {"timeout_s": self.timeout, "server": self.server()}
+        return values | {"trust_remote_code": bool(self.trust_remote_code)}
 
     def escalating(self, stronger: str) -> tuple[JudgeOptions, JudgeOptions]:
-        """The options of two judges, the second of this name: what says how a server is asked, and what it may write, is the second's."""
+        """Split the options between this judge and a stronger one, which gets those of servers and replies."""
         theirs = {name: getattr(self, name) for name in OF_STRONGER}
         first = replace(self, **dict.fromkeys(OF_STRONGER))
         if stronger.startswith("openai:"):
@@ -202,7 +198,7 @@ class JudgeOptions:
         return first, JudgeOptions(model=stronger, **theirs)
 
     def load_with(self, stronger: str | None) -> AgentRRM:
-        """The judge, with a stronger one of this name for what it is unsure of; None: alone."""
+        """Load the judge, with a stronger one of this name for what it is unsure of; None: alone."""
         if stronger is None:
             return self.load()
         from rrm.scoring.escalating import escalating
@@ -211,7 +207,6 @@ class JudgeOptions:
         return escalating(first.load(), second.load())
 
     def load(self) -> AgentRRM:
-        """The judge."""
         from rrm.judge.agent_rrm import AgentRRM
 
         how = self.how()
@@ -220,26 +215,26 @@ class JudgeOptions:
 
 
 def option_of(name: str) -> str:
-    """A field of `JudgeOptions` as it is written on the command line."""
+    """Return `--the-option` of a field."""
     return f"--{name.replace('_', '-')}"
 
 
+# options that `ServerOptions` holds
 OF_SERVERS = ("temperature", "reasoning_effort", "thinking_tokens", "extra_body", "header", "price", "max_cost")
-"""The options that `ServerOptions` holds."""
+# options that are the stronger judge's where there are two
 OF_STRONGER = (*OF_SERVERS, "timeout", "concurrency", "context", "max_new_tokens", "criteria", "images")
-"""The options that are the stronger judge's where there are two."""
 
 
+# of a command that judges as it goes (`rrm.scoring.escalating`)
 ESCALATE: Any = typer.Option(
     None,
     metavar="MODEL",
     help="A stronger judge, named as --model, for what --model is unsure of. --price, --max-cost and the other options of servers are then its own.",
 )
-"""Of a command that judges as it goes (`rrm.scoring.escalating`)."""
 
 
 def with_judge_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `JudgeOptions`, which it takes together as its argument `judge`."""
+    """Give a command the options of `JudgeOptions`, which it takes as its argument `judge`."""
     names = [f.name for f in fields(JudgeOptions)]
     hints = get_type_hints(JudgeOptions, include_extras=True)
     own = inspect.signature(command, eval_str=True).parameters.values()
@@ -248,9 +243,9 @@ def with_judge_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters += [inspect.Parameter(name, keyword, default=None, annotation=hints[name]) for name in names]
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
-        judge = JudgeOptions(**{name: given.pop(name) for name in names})
-        command(**given, judge=judge)
+    def run(**values: Any) -> None:
+        judge = JudgeOptions(**{name: values.pop(name) for name in names})
+        command(**values, judge=judge)
 
     del run.__wrapped__  # its signature would be taken for this one's
     vars(run)["__signature__"] = inspect.Signature(parameters)

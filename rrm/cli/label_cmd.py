@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _RATER = re.compile(r"[\w.@+ -]{1,64}")
-SHOWN = 20
-"""Disagreements in the table."""
-MOST_CATEGORIES = 35
-"""Each has a key: 1 to 9, a to z."""
+SHOWN = 20  # disagreements in the table
+MOST_CATEGORIES = 35  # each has a key: 1 to 9, a to z
 
 
 def command(
@@ -53,6 +51,13 @@ def command(
         None, metavar="A,B,…", help=f"What may be wrong with a step. Default: {', '.join(CATEGORIES)}."
     ),
     shuffle: int | None = typer.Option(None, metavar="SEED", help="Show the transcripts in a drawn order."),
+    choose: int | None = typer.Option(
+        None,
+        min=2,
+        metavar="N",
+        help="With --scores: label N runs, drawn with known chances, more often where the judge is unsure.",
+    ),
+    scores: list[Path] = typer.Option([], metavar="SCORED.jsonl", help="With --choose: what rrm score wrote of RUNS."),
     agreement: bool = typer.Option(
         False, "--agreement", help="Label nothing: say how far the raters of these files agree."
     ),
@@ -76,35 +81,50 @@ def command(
         return
     if transcripts:
         raise ConfigError("--transcripts goes with --agreement: transcripts to label are named without it")
+    if (choose is None) != (not scores):
+        raise ConfigError(
+            "--choose N and --scores SCORED.jsonl go together: the judge's scores say which labels tell most"
+        )
+    from rrm.annotate.label_choice import chosen_path, keep_chosen
     from rrm.annotate.label_journal import open_journal
     from rrm.annotate.label_pool import TranscriptPool
     from rrm.annotate.label_server import Labelling, label_server
+    from rrm.cli.estimate_cmd import estimates_of
+    from rrm.scoring.label_estimates import read_scored, score_by_digest
 
     name = rater_of(rater)
-    wanted = ask_of(ask)
+    asked_for = ask_of(ask)
     named = categories_of(categories)
     path = output or Path(f"labels-{_file_name(name)}.jsonl")
     refuse_missing(inputs)
     refuse_overlap(inputs, path)
     ready_outputs(path)
     with open_journal(path, name) as journal, ErrorLog(path) as errors:
-        found = read_inputs(inputs, errors, format=format, mapping=mapping_of(map))
-        with TranscriptPool(counting(found, "read"), shuffle) as pool:
+        rows = read_inputs(inputs, errors, format=format, mapping=mapping_of(map))
+        with TranscriptPool(counting(rows, "read"), shuffle) as pool:
             if not len(pool):
                 raise RRMError(f"{inputs[0]} holds no transcript that can be read")
-            labelling = Labelling(pool, journal, wanted, named)
+            if choose is not None:
+                runs = read_scored(scores)
+                kinds = {run.digest: run.kind for run in runs}
+                keep_chosen(pool, chosen_path(path), score_by_digest(runs), kinds, choose, shuffle or 0)
+            labelling = Labelling(pool, journal, asked_for, named)
             with label_server(labelling, port) as server:
                 typer.echo(f"label at {server.address}  (Ctrl-C ends)", err=True)
                 with suppress(KeyboardInterrupt):  # how it ends
                     server.serve_forever(poll_interval=0.1)
             summary = labelling.summary() | {"unreadable": errors.count, "errors": errors.written_to}
+    if choose is not None:
+        summary["chosen"] = str(chosen_path(path))
+        if summary["done"] >= 2:
+            summary["estimates"] = estimates_of(scores, [path])
     finish(summary)
 
 
 def compare_raters(
     files: list[str], output: Path | None, transcripts: list[str], *, format: str, map: list[str]
 ) -> dict[str, Any]:
-    """What `--agreement` says: tables on standard error, everything into `output`, and the summary."""
+    """Compare raters: tables on standard error, everything into `output`; returns the summary."""
     from rrm.annotate.rater_agreement import LabelledContents, compared, known_of, read_raters, strangers, unsure_of
 
     refuse_missing([*files, *transcripts])
@@ -112,18 +132,18 @@ def compare_raters(
         for name in (*files, *transcripts):
             refuse_overlap([name], output)
         ready_outputs(output)
-    paths, known = [Path(name) for name in files], LabelledContents()
+    paths, contents = [Path(name) for name in files], LabelledContents()
     if transcripts:
-        known = known_of(read_inputs(transcripts, None, format=format, mapping=mapping_of(map)))
-        if not known.questions:
+        contents = known_of(read_inputs(transcripts, None, format=format, mapping=mapping_of(map)))
+        if not contents.questions:
             raise RRMError(
                 f"--transcripts {', '.join(transcripts)}: no transcript there can be read; rrm check says why"
             )
-    labels = read_raters(paths, known)
-    if transcripts and (strange := strangers(labels, known)):
-        say_strange(strange, len(labels), known, transcripts)
-    found = compared(labels, known.questions, unsure=unsure_of(paths))
-    if found["apart"]:
+    labels = read_raters(paths, contents)
+    if transcripts and (strange := strangers(labels, contents)):
+        say_strange(strange, len(labels), contents, transcripts)
+    figures = compared(labels, contents.questions, unsure=unsure_of(paths))
+    if figures["apart"]:
         how = (
             "no file of --transcripts has these ids"
             if transcripts
@@ -131,63 +151,64 @@ def compare_raters(
         )
         log.warning(
             "labels of %d ids have a digest in one place and none in another, and were not compared with each other: %s",
-            found["apart"],
+            figures["apart"],
             how,
         )
-    show_agreement(found)
+    show_agreement(figures)
     if output is not None:
         with file_when_whole(output) as file:
-            json.dump(found, file, indent=1)
+            json.dump(figures, file, indent=1)
             file.write("\n")
-    parted = found.pop("disagreements")
-    return {**found, "disagreements": len(parted), "output": None if output is None else str(output)}
+    parted = figures.pop("disagreements")
+    return {**figures, "disagreements": len(parted), "output": None if output is None else str(output)}
 
 
-def say_strange(strange: Sequence[Annotation], total: int, known: LabelledContents, transcripts: Sequence[str]) -> None:
-    """Warn of labels of no transcript that was named.
-
-    Raises:
-        RRMError: all are.
-    """
-    changed = sum(one.trajectory_id in known.digests for one in strange)
+def say_strange(
+    strange: Sequence[Annotation], total: int, contents: LabelledContents, transcripts: Sequence[str]
+) -> None:
+    """Warn of labels of no transcript that was named; raises `RRMError` where all are."""
+    changed = sum(label.trajectory_id in contents.digests for label in strange)
     why = f"{changed} have the id of one whose content is another" if changed else "no id is of one there"
-    of = f"{len(strange)} of {total} labels are of no transcript in {', '.join(transcripts)}, e.g. {printable(strange[0].trajectory_id)!r} ({why})"
+    message = f"{len(strange)} of {total} labels are of no transcript in {', '.join(transcripts)}, e.g. {printable(strange[0].trajectory_id)!r} ({why})"
     if len(strange) == total:
-        raise RRMError(f"{of}: name the transcripts that were labelled, or leave --transcripts out")
-    log.warning("%s: intervals take each of them for a question of its own", of)
+        raise RRMError(f"{message}: name the transcripts that were labelled, or leave --transcripts out")
+    log.warning("%s: intervals take each of them for a question of its own", message)
 
 
-def show_agreement(found: dict[str, Any]) -> None:
-    """The figures and the first disagreements, for people."""
+def show_agreement(agreement: dict[str, Any]) -> None:
+    """Print the figures and the first disagreements."""
     figures = Table("", "rated by two or more", "same label", "Krippendorff's alpha", "Cohen's kappa", "no label")
-    for name, what in (("outcome", "unsure"), ("steps", "unclear")):
-        of = found[name]
+    for name, unlabelled in (("outcome", "unsure"), ("steps", "unclear")):
+        values = agreement[name]
         kappas = "\n".join(
-            f"{' and '.join(map(printable, p['raters']))}: {figure_text(p['kappa'])}" for p in of["pairs"]
+            f"{' and '.join(map(printable, p['raters']))}: {figure_text(p['kappa'])}" for p in values["pairs"]
         )
         without = "\n".join(
-            f"{printable(who)}: {'not known' if n is None else n} {what}" for who, n in of[what].items()
+            f"{printable(who)}: {'not known' if n is None else n} {unlabelled}" for who, n in values[unlabelled].items()
         )
-        cells = (name, str(of["units"]), figure_text(of["same"]), figure_text(of["alpha"]), kappas or "–", without)
+        cells = (
+            name,
+            str(values["units"]),
+            figure_text(values["same"]),
+            figure_text(values["alpha"]),
+            kappas or "–",
+            without,
+        )
         figures.add_row(*map(Text, cells))
     print_table(figures, stderr=True)
-    if not found["disagreements"]:
+    if not agreement["disagreements"]:
         return
     parted = Table("transcript", "step", "labels")
-    for row in found["disagreements"][:SHOWN]:
+    for row in agreement["disagreements"][:SHOWN]:
         labels = ", ".join(f"{printable(who)} {label}" for who, label in row["labels"].items())
         parted.add_row(*map(Text, (printable(row["trajectory_id"]), str(row["step"] or "outcome"), labels)))
     print_table(parted, stderr=True)
-    if len(found["disagreements"]) > SHOWN:
-        typer.echo(f"and {len(found['disagreements']) - SHOWN} more (-o FILE holds all)", err=True)
+    if len(agreement["disagreements"]) > SHOWN:
+        typer.echo(f"and {len(agreement['disagreements']) - SHOWN} more (-o FILE holds all)", err=True)
 
 
 def rater_of(name: str | None) -> str:
-    """The rater's name, the login's by default.
-
-    Raises:
-        ConfigError: none is known, or it cannot be an annotator's name.
-    """
+    """Return the rater's name, by default the login's; raises `ConfigError`."""
     if name is None:
         try:
             name = getpass.getuser()
@@ -199,24 +220,19 @@ def rater_of(name: str | None) -> str:
 
 
 def ask_of(word: str) -> Ask:
-    """What `--ask` says."""
     if word not in ("outcome", "steps", "both"):
         raise ConfigError(f"--ask {word!r}: outcome, steps or both")
     return cast("Ask", word)
 
 
 def categories_of(listed: str | None) -> tuple[str, ...]:
-    """What `--categories` lists.
-
-    Raises:
-        ConfigError: none, or more than there are keys for.
-    """
+    """Parse `--categories`; raises `ConfigError` for none, or more than there are keys."""
     if listed is None:
         return CATEGORIES
-    found = tuple(dict.fromkeys(" ".join(part.split()) for part in listed.split(",") if part.strip()))
-    if not 1 <= len(found) <= MOST_CATEGORIES:
-        raise ConfigError(f"--categories names {len(found)}: between 1 and {MOST_CATEGORIES}, a comma between them")
-    return found
+    names = tuple(dict.fromkeys(" ".join(name.split()) for name in listed.split(",") if name.strip()))
+    if not 1 <= len(names) <= MOST_CATEGORIES:
+        raise ConfigError(f"--categories names {len(names)}: between 1 and {MOST_CATEGORIES}, a comma between them")
+    return names
 
 
 def _file_name(rater: str) -> str:

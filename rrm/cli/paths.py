@@ -1,4 +1,4 @@
-"""Paths looked at before the work: a wrong one must not show after an hour of it."""
+"""Check paths before any work is done."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from rrm.errors import ConfigError
 
 
 def check_outputs(*paths: Path | None) -> None:
-    """Whether these files can be written; None is none asked for.
-
-    Raises:
-        ConfigError: a folder, a file in a folder that is not there, or one that may not be written.
-    """
+    """Raise `ConfigError` for files that cannot be written: folders, in no folder, not permitted."""
     for path in paths:
         if path is None:
             continue
@@ -26,11 +22,7 @@ def check_outputs(*paths: Path | None) -> None:
 
 
 def ready_outputs(*paths: Path | None) -> None:
-    """Make the folders of these files, and see that the files can be written; None is none asked for.
-
-    Raises:
-        ConfigError: a folder that cannot be made, and as `check_outputs`.
-    """
+    """Make the folders of files, and check the files as `check_outputs`; raises `ConfigError`."""
     for path in filter(None, paths):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,11 +32,7 @@ def ready_outputs(*paths: Path | None) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Whether a folder is there or can be made.
-
-    Raises:
-        ConfigError: it, or a folder above it, is a file, or may not be written.
-    """
+    """Raise `ConfigError` for a folder that cannot be made, or not written into."""
     there = next(p for p in (path, *path.absolute().parents) if p.exists())
     if not there.is_dir():
         raise ConfigError(f"cannot make the folder {path}: {there} is a file")

@@ -1,4 +1,4 @@
-"""What the commands that read transcripts share: options, the reading, what could not be read, and progress over rows."""
+"""Options, reading, error log and progress, shared by the commands that read transcripts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ from rrm.readers.paths import missing
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-KINDS = 3
-"""Of what could not be read, that are said."""
-_DIFFERS = re.compile(r"\d+|'[^']*'|\"[^\"]*\"")
-"""In a reason, what is of its line: numbers, and what is quoted."""
+KINDS = 3  # kinds of unreadable lines that a warning names
+_DIFFERS = re.compile(r"\d+|'[^']*'|\"[^\"]*\"")  # what differs from line to line in a reason: numbers and quotes
 OUTCOME = typer.Option(
     None,
     "--outcome",
@@ -40,13 +38,13 @@ OUTCOME = typer.Option(
 
 
 def refuse_missing(inputs: Iterable[str]) -> None:
-    """`ReadError` for an input that is not there: a mistyped name is not an input of no rows."""
+    """Raise `ReadError` for an input that is not there."""
     if problem := next(filter(None, map(missing, inputs)), None):
         raise problem
 
 
 def refuse_overlap(inputs: Iterable[str], path: Path) -> None:
-    """`ConfigError` where a file that is to be written is, or lies inside, an input (`-` is standard input)."""
+    """Raise `ConfigError` where an output is, or lies inside, an input (`-` is standard input)."""
     for name in inputs:
         if name != "-" and path.resolve().is_relative_to(Path(name).resolve()):
             raise ConfigError(
@@ -55,8 +53,7 @@ def refuse_overlap(inputs: Iterable[str], path: Path) -> None:
 
 
 def check_paths(inputs: list[str], output: Path | None, html: Path | None) -> None:
-    """Refuse what does not exist, to write over, or among, what is being read, and where nothing can be written; folders of
-    what is to be written are made."""
+    """Check that inputs exist and outputs can be written and are no inputs; make the outputs' folders."""
     refuse_missing(inputs)
     for path in (output, html):
         if path is not None:
@@ -67,7 +64,7 @@ def check_paths(inputs: list[str], output: Path | None, html: Path | None) -> No
 
 
 def mapping_of(pairs: list[str]) -> dict[str, str] | None:
-    """What `--map` says: `["messages=log.turns"]` → `{"messages": "log.turns"}`; None where it is not given."""
+    """Parse `--map`: `["messages=log.turns"]` → `{"messages": "log.turns"}`; None: not given."""
     return parse_pairs(pairs) if pairs else None
 
 
@@ -80,20 +77,20 @@ def read_inputs(
     outcome: str | None = None,
     strict: bool = False,
 ) -> Iterator[Trajectory]:
-    """The transcripts, streamed; lines that cannot be read go to `errors` (None: were reported before)."""
+    """Stream the transcripts; unreadable lines go to `errors` (None: they were reported before)."""
     ignore: Callable[[ReadError], None] = lambda error: None  # noqa: E731
     on_error = errors.add if errors else ignore
     return iter(read(inputs, format=format, mapping=mapping, outcome=outcome, on_error=on_error, strict=strict))
 
 
 def begun(rows: Iterator[T]) -> Iterator[T] | None:
-    """The rows, once it is known that there is one; None where there is none. A model takes long to load, and is not loaded for nothing."""
+    """Return the rows, None where there are none: a model takes long to load."""
     first = list(islice(rows, 1))
     return chain(first, rows) if first else None
 
 
 def counting(rows: Iterable[T], verb: str) -> Iterator[T]:
-    """Pass rows through with a running count and rate on a terminal's standard error; elsewhere a log line now and then."""
+    """Pass rows through with a count and rate on a terminal, elsewhere a log line now and then."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -103,10 +100,10 @@ def counting(rows: Iterable[T], verb: str) -> Iterator[T]:
         *columns, TimeElapsedColumn(), console=console, transient=True, disable=not sys.stderr.isatty()
     ) as bar:
         task = bar.add_task(verb, total=None, rate=0.0)
-        said = time.monotonic()
+        logged = time.monotonic()
         for count, row in enumerate(rows, 1):
-            if not sys.stderr.isatty() and time.monotonic() - said >= PROGRESS_SECONDS:
-                said = time.monotonic()
+            if not sys.stderr.isatty() and time.monotonic() - logged >= PROGRESS_SECONDS:
+                logged = time.monotonic()
                 progress_log.info("%s: %d transcripts so far", verb, count - 1)
             if count % 100 == 0:
                 bar.update(task, completed=count, rate=bar.tasks[0].speed or 0.0)
@@ -119,21 +116,20 @@ def errors_path(out: Path) -> Path:
 
 
 def error_line(error: ReadError) -> str:
-    """A line that could not be read as a line of `errors_path`."""
+    """Format an unreadable line for `errors_path`."""
     return json.dumps({"path": error.path, "line": error.line, "reason": error.reason}) + "\n"
 
 
 class ErrorLog:
-    """Lines that could not be read, one JSON object each in OUT.errors.jsonl (made anew by every run); at the end the first of
-    each kind is said, with how many are like it."""
+    """Writes unreadable lines to OUT.errors.jsonl, anew in every run; in the end warns of each kind."""
 
     def __init__(self, output: Path | None) -> None:
         self.path = None if output is None else errors_path(output)
         self.count = 0
         self._file: IO[str] | None = None
         self._held = ExitStack()
+        # reason without `_DIFFERS` → the first error and how many; of `KINDS` kinds
         self._kinds: dict[str, tuple[str, int]] = {}
-        """Reason, without what differs from line to line → (the first error, how many); of `KINDS` kinds."""
 
     def __enter__(self) -> ErrorLog:
         if (
@@ -142,21 +138,20 @@ class ErrorLog:
             self._held.enter_context(locked(self.path))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         with self._held:
-            self._end(kind)
+            self._end(error_type)
 
-    def _end(self, kind: type[BaseException] | None) -> None:
+    def _end(self, error_type: type[BaseException] | None) -> None:
         if self._file is not None:
             self._file.close()
-            if kind is None or not issubclass(kind, ReadError):  # which says it
+            if error_type is None or not issubclass(error_type, ReadError):  # which says it
                 log.warning("%d lines could not be read: %s; all stand in %s", self.count, self._reasons(), self.path)
-        elif kind is None and self.path is not None:
+        elif error_type is None and self.path is not None:
             self.path.unlink(missing_ok=True)  # an earlier run's, whose lines have been mended since
 
     @property
     def written_to(self) -> str | None:
-        """The file, where it was written."""
         return str(self.path) if self._file is not None else None
 
     def add(self, error: ReadError) -> None:
@@ -165,16 +160,18 @@ class ErrorLog:
         if self.path is None:
             log.warning("%s", error)
             return
-        what = _DIFFERS.sub("", error.reason)
-        first, count = self._kinds.get(what, (printable(str(error), limit=300), 0))
+        reason = _DIFFERS.sub("", error.reason)
+        first, count = self._kinds.get(reason, (printable(str(error), limit=300), 0))
         if count or len(self._kinds) < KINDS:
-            self._kinds[what] = (first, count + 1)
+            self._kinds[reason] = (first, count + 1)
         if self._file is None:
             self._file = open(self.path, "w", encoding="ascii")  # noqa: SIM115  # closed by `_end`
         self._file.write(error_line(error))
         self._file.flush()
 
     def _reasons(self) -> str:
-        said = [first + (f" (and {count - 1} like it)" if count > 1 else "") for first, count in self._kinds.values()]
+        reasons = [
+            first + (f" (and {count - 1} like it)" if count > 1 else "") for first, count in self._kinds.values()
+        ]
         others = self.count - sum(count for _, count in self._kinds.values())
-        return "; ".join(said + ([f"{others} for other reasons"] if others else []))
+        return "; ".join(reasons + ([f"{others} for other reasons"] if others else []))

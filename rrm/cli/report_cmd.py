@@ -1,4 +1,4 @@
-"""`rrm report`: the HTML page of rows that `rrm score` wrote, or of two judges' rows beside one another."""
+"""`rrm report`: the HTML page of rows of `rrm score`, or of two judges' rows side by side."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Row = dict[str, Any]
-FIRST_LINE = 16 * 1024 * 1024
-"""Characters of a file's first line that are looked at to tell rows from transcripts."""
+FIRST_LINE = 16 * 1024 * 1024  # characters of a file's first line, which tells rows from transcripts
 
 
 def command(
@@ -84,11 +83,7 @@ def command(
 
 
 def _audit(path: Path) -> AuditRows:
-    """The rows of a guard's audit.
-
-    Raises:
-        ReadError: it cannot be opened, or holds something else.
-    """
+    """Read a guard's audit; raises `ReadError`."""
     from rrm.guard.audit import read_audit
     from rrm.report.guarded import AuditRows
 
@@ -96,7 +91,7 @@ def _audit(path: Path) -> AuditRows:
 
 
 def unguarded(audit: Path | None, runs: Collection[str], ids: Collection[str]) -> str:
-    """Why a page has no timeline of an audit."""
+    """Say why a page has no timeline of an audit."""
     if not runs:
         return f"{audit} holds no row of a guard: the page has no timeline"
     return (
@@ -106,7 +101,7 @@ def unguarded(audit: Path | None, runs: Collection[str], ids: Collection[str]) -
 
 
 def holds_rows(name: str) -> bool:
-    """Whether a file holds rows of `rrm score` rather than transcripts: its first line has an id, a status and a judge."""
+    """Tell rows of `rrm score` from transcripts: the first line has an id, a status and a judge."""
     try:
         with open(name, encoding="utf-8", errors="replace") as file:
             row = json.loads(next((line for line in iter(lambda: file.readline(FIRST_LINE), "") if line.strip()), ""))
@@ -118,10 +113,7 @@ def holds_rows(name: str) -> bool:
 def match(
     rows: MatchedRows[Row], trajectories: Iterable[Trajectory], counts: dict[str, int]
 ) -> Iterator[tuple[Trajectory, Row]]:
-    """Each transcript with its row, in the transcripts' order, then the rows without one beside an empty transcript.
-
-    `counts` gets what was left over on either side.
-    """
+    """Pair transcripts with rows, then other rows with empty transcripts; `counts` gets the leftovers."""
     for trajectory in trajectories:
         row = rows.take(trajectory)
         if row is None:
@@ -134,16 +126,12 @@ def match(
 
 
 def beside(second: MatchedRows[Row]) -> Callable[[Trajectory, Row], Row | None]:
-    """Finds another judge's row on the text that a row was written on."""
+    """Return a function that finds another judge's row on the same content."""
     return lambda trajectory, row: second.find(row["id"], digest_of(row) or trajectory.digest)
 
 
 def check_common(first: MatchedRows[Row], second: MatchedRows[Row], a: Path, b: Path) -> None:
-    """Refuse two files of rows that are of no transcript in common, as far as the rows tell.
-
-    Raises:
-        RRMError: naming what each holds.
-    """
+    """Raise `RRMError` for two files of rows without a transcript in common, as far as rows tell."""
     digests, ids = {digest_of(row) for row in second} - {None}, {row["id"] for row in second}
     unsaid = {row["id"] for row in second if digest_of(row) is None}
 
@@ -153,27 +141,27 @@ def check_common(first: MatchedRows[Row], second: MatchedRows[Row], a: Path, b: 
 
     if any(map(may_have, first)):
         return
-    held = {row["id"] for row in first}
-    both = held & ids
-    told = (
+    first_ids = {row["id"] for row in first}
+    both = first_ids & ids
+    overlap = (
         f"{len(both)} ids are in both, e.g. {printable(min(both))!r}, of other contents: the transcripts were changed in between"
         if both
         else "no id is in both"
     )
     raise RRMError(
-        f"{a} holds {_ids(held)} and {b} holds {_ids(ids)}, and no transcript is judged in both ({told}): judge one input with "
+        f"{a} holds {_ids(first_ids)} and {b} holds {_ids(ids)}, and no transcript is judged in both ({overlap}): judge one input with "
         "both judges (rrm score IN --model A, then --model B), or make a page of each file"
     )
 
 
 def _ids(names: Collection[str]) -> str:
-    """How many, and the first of them."""
-    shown = ", ".join(repr(printable(name, limit=80)) for name in sorted(names)[:3])
-    return f"{len(names)} ids ({shown}{', …' if len(names) > 3 else ''})" if names else "no rows"
+    """Count ids, and name the first."""
+    examples = ", ".join(repr(printable(name, limit=80)) for name in sorted(names)[:3])
+    return f"{len(names)} ids ({examples}{', …' if len(names) > 3 else ''})" if names else "no rows"
 
 
 def _source(row: Row) -> Source | None:
-    """Where a row says that its transcript came from; None where that cannot be read."""
+    """Parse the source in a row, or return None."""
     try:
         return Source.model_validate(row.get("source"))
     except ValidationError:
@@ -181,7 +169,7 @@ def _source(row: Row) -> Source | None:
 
 
 def load_rows(path: Path) -> MatchedRows[Row]:
-    """The rows of a file; of several of one transcript (a resumed run) the last counts.
+    """Read the rows of a file; of several of one transcript (a resumed run) the last counts.
 
     Raises:
         ReadError: the file cannot be opened, or a line is not a JSON object with an `id`.
@@ -205,7 +193,7 @@ def _parse(path: Path, number: int, line: bytes) -> Row:
 
 
 def named_sources(rows: Sequence[Row], scored: Path) -> list[str]:
-    """The files the rows say they were read from, in order of first mention.
+    """List the files the rows were read from, in order of first mention.
 
     Raises:
         RRMError: the rows name none, or one that is not there.
@@ -215,6 +203,6 @@ def named_sources(rows: Sequence[Row], scored: Path) -> list[str]:
     )
     gone = [file for file in named if not Path(file).exists()]
     if gone or (rows and not named):
-        what = f"{gone[0]!r}, which is not there" if gone else "no transcript files"
-        raise RRMError(f"{scored} names {what}: give the transcripts with --transcripts")
+        problem = f"{gone[0]!r}, which is not there" if gone else "no transcript files"
+        raise RRMError(f"{scored} names {problem}: give the transcripts with --transcripts")
     return list(named)

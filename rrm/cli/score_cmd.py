@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 
 class Modes(StrEnum):
-    """What the judge writes."""
-
     full = "full"
     critique = "critique"
     score = "score"
@@ -123,8 +121,8 @@ def command(
             served = getattr(loaded, "prompter", loaded) is None
             # a server's time is not ours to measure, and asking costs money
             formats = FileFormats()
-            found = estimate(loaded, formats.counted(trajectories), probe=0 if served else 4, **run)
-            summary = {"dry_run": True, **asdict(found), **asdict(formats)}
+            figures = estimate(loaded, formats.counted(trajectories), probe=0 if served else 4, **run)
+            summary = {"dry_run": True, **asdict(figures), **asdict(formats)}
         elif output is not None:
             run |= {"overwrite": overwrite, "retry_errors": retry_errors}
             if chosen is not None and total is not None:
@@ -167,19 +165,21 @@ def command(
 
 
 def escalation_of(stronger: object, mode: Modes | None, share: float | None) -> dict[str, Any]:
-    """How `score_cascade` asks the stronger judge: in the mode that was asked for; in its own where that is `steps`, which a chat model has not."""
-    asked = None if mode is Modes.steps else mode
-    return {"stronger_mode": chosen_mode(asked, stronger, Modes.full), **({} if share is None else {"share": share})}
+    """Return the stronger judge's options of `score_cascade`; it has its own mode in place of `steps`."""
+    stronger_mode = None if mode is Modes.steps else mode
+    return {
+        "stronger_mode": chosen_mode(stronger_mode, stronger, Modes.full),
+        **({} if share is None else {"share": share}),
+    }
 
 
 def mode_of_small(mode: str, judge: AgentRRM) -> str:
-    """`steps` in the place of `score` where the judge takes the score from its reading of the steps: the same score, and
-    its row shows which steps it is unsure of."""
+    """Return `steps` for `score` where that is read from steps: same score, and rows show what is unsure."""
     return "steps" if mode == "score" and judge.abilities.reads_slots("score") else mode
 
 
 def warn_of_escalation(escalation: dict[str, Any] | None) -> int:
-    """Warn of rows of which the stronger judge gave no score, or no verdict; returns how many ended in `judge_error`."""
+    """Warn of rows that the stronger judge failed on; returns how many ended in `judge_error`."""
     failed = {} if escalation is None else escalation["failed"]
     if escalation is not None and failed:
         log.warning(
@@ -192,7 +192,6 @@ def warn_of_escalation(escalation: dict[str, Any] | None) -> int:
 
 
 def finish_empty(output: Path | None, dry_run: bool, errors: ErrorLog) -> NoReturn:
-    """End a run that has nothing to judge."""
     from rrm.scoring.estimate import Estimate
     from rrm.scoring.run import ScoreSummary
 
@@ -206,7 +205,7 @@ def finish_empty(output: Path | None, dry_run: bool, errors: ErrorLog) -> NoRetu
 
 
 def why_useless(summary: dict[str, Any], unreadable: int) -> str:
-    """Why a run gave no score at all, and what to do."""
+    """Say why a run gave no score at all, and what to do."""
     if not summary["rows"]:
         return f"none was read ({unreadable} lines could not be read)" if unreadable else "the input holds none"
     counts = ", ".join(f"{n} {status}" for status, n in summary["statuses"].items())
@@ -218,39 +217,34 @@ def why_useless(summary: dict[str, Any], unreadable: int) -> str:
     return f"{counts}{first}. {ADVICE.get(max(summary['statuses'], key=summary['statuses'].get), '')}".strip()
 
 
+# the rows' most common status → what to do where none was scored
 ADVICE = {
     "unparsable": "The model does not write the judge's format: try another mode or model, or a trained judge's --settings",
     "truncated": "Replies end before their score: raise --max-new-tokens, or --thinking-tokens where the model thinks first",
     "too_long": "Prompts are longer than the model's positions: lower --transcript-tokens, or give a server's --context",
     "judge_error": "Once what they name is mended, --retry-errors judges them again",
 }
-"""What to do where no row was scored, by the status most of them have."""
 
 
 def load_judge(options: JudgeOptions) -> AgentRRM:
-    """The judge that `--model` names, or the default one."""
     return options.load()
 
 
-def chosen_mode(given: Modes | None, judge: object, otherwise: Modes) -> str:
-    """The mode that was asked for, else the one the judge prefers (`JudgeSettings.default_mode`), else `otherwise`."""
+def chosen_mode(mode: Modes | None, judge: object, otherwise: Modes) -> str:
+    """Return the mode asked for, else the judge's `default_mode`, else `otherwise`."""
     preferred = getattr(getattr(judge, "settings", None), "default_mode", None)
-    return given.value if given else preferred or otherwise.value
+    return mode.value if mode else preferred or otherwise.value
 
 
 def count_inputs(inputs: list[str], reading: dict[str, Any]) -> int | None:
-    """How many transcripts there are, for the time left: only where they can be read twice."""
+    """Count the transcripts, for the time left; None: standard input, which is read once."""
     if "-" in inputs:
         return None
     return sum(1 for _ in read_inputs(inputs, None, **reading))
 
 
 def part_of(trajectories: Iterable[Trajectory], shard: Shard | None, total: int | None) -> Iterable[Trajectory]:
-    """The transcripts of a shard; all of them where none is named.
-
-    Raises:
-        ConfigError: the input cannot be counted.
-    """
+    """Return the transcripts of a shard, or all; raises `ConfigError` where they cannot be counted."""
     if shard is None:
         return trajectories
     if total is None:
@@ -259,17 +253,17 @@ def part_of(trajectories: Iterable[Trajectory], shard: Shard | None, total: int 
 
 
 def pair_rows(trajectories: Iterable[Trajectory], output: Path) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
-    """Each transcript with its output row, which is of this content; rows are looked up in the file, not held."""
+    """Pair transcripts with output rows of their content; rows are looked up in the file, not held."""
     with open(output, "rb") as rows:
-        places: dict[str, int] = {}
-        place = 0
+        offsets: dict[str, int] = {}
+        offset = 0
         for line in rows:
-            places[json.loads(line)["id"]] = place
-            place += len(line)
+            offsets[json.loads(line)["id"]] = offset
+            offset += len(line)
         for trajectory in trajectories:
-            if trajectory.id not in places:
+            if trajectory.id not in offsets:
                 raise RRMError(f"{trajectory.id!r} came into the input while it was judged; run the same command again")
-            rows.seek(places[trajectory.id])
+            rows.seek(offsets[trajectory.id])
             row = json.loads(rows.readline())
             if digest_of(row) != trajectory.digest:
                 raise RRMError(f"{trajectory.id!r} changed while it was judged; judge it again, with another -o")

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from rrm.data.trajectory import Trajectory
     from rrm.judge.prompt_preview import Shown
 
+# options that decide what is read; the others are of a model that runs
 READERS = {"--model", "--settings", "--revision", "--token", "--transcript-tokens", "--trust-remote-code"} | {
     "--max-windows",
     "--context",
     "--max-new-tokens",
 }
-"""Options that decide what is read; the others are of a model that runs."""
 
 
 @with_judge_options
@@ -67,47 +67,43 @@ def command(
         reader=prompter if served else None,
         max_windows=judge.max_windows,
     )
-    asked = cast("Mode", chosen_mode(mode, reads, Modes.full))
-    found = shown(reads, trajectory, asked)
-    for number, text in enumerate(found.texts, 1):
-        typer.echo(typer.style(heading(found, number), bold=True))
+    judge_mode = cast("Mode", chosen_mode(mode, reads, Modes.full))
+    preview = shown(reads, trajectory, judge_mode)
+    for number, text in enumerate(preview.texts, 1):
+        typer.echo(typer.style(heading(preview, number), bold=True))
         for line in text.splitlines():
             typer.echo(printable(line))
-    finish(summary(trajectory, found))
+    finish(summary(trajectory, preview))
 
 
 def find(trajectories: Any, id: str | None, runs: str) -> Trajectory:
-    """The transcript of that id, or the first.
-
-    Raises:
-        RRMError: there is none; names some that there are.
-    """
-    seen: list[str] = []
+    """Return the transcript of an id, or the first; raises `RRMError`, which names some."""
+    ids: list[str] = []
     for trajectory in trajectories:
         if id is None or trajectory.id == id:
             return trajectory
-        seen.append(trajectory.id)
-    if not seen:
+        ids.append(trajectory.id)
+    if not ids:
         raise RRMError(f"{runs} holds no transcript")
-    examples = ", ".join(printable(name) for name in seen[:3])
-    raise RRMError(f"{runs} holds no transcript {id!r}; there are {len(seen)}, e.g. {examples}")
+    examples = ", ".join(printable(name) for name in ids[:3])
+    raise RRMError(f"{runs} holds no transcript {id!r}; there are {len(ids)}, e.g. {examples}")
 
 
-def heading(found: Shown, number: int) -> str:
+def heading(preview: Shown, number: int) -> str:
     """`reading 2 of 5: steps 13 to 20, 1010 tokens`."""
-    steps = found.steps[number - 1]
+    steps = preview.steps[number - 1]
     which = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}" if steps else "no step"
-    return f"--- reading {number} of {len(found.texts)}: {which}, {found.tokens[number - 1]} tokens ---"
+    return f"--- reading {number} of {len(preview.texts)}: {which}, {preview.tokens[number - 1]} tokens ---"
 
 
-def summary(trajectory: Trajectory, found: Shown) -> dict[str, Any]:
-    """What the command ends with."""
+def summary(trajectory: Trajectory, preview: Shown) -> dict[str, Any]:
+    """Return the fields of the JSON line."""
     return {
         "id": trajectory.id,
-        "readings": len(found.texts),
-        "prompt_version": found.version,
-        "transcript_tokens": found.transcript_tokens,
-        "coverage": round(found.coverage, 4),
+        "readings": len(preview.texts),
+        "prompt_version": preview.version,
+        "transcript_tokens": preview.transcript_tokens,
+        "coverage": round(preview.coverage, 4),
         "steps": len(trajectory.steps),
-        "steps_shown": len({k for steps in found.steps for k in steps}),
+        "steps_shown": len({k for steps in preview.steps for k in steps}),
     }

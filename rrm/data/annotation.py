@@ -1,8 +1,4 @@
-"""Annotation: a training label for one trajectory. Several may stand for one trajectory.
-
-A label belongs to what was said, not to a name: `match` joins annotations and transcripts by the digest of the transcript's
-content (`Trajectory.digest`). The id is for people, and for labels written by hand, which have no digest.
-"""
+"""Annotation: a training label of one trajectory, which may have several."""
 
 from __future__ import annotations
 
@@ -21,51 +17,46 @@ from rrm.data.printing import describe, printable
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ReadError, RRMError
 
-MAX_WEIGHT = 1e9
-"""Of a label: what is made of several such, and the loss in float32, stays finite."""
+MAX_WEIGHT = 1e9  # products with it, and the loss in float32, stay finite
+# `unclear`: the text names the step but no verdict. `unsure`: the judge abstains (`rrm.judge.abstention`). Neither counts.
 Verdict = Literal["good", "bad", "unclear", "unsure"]
-"""`unclear`: something was said of the step, but not whether it was good. `unsure`: the judge abstains (`rrm.judge.abstention`).
-Neither counts as good or as bad anywhere."""
+# a judge's verdicts on a transcript outside its domain: kept, or replaced by `unsure`
 OutOfDomain = Literal["keep", "unsure"]
-"""What becomes of a judge's verdicts on a transcript outside what it was measured on: they stay, or it abstains."""
 
 
 class Finding(BaseModel):
-    """What was good or bad about one step (k counts from 1)."""
-
     model_config = ConfigDict(extra="forbid")
 
     step: int = Field(ge=1)
     verdict: Verdict
     p_good: float | None = Field(default=None, ge=0.0, le=1.0)
-    """The judge's probability that the step was good, where it gives one."""
+    """The judge's probability that the step was good; None: it gives none."""
     text: str = ""
 
     @property
     def decided(self) -> bool:
-        """Whether it says good or bad."""
         return self.verdict in ("good", "bad")
 
 
 class Annotation(BaseModel):
-    """A label: who said it, of what kind, and what was said. Empty parts are simply not trained on."""
+    """A label. Empty fields are not trained on."""
 
     model_config = ConfigDict(extra="forbid")
 
     trajectory_id: str
-    """The id the transcript's file gives it (`Trajectory.own_id`)."""
+    """The id in the transcript's file (`Trajectory.own_id`)."""
     digest: str | None = None
-    """`Trajectory.digest` of the transcript that was read. None (a label written by hand): matched by the id."""
+    """`Trajectory.digest` of the transcript. None (written by hand): matched by id."""
     score: float | None = Field(default=None, ge=0.0, le=1.0)
-    """Process quality in [0, 1]. Where absent the trajectory's outcome is the score target."""
+    """Process quality in [0, 1]; None: the trajectory's outcome is the score target."""
     trace: str | None = None
     critique: str | None = None
     findings: list[Finding] | None = None
     annotator: str
-    """Name of the person, model or rule set that wrote it."""
+    """Name of the person, model or rule set."""
     kind: Literal["human", "llm", "rules", "self"]
     weight: float = Field(default=1.0, ge=0.0, le=MAX_WEIGHT, allow_inf_nan=False)
-    """Of this label among those of the same trajectory, and of its row in the loss."""
+    """Of this label among those of its trajectory, and of its row in the loss."""
 
     def to_json(self) -> str:
         """One ASCII-only line of JSON (lone surrogates survive as escapes)."""
@@ -73,7 +64,7 @@ class Annotation(BaseModel):
 
     @classmethod
     def from_json(cls, line: str) -> Annotation:
-        """The inverse of `to_json`; raises `ValueError` on a bad line, in one sentence."""
+        """Parse `to_json`'s line; raises `ValueError` in one sentence."""
         row = json.loads(line)
         unknown = sorted(row.keys() - cls.model_fields.keys()) if isinstance(row, dict) else []
         if unknown:
@@ -85,63 +76,55 @@ class Annotation(BaseModel):
 
     @classmethod
     def checked(cls, fields: Any) -> Annotation:
-        """An annotation of these fields; `ValueError` in one sentence where they make none."""
+        """Validate fields; raises `ValueError` in one sentence."""
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
             raise ValueError(describe(error)) from error
 
 
+# required fields, with the hint of the error message
 _NEEDED = {
     "trajectory_id": "the id that the transcript's file gives it",
     "annotator": "who wrote it",
     "kind": "human, llm, rules or self",
 }
-"""Fields without which a line is no annotation, and what they are."""
 
 
 @dataclass(frozen=True)
 class Critique:
-    """An entry of `meta["critiques"]` as MINT-bench has them: `{after_message, text, good}`."""
+    """An entry `{after_message, text, good}` of `meta["critiques"]`, as MINT-bench has them."""
 
-    step: int | None
-    """The step it speaks of; None where `after_message` is no index of an assistant message."""
+    step: int | None  # None: `after_message` is no index of an assistant message
     text: str
     good: bool | None
-    """None where the entry does not say true or false."""
 
 
 def critiques_of(trajectory: Trajectory) -> list[Critique]:
-    """The critiques that came with a transcript, one an entry of the list; what an entry does not say is None or ''.
-
-    A log's `critiques` may be anything: an entry that is no object says nothing, and so does anything but a list.
-    """
-    given = trajectory.meta.get("critiques")
+    """Parse `meta["critiques"]`, one result an entry; malformed entries and fields become None or ''."""
+    entries = trajectory.meta.get("critiques")
     steps = {step.message_index: step.index for step in trajectory.steps}
-    found: list[Critique] = []
-    for entry in given if isinstance(given, list) else []:
+    critiques: list[Critique] = []
+    for entry in entries if isinstance(entries, list) else []:
         entry = entry if isinstance(entry, dict) else {}
         after, text, good = (entry.get(name) for name in ("after_message", "text", "good"))
         if isinstance(after, float) and after.is_integer():  # parquet keeps a column with gaps as floats
             after = int(after)
         step = steps.get(after) if isinstance(after, int) and not isinstance(after, bool) else None
-        found.append(Critique(step, text if isinstance(text, str) else "", good if isinstance(good, bool) else None))
-    return found
+        critiques.append(
+            Critique(step, text if isinstance(text, str) else "", good if isinstance(good, bool) else None)
+        )
+    return critiques
 
 
 def own_annotations(trajectory: Trajectory) -> tuple[list[Annotation], int]:
-    """The labels that a transcript brings with it, and how many entries are none.
-
-    They stand in `meta["annotations"]` as readers of labelled data leave them: an annotation's fields without id and digest, which are
-    the transcript's; where the source has something else of that name, under `meta["agent_rrm"]`. An entry that is no annotation, or
-    that speaks of a step that there is not, is none.
-    """
+    """Return the labels in `meta["annotations"]` (also under `agent_rrm`), and the number of invalid ones."""
     from rrm.data.own_entries import under_our_name  # with it come all readers, which `import rrm` does without
 
-    given, ours = (meta.get("annotations") for meta in (trajectory.meta, under_our_name(trajectory.meta)))
-    entries = [*(given if isinstance(given, list) else []), *(ours if isinstance(ours, list) else [])]
-    found = [label for entry in entries if (label := _carried(entry, trajectory)) is not None]
-    return found, len(entries) - len(found)
+    own, ours = (meta.get("annotations") for meta in (trajectory.meta, under_our_name(trajectory.meta)))
+    entries = [*(own if isinstance(own, list) else []), *(ours if isinstance(ours, list) else [])]
+    labels = [label for entry in entries if (label := _carried(entry, trajectory)) is not None]
+    return labels, len(entries) - len(labels)
 
 
 def _carried(entry: Any, trajectory: Trajectory) -> Annotation | None:
@@ -156,30 +139,32 @@ def _carried(entry: Any, trajectory: Trajectory) -> Annotation | None:
 
 
 def read_annotations(*paths: str | Path) -> list[Annotation]:
-    """The annotations of all files, in order: JSON lines, or tables with a header (`rrm.data.csv_labels`). `match` says which transcript each is of.
+    """Read annotations of all files in order: JSON lines, or tables with a header (`rrm.data.csv_labels`).
 
     Raises:
-        ReadError: as `rrm.data.jsonl.read_lines`, naming file and line; a key that no annotation has is an error too.
+        ReadError: as `rrm.data.jsonl.read_lines`; also for an unknown key.
     """
-    found = list[Annotation]()
+    annotations = list[Annotation]()
     for path in paths:
         if is_table(path):
-            found += _of_table(path)
+            annotations += _of_table(path)
         else:
-            found += read_lines(path, Annotation.from_json, "an annotation")
-    return found
+            annotations += read_lines(path, Annotation.from_json, "an annotation")
+    return annotations
 
 
 def _of_table(path: str | Path) -> Iterator[Annotation]:
-    """The labels of a table. A person who says two scores of one run has made a mistake, and their mean is none of the two."""
-    said = dict[tuple[str, str | None, str], tuple[float, int]]()
+    """Parse a table; two scores by one person for one run are an error."""
+    first_scores = dict[tuple[str, str | None, str], tuple[float, int]]()
     for line, fields in label_rows(path):
         try:
             label = Annotation.checked(fields)
         except ValueError as error:
             raise ReadError(str(path), line, f"not a label: {error}") from error
         if label.score is not None and label.kind == "human":
-            score, first = said.setdefault((label.trajectory_id, label.digest, label.annotator), (label.score, line))
+            score, first = first_scores.setdefault(
+                (label.trajectory_id, label.digest, label.annotator), (label.score, line)
+            )
             if score != label.score:
                 raise ReadError(
                     str(path),
@@ -192,45 +177,35 @@ def _of_table(path: str | Path) -> Iterator[Annotation]:
 
 @dataclass
 class Matched:
-    """What `match` found."""
-
     by_id: dict[str, list[Annotation]] = field(default_factory=dict)
-    """Trajectory id (unique, as the readers give it) → its annotations in their order; none for an unlabelled one."""
+    """Unique trajectory id → its annotations in order; unlabelled ones are absent."""
     strays: list[Annotation] = field(default_factory=list)
-    """Annotations that belong to no transcript."""
     total: int = 0
-    """Annotations looked at."""
     changed: int = 0
-    """Strays whose id names a transcript whose content is not what was labelled."""
-    a_name: str | None = None
-    """The first transcript's own id: what an annotation would have to name."""
+    """Strays whose id names a transcript with other content."""
+    a_name: str | None = None  # the first transcript's own id, as an example for the message
 
     def complaint(self) -> str | None:
-        """One sentence on the strays for a warning or an error; None where every annotation found its transcript."""
+        """Describe the strays in one sentence; None without strays."""
         if not self.strays:
             return None
-        said = f"{len(self.strays)} of {self.total} annotations belong to no transcript"
-        said += f", e.g. {printable(self.strays[0].trajectory_id)!r}"
+        text = f"{len(self.strays)} of {self.total} annotations belong to no transcript"
+        text += f", e.g. {printable(self.strays[0].trajectory_id)!r}"
         if len(self.strays) == self.total and not self.changed and self.a_name is not None:
-            said += f" (a transcript is called {printable(self.a_name)!r})"
+            text += f" (a transcript is called {printable(self.a_name)!r})"
         if self.changed:
-            said += f"; {self.changed} name one whose messages, task or tools are not those that were labelled"
-        return said
+            text += f"; {self.changed} name one whose messages, task or tools are not those that were labelled"
+        return text
 
 
 def match(trajectories: Sequence[Trajectory], annotations: Iterable[Annotation]) -> Matched:
-    """Join annotations and transcripts; the one join for training, evaluation and export.
+    """Join annotations and transcripts by content digest, or, without one (labels written by hand), by id.
 
-    With a digest, an annotation is of the transcripts with that content, whatever they are called; where several share
-    the content, each takes those that name it, or all where none does. Without one it is of the transcript whose file
-    gives it that id.
-
-    Args:
-        trajectories: with unique ids, as one call of `rrm.readers.read` gives them.
+    Where several transcripts share the content, a digest's annotation goes to those it names, or to all if it names none.
 
     Raises:
-        RRMError: two trajectories share an id; or an annotation without a digest has an id that two transcripts of
-            different content have in their files, or one that only the order of reading gave (`x#2`).
+        RRMError: two trajectories share an id; or an annotation without a digest names several transcripts of different
+            content, or an id that only the order of reading gave (`x#2`).
     """
     labels = list(annotations)
     names = {t.id: t for t in trajectories}
@@ -243,24 +218,24 @@ def match(trajectories: Sequence[Trajectory], annotations: Iterable[Annotation])
         for t in trajectories:
             contents[t.digest].append(t)
     named = {t.id for a in labels for t in contents.get(a.digest or "", ()) if a.trajectory_id == t.own_id}
-    found = Matched(total=len(labels), a_name=next(iter(own_ids), None))
+    result = Matched(total=len(labels), a_name=next(iter(own_ids), None))
     for a in labels:
         if a.digest is not None:
             owners = [t for t in contents.get(a.digest, ()) if a.trajectory_id == t.own_id or t.id not in named]
         else:
             owners = _by_name(a, own_ids, names)
         for t in owners:
-            found.by_id.setdefault(t.id, []).append(a)
+            result.by_id.setdefault(t.id, []).append(a)
         if not owners:
-            found.strays.append(a)
-            found.changed += a.digest is not None and (a.trajectory_id in own_ids or a.trajectory_id in names)
-    return found
+            result.strays.append(a)
+            result.changed += a.digest is not None and (a.trajectory_id in own_ids or a.trajectory_id in names)
+    return result
 
 
 def _by_name(
     annotation: Annotation, own_ids: Mapping[str, list[Trajectory]], names: Mapping[str, Trajectory]
 ) -> list[Trajectory]:
-    """The transcripts an annotation without a digest is of: one, or several with the same content."""
+    """Return an annotation's transcripts by id: several only with the same content."""
     name = annotation.trajectory_id
     owners = own_ids.get(name, [])
     if len(owners) > 1 and len({t.digest for t in owners}) > 1:
@@ -280,7 +255,6 @@ def _by_name(
 
 
 def _place(trajectory: Trajectory) -> str:
-    """`file:line`, or the id of a trajectory made in memory."""
     source = trajectory.source
     if source is None:
         return repr(printable(trajectory.id))

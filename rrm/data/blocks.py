@@ -1,4 +1,4 @@
-"""The blocks of a judge's text, `<think>`, `<critique>` and `<score>`: what is well formed in them, and nothing made of what is not."""
+"""Parser of the blocks `<think>`, `<critique>` and `<score>` in a judge's text."""
 
 from __future__ import annotations
 
@@ -13,21 +13,16 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 class ParsedJudgement(BaseModel):
-    """The parts found in a judge's continuation; a part that is absent or malformed is None."""
+    """Parts of a judge's continuation; an absent or malformed part is None."""
 
     trace: str | None = None
     critique: str | None = None
     score: float | None = None
     problem: str | None = None
-    """Why there is no score, for the row's `reason`."""
 
 
 def parse_score(text: str) -> float:
-    """A decimal number in [0, 1].
-
-    Raises:
-        ValueError: not a number, not finite, or outside [0, 1]; the message quotes the text.
-    """
+    """Parse a decimal number in [0, 1]; raises `ValueError`, which quotes the text."""
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"score {text[:40]!r} is not a number")
     number = float(text)
@@ -37,25 +32,20 @@ def parse_score(text: str) -> float:
 
 
 def contents(text: str, tag: str) -> Iterator[tuple[int, int]]:
-    """(start, end) of what stands in each `<tag>…</tag>`, which may hold line ends and further opening tags; in linear time, whatever
-    a model that lost its way writes."""
-    opening, closing, at = f"<{tag}>", f"</{tag}>", 0
-    while (start := text.find(opening, at)) >= 0 and (end := text.find(closing, start + len(opening))) >= 0:
+    """Yield (start, end) inside each `<tag>…</tag>`, which may hold line ends; linear time."""
+    opening, closing, position = f"<{tag}>", f"</{tag}>", 0
+    while (start := text.find(opening, position)) >= 0 and (end := text.find(closing, start + len(opening))) >= 0:
         yield start + len(opening), end
-        at = end + len(closing)
+        position = end + len(closing)
 
 
 def _last(text: str, tag: str) -> str | None:
-    found = list(contents(text, tag))
-    return text[found[-1][0] : found[-1][1]].strip() if found else None
+    spans = list(contents(text, tag))
+    return text[spans[-1][0] : spans[-1][1]].strip() if spans else None
 
 
 def parse_judgement(text: str) -> ParsedJudgement:
-    """Parse a judge's own continuation; the last well-formed block of each kind wins.
-
-    A score that is missing, malformed or outside [0, 1] leaves `score` None with the reason in `problem`; the text
-    blocks that were found are kept.
-    """
+    """Parse a judge's continuation: the last well-formed block of each kind, or `problem`."""
     parsed = ParsedJudgement(trace=_last(text, "think"), critique=_last(text, "critique"))
     scores = _SCORE.findall(text)
     if not scores:

@@ -1,12 +1,7 @@
-"""Labels kept in a table: text with a header, a row a label, as rows of an annotation's fields.
+"""Reader of labels in a table: text with a header (`id,label`), one label a row.
 
-    id,label
-    run-1,1
-    run-2,0
-
-Values are read strictly: a label is a number in [0, 1], `true` or `false`; an empty cell says nothing, and a row without a label, a
-trace or a critique is none. `annotator` and `kind` may be left out: the file's name, and `human`. Case counts in no header, and spaces
-around a cell only in texts. Cells stand apart by commas, semicolons or tabs, whichever makes a header; Excel's `sep=;` may stand before it.
+A label is a number in [0, 1], `true` or `false`; rows without label, trace and critique are skipped. `annotator` defaults
+to the file's name, `kind` to `human`. Commas, semicolons or tabs separate cells; Excel's `sep=;` line may come first.
 """
 
 from __future__ import annotations
@@ -21,24 +16,19 @@ from typing import Any
 from rrm.data.printing import printable
 from rrm.errors import ReadError
 
-SUFFIXES = (".csv", ".tsv")
-"""Of files that are tables whatever they hold; others are where they begin like one."""
+SUFFIXES = (".csv", ".tsv")  # read as tables whatever they hold; other files by their first line
 SEPARATORS = ",;\t"
-NAMES = {"id": "trajectory_id", "label": "score"}
-"""What people call a column, and what an annotation calls the field."""
+NAMES = {"id": "trajectory_id", "label": "score"}  # column in a table → field of an annotation
 COLUMNS = ("trajectory_id", "digest", "score", "trace", "critique", "annotator", "kind", "weight")
-TEXTS = ("trace", "critique")
-"""Fields that are taken as they stand in their cells; of others the spaces around them are left out."""
-SAYS = ("score", "trace", "critique")
-"""Fields of which a label has at least one."""
+TEXTS = ("trace", "critique")  # fields whose surrounding spaces stay
+SAYS = ("score", "trace", "critique")  # a label has at least one of these
 WANTED = "wanted: trajectory_id (or id) and score (or label); digest, trace, critique, annotator, kind and weight may stand beside them"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 WORDS = {"true": 1.0, "false": 0.0}
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether a file of labels is a table (or a spreadsheet, which is none that can be read) rather than JSON lines, by its name or its
-    first line; False for one that cannot be opened."""
+    """Test by name or first line whether a labels file is a table or spreadsheet rather than JSON lines."""
     if Path(path).suffix.lower() in SUFFIXES:
         return True
     try:
@@ -50,15 +40,13 @@ def is_table(path: str | Path) -> bool:
     return start.startswith((_ZIP, *_UTF_16)) or bool(_SEP.match(first)) or _separated(first) is not None
 
 
-_HEAD = 65536
-"""Bytes of a first line that are looked at."""
+_HEAD = 65536  # bytes of the first line
 _ZIP, _UTF_16 = b"PK\x03\x04", (b"\xff\xfe", b"\xfe\xff")
+# Excel's first line that names the separator
 _SEP = re.compile(r"sep=([^\w\s\"']|\t)\s*$", re.IGNORECASE | re.MULTILINE)
-"""A first line with which Excel is told what separates the cells."""
 
 
 def _separated(header: str) -> str | None:
-    """What separates the cells of a header: what makes one of them the id; None where nothing does."""
     ids = {"trajectory_id", *(name for name, field in NAMES.items() if field == "trajectory_id")}
 
     def cells(by: str) -> set[str]:
@@ -68,26 +56,21 @@ def _separated(header: str) -> str | None:
 
 
 def label_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, an annotation's fields) for each row that says something.
-
-    Raises:
-        ReadError: a file that cannot be opened or is no UTF-8; a header without the columns that are needed or with one that is
-            not known; a row of another length, or a value that is no label, with its line.
-    """
+    """Yield (line, annotation fields) of each row with a label or text; raises `ReadError` with the line."""
     try:
-        if (held := Path(path).read_bytes()).startswith(_ZIP):
+        if (data := Path(path).read_bytes()).startswith(_ZIP):
             raise ReadError(str(path), None, "a spreadsheet, not text: save the table as CSV (UTF-8)")
-        text = held.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except OSError as error:
         raise ReadError(str(path), None, f"cannot be opened: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ReadError(str(path), None, f"not UTF-8 (byte {error.start + 1}): save the table as UTF-8") from error
-    told = _SEP.match(text)
-    by = told[1] if told else _separated(text.split("\n", 1)[0]) or SEPARATORS[0]
+    separator = _SEP.match(text)
+    by = separator[1] if separator else _separated(text.split("\n", 1)[0]) or SEPARATORS[0]
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=by, skipinitialspace=True, strict=True)
     try:
         table = _cells(rows, len(text))
-        if told:
+        if separator:
             next(table)
         names = _header(next(table, []))
         for cells in table:
@@ -98,7 +81,7 @@ def label_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _cells(rows: Iterator[list[str]], longest: int) -> Iterator[list[str]]:
-    """The rows of a `csv.reader`, with cells of up to `longest` characters: its own limit, which is the process's, is less than a trace."""
+    # csv's own limit of a cell, global to the process, is shorter than a trace
     while True:
         limit = csv.field_size_limit(longest + 1)
         try:
@@ -111,18 +94,17 @@ def _cells(rows: Iterator[list[str]], longest: int) -> Iterator[list[str]]:
 
 
 def _header(cells: list[str]) -> list[str]:
-    """The field of each column."""
-    found = f"columns found: {', '.join(map(_called, cells)) or 'none'}; {WANTED}"
+    columns = f"columns found: {', '.join(map(_called, cells)) or 'none'}; {WANTED}"
     names = [NAMES.get(name, name) for name in (cell.strip().lower() for cell in cells)]
     if missing := [name for name in ("trajectory_id",) if name not in names]:
-        raise ValueError(f"the header has no {missing[0]}; {found}" + (SEPARATED if len(cells) == 1 else ""))
+        raise ValueError(f"the header has no {missing[0]}; {columns}" + (SEPARATED if len(cells) == 1 else ""))
     if unknown := [cell for cell, name in zip(cells, names, strict=True) if name not in COLUMNS]:
         index = INDEX if any(_NO_NAME.fullmatch(cell.strip()) for cell in unknown) else ""
-        raise ValueError(f"unknown columns {', '.join(map(_called, unknown))}: rename or drop them{index}; {found}")
+        raise ValueError(f"unknown columns {', '.join(map(_called, unknown))}: rename or drop them{index}; {columns}")
     if not set(names) & set(SAYS):
-        raise ValueError(f"the header has no score; {found}")
+        raise ValueError(f"the header has no score; {columns}")
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise ValueError(f"two columns for {twice[0]}; {found}")
+        raise ValueError(f"two columns for {twice[0]}; {columns}")
     return names
 
 
@@ -132,15 +114,14 @@ def _called(cell: str) -> str:
 
 SEPARATED = ". Cells are separated by commas, semicolons or tabs"
 INDEX = " (a comma at the line's end makes one without a name, and so does pandas: write the table with index=False)"
-_NO_NAME = re.compile(r"(Unnamed: \d+)?")
-"""What pandas calls a column without a name when it reads a table."""
+_NO_NAME = re.compile(r"(Unnamed: \d+)?")  # pandas' name of a column without one
 
 
 def _row(names: list[str], cells: list[str]) -> dict[str, Any] | None:
     if len(cells) != len(names):
         raise ValueError(f"{len(cells)} cells where the header has {len(names)} columns")
-    said = {name: cell for name, cell in zip(names, cells, strict=True) if cell.strip()}
-    row: dict[str, Any] = {name: cell if name in TEXTS else cell.strip() for name, cell in said.items()}
+    filled = {name: cell for name, cell in zip(names, cells, strict=True) if cell.strip()}
+    row: dict[str, Any] = {name: cell if name in TEXTS else cell.strip() for name, cell in filled.items()}
     if not row.keys() & set(SAYS):
         return None
     if "trajectory_id" not in row:
@@ -155,7 +136,7 @@ def _number(name: str, cell: str) -> float:
     if name == "score" and cell.lower() in WORDS:
         return WORDS[cell.lower()]
     if not _NUMBER.fullmatch(cell):
-        wanted = "a number in [0, 1], true or false" if name == "score" else "a number"
+        expected = "a number in [0, 1], true or false" if name == "score" else "a number"
         point = ", with a point" if _NUMBER.fullmatch(cell.replace(",", ".")) else ""
-        raise ValueError(f"{name} {printable(cell, 40)!r} is not {wanted}{point}")
+        raise ValueError(f"{name} {printable(cell, 40)!r} is not {expected}{point}")
     return float(cell)

@@ -1,12 +1,11 @@
-"""Ctrl-C and SIGTERM of a command whose own imports have only begun: they end the process. `rrm.data.stop_signals`, once imported, takes them over."""
+"""Handlers of Ctrl-C and SIGTERM while a command's imports run; `rrm.data.stop_signals` takes over."""
 
 import os
 import signal
 
 
 def take_signals() -> None:
-    """End the process by exit code 130 or 143 when it is stopped, where nothing is made yet that could be lost; what the process was
-    started to ignore stays ignored."""
+    # what the process was started to ignore stays ignored
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _end)

@@ -1,7 +1,4 @@
-"""What is imported by name: optional packages, the extra that installs each, and functions that a config names.
-
-Judging through a server, reading, checking, converting, measuring and reporting need no extra.
-"""
+"""Imports by name: optional packages, the extra that installs each, and functions named in a config."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from typing import Any
 
 from rrm.errors import ConfigError, MissingExtra
 
+# extra → its modules. `train` also brings those of `local`; `agents` those of `local` and `plots`
 EXTRAS: dict[str, tuple[str, ...]] = {
     "local": ("torch", "transformers", "tokenizers", "safetensors", "peft", "accelerate", "gguf"),
     "fast": ("openvino",),
@@ -31,51 +29,43 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "openai-agents": ("agents",),
     "tasks": ("math_verify",),
     "tools": ("bm25s", "Stemmer", "openpyxl", "pypdf"),
-    "mcp": ("mcp", "jsonschema", "referencing", "httpx2"),
+    "mcp": ("mcp", "jsonschema", "referencing"),
     "serve": ("fastapi", "starlette", "uvicorn", "prometheus_client"),
     "tensorboard": ("tensorboard",),
     "wandb": ("wandb",),
     "trackio": ("trackio",),
 }
-"""Extra → the modules it is for. `train` also brings those of `local`, `agents` those of `local` and `plots`."""
 
 TRACKERS = ("tensorboard", "wandb", "trackio")
 
 
-def needs(extra: str, what: str, *modules: str) -> None:
-    """Check, before work begins, that what an extra installs is there. Nothing is imported.
+def needs(extra: str, subject: str, *modules: str) -> None:
+    """Check that an extra's modules are installed, without importing them.
 
     Args:
         extra: its name in pyproject.toml.
-        what: what needs it, as the message's subject.
-        modules: those that are needed.
+        subject: what needs it, for the message.
 
     Raises:
-        MissingExtra: naming the modules that are absent and the command that installs them.
+        MissingExtra: naming the absent modules and the command that installs them.
     """
     absent = [module for module in modules if not _is_there(module)]
     if absent:
-        raise MissingExtra(f"{what} needs {', '.join(absent)}: pip install 'agent-rrm[{extra}]'")
+        raise MissingExtra(f"{subject} needs {', '.join(absent)}: pip install 'agent-rrm[{extra}]'")
 
 
 def absent(extra: str) -> list[str]:
-    """The modules of an extra that are not installed. Nothing is imported."""
     return [module for module in EXTRAS[extra] if not _is_there(module)]
 
 
 def needs_trackers(names: Sequence[str]) -> None:
-    """Check that the trackers a config reports to are installed; those we have no extra for are accelerate's to refuse.
-
-    Raises:
-        MissingExtra: as `needs`.
-    """
+    """Check that a config's trackers are installed, as `needs`; unknown names are left to accelerate."""
     for name in names:
         if name in TRACKERS:
             needs(name, f"report_to: {name}", name)
 
 
 def explain(error: ModuleNotFoundError) -> MissingExtra | None:
-    """What to install for a module that was not found, None where no extra has it."""
     module = (error.name or "").partition(".")[0]
     extra = next((name for name, modules in EXTRAS.items() if module in modules), None)
     return MissingExtra(f"this needs {module}: pip install 'agent-rrm[{extra}]'") if extra else None
@@ -92,38 +82,30 @@ _PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*(\.\w+)*")
 
 
 def is_import_path(text: str) -> bool:
-    """Whether the text reads `module:function` (a hub id, a folder or `C:\\…` does not)."""
     return _PATH.fullmatch(text) is not None
 
 
 def imported(path: str, key: str) -> Callable[..., Any]:
-    """The function behind `module:function`.
-
-    Args:
-        key: the config's key, for the message.
-
-    Raises:
-        ConfigError: not of that form, or nothing callable of that name can be imported.
-    """
+    """Import `module:function` of a config's `key`; raises `ConfigError`."""
     if not is_import_path(path):
         raise ConfigError(f"{key}: {path!r} is not of the form module:function")
     module, _, names = path.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        function: Any = importlib.import_module(module)
         for name in names.split("."):
-            found = getattr(found, name)
+            function = getattr(function, name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{key}: {path!r} cannot be imported: {error}") from error
-    if not callable(found):
-        raise ConfigError(f"{key}: {path!r} is a {type(found).__name__}, not a function")
-    return found
+    if not callable(function):
+        raise ConfigError(f"{key}: {path!r} is a {type(function).__name__}, not a function")
+    return function
 
 
 def call(path: str, key: str, *args: Any, options: Mapping[str, Any], options_key: str, **kwargs: Any) -> Any:
-    """Call the function behind `module:function` with our arguments and the config's options.
+    """Call `module:function` with our arguments and the config's options.
 
     Raises:
-        ConfigError: as `imported`; or the function takes no such options, which are named.
+        ConfigError: as `imported`; or the function does not take these options.
     """
     function = imported(path, key)
     try:

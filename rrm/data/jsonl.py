@@ -1,5 +1,4 @@
-"""JSON lines: one object a line, blank lines passed over, errors that name the line; and JSON whose numbers are numbers: Python
-reads and writes NaN and Infinity, which are no JSON and which other readers refuse."""
+"""JSON lines: one object a line, blank lines skipped, errors that name the line; no NaN and Infinity."""
 
 from __future__ import annotations
 
@@ -15,21 +14,19 @@ from rrm.data.sizes import TooManyBytes, lines_of
 from rrm.errors import ReadError, RRMError
 
 T = TypeVar("T")
-BLOCK = 65536
-"""Bytes that are looked at at once for the end of the last line."""
+BLOCK = 65536  # bytes per read when looking for the last line's end
 
 
-def read_lines(path: str | Path, parse: Callable[[str], T], what: str, *, begins: str | None = None) -> Iterator[T]:
-    """`parse(line)` of each line that is not blank.
+def read_lines(path: str | Path, parse: Callable[[str], T], noun: str, *, begins: str | None = None) -> Iterator[T]:
+    """Yield `parse(line)` of each line that is not blank.
 
     Args:
-        parse: raises ValueError or TypeError on a line that is not `what`.
-        what: what a line should be, as in "not an episode".
-        begins: how every line begins, in a file that `append_line` writes: what begins so and has no newline is the half-written end
-            that the next writer cuts off, and is passed over. None: the last line needs no newline.
+        parse: raises ValueError or TypeError on a bad line.
+        noun: what a line should be, as in "not an episode".
+        begins: start of all lines of a file that `append_line` writes: a half-written last line is then skipped.
 
     Raises:
-        ReadError: the file cannot be opened; or with path and line on the first line that is not `what`.
+        ReadError: the file cannot be opened; or the first bad line, with path and line.
     """
     try:
         lines = open(path, "rb")  # noqa: SIM115
@@ -43,7 +40,7 @@ def read_lines(path: str | Path, parse: Callable[[str], T], what: str, *, begins
                     try:
                         yield parse(line.decode("utf-8"))
                     except (ValueError, TypeError) as error:
-                        raise ReadError(str(path), number, f"not {what}: {describe(error)}") from error
+                        raise ReadError(str(path), number, f"not {noun}: {describe(error)}") from error
         except TooManyBytes as error:
             raise ReadError(str(path), number + 1, str(error)) from error
 
@@ -53,13 +50,7 @@ def _is_torn(line: bytes, begins: bytes) -> bool:
 
 
 def append_line(path: str | Path, line: str) -> None:
-    """Add one ASCII line to a file that several processes may write and any of them may be killed at.
-
-    One writer at a time (`PATH.lock`); a half-written end that a killed one left is cut off; the line is on disk on return.
-
-    Raises:
-        RRMError: the path is a folder or a pipe, or cannot be written.
-    """
+    """Append one ASCII line, safe against several writers (`PATH.lock`) and kills; raises `RRMError`."""
     from filelock import FileLock
 
     path = Path(path)
@@ -77,19 +68,19 @@ def append_line(path: str | Path, line: str) -> None:
 
 
 def cut_half_line(file: IO[bytes]) -> bool:
-    """Cut off what stands behind the last newline; whether there was something."""
-    end = whole = file.seek(0, os.SEEK_END)
-    while whole:
-        start = max(whole - BLOCK, 0)
+    """Truncate after the last newline; returns whether anything was cut."""
+    end = complete = file.seek(0, os.SEEK_END)
+    while complete:
+        start = max(complete - BLOCK, 0)
         file.seek(start)
-        at = file.read(whole - start).rfind(b"\n")
-        if at >= 0:
-            whole = start + at + 1
+        newline = file.read(complete - start).rfind(b"\n")
+        if newline >= 0:
+            complete = start + newline + 1
             break
-        whole = start
-    if whole < end:
-        file.truncate(whole)
-    return whole < end
+        complete = start
+    if complete < end:
+        file.truncate(complete)
+    return complete < end
 
 
 def _float(text: str) -> float | str:
@@ -105,11 +96,11 @@ def _finite(text: str) -> float:
     return number if math.isfinite(number := float(text)) else _refused(text)
 
 
+# keeps NaN, Infinity and numbers beyond a double as text
 DECODER = json.JSONDecoder(parse_constant=str, parse_float=_float)
-"""NaN, Infinity and numbers beyond a double are kept as text: they are not JSON and would poison what we write."""
 _STRICT = json.JSONDecoder(parse_constant=_refused, parse_float=_finite)
 
 
 def strict(text: str) -> Any:
-    """One JSON value; `ValueError` where it is none, or holds NaN, Infinity or a number beyond a double."""
+    """Parse one JSON value; raises `ValueError`, also for NaN, Infinity and numbers beyond a double."""
     return _STRICT.decode(text)

@@ -1,4 +1,4 @@
-"""The kinds of mistakes an agent's step can be: one list for planted mistakes, critiques and failure modes (docs/labels.md)."""
+"""Kinds of mistakes in a step, for planted mistakes, critiques and failure modes (docs/labels.md)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ MistakeKind = Literal[
 ]
 MISTAKE_KINDS: tuple[MistakeKind, ...] = get_args(MistakeKind)
 
+# kinds whose words alone look like those of right steps
 MEANING_KINDS: frozenset[MistakeKind] = frozenset(
     {
         "irrelevant_call",
@@ -32,7 +33,6 @@ MEANING_KINDS: frozenset[MistakeKind] = frozenset(
         "wrong_answer",
     }
 )
-"""Kinds that show only in meaning: their words alone look like those of right steps."""
 
 DESCRIPTIONS: dict[MistakeKind, str] = {
     "irrelevant_call": "calls a tool for something the task does not ask for",
@@ -48,4 +48,3 @@ DESCRIPTIONS: dict[MistakeKind, str] = {
     "wrong_answer": "ends with an answer that the results contradict",
     "gave_up_early": "gives up though there was more to try",
 }
-"""Each kind in words, as a critique says it."""

@@ -1,14 +1,10 @@
-"""Rows that a killed run leaves usable: appended, resumed, written by one run at a time, all of one making.
+"""Output files: rows that survive a kill and can be resumed, and files that appear only when complete.
 
-OUT.jsonl             the rows, one JSON object a line
-OUT.jsonl.run.json    what made them: rows of different making are never mixed in a file
-OUT.jsonl.replaced    with its own .run.json: what --overwrite is to replace, until there is a first new row; a run that was killed before
-                      that leaves it, and the next one brings it back
-OUT.jsonl.lock        locked while a run writes (the file itself stays: who has opened it, and waits, would lock another than who comes next);
-                      the rows are locked as well: another name of theirs (a hard link) has another lock beside it
-
-And what takes the place of another only when all of it is written: one file (`file_when_whole`), the files of a folder
-(`files_when_whole`), a whole folder (`folder_when_whole`). They take the same lock (`locked`).
+OUT.jsonl             rows, one JSON object a line
+OUT.jsonl.run.json    settings that made them: rows of different settings are never mixed
+OUT.jsonl.replaced    with its own .run.json: rows that --overwrite replaces, until the first new row; restored after a kill
+OUT.jsonl.lock        lock of the writer; it stays, since a waiting process may have it open. The rows are locked as well,
+                      as a hard link has another lock file
 """
 
 from __future__ import annotations
@@ -33,25 +29,18 @@ if TYPE_CHECKING:
     import numpy as np
 
 log = logging.getLogger(__name__)
-UNROWED = "unrowed"
-"""In OUT.jsonl.run.json: usage of requests that were under way as a run was stopped."""
+UNROWED = "unrowed"  # key in OUT.jsonl.run.json: usage of requests under way when a run was stopped
 WAY_OUT = "choose another -o, or --overwrite"
 CONTEXT = (
     "a server that is down does not say its context: start it, make failed rows again with --retry-errors, or name the context "
     "that the rows were made with (--transcript-tokens)"
 )
-"""The likely cause where rows over a server differ in how much of a transcript is read at once."""
-SYNC_SECONDS = 1.0
-"""A row is with the system as soon as it is appended, which a killed run does not undo; on disk after this long."""
+SYNC_SECONDS = 1.0  # seconds between fsyncs; each row is flushed when appended
 
 
 @contextmanager
 def writing(path: Path, way_out: str) -> Iterator[None]:
-    """What the system refuses within is an error that names the file and what to do.
-
-    Raises:
-        RRMError: the disk is full or gone, or the like.
-    """
+    """Turn an `OSError` within the block into an `RRMError` that names the file and what to do."""
     try:
         yield
     except OSError as error:
@@ -60,21 +49,14 @@ def writing(path: Path, way_out: str) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, *, stays: bool = False) -> Iterator[None]:
-    """Keep all other writers from a file or folder meanwhile, by `PATH.lock`.
-
-    Args:
-        stays: leave the lock's file there in the end, as where it stood before.
-
-    Raises:
-        RRMError: another process is writing it, or there can be no lock.
-    """
+    """Hold the lock `PATH.lock` of a file or folder, and keep its file if `stays`; raises `RRMError`."""
     from filelock import FileLock, Timeout
 
     lock = Path(f"{path}.lock")
     os.stat(path.parent)  # the library would make the folder
-    stays, held = stays or lock.exists(), FileLock(lock, timeout=0)
+    stays, file_lock = stays or lock.exists(), FileLock(lock, timeout=0)
     try:
-        held.acquire()
+        file_lock.acquire()
     except Timeout as error:
         raise RRMError(_why_locked(path, lock)) from error
     except NotImplementedError as error:
@@ -85,15 +67,11 @@ def locked(path: Path, *, stays: bool = False) -> Iterator[None]:
         if not stays:
             with suppress(OSError):
                 lock.unlink()  # while it is held: who has opened it meanwhile finds it gone
-        held.release()
+        file_lock.release()
 
 
 def _lock_rows(stack: ExitStack, path: Path) -> None:
-    """Lock the file itself, by whatever name it is opened, until the stack ends.
-
-    Raises:
-        RRMError: another process has it.
-    """
+    """Lock the file itself, under any of its names, until the stack ends; raises `RRMError`."""
     try:
         from fcntl import LOCK_EX, LOCK_NB, flock
     except ImportError:  # Windows locks what it reads
@@ -110,22 +88,17 @@ def _lock_rows(stack: ExitStack, path: Path) -> None:
 
 
 class Output:
-    """A locked file of rows: those that stand, and an append (see `open_output`)."""
+    """A locked file of rows (see `open_output`)."""
 
     def __init__(self, path: Path, sync_seconds: float = SYNC_SECONDS) -> None:
         self.path = path
-        self.unrowed: dict[str, Any] | None = None
-        """What earlier runs used of a server and no row says, as they were stopped (`keep_unrowed`)."""
+        self.unrowed: dict[str, Any] | None = None  # usage of earlier, stopped runs that is in no row (`keep_unrowed`)
         self._sync_seconds = sync_seconds
         self._file: IO[bytes] | None = None
         self._synced = 0.0
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(line number, row) of all rows.
-
-        Raises:
-            RRMError: a line that is no JSON object.
-        """
+        """Yield (line number, row); raises `RRMError` on a line that is no JSON object."""
         with open(self.path, "rb") as lines:
             for number, line in enumerate(lines, 1):
                 try:
@@ -137,11 +110,7 @@ class Output:
                 yield number, row
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Append rows as they come; a kill loses none of those appended. Returns how many there were.
-
-        Raises:
-            RRMError: the disk is full or gone; what was written before stays.
-        """
+        """Append rows as they come, each flushed at once; returns how many. Raises `RRMError`."""
         count = 0
         for row in rows:  # outside of `try`: an error in what makes the rows is none of the file's
             data = json.dumps(row, allow_nan=False).encode("ascii") + b"\n"
@@ -155,18 +124,17 @@ class Output:
             count += 1
         return count
 
-    def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Rewrite the file with the wanted rows alone; the old file stands until the new one is whole."""
+    def keep(self, keeps: Callable[[dict[str, Any]], bool]) -> None:
+        """Keep the rows that pass the predicate; atomic, as all rewriting here."""
         with self._rewriting() as new, open(self.path, "rb") as old:
-            new.writelines(line for line in old if wanted(json.loads(line)))
+            new.writelines(line for line in old if keeps(json.loads(line)))
 
     def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Rewrite the file with these rows; the old file stands until the new one is whole."""
         with self._rewriting() as new:
             new.writelines(json.dumps(row, allow_nan=False).encode("ascii") + b"\n" for row in rows)
 
     def reorder(self, order: Sequence[int] | np.ndarray) -> None:
-        """Rewrite the file with its lines in this order, numbers from 0; the old file stands until the new one is whole."""
+        """Order the lines, numbered from 0."""
         ends = array("Q", [0])
         with self._rewriting() as new, open(self.path, "rb") as old:
             for line in old:
@@ -179,7 +147,7 @@ class Output:
 
     @contextmanager
     def _rewriting(self) -> Iterator[IO[bytes]]:
-        """A file that takes the place of this one when the block ends well."""
+        """Yield a draft that replaces the file when the block ends well."""
         self.close()
         draft = Path(f"{self.path}.tmp")
         with self._writing():
@@ -190,7 +158,7 @@ class Output:
             os.replace(draft, self.path)
 
     def keep_unrowed(self, usage: Mapping[str, Any]) -> None:
-        """Keep what was used and stands in no row, beside what made the rows."""
+        """Store usage that is in no row beside the settings."""
         header = Path(f"{self.path}.run.json")
         with self._writing():
             draft = Path(f"{header}.tmp")
@@ -198,7 +166,6 @@ class Output:
             os.replace(draft, header)
 
     def close(self) -> None:
-        """Sync what was appended to disk."""
         file, self._file = self._file, None
         if file is not None:
             with self._writing(), file:
@@ -217,17 +184,16 @@ def open_output(
     empty: Callable[[dict[str, Any]], bool] | None = None,
     sync_seconds: float = SYNC_SECONDS,
 ) -> Iterator[Output]:
-    """Lock the file, check that its rows are of this run's making, cut off a half-written end. A run that fails before its first row
-    leaves none of the files that it made but the lock.
+    """Lock the file, check that its settings are this run's, cut off a half-written end.
 
     Args:
-        made_by: everything that decides the rows: command, model, seed, … (anything JSON holds).
-        overwrite: drop the rows of an earlier run, which come back where this one fails before its first row.
-        empty: whether a row says nothing and is about to be dropped: where all are such, what made them does not matter.
-        sync_seconds: how long a row may be with the system alone; 0: each is on disk when it is appended.
+        made_by: all settings that decide the rows: command, model, seed, … (JSON).
+        overwrite: drop an earlier run's rows; they come back where this run fails before its first row.
+        empty: whether a row will be dropped anyway: with only such rows, their settings do not matter.
+        sync_seconds: seconds between fsyncs; 0: after each row.
 
     Raises:
-        RRMError: the file belongs to other settings or to a running process, or cannot be written.
+        RRMError: the file has other settings, is locked, or cannot be written.
     """
     if str(path) == "-" or (path.exists() and not path.is_file()):
         raise RRMError(f"-o {path} is not a file: rows are added to it and a killed run goes on with it; name a file")
@@ -239,8 +205,8 @@ def open_output(
             # beside the rows, not the rows: those may be replaced by a rewritten file, and Windows locks what it reads
             stack.enter_context(locked(path, stays=True))
             _bring_back(path, header)
-            made = [file for file in (path, header) if not file.exists()]
-            stack.push(lambda failed, *_: _leave_nothing(path, made) if failed and path in made else None)
+            created = [file for file in (path, header) if not file.exists()]
+            stack.push(lambda failed, *_: _leave_nothing(path, created) if failed and path in created else None)
             run = stack.enter_context(os.fdopen(os.open(header, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii"))
             if path.exists():
                 _lock_rows(stack, path)
@@ -249,7 +215,7 @@ def open_output(
             if not path.exists():
                 path.write_bytes(b"")
                 _lock_rows(stack, path)
-            if overwrite or path in made:
+            if overwrite or path in created:
                 path.write_bytes(b"")
                 run.truncate(0)
             with open(path, "r+b") as file:
@@ -257,11 +223,11 @@ def open_output(
         except OSError as error:
             raise RRMError(f"cannot write {error.filename or header}: {error.strerror}") from error
         output = Output(path, sync_seconds)
-        said = run.read()
+        header_text = run.read()
         with suppress(ValueError, AttributeError):
-            output.unrowed = json.loads(said).get(UNROWED)
+            output.unrowed = json.loads(header_text).get(UNROWED)
         stands = path.stat().st_size and not (empty and all(empty(row) for _, row in output.rows()))
-        if not stands or _compare(path, said, made_by):
+        if not stands or _compare(path, header_text, made_by):
             write_header(run, made_by, **({} if output.unrowed is None else {UNROWED: output.unrowed}))
         if torn:
             log.warning("%s: its last line was only half written and is made again", path)
@@ -270,7 +236,7 @@ def open_output(
 
 
 def _why_locked(path: Path, lock: Path) -> str:
-    """Why a lock cannot be had: another run has it, or (which the library says in the same way, for some folders) it cannot be made."""
+    # `filelock` does not tell a lock that is held from one that cannot be created
     try:
         os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o644))
     except OSError as error:
@@ -279,11 +245,10 @@ def _why_locked(path: Path, lock: Path) -> str:
 
 
 def _put_aside(path: Path, header: Path) -> Callable[..., None]:
-    """Move an earlier run's rows aside. What is returned, called with how the run ended, brings them back where it failed before its
-    first row, and else drops them."""
-    aside, said = _aside(path)
+    """Move an earlier run's rows aside; the returned exit callback restores them on failure."""
+    aside, settings = _aside(path)
     if _has_rows(path):
-        shutil.copyfile(header, said)
+        shutil.copyfile(header, settings)
         os.replace(path, aside)
 
     def end(failed: object, *_: object) -> None:
@@ -294,41 +259,38 @@ def _put_aside(path: Path, header: Path) -> Callable[..., None]:
 
 
 def _aside(path: Path) -> tuple[Path, Path]:
-    """The rows that a run is to replace, and what made them."""
     return Path(f"{path}.replaced"), Path(f"{path}.replaced.run.json")
 
 
 def _bring_back(path: Path, header: Path, *, ended_well: bool = False) -> None:
-    """Put rows that stand aside in their place again, or drop them where there are new ones, or none are to come; a kill amid that is
-    made good by the next call."""
-    aside, said = _aside(path)
+    """Restore the rows put aside, unless the run ended well or wrote rows; safe to repeat after a kill."""
+    aside, settings = _aside(path)
     if aside.exists() and not (ended_well or _has_rows(path)):
-        if said.exists():
-            os.replace(said, header)  # before the rows, which never stand with what made others
+        if settings.exists():
+            os.replace(settings, header)  # before the rows, which never stand with what made others
         os.replace(aside, path)
         log.warning("%s: the rows that a run was to replace, and made none in their place, are back", path)
     aside.unlink(missing_ok=True)
-    said.unlink(missing_ok=True)
+    settings.unlink(missing_ok=True)
 
 
 def _has_rows(path: Path) -> bool:
-    """Whether there is a whole one."""
     if not path.exists():
         return False
     with open(path, "rb") as file:
         return file.readline().endswith(b"\n")
 
 
-def _leave_nothing(path: Path, made: Sequence[Path]) -> None:
-    """Take away the files that a run made which wrote no row; while it holds the lock, which stays."""
+def _leave_nothing(path: Path, created: Sequence[Path]) -> None:
+    """Delete the files of a run that wrote no row; the lock stays."""
     with suppress(OSError):
         if not _has_rows(path):
-            for file in made:
+            for file in created:
                 file.unlink(missing_ok=True)
 
 
 def write_header(run: IO[str], made_by: Mapping[str, Any], **more: Any) -> None:
-    """On disk before the first row, so rows never stand without it."""
+    # on disk before the first row
     run.seek(0)
     run.truncate()
     json.dump({"fingerprint": dict(made_by), **more}, run)
@@ -336,12 +298,12 @@ def write_header(run: IO[str], made_by: Mapping[str, Any], **more: Any) -> None:
     os.fsync(run.fileno())
 
 
+# may change between runs: with more room other replies are complete, the earlier ones are the same
 ROOM = frozenset(("max_new_tokens", "thinking_tokens"))
-"""Room for a reply: with more of it others are whole, and those that were are what they were. The window shrinks by it."""
 
 
 def _compare(path: Path, header: str, made_by: Mapping[str, Any]) -> bool:
-    """Refuse to mix rows of different making in one file; returns whether they differ in what may change between two runs."""
+    """Refuse to mix rows of different settings; returns whether only `ROOM` changed."""
     way_out = f"{WAY_OUT} to make everything again"
     try:
         before = json.loads(header)["fingerprint"]
@@ -352,28 +314,30 @@ def _compare(path: Path, header: str, made_by: Mapping[str, Any]) -> bool:
     freed = changed | (
         {"transcript_tokens"} if changed and _served_name(now) is not None and _makes_room(before, now) else set()
     )
-    differs = differences(*({name: v for name, v in made.items() if name not in freed} for made in (before, now)))
+    differs = differences(
+        *({name: v for name, v in settings.items() if name not in freed} for settings in (before, now))
+    )
     if differs:
-        context = any(said.startswith("transcript_tokens ") for said in differs) and _served_name(now) is not None
+        context = any(text.startswith("transcript_tokens ") for text in differs) and _served_name(now) is not None
         first = f"{CONTEXT}; else " if context else ""
         raise RRMError(f"{path} holds rows made otherwise: {'; '.join(differs)}; {first}{way_out}")
     if before.get("model") != now.get("model") and _served_name(before) is not None:
         log.warning("%s: its rows came from %s, further ones come from %s", path, before["model"], now["model"])
     if changed:
-        said = "; ".join(differences(*({name: made.get(name) for name in freed} for made in (before, now))))
-        log.warning("%s: further rows are made with other room for a reply: %s", path, said)
+        changes = "; ".join(differences(*({name: settings.get(name) for name in freed} for settings in (before, now))))
+        log.warning("%s: further rows are made with other room for a reply: %s", path, changes)
     return bool(changed)
 
 
 def _makes_room(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether a window is smaller by no more than there is more room for a reply, or larger by no more than there is less."""
+    """Check that the transcript budget changed by no more than the room for a reply did."""
     more = sum((now.get(name) or 0) - (before.get(name) or 0) for name in ROOM)
     smaller = (before.get("transcript_tokens") or 0) - (now.get("transcript_tokens") or 0)
     return min(more, 0) <= smaller <= max(more, 0)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What decides the rows of two runs and is not the same, in words; of one judge under two names, nothing."""
+    """Describe the differences of two runs' settings; one judge under two names is none."""
     names = sorted(set(before) | set(now))
     if now.get("model_hash") and now.get("model_hash") == before.get("model_hash"):
         names = [n for n in names if n != "model"]  # the same weights under another path are the same judge
@@ -383,11 +347,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def header_of(path: Path) -> dict[str, Any]:
-    """What made a file's rows.
-
-    Raises:
-        RRMError: nothing says so.
-    """
+    """Read the settings that made a file's rows; raises `RRMError`."""
     header = Path(f"{path}.run.json")
     try:
         made_by = json.loads(header.read_text(encoding="ascii"))["fingerprint"]
@@ -399,7 +359,6 @@ def header_of(path: Path) -> dict[str, Any]:
 
 
 def _difference(name: str, before: Any, now: Any) -> str:
-    """What decides the rows and is another than it was; with the option that goes on as before, where it is one."""
     if name == "blend":
         return "their scores were blended with a lexical model, which judges have no longer"
     if name == "out_of_domain":
@@ -418,14 +377,13 @@ def _difference(name: str, before: Any, now: Any) -> str:
 
 
 def _served_name(made_by: Mapping[str, Any]) -> str | None:
-    """The name that a server knows the model by (`openai:URL#name`); None for a judge that is not served."""
+    """The model's name on its server (`openai:URL#name`); None for a judge that is not served."""
     model = made_by.get("model")
     return model.rpartition("#")[2] if isinstance(model, str) and model.startswith("openai:") else None
 
 
 def streams(path: Path) -> bool:
-    """Whether a file is written as it comes: a pipe or a device, which no other may replace. A link is what it names, but
-    for those of the system's own (/dev/stdout): they name what is open, not a file."""
+    """Check for a pipe or a device, also by a link of /dev or /proc (/dev/stdout)."""
     if path.is_symlink() and os.path.abspath(path).startswith(("/dev/", "/proc/")):
         return True
     return path.exists() and not path.is_file()
@@ -433,10 +391,7 @@ def streams(path: Path) -> bool:
 
 @contextmanager
 def file_when_whole(path: Path, *, encoding: str = "utf-8", errors: str = "strict") -> Iterator[IO[str]]:
-    """A text file that appears under its name when the block ends well: written beside it, then renamed. An error or an
-    interruption leaves what stood there as it was.
-
-    A link stays one: the file that it names is replaced. What `streams` is written to as it comes.
+    """Write a text file that replaces `path`, or a link's target, when the block ends well.
 
     Raises:
         OSError: it cannot be written; RRMError: another process is writing it.
@@ -447,19 +402,19 @@ def file_when_whole(path: Path, *, encoding: str = "utf-8", errors: str = "stric
             yield file
         return
     path = Path(os.path.realpath(path))
-    part = path.with_name(path.name + ".part")
+    draft = path.with_name(path.name + ".part")
     with locked(path):
         try:
-            with open(part, "w", **how) as file:
+            with open(draft, "w", **how) as file:
                 yield file
-            os.replace(part, path)
+            os.replace(draft, path)
         finally:
             with suppress(OSError):
-                part.unlink()
+                draft.unlink()
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> int:
-    """Write ASCII lines, each ended by a newline, as `file_when_whole` does; returns how many were written."""
+    """Write ASCII lines, each ended by a newline, as `file_when_whole` does; returns how many."""
     count = 0
     with file_when_whole(Path(path), encoding="ascii") as out:
         for line in lines:
@@ -470,12 +425,11 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> int:
 
 @contextmanager
 def files_when_whole(folder: Path, owned: Sequence[str]) -> Iterator[Path]:
-    """A place to write files that go into `folder` when the block ends well; an error there leaves the folder as it was.
+    """Yield a folder for files that replace those of `folder` that match `owned` patterns.
 
-    Args:
-        owned: patterns of the folder's files that the new ones replace. Whatever else stands in it stays.
+    They move when the block ends well; other files stay.
     """
-    made = not folder.exists()
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         # inside of it, so on the same disk: what follows are renamings
@@ -486,17 +440,14 @@ def files_when_whole(folder: Path, owned: Sequence[str]) -> Iterator[Path]:
             for path in Path(building).iterdir():
                 os.replace(path, folder / path.name)
     except BaseException:
-        if made:
+        if is_new:
             folder.rmdir()
         raise
 
 
 @contextmanager
 def folder_when_whole(folder: Path) -> Iterator[Path]:
-    """A folder beside `folder` to build in, which takes its place when the block ends well.
-
-    A build that is stopped leaves what stood at `folder` as it was; a later one starts from nothing.
-    """
+    """Yield a folder beside `folder` that replaces it when the block ends well; each build starts empty."""
     building, old = folder.with_name(f"{folder.name}.tmp"), folder.with_name(f"{folder.name}.old")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder):

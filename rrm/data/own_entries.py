@@ -1,19 +1,16 @@
-"""What this package has put into another framework's records: readers know it by its name and take no score of a judge for an outcome."""
+"""Entries that this package writes into other frameworks' records."""
 
 from __future__ import annotations
 
 from typing import Any
 
-OURS = "agent_rrm"
-"""Name of our extras, scorers and evaluations; of a criterion's `agent_rrm.CRITERION`."""
+OURS = "agent_rrm"  # name of our extras, scorers and evaluations; criteria are `agent_rrm.CRITERION`
 
 
 def is_ours(name: str) -> bool:
-    """Whether a scorer's or an evaluation's name is one that the writers give."""
     return name == OURS or name.startswith(f"{OURS}.")
 
 
-def under_our_name(place: dict[str, Any]) -> dict[str, Any]:
-    """What stands there under our name, {} for nothing or something else."""
-    held = place.get(OURS)
-    return held if isinstance(held, dict) else {}
+def under_our_name(record: dict[str, Any]) -> dict[str, Any]:
+    extras = record.get(OURS)
+    return extras if isinstance(extras, dict) else {}

@@ -1,4 +1,4 @@
-"""YAML that programs wrote: without aliases, of which a few lines can stand for gigabytes."""
+"""YAML without aliases, of which a few lines can stand for gigabytes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import yaml
 
 
 class _Plain(yaml.SafeLoader):
-    """A safe loader that takes less."""
-
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark
@@ -18,9 +16,5 @@ class _Plain(yaml.SafeLoader):
 
 
 def plain_yaml(text: str) -> Any:
-    """The value of a text.
-
-    Raises:
-        YAMLError: it is none, or repeats something by an alias.
-    """
+    """Parse a text; raises `YAMLError`, also for an alias."""
     return yaml.load(text, Loader=_Plain)

@@ -1,4 +1,4 @@
-"""Text of others as a console or a log can hold it: what a line holds, what was wrong with one, the name that was meant by one."""
+"""Printable text for consoles and logs, error descriptions, and "did you mean" suggestions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pydantic import ValidationError
 
 
 def describe(error: ValueError | RecursionError | TypeError) -> str:
-    """One printable sentence for an error record."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(key) for key in first["loc"])
         text = f"{where}: {first['msg']}" if where else first["msg"]
     elif isinstance(error, RecursionError):
         text = "nested too deeply to be a transcript"
@@ -23,41 +22,42 @@ def describe(error: ValueError | RecursionError | TypeError) -> str:
 
 
 def printable(text: str, limit: int = 500) -> str:
-    """Text that any console or log can hold: control characters and lone surrogates escaped, one line, bounded."""
+    """Escape control characters and lone surrogates, join lines, cut at `limit` characters."""
     words = " ".join(text[: 2 * limit].split())
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in words)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-NEAR = 0.75
-"""Share of letters in common (`difflib`'s ratio) from which a name is near: one wrong letter of three is not, one of four is."""
-PART = 4
-"""Letters from which a name that is one of the other's words is near, too (`thinking`, `enable_thinking`)."""
+NEAR = 0.75  # `difflib` ratio from which a name is near: one wrong letter of three is not, one of four is
+PART = 4  # letters from which a name that is a word of the other is near (`thinking`, `enable_thinking`)
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name nearest to this one, whatever their case; None where none is near."""
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """Return the candidate nearest to a name, ignoring case; None where none is near."""
     name, by_lower = name.lower(), dict[str, str]()
-    for one in known:
-        by_lower.setdefault(one.lower(), one)
+    for candidate in candidates:
+        by_lower.setdefault(candidate.lower(), candidate)
     if close := difflib.get_close_matches(name, by_lower, n=1, cutoff=NEAR):
         return by_lower[close[0]]
-    return next((one for lower, one in by_lower.items() if _is_part(name, lower)), None)
+    return next((candidate for lower, candidate in by_lower.items() if _is_part(name, lower)), None)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message on a name that is not known: "; did you mean …?", or nothing where none is near."""
-    near = nearest(name, known)
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    near = nearest(name, candidates)
     return f"; did you mean {near}?" if near else ""
 
 
-def nearest_file(name: str, known: Iterable[str]) -> str | None:
-    """Likewise of files: it is the name that is near, since all end in `.jsonl`; of one name with several endings, the nearest of these."""
-    wanted, near = PurePath(name), dict[str, list[str]]()
-    for one in known:
-        near.setdefault(PurePath(one).stem, []).append(one)
-    stem = nearest(wanted.stem, near)
-    return None if stem is None else max(near[stem], key=lambda one: difflib.SequenceMatcher(None, name, one).ratio())
+def nearest_file(name: str, candidates: Iterable[str]) -> str | None:
+    """Like `nearest`, comparing files by their stems; of several endings, the nearest."""
+    path, near = PurePath(name), dict[str, list[str]]()
+    for candidate in candidates:
+        near.setdefault(PurePath(candidate).stem, []).append(candidate)
+    stem = nearest(path.stem, near)
+    return (
+        None
+        if stem is None
+        else max(near[stem], key=lambda candidate: difflib.SequenceMatcher(None, name, candidate).ratio())
+    )
 
 
 def _is_part(name: str, other: str) -> bool:

@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, a line of the log now and then elsewhere."""
+"""Progress of a run: a bar on a terminal, a log line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+# logs every `PROGRESS_SECONDS` where no terminal shows a bar; the command line lets INFO through
 progress_log = logging.getLogger("rrm.data.progress")
-"""Says every `PROGRESS_SECONDS` how far a run is, where no terminal shows a bar; the command line lets INFO through."""
 PROGRESS_SECONDS = 30.0
-Readings = tuple[int, int]
-"""Readings made, and how many there are to make."""
-Show = Callable[[int, int, Readings, int], None]
-"""Of rows that were judged, of resumed ones, of readings, and of the judged ones that failed."""
+Readings = tuple[int, int]  # done, total
+Show = Callable[[int, int, Readings, int], None]  # (rows judged, rows resumed, readings, failed)
 
 
 @contextmanager
-def progress_bar(total: int | None, wanted: bool) -> Iterator[Show]:
-    """Yields `show(judged, resumed, windows, failed)`: a bar with rate and time left on stderr where that is a terminal, else log lines. Of
-    transcripts under way that take several windows it says how many of them are read, and of the judged how many failed."""
+def progress_bar(total: int | None, show_progress: bool) -> Iterator[Show]:
+    """Yield `show(judged, resumed, windows, failed)`: a bar where stderr is a terminal, else log lines."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    started = said = time.monotonic()
+    started = last_logged = time.monotonic()
 
     def pace(judged: int, resumed: int, windows: Readings, failed: int) -> str:
         rate = judged / max(time.monotonic() - started, 1e-9)  # resumed rows cost nothing and say nothing
@@ -33,13 +30,13 @@ def progress_bar(total: int | None, wanted: bool) -> Iterator[Show]:
         return pace_text(rate, total, judged + resumed) + within + apart
 
     def say(judged: int, resumed: int, windows: Readings, failed: int) -> None:
-        nonlocal said
-        if wanted and time.monotonic() - said >= PROGRESS_SECONDS:
-            said = time.monotonic()
-            of = "" if total is None else f" of {total}"
-            progress_log.info("judged %d%s, %s", judged + resumed, of, pace(judged, resumed, windows, failed))
+        nonlocal last_logged
+        if show_progress and time.monotonic() - last_logged >= PROGRESS_SECONDS:
+            last_logged = time.monotonic()
+            out_of = "" if total is None else f" of {total}"
+            progress_log.info("judged %d%s, %s", judged + resumed, out_of, pace(judged, resumed, windows, failed))
 
-    if not wanted or not console.is_terminal:
+    if not show_progress or not console.is_terminal:
         yield say
         return
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"))
@@ -53,7 +50,6 @@ def progress_bar(total: int | None, wanted: bool) -> Iterator[Show]:
 
 
 def pace_text(rate: float, total: int | None, done: int) -> str:
-    """`3.2/s, 0:05:12 left`."""
     text = f"{rate:.1f}/s" if rate >= 1 else f"{rate * 60:.1f}/min"
     if total is None or rate <= 0:
         return text

@@ -1,4 +1,4 @@
-"""Where a figure comes from: the versions and the hardware that made it."""
+"""Versions and hardware that made a figure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PACKAGES = ("torch", "transformers", "trl", "peft", "agent-rrm")
 
 
 def environment() -> dict[str, Any]:
-    """Versions (of `PACKAGES`, where installed) and hardware, for every record of a measurement or a training."""
+    """Return versions (of `PACKAGES`, where installed) and hardware, for records."""
     import torch
 
     on_gpu = torch.cuda.is_available()
@@ -27,14 +27,13 @@ def environment() -> dict[str, Any]:
 
 
 def _float32_products() -> str | None:
-    """How a GPU rounds the factors of float32 products (`high`, `tf32`, …); None where it does not."""
     import torch
 
     try:
-        said = torch.get_float32_matmul_precision()
+        precision = torch.get_float32_matmul_precision()
     except RuntimeError:  # asked for by the newer of torch's two ways, of which this one will not speak
-        said = str(torch.backends.cuda.matmul.fp32_precision)
-    return None if said in ("highest", "ieee", "none") else said
+        precision = str(torch.backends.cuda.matmul.fp32_precision)
+    return None if precision in ("highest", "ieee", "none") else precision
 
 
 def _has(name: str) -> bool:

@@ -1,7 +1,4 @@
-"""Keys and passwords in texts: found by their published forms, counted without being shown, and taken out.
-
-What is found is a key nearly always; what is not found may be one all the same, for most passwords have no form.
-"""
+"""Secrets in texts: keys and passwords of published forms are counted and removed."""
 
 from __future__ import annotations
 
@@ -11,35 +8,30 @@ from functools import partial
 from typing import Any
 
 REMOVED = "[removed]"
+# end in a letter but are not part of the key behind them: escapes of JSON, Python, URLs and mail, terminal colours
 _BEFORE = (
     r"\\[abfnrtv0]", r"\\x[0-9A-Fa-f]{2}", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}", "%25[0-9A-Fa-f]{2}", "=3D",
     *(rf"\[[0-9;]{{{n}}}m" for n in range(12)),
 )  # fmt: skip
-"""What ends in a letter and is no part of a key behind it: line ends as JSON and Python write them, what is quoted in a URL or a
-mail, a terminal's colours."""
 
 
 def _key(start: str, rest: str, word: str = "A-Za-z0-9_-") -> str:
-    """A pattern of keys that begin with `start`, whose width is fixed, where no character of a `word` stands before.
-
-    A run of key characters is looked at once, however many beginnings it holds. The start comes first, so that only places where it
-    stands are looked at.
-    """
-    before = "|".join(f"(?<={one}{start})" for one in _BEFORE)
+    # `start`, of fixed width, comes first for speed: only its occurrences are tried, and a run of key characters once
+    before = "|".join(f"(?<={prefix}{start})" for prefix in _BEFORE)
     return f"{start}(?:(?<![{word}]{start})|{before}){rest}"
 
 
+# a quoted value; the quotes are escaped in JSON inside JSON
 _QUOTED = r"(?P<quote>[\"'])(?P<secret>(?:(?!(?P=quote))[^\\\r\n]|\\{1,8}(?![\\\"'])){4,10000}+)(?=\\{0,8}(?P=quote))"
-"""A value in quotes, which are escaped where JSON is inside JSON."""
 _COLON = r"\\{0,8}[\"']\s{0,4}:\s{0,4}\\{0,8}"
+# ends of names of secret fields
 _NAMES = (
     r"(?:api|secret|secret[_-]?access)[_-]?key|client[_-]?secret|(?:access|refresh|auth|session|security)[_-]?token"
 )
-"""Ends of the names of fields that hold a secret, whatever stands before."""
+# a `token` or `secret` that is one: both also name words, pages and kinds
 _RANDOM = r"(?=[A-Za-z+/_=.~-]{0,200}[0-9])(?=[0-9+/_=.~-]{0,200}[A-Za-z])[A-Za-z0-9+/_=.~-]{20,1000}"
-"""What `token` or `secret` is where it is one: they also name a word, a page, a kind."""
+# unquoted, with a digit: a name without is a program's variable
 _VALUE = r"(?=[A-Za-z!@#$%^&*+/=._~?-]{0,200}[0-9])[A-Za-z0-9!@#$%^&*+/=._~?-]{8,1000}"
-"""A value without quotes: with a digit, for a name behind a name is a program's variable."""
 _SCHEMES = "[Bb]earer|BEARER|[Bb]asic|BASIC|[Tt]oken|[Aa]pi-?[Kk]ey"
 PATTERNS = {
     "private key": re.compile(
@@ -90,11 +82,10 @@ PATTERNS = {
         re.IGNORECASE,
     ),
 }
-"""By kind."""
-_IN = ("secret", "header", "random", "long", "line")
-"""Where a pattern has groups of these names, the key is what stands in one of them; `name` is what it is called."""
+_IN = ("secret", "header", "random", "long", "line")  # groups that hold the key; group `name` holds its name
 _WORDS = ("key", "secret", "token", "passwd", "password")
 _ENDS = [f"{word}{mark}" for word in (*_WORDS, "authorization") for mark in "\"'\\"]
+# for slow patterns: lower-case strings of which every match contains one
 _NEEDED = {
     "password in a URL": ["://"],
     "authorization header": ["authorization", "api-key", "bearer", "basic "],
@@ -103,63 +94,57 @@ _NEEDED = {
     "cookie in JSON": ["cookie"],
     "cookie header": ["cookie:"],
 }
-"""Of patterns that take long: what stands, in lower case, in every text that they can match."""
 _FIELD = re.compile(rf"[a-z0-9_-]*(?:{_NAMES})|(?:proxy-|x-)?authorization|(?:set-)?cookie|passw(?:or)?d|token|secret")
+# placeholders of a secret: `$NAME`, `<key>`, `your_key`, `sk-...`, `********`, `[removed]`, a type
 _NONE = re.compile(
     r"\$(?:\w+|[({].*)|<.*|\{.*|\[.*|%\w+%?|%\(\w+\)s|[*.\u2022#_-]+|x{3,}|.*(?:\*{3}|\.{3}|\u2026|x{6}).*|(?:your|my)[_-].*|.*[_-]here|"
     r"(?:os|process|env|secrets)\.\S+|n/?a|none|null|nil|undefined|true|false|str|string|text|required|optional|hidden|masked|redacted|"
     r"removed|omitted|example|placeholder|changeme|bearer|basic|token|secret|passw(?:or)?d|api[_-]?key",
     re.IGNORECASE | re.DOTALL,
 )
-"""What stands in a secret's place and is none: `$NAME`, `<key>`, `your_key`, `sk-...`, `********`, `[removed]`, a type."""
+# words of messages about a password (`must be at least 8 characters`); a passphrase has none
 _SAID = re.compile(
     r"\b(?:is|are|was|be|been|must|should|may|can|cannot|not|no|at|least|too|than|characters?|required|invalid|incorrect|wrong|missing|"
     r"match(?:es)?|please|enter|choose|reset|forgot|forgotten|your|the|an?|of|for|to|with|this|field|password)\b",
     re.IGNORECASE,
 )
-"""Words of which one at least is in what is said of a password (`must be at least 8 characters`); several others may be one."""
 _SCHEME = re.compile(rf"(?:{_SCHEMES})\s+")
 
 
-def clean(value: Any, found: Counter[str]) -> Any:
-    """A copy of a JSON value with `REMOVED` for what looks like a key, and without lone surrogates, which no data set's file format holds.
-
-    Args:
-        found: counts by kind what was taken out.
-    """
+def clean(value: Any, counts: Counter[str]) -> Any:
+    """Replace secrets of a JSON value by `REMOVED`, counted by kind, and lone surrogates by `?`."""
     if isinstance(value, str):
-        return _text(value, found)
+        return _text(value, counts)
     if isinstance(value, list):
-        return [clean(one, found) for one in value]
+        return [clean(item, counts) for item in value]
     if not isinstance(value, dict):
         return value
-    made: dict[str, Any] = {}
+    cleaned: dict[str, Any] = {}
     named = value.get("name", value.get("key"))  # a header or a cookie may be `{name, value}`
-    for key, one in value.items():
-        name, said = _text(key, found), named if key == "value" and isinstance(named, str) else key
-        if _is_secret(said, one):
-            found[f"field {said.lower()[:40]}"] += 1
-            made[name] = REMOVED if isinstance(one, str) else [REMOVED for _ in one]
+    for key, item in value.items():
+        name, field = _text(key, counts), named if key == "value" and isinstance(named, str) else key
+        if _is_secret(field, item):
+            counts[f"field {field.lower()[:40]}"] += 1
+            cleaned[name] = REMOVED if isinstance(item, str) else [REMOVED for _ in item]
         else:
-            made[name] = clean(one, found)
-    return made
+            cleaned[name] = clean(item, counts)
+    return cleaned
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Whether a field of this name holds a secret: a text, or several of a header; not one that was taken out already."""
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
         return False
-    kind = name.lower()
-    if _FIELD.fullmatch(kind) is None or (isinstance(value, list) and kind.startswith("passw")):
+    field = name.lower()
+    if _FIELD.fullmatch(field) is None or (isinstance(value, list) and field.startswith("passw")):
         return False  # several texts beside `password` say what is wrong with one
-    return any(_shows(kind, text) for text in texts)
+    return any(_shows(field, text) for text in texts)
 
 
 def _shows(name: str, value: str) -> bool:
-    """Whether a value of this name, in lower case, is a secret: not what stands in one's place, and not what is said of one."""
+    """Tell whether a value of this lower-case name is a secret, not a placeholder or a message about one."""
     if name.endswith("cookie"):
-        return any(said.strip() and not _NONE.fullmatch(said.strip()) for said in re.findall("=([^;]*)", value))
+        return any(cookie.strip() and not _NONE.fullmatch(cookie.strip()) for cookie in re.findall("=([^;]*)", value))
     text = value.strip()
     if name.endswith("authorization"):
         text = _SCHEME.sub("", text, count=1)
@@ -173,7 +158,6 @@ def _shows(name: str, value: str) -> bool:
 
 
 def _without(match: re.Match[str]) -> str:
-    """What stands in the place of a match: nothing but the key is taken out, and all is left where it is none."""
     inside = [name for name in _IN if name in match.re.groupindex and match[name] is not None]
     if inside:
         name = match.groupdict().get("name") or ""
@@ -183,18 +167,18 @@ def _without(match: re.Match[str]) -> str:
     return match.string[match.start() : start] + REMOVED + match.string[end : match.end()]
 
 
-def _counted(match: re.Match[str], kind: str, found: Counter[str]) -> str:
+def _counted(match: re.Match[str], label: str, counts: Counter[str]) -> str:
     left = _without(match)
     if left != match[0]:
-        found[kind] += 1
+        counts[label] += 1
     return left
 
 
-def _text(text: str, found: Counter[str]) -> str:
+def _text(text: str, counts: Counter[str]) -> str:
     text = text.encode("utf-8", "replace").decode()
     low = text.lower()
-    for kind, pattern in PATTERNS.items():  # what one has found is not found by the next
-        if kind in _NEEDED and not any(piece in low for piece in _NEEDED[kind]):
+    for label, pattern in PATTERNS.items():  # what one has found is not found by the next
+        if label in _NEEDED and not any(piece in low for piece in _NEEDED[label]):
             continue
-        text = pattern.sub(partial(_counted, kind=kind, found=found), text)
+        text = pattern.sub(partial(_counted, label=label, counts=counts), text)
     return text

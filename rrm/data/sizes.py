@@ -1,4 +1,4 @@
-"""Limits the size of all input from outside: `most_bytes` for a line, a batch, an unpacked file, a reply."""
+"""Size limits of all input from outside: a line, a batch, an unpacked file, a reply."""
 
 from __future__ import annotations
 
@@ -11,46 +11,36 @@ from rrm.errors import ConfigError
 
 VARIABLE = "RRM_MOST_BYTES"
 MOST_BYTES = 1 << 28
-NODE = 64
-"""Bytes that a value of JSON takes in memory beside its text."""
-GROWS = 4
-"""Times `most_bytes` that the values of one JSON text may take."""
+NODE = 64  # bytes in memory of a JSON value beside its text
+GROWS = 4  # limit of a JSON text's values in memory, times `most_bytes`
 BLOCK = 1 << 18
 
 
 class TooManyBytes(ValueError):
-    """More than is read."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} has more than {most_bytes():,} bytes: not read; a larger {VARIABLE} reads it")
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} has more than {most_bytes():,} bytes: not read; a larger {VARIABLE} reads it")
 
 
 def most_bytes() -> int:
-    """The limit: `RRM_MOST_BYTES`, or 256 MiB.
-
-    Raises:
-        ConfigError: the variable is no count of bytes.
-    """
-    said = os.environ.get(VARIABLE, "").strip()
-    if not said:
+    """The limit: `RRM_MOST_BYTES`, or 256 MiB; raises `ConfigError`."""
+    value = os.environ.get(VARIABLE, "").strip()
+    if not value:
         return MOST_BYTES
-    if not said.isdecimal() or not int(said):
-        raise ConfigError(f"{VARIABLE}={said:.40}: write a count of bytes, such as {MOST_BYTES}")
-    return int(said)
+    if not value.isdecimal() or not int(value):
+        raise ConfigError(f"{VARIABLE}={value:.40}: write a count of bytes, such as {MOST_BYTES}")
+    return int(value)
 
 
-def bounded(blocks: Iterable[bytes], what: str) -> Iterator[bytes]:
-    """The blocks, of which the first that goes beyond the limit raises `TooManyBytes`."""
+def bounded(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
     size, most = 0, most_bytes()
     for block in blocks:
         size += len(block)
         if size > most:
-            raise TooManyBytes(what)
+            raise TooManyBytes(name)
         yield block
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file, of which one beyond the limit raises `TooManyBytes`."""
     most = most_bytes()
     while line := file.readline(most + 1):
         if len(line) > most:
@@ -59,31 +49,20 @@ def lines_of(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def weight(text: bytes | str) -> int:
-    """About how many bytes the values of a JSON text take, most of all where they are small: 20 MiB of `{},` take half a gigabyte."""
+    """Estimate the bytes in memory of a JSON text's values: 20 MiB of `{},` take half a gigabyte."""
     marks = map(text.count, (b",", b"{", b"[")) if isinstance(text, bytes) else map(text.count, ",{[")
     return len(text) + NODE * sum(marks)
 
 
-def check_weight(text: bytes | str, what: str, most: int | None = None) -> None:
-    """Refuse a JSON text whose values would take too much.
-
-    Args:
-        most: bytes; None: `GROWS` times the limit.
-
-    Raises:
-        ValueError: they would.
-    """
+def check_weight(text: bytes | str, name: str, most: int | None = None) -> None:
+    """Raise `ValueError` for a JSON text whose values take over `most` bytes (default: `GROWS` limits)."""
     limit = GROWS * most_bytes() if most is None else most
-    if (found := weight(text)) > limit:
-        raise ValueError(f"{what} holds so many values that they take about {found:,} bytes, more than {limit:,}")
+    if (size := weight(text)) > limit:
+        raise ValueError(f"{name} holds so many values that they take about {size:,} bytes, more than {limit:,}")
 
 
 def inflated(blocks: Iterable[bytes], coding: str = "gzip") -> Iterator[bytes]:
-    """Pieces of what `gzip` (several members too) or `deflate` packed, none larger than `BLOCK`.
-
-    Raises:
-        ValueError: it is damaged, or ends early.
-    """
+    """Decompress `gzip` or `deflate` in pieces of at most `BLOCK` bytes; raises `ValueError`."""
     wbits = 31 if coding == "gzip" else 15
     member, done = zlib.decompressobj(wbits), False
     for block in blocks:

@@ -15,16 +15,11 @@ from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
 
 PARTS = ("train", "calibration", "test")
-HELD_OUT = "held_out_agents"
-"""A split's list that holds no questions: agents whose runs are never learned from."""
+HELD_OUT = "held_out_agents"  # list of agents, not questions, whose runs are never learned from
 
 
 def make_split(trajectories: Sequence[Trajectory], data: DataConfig, seed: int) -> dict[str, list[str]]:
-    """Questions shuffled by `seed` and dealt to test, calibration and train by the configured shares.
-
-    Raises:
-        RRMError: too few questions to give each part one.
-    """
+    """Shuffle questions by `seed` and deal them by the configured shares; raises `RRMError` for too few."""
     questions = sorted({question_of(t) for t in trajectories})
     if len(questions) < 3:
         raise RRMError(f"{len(questions)} distinct question(s): train, calibration and test need one each at least")
@@ -39,14 +34,13 @@ def make_split(trajectories: Sequence[Trajectory], data: DataConfig, seed: int) 
 
 
 def load_split(path: str | Path, parts: Sequence[str] = PARTS) -> dict[str, list[str]]:
-    """A split file: question ids by part; `held_out_agents`, where it is there, are agents' names.
+    """Load a split file: question ids by part; `held_out_agents` is a list of agents' names.
 
     Args:
-        parts: those it must have, no two of which may share a question; anything else in the file (a seed) is left out. With
-            none, any lists of texts will do.
+        parts: parts it must have, which share no question; other entries are dropped. Empty: any lists of texts.
 
     Raises:
-        ConfigError: unreadable, not of that form, a part missing, or a question in two parts.
+        ConfigError: unreadable, malformed, a part missing, or a question in two parts.
     """
     try:
         split = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -58,36 +52,32 @@ def load_split(path: str | Path, parts: Sequence[str] = PARTS) -> dict[str, list
         isinstance(ids, list) and all(isinstance(i, str) for i in ids) for ids in split.values()
     ):
         raise ConfigError(f'split {path}: must be {{"train": [question ids], "test": […], …}}, all ids as texts')
-    for part in parts:
-        if part not in split:
+    for name in parts:
+        if name not in split:
             raise ConfigError(
-                f"split {path}: no list of question ids under {part!r}; there are: {', '.join(split) or 'none'}"
+                f"split {path}: no list of question ids under {name!r}; there are: {', '.join(split) or 'none'}"
             )
-    seen: dict[str, str] = {}
-    for part in dict.fromkeys(parts):
-        for question in split[part]:
-            if seen.setdefault(question, part) != part:
-                raise ConfigError(f"split {path}: question {question!r} is in {seen[question]} and in {part}")
+    owners: dict[str, str] = {}
+    for name in dict.fromkeys(parts):
+        for question in split[name]:
+            if owners.setdefault(question, name) != name:
+                raise ConfigError(f"split {path}: question {question!r} is in {owners[question]} and in {name}")
     return {name: ids for name, ids in split.items() if not parts or name in (*parts, HELD_OUT)}
 
 
 def apply_split(
     trajectories: Sequence[Trajectory], split: Mapping[str, Sequence[str]], *, learned: str = "train"
 ) -> dict[str, list[Trajectory]]:
-    """Trajectories by part, in order.
-
-    Args:
-        learned: the part that is learned from: rows of `held_out_agents` (meta.agent) never enter it.
-    """
-    parts = [part for part in split if part != HELD_OUT]
-    where = {q: part for part in parts for q in split[part]}
+    """Return trajectories by part, in order; rows of `held_out_agents` (meta.agent) never enter `learned`."""
+    parts = [name for name in split if name != HELD_OUT]
+    where = {q: name for name in parts for q in split[name]}
     held_out = set(split.get(HELD_OUT, []))
-    found: dict[str, list[Trajectory]] = {part: [] for part in parts}
+    rows: dict[str, list[Trajectory]] = {name: [] for name in parts}
     for t in trajectories:
-        part = where.get(question_of(t))
-        if part is not None and not (part == learned and t.meta.get("agent") in held_out):
-            found[part].append(t)
-    return found
+        name = where.get(question_of(t))
+        if name is not None and not (name == learned and t.meta.get("agent") in held_out):
+            rows[name].append(t)
+    return rows
 
 
 class TooFew(RRMError):
@@ -95,11 +85,7 @@ class TooFew(RRMError):
 
 
 def grouped_folds(groups: Sequence[str], k: int, seed: int) -> np.ndarray:
-    """(N,) fold of each row, 0 … k − 1; all rows of a group share one, and folds differ by at most one group.
-
-    Raises:
-        TooFew: fewer groups than folds.
-    """
+    """(N,) fold of each row, 0 … k − 1; groups stay together. Raises `TooFew` for fewer groups than folds."""
     order = sorted(set(groups))
     if len(order) < k:
         raise TooFew(f"{k} folds need at least {k} questions, there are {len(order)}")

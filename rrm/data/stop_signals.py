@@ -1,8 +1,7 @@
-"""Ctrl-C and SIGTERM of a command, from its first line on: noted at once, raised as KeyboardInterrupt where nothing swallows it.
+"""Ctrl-C and SIGTERM of a command: noted at once, raised as KeyboardInterrupt.
 
-Amid an import it would be lost: modules catch whatever their own imports raise, and the command ran on as if nobody had asked. So it
-is raised when the import has ended; so is one that came up where Python ignores exceptions (a finaliser). A second one is raised at
-once, wherever it meets the command. While this module itself is imported `rrm.data.earliest_signals` takes them.
+During an import, whose modules may catch it, or in a finaliser, where Python ignores exceptions, it is raised afterwards.
+A second signal is raised at once.
 """
 
 from __future__ import annotations
@@ -17,25 +16,17 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
-AGAIN_S = 0.05
-"""Seconds after which a stop that could not be raised is tried again."""
-IMPORTS = "<frozen importlib"
-"""Beginning of the file name of a frame that imports something."""
+AGAIN_S = 0.05  # seconds between tries to raise a stop
+IMPORTS = "<frozen importlib"  # start of the file names of import frames
 
 
 class Stops:
-    """Takes both signals while entered, which may be within itself.
-
-    A SIGINT that whoever started the process had ignored (a shell that puts it in the background) stays so.
-    """
+    """Reentrant context that handles both signals; an ignored SIGINT (a background job) stays ignored."""
 
     def __init__(self) -> None:
-        self.asked: int | None = None
-        """The signal that came first."""
-        self.raised = False
-        """Whether that reached the command."""
-        self.over = False
-        """Whether the command has ended, and the process is about to."""
+        self.asked: int | None = None  # the first signal
+        self.raised = False  # whether it reached the command
+        self.over = False  # whether the command has ended
         self._depth, self._before, self._hook = 0, dict[int, Any](), sys.unraisablehook
 
     def __enter__(self) -> Stops:
@@ -61,20 +52,19 @@ class Stops:
 
     @contextmanager
     def left_to_asyncio(self) -> Iterator[None]:
-        """While entered, an event loop that is begun takes SIGINT in its own way, and both by `hand_to_asyncio`. Off the main thread, and
-        while this is not entered, nothing is changed."""
+        """Let an event loop that starts meanwhile take SIGINT itself, and both signals by `hand_to_asyncio`."""
         numbers = (signal.SIGINT, signal.SIGTERM) if self._are_ours() else ()
-        held = {number: signal.getsignal(number) for number in numbers}
-        if held:
+        handlers = {number: signal.getsignal(number) for number in numbers}
+        if handlers:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # by which asyncio knows that it may
         try:
             yield
         finally:
-            for number, handler in held.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
     def hand_to_asyncio(self) -> None:
-        """To be called in the loop's main task, which the signals that are taken then cancel; a second one is raised."""
+        """Call in the loop's main task: signals then cancel it, a second one is raised."""
         cancels = signal.getsignal(signal.SIGINT)
         if not (self._are_ours() and callable(cancels)):
             return
@@ -87,7 +77,6 @@ class Stops:
             signal.signal(number, take if number in self._before else signal.SIG_IGN)
 
     def _are_ours(self) -> bool:
-        """Whether nobody else (a training, a server) takes them meanwhile."""
         here = threading.current_thread() is threading.main_thread()
         return here and bool(self._depth) and signal.getsignal(signal.SIGTERM) == self._take
 
@@ -114,38 +103,35 @@ class Stops:
             raise KeyboardInterrupt
 
     def raise_late(self) -> None:
-        """Raise a stop that waits to be tried again."""
         _try_again(0)
         if self.asked is not None and not self.raised:
             self.raised = True
             raise KeyboardInterrupt
 
-    def _ignored(self, what: Any) -> None:
-        if not (issubclass(what.exc_type, KeyboardInterrupt) and self.asked is not None and _try_again()):
-            self._hook(what)
+    def _ignored(self, unraisable: Any) -> None:
+        if not (issubclass(unraisable.exc_type, KeyboardInterrupt) and self.asked is not None and _try_again()):
+            self._hook(unraisable)
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """Whether a frame, or one that waits for it, imports something."""
     while frame is not None and not frame.f_code.co_filename.startswith(IMPORTS):
         frame = frame.f_back
     return frame is not None
 
 
 def _try_again(seconds: float = AGAIN_S) -> bool:
-    """Have `_again` called after so many seconds (0: not any more); False where the system cannot."""
+    """Schedule `_again` in so many seconds (0: cancel); False where the system cannot."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
         return True
     return False
 
 
-STOPS = Stops()
-"""Those of this process."""
+STOPS = Stops()  # of this process
 
 
 def command(module: str) -> None:
-    """Import a module and run its `main` as the process's command; whatever stops it before it can say more, ends it by the exit code."""
+    """Import a module and run its `main` as the process's command."""
     try:
         STOPS.__enter__()  # for good
         main = import_module(module).main

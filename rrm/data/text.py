@@ -1,9 +1,7 @@
-"""Text as it is compared: the one normaliser, the one test for a leaked answer, and what the annotators cut texts with.
+"""Text comparison: the one normaliser, the one test for leaked answers, and helpers of the annotators.
 
-Answers are looked for as whole words in `normalise`d text; those in a script without spaces between words (Chinese, Thai, …, and
-Korean, whose particles follow without one) wherever their letters stand. Two other forms exist because others defined them: SQuAD's official
-one (`squad_normalise`), by which exact match and F1 are published, and numbers by value (`numbers`), as GSM8K is graded. A judge's
-text leaks an answer in whichever of these forms a grader would take it.
+Answers are matched as whole words of `normalise`d text; in scripts without spaces (and Korean) as letters anywhere. Two
+other forms follow published metrics: `squad_normalise` (SQuAD) and `numbers` (GSM8K). A leak in any of these forms counts.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ from typing import Any, Literal
 from rrm.data.trajectory import Message, Trajectory
 
 LeakClass = Literal["leak", "short_leak", "clean", "no_reference"]
-YES_NO = frozenset({"yes", "no", "true", "false"})
-"""Answers that any text holds by chance."""
+YES_NO = frozenset({"yes", "no", "true", "false"})  # answers that any text may hold by chance
 
 _ARTICLES = frozenset({"a", "an", "the"})
 STOP_WORDS = frozenset(
@@ -31,10 +28,11 @@ STOP_WORDS = frozenset(
     """.split()  # noqa: SIM905 - a word list reads better as text
 )
 _DIGIT_COMMA = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+# a minus is a sign where no word stands before it: `-2`, `x=-2`, but `3-2` is two words
 _WORD = re.compile(r"(?:(?<![^\W_])-(?=\.?\d))?(?:[^\W_]+(?:\.\d+)?|\.\d+)")
-"""A minus is a sign where no word stands before it: `-2`, `x=-2`, but `3-2` is two words. A point stays inside a number."""
 _DECIMAL = re.compile(r"(-?)(\d*)\.(\d+)")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s++(?=[A-Z\"'(\[`<])")
+# variants of signs; applied before accents are folded, which turns `≠` into `=`
 _SAME_SIGN = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2013\N{MINUS SIGN}", "-"),
@@ -43,42 +41,39 @@ _SAME_SIGN = str.maketrans(
         **{"\u2260": "!=", "\u2264": "<=", "\u2265": ">=", "\u21d2": "\u2192"},
     }
 )
-"""Signs that are written in several ways, as one; before accents are folded, which makes `=` of `≠`."""
+# Markdown's, not a product: `is **4**.`, but `2*3*4` and `(a)*(b)*(c)`
 _EMPHASIS = re.compile(r"(?<![^\W_])(?<![)\]}])(\*{1,3})(?=[^\s*])(.{1,200}?)(?<=[^\s*])\1(?![^\W_]|[*(\[{])")
-"""Markdown's, not a product: `is **4**.`, but `2*3*4` and `(a)*(b)*(c)`."""
+# a minus before a number or a formula's letter; `- 5` is a list item only beside others
 _MINUS = re.compile(r"\A\s*-[ \t]+(?=[$\\(]*\.?\d|[^\W\d_]\s*(?:\Z|[-+*/^=<>!]))")
-"""Of a number or a letter of a formula: `- 5` is a list's item only beside others."""
+# Markdown's heading, list item or quotation (of words: `> 5` is not one)
 _LINE_MARK = re.compile(r"^[ \t]*(?:#{1,6}|[*+-]|>(?=[ \t]+[^\W\d_]{2}))[ \t]+", re.MULTILINE)
-"""Markdown's: a heading, a list's item, a quotation (of words: `> 5` says more than `5`)."""
+# as `_DIGIT_COMMA`, but `0,100` is no number of thousands
 _THOUSANDS = re.compile(r"(?<=\d)(?<!(?<!\d)0),(?=\d{3}(?!\d))")
-"""As `_DIGIT_COMMA`, but `0,100` is no number of thousands."""
 _INTERVAL = re.compile(r"([\[(])([^\[\](),;]{1,60}[,;][^\[\](),;]{1,60})([\])])")
 _RELATIONS = frozenset("=<>!\u2190\u2192\u2248\u2261")
 _BOUNDS = frozenset({"inf", "infty", "infinity", "pi", "sqrt"})
+# words; signs that distinguish answers of the same words (`C++`, `1/2`, `x^2`, `√2`); marks that may be punctuation
 _TOKEN = re.compile(
     rf"(?P<word>{_WORD.pattern})|(?P<sign>!=|[+#*/^=<>\u00ac\u00b1\u2190-\u22ff\u27e6\u27e7]+)|(?P<mark>[-!()\[\]{{}}])"
 )
-"""Words; signs that make another answer of the same words (`C++`, `1/2`, `x^2`, `√2`); marks that may be punctuation."""
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SQUAD_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+# Thai, Lao, Tibetan, Burmese, Khmer, Chinese, Japanese, Korean
 _NO_SPACES = (
     "\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
-"""Thai, Lao, Tibetan, Burmese, Khmer, Chinese, Japanese, Korean: a word's end is not to be seen in the text."""
 _SPACELESS = re.compile(f"[{_NO_SPACES}]")
 _JOINED = re.compile(f"(?<=[{_NO_SPACES}]) | (?=[{_NO_SPACES}])")
-_LETTER = rf"[^\W{_NO_SPACES}]"
-"""A letter or digit of a script whose words stand apart."""
+_LETTER = rf"[^\W{_NO_SPACES}]"  # a letter or digit of a script with spaces between words
 _MEETING = re.compile(rf"(?<=[{_NO_SPACES}])(?={_LETTER})|(?<={_LETTER})(?=[{_NO_SPACES}])")
+# codes that may touch a number; other letters there make it part of a name (`GPT4`, `x2`)
 _CURRENCY = "USD|EUR|GBP|JPY|CNY|RMB|INR|CHF|CAD|AUD|NZD|HKD|SGD|KRW|BRL|MXN|ZAR"
-"""Codes that stand before a number without a space; any other letter there makes it part of a name (`GPT4`, `x2`)."""
-_SIGNS = "$\u00a3\u00a5\uff04\uffe1\uffe5\u20a0-\u20cf"
-"""Of currencies."""
+_SIGNS = "$\u00a3\u00a5\uff04\uffe1\uffe5\u20a0-\u20cf"  # of currencies
+# a minus after a number, with brackets or unit (`(20)-18`, `5%-10%`, `10€-€5`), subtracts or means "up to"
 _NO_SIGN = rf"(?<!{_LETTER})(?<!\.)(?<!\d[)\]}}%{_SIGNS}])"
-"""Behind a number, also one in brackets or with a unit (`(20)-18`, `5%-10%`, `10\u20ac-\u20ac5`), a minus takes away, or says up to."""
+# a minus before a currency: `-$`, `-US$`, TeX's `-\\$`, `-USD `
 _MINUS_SIGN = re.compile(rf"{_NO_SIGN}-(?:[A-Z]{{0,3}}\\?[{_SIGNS}]|{_CURRENCY}) ?(?=\.?\d)")
-"""A minus before the sign or code of a currency: `-$`, `-US$`, TeX's `-\\$`, `-USD `."""
 _NUMBER = re.compile(
     rf"(?:(?<!{_LETTER})(?<!\.)(?:{_NO_SIGN}[-+])?|(?<=(?<!{_LETTER})(?:{_CURRENCY})))"
     rf"(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{{1,3}}(?!\d))?"
@@ -89,10 +84,9 @@ _NUMBER = re.compile(
 
 
 def normalise(text: str, *, articles: bool = False) -> str:
-    """Words in one case joined by one space; accents folded, punctuation and thousands commas dropped, numbers as `-0.5`.
+    """Normalise text to words of one case joined by single spaces.
 
-    Args:
-        articles: keep a, an and the.
+    Folds accents, drops punctuation, thousands commas and (unless `articles`) articles, writes numbers as `-0.5`.
     """
     folded = text.casefold() if text.isascii() else _fold(text)
     words = _WORD.findall(_DIGIT_COMMA.sub("", folded))
@@ -105,21 +99,20 @@ def _fold(text: str) -> str:
 
 
 def _plain(word: str) -> str:
-    """A decimal number without needless zeros: `1000.0` → `1000`, `.50` → `0.5`; any other word as it is."""
+    """Write a decimal number without needless zeros: `1000.0` → `1000`, `.50` → `0.5`; other words stay."""
     number = _DECIMAL.fullmatch(word)
     if number is None:
         return word
-    sign, whole, fraction = number.groups()
-    return f"{sign}{whole or '0'}.{fraction}".rstrip("0").rstrip(".")
+    sign, integer, fraction = number.groups()
+    return f"{sign}{integer or '0'}.{fraction}".rstrip("0").rstrip(".")
 
 
 def answer_form(text: str) -> str:
-    """A final answer as it is compared with other attempts' answers: where the forms are equal, so are the answers.
+    """Normalise a final answer: equal forms are equal answers.
 
-    `normalise`, but what alone tells answers apart stays: signs between words and `+` or `#` behind one (`x + 1`, `x ≤ 1`, `C++`),
-    a minus and a factorial's `!` beside numbers and single letters (`x - 1`, `3!`, not `well-known!`), the square brackets of an
-    interval, the brackets of a formula's part (`(1+2)*3`, `2^{n+1}`), and `a`, `an`, `the` where no longer word follows (`A`,
-    `The`, `Vitamin A`, `A, B`). Markdown goes. An answer without a word is itself.
+    As `normalise`, but keeps what distinguishes answers: signs between words and `+` or `#` after one (`x + 1`, `C++`), a minus
+    or factorial beside numbers and single letters (`3!`, not `well-known!`), an interval's square brackets, grouping brackets
+    (`(1+2)*3`, `2^{n+1}`), and articles before no longer word (`Vitamin A`, `A, B`). Drops Markdown.
     """
     plain = unicodedata.normalize("NFC", text).translate(_SAME_SIGN)
     if len(_LINE_MARK.findall(plain)) == 1:
@@ -137,24 +130,23 @@ def answer_form(text: str) -> str:
     ]
     grouping = _grouping(tokens, signs)
     form, words = "", list[str]()
-    for at, (token, sign) in enumerate(zip(tokens, signs, strict=True)):
-        said = token.group()
+    for position, (token, sign) in enumerate(zip(tokens, signs, strict=True)):
+        piece = token.group()
         if token.lastgroup == "word":
-            words.append(_plain(said))
-        elif sign or at in grouping:
-            form += _without_articles(words) + (said if sign else "(" if said in "([{" else ")")
+            words.append(_plain(piece))
+        elif sign or position in grouping:
+            form += _without_articles(words) + (piece if sign else "(" if piece in "([{" else ")")
             words = []
     form = (form + _without_articles(words)).lstrip("+#*/^=\u2192").rstrip("*/^=<>\u2192")
     return form or " ".join(text.split())
 
 
 def _is_operand(word: str) -> bool:
-    """Whether a word stands in formulas: a number, or a letter."""
     return any(c.isdigit() for c in word) or (len(word) == 1 and not _SPACELESS.match(word))
 
 
 def _is_sign(before: re.Match[str] | None, mark: re.Match[str], after: re.Match[str] | None) -> bool:
-    """Whether a mark is a minus or a factorial's, by the tokens around it: `x - 1`, `-x`, `A-`, `3!`."""
+    """Recognise a minus or a factorial by the tokens around it: `x - 1`, `-x`, `A-`, `3!`."""
     follows = after is not None and (
         after.group()[0] in "([{\u221a\u221e" or (after.lastgroup == "word" and _is_operand(after.group()))
     )
@@ -170,95 +162,84 @@ def _is_sign(before: re.Match[str] | None, mark: re.Match[str], after: re.Match[
 
 
 def _grouping(tokens: Sequence[re.Match[str]], signs: Sequence[bool]) -> set[int]:
-    """Where the brackets stand that hold a part of a formula together: with an operator inside, and one, or a word without a
-    space, beside them. `(1+2)*3` and `sqrt{x+1}`; not `x = (1+2)`, `(x, -y)`, `Paris (in A+B)`."""
+    """Return the positions of grouping brackets: `(1+2)*3`, `sqrt{x+1}`; not `x = (1+2)`, `(x, -y)`."""
 
-    def operator(at: int) -> bool:
-        return signs[at] and not set(tokens[at].group()) <= _RELATIONS
+    def operator(position: int) -> bool:
+        return signs[position] and not set(tokens[position].group()) <= _RELATIONS
 
-    def joins(at: int, close: bool) -> bool:
-        """Whether what stands there makes the bracket a part of something."""
-        token = tokens[at]
-        return operator(at) or (close and (token.lastgroup == "word" or token.group() in "()[]{}"))
+    def joins(position: int, close: bool) -> bool:
+        token = tokens[position]
+        return operator(position) or (close and (token.lastgroup == "word" or token.group() in "()[]{}"))
 
-    found, opened, operators = set[int](), list[tuple[int, int]](), 0
-    for at, token in enumerate(tokens):
-        operators += operator(at)
+    brackets, opened, operators = set[int](), list[tuple[int, int]](), 0
+    for position, token in enumerate(tokens):
+        operators += operator(position)
         if token.group() in "([{":
-            opened.append((at, operators))
+            opened.append((position, operators))
         elif token.group() in ")]}" and opened:
             start, before = opened.pop()
-            power = at + 1 < len(tokens) and tokens[at + 1].group().startswith("^")
+            power = position + 1 < len(tokens) and tokens[position + 1].group().startswith("^")
             minus = power and tokens[start + 1].group().startswith("-")  # `(-2)^2`, where it belongs to the number
             if (operators > before or minus) and (
                 (start > 0 and joins(start - 1, tokens[start - 1].end() == tokens[start].start()))
-                or (at + 1 < len(tokens) and joins(at + 1, tokens[at + 1].start() == token.end()))
+                or (position + 1 < len(tokens) and joins(position + 1, tokens[position + 1].start() == token.end()))
             ):
-                found |= {start, at}
-    return found
+                brackets |= {start, position}
+    return brackets
 
 
-def _parted(found: re.Match[str]) -> str:
-    """Two numbers in brackets with a space behind their comma: `[1,200]` is no number of thousands, `(1,000)` may be one."""
-    opening, inside, closing = found.groups()
+def _parted(interval: re.Match[str]) -> str:
+    # `[1,200]` is no thousand, `(1,000)` may be one
+    opening, inside, closing = interval.groups()
     if re.search(r",0\d", inside) or not all(_is_operand(word) or word in _BOUNDS for word in _WORD.findall(inside)):
-        return found.group()
+        return interval.group()
     return f"{opening}{inside.replace(',', ', ')}{closing}"
 
 
-def _bounded(found: re.Match[str]) -> str:
-    """An interval with its square brackets marked as signs; anything else in brackets as it is."""
-    opening, inside, closing = found.groups()
+def _bounded(interval: re.Match[str]) -> str:
+    """Mark an interval's square brackets as signs."""
+    opening, inside, closing = interval.groups()
     if not all(_is_operand(word) or word in _BOUNDS for word in _WORD.findall(inside)):
-        return found.group()
+        return interval.group()
     return f"{opening}{inside}{closing}".replace("[", "\u27e6").replace("]", "\u27e7")
 
 
 def _without_articles(words: list[str]) -> str:
-    """The words without articles: those that another word follows, `a` only where that is longer than a letter."""
-    kept = []
+    """Drop articles that another word follows; `a` only where that is longer than a letter."""
+    remaining = []
     for word, follows in zip_longest(words, words[1:]):
         if word not in _ARTICLES or not follows or (word == "a" and len(follows) == 1):
-            kept.append(word)
-    return " ".join(kept)
+            remaining.append(word)
+    return " ".join(remaining)
 
 
 def squad_normalise(text: str) -> str:
-    """SQuAD's normalisation (Rajpurkar et al. 2016, arXiv 1606.05250, official evaluation script): lower case, without
-    punctuation and the articles a, an, the, single spaces.
+    """Normalise as SQuAD's official script does (Rajpurkar et al. 2016, arXiv 1606.05250), for EM and F1.
 
-    Not `normalise`, because published EM and F1 are of this form: it joins "U.S.A." to "usa" and keeps accents.
+    Unlike `normalise` it joins "U.S.A." to "usa" and keeps accents.
     """
     return " ".join(_SQUAD_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def numbers(text: str) -> list[float]:
-    """The numbers in a text: `1,234.5`, `-3`, `.5`, `2e3`; units, currency signs and codes (`$18`, `USD18`, `-$18`, `-US$18`) and a percent sign are ignored.
-
-    A point divides decimals and a comma thousands, as in English: `1.250,50` is two numbers.
-    """
+    """Parse numbers (`1,234.5`, `-3`, `.5`, `2e3`), ignoring units, currencies and percent signs."""
     signed = _MINUS_SIGN.sub("-", text.replace("\N{MINUS SIGN}", "-"))
-    return [float(found.replace(",", "")) for found in _NUMBER.findall(signed)]
+    return [float(number.replace(",", "")) for number in _NUMBER.findall(signed)]
 
 
-def same_number(one: float, other: float) -> bool:
-    """Equal to a relative 1e-6 of the second."""
-    return abs(one - other) <= 1e-6 * max(abs(other), 1e-9)
+def same_number(number: float, other: float) -> bool:
+    return abs(number - other) <= 1e-6 * max(abs(other), 1e-9)
 
 
 class PhraseText:
-    """Normalised text, to look for phrases in; the forms that this takes are made once.
-
-    Args:
-        normalised: from `normalise`.
-    """
+    """Text from `normalise` to search for phrases, with cached forms."""
 
     def __init__(self, normalised: str) -> None:
         self.normalised = normalised
 
     @cached_property
     def _parted(self) -> str:
-        """A space wherever a script without spaces meets another, and at both ends."""
+        # a space wherever a script without spaces meets another, and at both ends
         return f" {_MEETING.sub(' ', self.normalised)} "
 
     @cached_property
@@ -267,11 +248,10 @@ class PhraseText:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Its words. A phrase that `whole_words` divides occurs only where all of its words are among them."""
+        # a phrase that `whole_words` divides occurs only where all of its words are among them
         return frozenset(self._parted.split())
 
     def contains(self, phrase: str) -> bool:
-        """Whether a normalised phrase occurs as whole words, as `contains_phrase` says."""
         if not _SPACELESS.search(phrase):
             return bool(phrase) and f" {phrase} " in self._parted
         joined = _joined(phrase)
@@ -283,7 +263,7 @@ class PhraseText:
 
 
 def whole_words(phrase: str) -> list[str]:
-    """The words of a normalised phrase; none of one in a script without spaces, which is looked for letter by letter."""
+    """Split a normalised phrase; [] in a script without spaces, which is matched by letters."""
     return [] if _SPACELESS.search(phrase) else phrase.split()
 
 
@@ -291,62 +271,56 @@ _words = lru_cache(maxsize=8)(PhraseText)
 
 
 def contains_phrase(normalised_text: str, normalised_phrase: str) -> bool:
-    """Whether the phrase occurs as whole words; both sides come from `normalise`. An empty phrase never occurs.
+    """Search for a phrase as whole words; both sides from `normalise`. An empty phrase never occurs.
 
-    In a script without spaces there are none: there the letters are looked for, but not inside a number or a Latin word; and
-    where a text changes between such a script and another, a word ends.
+    In a script without spaces letters match anywhere but inside a number or a Latin word; a change of script ends a word.
     """
     return _words(normalised_text).contains(normalised_phrase)
 
 
 @lru_cache(maxsize=8)
 def _joined(normalised: str) -> str:
-    """Normalised text without the spaces beside letters of a script that has none; Korean syllables whole again."""
+    """Remove spaces beside letters of scripts without them, and compose Korean syllables."""
     return _JOINED.sub("", unicodedata.normalize("NFC", normalised))
 
 
 def content_words(text: str) -> set[str]:
-    """The words that carry content: normalised, without function words and single letters (digits stay)."""
+    """Return the normalised words, without function words and single letters (digits stay)."""
     return {w for w in normalise(text).split() if w not in STOP_WORDS and (len(w) > 1 or w.isdigit())}
 
 
 def shorten(text: str, max_words: int = 25) -> str:
-    """Whole sentences while they fit in `max_words`; the first is kept, cut at `max_words` only when it alone is longer.
-
-    The cut prefers the last comma, semicolon or colon in the second half, so that a clause ends where the text does.
-    """
+    """Keep whole sentences up to `max_words`; a longer first one is cut, at a clause's end where possible."""
     sentences = _SENTENCE_END.split(" ".join(text.split()))
-    kept: list[str] = sentences[0].split(" ")
+    shortened: list[str] = sentences[0].split(" ")
     for sentence in sentences[1:]:
         words = sentence.split(" ")
-        if len(kept) + len(words) > max_words:
+        if len(shortened) + len(words) > max_words:
             break
-        kept += words
-    if len(kept) <= max_words:
-        return " ".join(kept)
-    kept = kept[:max_words]
-    breaks = [i for i, w in enumerate(kept) if w[-1:] in ",;:" and i >= max_words // 2]
+        shortened += words
+    if len(shortened) <= max_words:
+        return " ".join(shortened)
+    shortened = shortened[:max_words]
+    breaks = [i for i, w in enumerate(shortened) if w[-1:] in ",;:" and i >= max_words // 2]
     if breaks:
-        kept = kept[: breaks[-1] + 1]
-    return " ".join(kept).rstrip(",;: ") + "."
+        shortened = shortened[: breaks[-1] + 1]
+    return " ".join(shortened).rstrip(",;: ") + "."
 
 
 # ---- leaks -----------------------------------------------------------------------------------------------------------
 
 
 def message_text(message: Message) -> str:
-    """Everything one message says: thoughts, text, and tool calls with their arguments."""
     calls = [f"{call.name} {call.arguments_text()}" for call in message.tool_calls or []]
-    return "\n".join(part for part in (message.reasoning_content, message.text(), *calls) if part)
+    return "\n".join(piece for piece in (message.reasoning_content, message.text(), *calls) if piece)
 
 
 def transcript_text(trajectory: Trajectory) -> str:
-    """Everything the task, the agent and its tools said: what an answer that a judge names may have come from."""
     return "\n".join([trajectory.task, *map(message_text, trajectory.messages)])
 
 
 def references(value: Any) -> list[str]:
-    """A `meta["reference"]` as the texts that all count as the answer: each of a list of texts, otherwise the one."""
+    """Return the accepted answers of a `meta["reference"]`: each of a list of texts, else the one value."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     forms = value if isinstance(value, list) and all(isinstance(v, str) for v in value) else [value]
@@ -354,7 +328,7 @@ def references(value: Any) -> list[str]:
 
 
 class _Searched:
-    """A text that answers are looked for in, each of its forms made once, when it is needed."""
+    """A text to search for answers, with cached forms."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -376,7 +350,6 @@ class _Searched:
         return numbers(self.text)
 
     def holds(self, reference: str) -> bool:
-        """Whether the text has words, or a number, that a grader takes for the reference."""
         value = numbers(reference)
         if len(value) == 1 and not re.search(r"[^\W\d]", reference):
             return any(same_number(n, value[0]) for n in self.numbers)
@@ -389,42 +362,36 @@ class _Searched:
 _searched = lru_cache(maxsize=8)(_Searched)  # a transcript is asked about once per finding, and per reply in training
 
 
-def answer_leak(said: str, reference: Any, transcript: str) -> LeakClass:
-    """Whether a judge gave the answer away: what it said holds an answer that occurs nowhere in the transcript.
+def answer_leak(text: str, reference: Any, transcript: str) -> LeakClass:
+    """Classify whether a judge's text holds an answer that occurs nowhere in the transcript.
 
     Args:
-        said: trace, critique or a finding.
-        reference: text, number, or a list of texts that all count as the answer.
-        transcript: everything the agent, its tools and the task said (`transcript_text`).
+        reference: as `references`.
+        transcript: from `transcript_text`.
 
     Returns:
-        `short_leak` for yes/no-like answers and those of one or two characters, which occur by chance.
+        `short_leak` for answers that occur by chance (`is_short`).
     """
     answers = references(reference)
     if not answers:
         return "no_reference"
-    leaked = [answer for answer in answers if _searched(said).holds(answer)]
+    leaked = [answer for answer in answers if _searched(text).holds(answer)]
     if not leaked or any(_searched(transcript).holds(answer) for answer in answers):
         return "clean"
     return "short_leak" if all(map(is_short, leaked)) else "leak"
 
 
 def is_short(answer: str) -> bool:
-    """Whether an answer is yes/no-like or at most two characters long: found in a text by chance.
-
-    Two characters of a script without spaces are a word, one is not.
-    """
+    """Recognise answers found by chance: yes/no-like or of two characters (one without spaces)."""
     form = _joined(normalise(answer, articles=True))
     return len(form) <= (1 if _SPACELESS.search(form) else 2) or form in YES_NO or form in ("none", "unknown")
 
 
-def leaks(said: str, answers: Sequence[str], transcript: str, *, yes_no: bool = False) -> bool:
-    """Whether a text must be dropped: it names one of the answers although the transcript has none of them.
-
-    Short answers count, for a filter may drop one text too many.
+def leaks(text: str, answers: Sequence[str], transcript: str, *, yes_no: bool = False) -> bool:
+    """Return whether a text names an answer, short ones included, that the transcript lacks.
 
     Args:
-        yes_no: yes, no and their like count too; otherwise they are no answers here.
+        yes_no: whether yes, no and the like count as answers.
     """
     sought = [answer for answer in answers if yes_no or normalise(answer) not in YES_NO]
-    return answer_leak(said, sought, transcript) in ("leak", "short_leak")
+    return answer_leak(text, sought, transcript) in ("leak", "short_leak")

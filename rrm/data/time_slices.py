@@ -1,4 +1,4 @@
-"""Work in slices sized after the clock: what a kill may cost, and how often progress is heard of, in seconds. And their order."""
+"""Windows of work sized by time, in seconds, and the order of items in them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
-FIRST_WINDOW = 32
-"""Items in the first window, until it is known how fast the work goes."""
+FIRST_WINDOW = 32  # items
 WINDOW_SECONDS = 60.0
-"""What a window should take."""
-GROWTH = 4.0
-"""Most that a window grows over the one before."""
+GROWTH = 4.0  # most growth between windows
 
 
 def windows(
     items: Iterable[T], largest: int, *, first: int = FIRST_WINDOW, seconds: float = WINDOW_SECONDS
 ) -> Iterator[list[T]]:
-    """Lists of consecutive items, sized after the time the caller took for the one before (about `seconds` each).
+    """Yield lists of consecutive items, sized so that the caller takes about `seconds` for each.
 
     Args:
         largest: most items of a window.
-        first: items of the first one.
+        first: items of the first window.
     """
     window: list[T] = []
     size = min(first, largest)
@@ -38,8 +35,7 @@ def windows(
 
 
 def beside(items: Iterable[T], group: Callable[[T], Hashable], ahead: int) -> Iterator[T]:
-    """The items, those of one group one after the other as far as they stand within `ahead` of each other; groups in the order of
-    their first items."""
+    """Yield the items, those of one group together as far as they are within `ahead` of each other."""
     size, window = min(FIRST_WINDOW, ahead), list[T]()
 
     def grouped() -> Iterator[T]:

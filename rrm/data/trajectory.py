@@ -1,7 +1,6 @@
 """The canonical Trajectory: one agent run as OpenAI chat messages, whatever framework recorded it.
 
-Everything else in this package reads Trajectory and nothing else. Readers (`rrm.readers`) make it; a step is a derived
-view, never stored.
+Readers (`rrm.readers`) make it; all other code reads only it.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from rrm.data.output import write_lines
 
 SCHEMA_VERSION = 1
 Role = Literal["system", "developer", "user", "assistant", "tool"]
+# fails at the first invalid item: an error for each of millions would take minutes and gigabytes
 Objects = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
-"""The first that is none is told: an error for each would take minutes and gigabytes of a file that holds millions."""
 
 
 class ToolCall(BaseModel):
-    """One call the agent asked for. `arguments` stays text when the agent wrote something that is not JSON."""
+    """One call of a tool. `arguments` stays text where the agent's text is not JSON."""
 
     model_config = ConfigDict(extra="allow")
 
     name: str
     arguments: dict[str, Any] | str = Field(default_factory=dict)
-    """Parsed arguments, or the raw text where it does not parse as a JSON object (a malformed call is evidence); NaN is no JSON."""
+    """Parsed arguments, or the raw text where it is no JSON object (a malformed call is evidence)."""
     id: str | None = None
 
     @model_validator(mode="before")
@@ -52,29 +51,26 @@ class ToolCall(BaseModel):
         return value
 
     def arguments_text(self) -> str:
-        """The arguments as the agent's text: JSON for a dict, the raw string otherwise."""
         return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments, ensure_ascii=False)
 
 
 class Message(BaseModel):
-    """One OpenAI chat message; unknown keys are kept (they travel through a round trip unchanged)."""
+    """One OpenAI chat message; unknown keys are kept."""
 
     model_config = ConfigDict(extra="allow")
 
     role: Role
     content: str | Objects | None = None
-    """Text, or content parts (`{"type": "text"|"image_url"|…}`), or None for a message that only calls tools."""
+    """Text, content parts (`{"type": "text"|"image_url"|…}`), or None for a message that only calls tools."""
     reasoning_content: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
     tool_call_id: str | None = None
     name: str | None = None
-    timestamp: str | float | None = None
-    """When the message was made (ISO 8601 or seconds): the audit trail."""
-    duration_s: float | None = None
-    """Seconds a tool call took, on tool results."""
+    timestamp: str | float | None = None  # ISO 8601 or seconds
+    duration_s: float | None = None  # of a tool call, on its result
 
     def text(self) -> str:
-        """The message's visible text; parts are joined, a part that is not text becomes `[image]`, `[audio]`, …"""
+        """Join the visible text; a part that is not text becomes `[image]`, `[audio]`, …"""
         if self.content is None:
             return ""
         if isinstance(self.content, str):
@@ -82,46 +78,39 @@ class Message(BaseModel):
         return "\n".join(p["text"] if isinstance(p.get("text"), str) else f"[{_kind(p)}]" for p in self.content)
 
     def other_parts(self) -> list[str]:
-        """The kinds of the parts that are no text, as `text` names them in brackets."""
         parts = self.content if isinstance(self.content, list) else []
-        return [_kind(part) for part in parts if not isinstance(part.get("text"), str)]
+        return [_kind(content_part) for content_part in parts if not isinstance(content_part.get("text"), str)]
 
 
-def _kind(part: dict[str, Any]) -> str:
-    return str(part.get("type", "part")).removesuffix("_url")
+def _kind(content_part: dict[str, Any]) -> str:
+    return str(content_part.get("type", "part")).removesuffix("_url")
 
 
 class Source(BaseModel):
-    """Where a trajectory came from."""
-
     file: str
-    line: int | None = None
-    """1-based line, or item number in a JSON array."""
+    line: int | None = None  # from 1, or item number in a JSON array
     format: str | None = None
-    outcome_field: str | None = None
-    """The field that the outcome was read from, as a path in the record."""
+    outcome_field: str | None = None  # as a path
 
 
 class Step(BaseModel):
-    """Step k: one assistant message and what answered it (k counts from 1)."""
+    """Step k, from 1: an assistant message and the answers to it."""
 
     index: int
     message_index: int
-    """Index of the assistant message in `Trajectory.messages`."""
     message: Message
-    observations: list[Message]
-    """Tool results, and user turns that answer this message, in order."""
+    observations: list[Message]  # tool results and user turns, in order
 
 
 class Trajectory(BaseModel):
-    """One agent run. Fields nobody knows are kept in `meta`, so reading loses nothing."""
+    """One agent run. Unknown fields are kept in `meta`."""
 
     schema_version: int = SCHEMA_VERSION
     id: str
     task: str = ""
     """The question's text, as the agent was asked."""
     question_id: str | None = None
-    """Groups attempts at the same question; splits are made by it, never by row."""
+    """Groups attempts at the same question; splits go by it."""
     messages: Annotated[list[Message], Field(fail_fast=True)]
     tools: Objects | None = None
     outcome: float | None = None
@@ -138,11 +127,11 @@ class Trajectory(BaseModel):
         unknown = {k: v for k, v in value.items() if k not in cls.model_fields}
         if not unknown:
             return value
-        kept = {k: v for k, v in value.items() if k in cls.model_fields}
+        fields = {k: v for k, v in value.items() if k in cls.model_fields}
         if not isinstance(value.get("meta") or {}, dict):
-            return kept  # the field's own validation says what is wrong with it
-        kept["meta"] = {**unknown, **(value.get("meta") or {})}
-        return kept
+            return fields  # the field's own validation says what is wrong with it
+        fields["meta"] = {**unknown, **(value.get("meta") or {})}
+        return fields
 
     @field_validator("outcome", mode="before")
     @classmethod
@@ -161,23 +150,23 @@ class Trajectory(BaseModel):
 
     @property
     def own_id(self) -> str:
-        """The id its file gives it; `id` differs where the readers renamed a repeated one (`x#2`, by order of reading)."""
+        """The id in its file; `id` differs where the readers renamed a repeated one (`x#2`)."""
         return self.id if self._own_id is None else self._own_id
 
     def rename(self, id: str) -> None:
-        """Give it another id, as the readers do to a repeated one; `own_id` and `meta["original_id"]` keep the first."""
+        """Set another id; `own_id` and `meta["original_id"]` keep the first."""
         self.meta.setdefault("original_id", self.id)
         self._own_id, self.id = self.own_id, id
 
     @property
     def digest(self) -> str:
-        """16 hex digits over what a judge may see: task, messages and tools; not id, outcome, meta or source."""
-        seen = self.model_dump(include={"task", "messages", "tools"}, exclude_none=True)
-        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode("ascii")).hexdigest()[:16]
+        """16 hex digits over task, messages and tools; not id, outcome, meta or source."""
+        visible = self.model_dump(include={"task", "messages", "tools"}, exclude_none=True)
+        return hashlib.sha256(json.dumps(visible, sort_keys=True).encode("ascii")).hexdigest()[:16]
 
     @property
     def steps(self) -> list[Step]:
-        """The derived view: assistant messages with their observations, numbered from 1."""
+        """Assistant messages with their observations, numbered from 1."""
         steps: list[Step] = []
         for i, message in enumerate(self.messages):
             if message.role == "assistant":
@@ -193,24 +182,18 @@ class Trajectory(BaseModel):
         return self.messages[:first]
 
     def to_json(self) -> str:
-        """One ASCII-only line of JSON (lone surrogates survive as escapes)."""
         return json.dumps(self.model_dump(exclude_none=True), ensure_ascii=True)
 
     @classmethod
     def from_json(cls, line: str) -> Trajectory:
-        """The inverse of `to_json`; raises `pydantic.ValidationError` or `ValueError` on a bad line."""
+        """Parse `to_json`'s line; raises `pydantic.ValidationError` or `ValueError`."""
         return cls.model_validate(json.loads(line))
 
 
 def write_jsonl(path: str | Path, trajectories: Iterable[Trajectory]) -> int:
-    """Write one canonical line a trajectory; returns how many were written."""
     return write_lines(path, (t.to_json() for t in trajectories))
 
 
 def read_canonical(path: str | Path) -> Iterator[Trajectory]:
-    """Read what `write_jsonl` wrote. For any other format use `rrm.readers.read`.
-
-    Raises:
-        ReadError: as `rrm.data.jsonl.read_lines`.
-    """
+    """Read `write_jsonl`'s file; for other formats use `rrm.readers.read`."""
     return read_lines(path, Trajectory.from_json, "a canonical trajectory")

@@ -1,4 +1,4 @@
-"""What was used of a server: requests, tokens, and the money they cost."""
+"""Usage of a server: requests, tokens, and their cost."""
 
 from __future__ import annotations
 
@@ -9,23 +9,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Usage(BaseModel):
-    """What some requests used. Tokens are those that the server says; what nobody said is counted in `unreported`, not estimated."""
+    """Usage of some requests, as the server reports it."""
 
     model_config = ConfigDict(frozen=True)
 
-    requests: int = Field(default=0, ge=0)
-    """That were sent, tries that failed included."""
+    requests: int = Field(default=0, ge=0)  # failed tries included
     prompt_tokens: int = Field(default=0, ge=0)
-    cached_tokens: int = Field(default=0, ge=0)
-    """Of the prompts', those that the server had read before, as far as it says."""
-    completion_tokens: int = Field(default=0, ge=0)
-    """All that was written, thinking included."""
-    reasoning_tokens: int = Field(default=0, ge=0)
-    """Of these, those spent on thinking, as far as the server says or the reply's tokens show."""
+    cached_tokens: int = Field(default=0, ge=0)  # of the prompts', from the server's cache, if reported
+    completion_tokens: int = Field(default=0, ge=0)  # thinking included
+    reasoning_tokens: int = Field(default=0, ge=0)  # of these, as reported or as the reply's tokens show
+    # requests that may have been charged without reported usage: time-outs, broken replies
     unreported: int = Field(default=0, ge=0)
-    """Requests that may have been charged and did not say what they used: time-outs, broken replies, servers that do not count."""
+    # in the currency of the prices; None without prices
     cost: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
-    """Of the tokens above, in the currency of the prices given; None without prices."""
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
@@ -33,7 +29,6 @@ class Usage(BaseModel):
         return Usage(**counts, cost=round(sum(costs), 12) if costs else None)
 
     def less(self, other: Usage) -> Usage:
-        """What is left of it without a part."""
         counts = {name: max(getattr(self, name) - getattr(other, name), 0) for name in COUNTS}
         cost = None if self.cost is None else max(round(self.cost - (other.cost or 0.0), 12), 0.0)
         return Usage(**counts, cost=cost)
@@ -43,7 +38,6 @@ COUNTS = tuple(name for name in Usage.model_fields if name != "cost")
 
 
 def total_of(usages: Iterable[Usage | None]) -> Usage | None:
-    """The sum of what is known; None where nothing is."""
     total: Usage | None = None
     for usage in usages:
         if usage is not None:
@@ -51,21 +45,27 @@ def total_of(usages: Iterable[Usage | None]) -> Usage | None:
     return total
 
 
-def read_usage(said: Any) -> Usage:
-    """One request's usage, of the `usage` object of an OpenAI-compatible server's reply, whatever that holds.
+def read_usage(reported: Any) -> Usage:
+    """Parse one request's usage from an OpenAI-compatible server's `usage`, whatever that holds.
 
-    Servers that leave thinking out of `completion_tokens` (Gemini, xAI) have it in `total_tokens`: what is no prompt was written.
+    Servers that leave thinking out of `completion_tokens` (Gemini, xAI) include it in `total_tokens`.
     """
-    if not isinstance(said, Mapping):
+    if not isinstance(reported, Mapping):
         return Usage(requests=1, unreported=1)
-    prompt, written = _count(said.get("prompt_tokens")), _count(said.get("completion_tokens"))
+    prompt, written = _count(reported.get("prompt_tokens")), _count(reported.get("completion_tokens"))
     if prompt is None or written is None:
         return Usage(requests=1, unreported=1)
-    total = _count(said.get("total_tokens")) or 0
+    total = _count(reported.get("total_tokens")) or 0
     written = max(written, total - prompt)
-    cached = _detail(said, "prompt_tokens_details", "cached_tokens") or _count(said.get("prompt_cache_hit_tokens")) or 0
+    cached = (
+        _detail(reported, "prompt_tokens_details", "cached_tokens")
+        or _count(reported.get("prompt_cache_hit_tokens"))
+        or 0
+    )
     thought = (
-        _detail(said, "completion_tokens_details", "reasoning_tokens") or _count(said.get("reasoning_tokens")) or 0
+        _detail(reported, "completion_tokens_details", "reasoning_tokens")
+        or _count(reported.get("reasoning_tokens"))
+        or 0
     )
     return Usage(
         requests=1,
@@ -80,6 +80,6 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
 
 
-def _detail(said: Mapping[str, Any], group: str, name: str) -> int | None:
-    details = said.get(group)
+def _detail(reported: Mapping[str, Any], group: str, name: str) -> int | None:
+    details = reported.get(group)
     return _count(details.get(name)) if isinstance(details, Mapping) else None

@@ -1,1 +1,1 @@
-"""Engines: where completions and log-probabilities come from (`hf` in process, `openai` over HTTP, `scripted`)."""
+"""Sources of completions and log-probabilities: `hf` in process, `openai` over HTTP, `scripted`."""

@@ -1,4 +1,4 @@
-"""Coroutines from code that is not asynchronous, and iterables in a thread for coroutines: a slow input delays no reply."""
+"""Run coroutines from synchronous code, and read iterables in a thread for coroutines."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar
 from rrm.data.stop_signals import STOPS
 
 T = TypeVar("T")
-CLOSE_S = 10.0
-"""How long closing waits for what it ends."""
+CLOSE_S = 10.0  # how long closing waits for what it ends
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -28,16 +27,15 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _stoppable(work: Coroutine[Any, Any, T]) -> T:
-    """The work; a command's signals cancel it, as asyncio does on Ctrl-C: raised in the loop, they would leave tracebacks of its tasks."""
     STOPS.hand_to_asyncio()
     return await work
 
 
 async def together(work: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
-    """What these come to, in order; the first that fails ends the others, and its error is raised as it is."""
+    """Await coroutines at once, results in order; the first failure ends the others and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one()) for one in work]
+            tasks = [group.create_task(coroutine()) for coroutine in work]
     except ExceptionGroup as failed:
         first = failed.exceptions[0]
         raise first from first.__cause__
@@ -45,10 +43,7 @@ async def together(work: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list
 
 
 class Background:
-    """An event loop in a thread of its own, for work that goes on while the caller does something else.
-
-    The thread is a daemon: a process may end without closing it.
-    """
+    """Run an event loop in a daemon thread, for work that goes on while the caller does something else."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -57,22 +52,16 @@ class Background:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be begun any more."""
         return self._loop.is_closed()
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin a coroutine; its future may be waited for, or cancelled.
-
-        Raises:
-            RuntimeError: it was closed.
-        """
+        """Begin a coroutine; its future may be waited for, or cancelled. RuntimeError after `close`."""
         if self.closed:
             work.close()  # it is never awaited
             raise RuntimeError(f"{self._thread.name} was closed, and begins nothing")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end."""
         future = self.start(work)
         try:
             return future.result()
@@ -80,33 +69,28 @@ class Background:
             future.cancel()
             raise
 
-    def close(self) -> None:
-        """End what still runs, and the thread."""
+    def close(self, wait_s: float = CLOSE_S) -> None:
+        """End what still runs, and the thread; one that something blocks is left behind."""
         if self.closed:
             return
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result(CLOSE_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_S)
-        self._loop.close()
+        self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._end()))
+        self._thread.join(wait_s)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    async def _end(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        self._loop.stop()
 
 
-async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-
-
-FEED_CLOSE_S = 1.0
-"""How long closing waits for an item that is being read: a pipe may never give one."""
+FEED_CLOSE_S = 1.0  # a pipe that is being read may never give an item
 
 
 class Feed(Generic[T]):
-    """The items of an iterable, awaited one after the other; a sequence is read where it is.
-
-    Args:
-        ahead: most items that are read before they are asked for.
-    """
+    """Await an iterable's items; a thread reads up to `ahead` of them, unless it is a sequence."""
 
     def __init__(self, source: Iterable[T], ahead: int) -> None:
         self._here: Iterator[T] | None = iter(source) if isinstance(source, Sequence) else None
@@ -121,7 +105,7 @@ class Feed(Generic[T]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
         if self._here is None:
@@ -155,3 +139,18 @@ class Feed(Generic[T]):
         except RuntimeError:
             if not self._closed:  # the loop ended, and nobody waits any more
                 raise
+
+
+def in_thread(function: Callable[[], T], name: str) -> Future[T]:
+    """Run a function in its own daemon thread, which delays no exit; its error stays in the future."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # nobody can take back what runs
+
+    def work() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - the caller reads it from the future
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name=name).start()
+    return future

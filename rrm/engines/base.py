@@ -1,4 +1,4 @@
-"""The two engine contracts: tokens in, tokens out; and chat messages in, text out."""
+"""Contracts of engines: `TokenEngine` (tokens in, tokens out), `ChatEngine` (messages in, text out)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ StopReason = Literal["eos", "stop", "length"]
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to sample. `seed` is the run's; each row derives its own from (seed, row key), so batches do not matter."""
+    """Sampling settings. Each row derives its seed from (`seed`, row key), so batches do not matter."""
 
     max_new_tokens: int = 256
     temperature: float = 0.0
@@ -29,14 +29,14 @@ class SamplingParams:
     timeout_s: float = 60.0
     """For engines that call a server."""
     top_logprobs: int = 0
-    """How many alternatives a token to ask a server for."""
+    """Alternatives a token to ask a server for."""
     json_schema: dict[str, Any] | None = field(default=None, hash=False)
-    """What a server's reply must be, where it can be held to that; one that refuses raises `rrm.errors.SchemaRefused`."""
+    """Schema of a server's reply; a server that refuses one raises `rrm.errors.SchemaRefused`."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What a TokenEngine sampled for one row."""
+    """A TokenEngine's sample for one row."""
 
     ids: list[int]
     logprobs: list[float]
@@ -58,23 +58,19 @@ class Span:
 
 @dataclass
 class EngineCounters:
-    """What an in-process engine ran through its model since it was made; subtract two readings to measure a call."""
+    """Counts of an in-process engine since it was made; subtract two readings to measure a call."""
 
-    prefilled: int = 0
-    """Tokens of prompts and observations, padding not counted."""
-    decoded: int = 0
-    """Sampled tokens that were run to get the next one."""
+    prefilled: int = 0  # tokens of prompts and observations, padding not counted
+    decoded: int = 0  # sampled tokens that were run to get the next one
     prefill_forwards: int = 0
     decode_forwards: int = 0
 
 
 class Session(Protocol):
-    """A running batch: rows are submitted at any time, and finish at their own time (`rrm.engines.sessions`)."""
+    """A running batch: rows are submitted at any time, and finish at their own time."""
 
     @property
-    def idle(self) -> bool:
-        """Whether there is nothing to decode."""
-        ...
+    def idle(self) -> bool: ...
 
     def submit(self, key: str, ids: Sequence[int], max_new_tokens: int | None = None) -> None:
         """Queue a row under a key that has no other row at work; at most `max_new_tokens` of the session's."""
@@ -86,15 +82,13 @@ class Session(Protocol):
 
 
 class TokenEngine(Protocol):
-    """Token in, token out. Stateless unless `keys` are given, under which an engine may keep a row's KV cache."""
+    """Token in, token out. Stateless, except that an engine may keep a row's KV cache under its key."""
 
     eos_token_id: int
 
     def generate(
         self, rows: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[str] | None = None
-    ) -> list[Completion]:
-        """One completion per row, in order."""
-        ...
+    ) -> list[Completion]: ...
 
     def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
         """log p(row[t] | row[:t]) at temperature 1 for t in each row's span."""
@@ -103,8 +97,7 @@ class TokenEngine(Protocol):
     def continuation_logprobs(
         self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
     ) -> list[list[float]]:
-        """log p(continuation | row) at temperature 1, summed over its tokens: one list per row, one value per
-        continuation. With a row's key, only what is not cached under it is computed."""
+        """log p(continuation | row) at temperature 1, summed over its tokens: (rows, continuations)."""
         ...
 
     def choice_logprobs(
@@ -114,15 +107,13 @@ class TokenEngine(Protocol):
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """log p(choice | row[:position + 1], one of the choices follows) at temperature 1: one list per row, of one list per
-        position of `positions[row]`, of one value per choice. Their probabilities sum to 1. With a row's key, what is computed
-        may be kept under it as far as the row's last position, and what its kept tokens share with it before its first position
-        is not computed again."""
+        """log p(choice | row[:position + 1], one of the choices follows): (rows, positions, choices).
+
+        At temperature 1. A row is kept under its key up to its last position, and reused before its first one.
+        """
         ...
 
-    def release(self, keys: Sequence[str]) -> None:
-        """Forget what was cached under `keys`."""
-        ...
+    def release(self, keys: Sequence[str]) -> None: ...
 
 
 @runtime_checkable
@@ -130,13 +121,9 @@ class SyncedEngine(Protocol):
     """A TokenEngine beside the process that trains: it samples from the weights it was sent last."""
 
     @property
-    def version(self) -> int:
-        """Of those weights."""
-        ...
+    def version(self) -> int: ...
 
-    def sync(self, model: Any, version: int) -> None:
-        """Sample from this model's weights from the next row on."""
-        ...
+    def sync(self, model: Any, version: int) -> None: ...
 
     def close(self) -> None:
         """Leave the server as it was found."""
@@ -144,25 +131,20 @@ class SyncedEngine(Protocol):
 
 
 def check_choices(rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], choices: Sequence[int]) -> None:
-    """Refuse what `choice_logprobs` cannot answer.
-
-    Raises:
-        EngineError: as many lists of positions as rows are missing, a position lies outside its row, or the choices are
-            fewer than two different tokens.
-    """
+    """Raise EngineError unless positions lie in their rows and choices are ≥ 2 distinct token ids."""
     if len(positions) != len(rows):
         raise EngineError(f"{len(rows)} rows need as many lists of positions, got {len(positions)}")
     if len(choices) < 2 or len(set(choices)) != len(choices) or min(choices) < 0:
         raise EngineError(f"choices {list(choices)}: give at least two different token ids")
-    for i, (row, wanted) in enumerate(zip(rows, positions, strict=True)):
-        outside = [at for at in wanted if not 0 <= at < len(row)]
+    for i, (row, row_positions) in enumerate(zip(rows, positions, strict=True)):
+        outside = [position for position in row_positions if not 0 <= position < len(row)]
         if outside:
             raise EngineError(f"row {i}: position {outside[0]} lies outside its {len(row)} tokens")
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a ChatEngine answered."""
+    """A ChatEngine's answer."""
 
     text: str
     stop_reason: StopReason
@@ -171,53 +153,50 @@ class Reply:
     tokens: list[str] = field(default_factory=list)
     """The generated tokens' texts, aligned with `top_logprobs`."""
     usage: Usage | None = None
-    """What a server used for it, tries that failed included; None: not a server."""
+    """Usage of the server, failed tries included; None: not a server."""
     repaired: str | None = None
-    """Why a first reply could not be read, in whose place this one stands; None: it is the first."""
+    """Error of the first reply, where this one replaces it."""
     others: tuple[Reply, ...] = ()
-    """Ways it could have gone on, as far as that was asked for (`rrm.judge.expected_score`); whole, with the reply's own beginning."""
+    """Complete texts of alternative endings, where requested (`rrm.judge.expected_score`)."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a ChatEngine is asked."""
+    """A request to a ChatEngine."""
 
     messages: list[dict[str, Any]]
     """A content is text, or parts of text and pictures as Chat Completions has them."""
     key: str
     """Names the row: its seed derives from it."""
     begins: bool = True
-    """Whether it begins a piece of work, which a spending limit leaves out whole; False: it belongs to that of the request before."""
+    """True: begins a piece of work, which a spending limit omits as a unit."""
     about: Any = None
-    """The asker's own."""
+    """Data of the caller."""
     prompts: Sequence[Sequence[int]] = ()
-    """Token ids, in the place of messages: nothing is written, the reply's `top_logprobs` are those of the token after each."""
+    """Token ids instead of messages: `top_logprobs` are of the token after each, no text is written."""
     json_schema: dict[str, Any] | None = field(default=None, hash=False)
-    """What its reply must be, where the server can be held to one; asked without where it cannot."""
+    """Schema of the reply; left out where the server takes none."""
     readings: int = 1
-    """Requests of about this size that the piece of work takes, as far as that is known."""
+    """Requests of about this size in the piece of work, as far as known."""
 
     @property
     def work(self) -> WorkSize:
-        """How much it is, with all its readings; a token id counts as four characters."""
         sent = sum(map(_characters, self.messages)) + 4 * sum(map(len, self.prompts))
         return WorkSize(sent * self.readings, self.readings)
 
 
-IMAGE_CHARACTERS = 4_000
-"""What a picture counts as in an estimate: about a thousand tokens."""
+IMAGE_CHARACTERS = 4_000  # estimate for a picture: about a thousand tokens
 
 
 def _characters(message: dict[str, Any]) -> int:
-    """Of a message's text, with its pictures as `IMAGE_CHARACTERS` each."""
     content = message["content"]
     if isinstance(content, str):
         return len(content)
-    return sum(len(part["text"]) if "text" in part else IMAGE_CHARACTERS for part in content)
+    return sum(len(item["text"]) if "text" in item else IMAGE_CHARACTERS for item in content)
 
 
+# takes a reply or its error; returns the next request of its turn, None where there is none
 Answered = Callable[[Request, Reply | EngineError], Request | None]
-"""Takes a reply, or the error in its place; returns what to ask next in its turn, None where that is all."""
 
 
 class ChatEngine(Protocol):
@@ -229,12 +208,9 @@ class ChatEngine(Protocol):
 
 
 def converse(engine: ChatEngine, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
-    """Ask each request, and what `answered` says comes after it: as many at once as the engine can (a `converse` of its own; `concurrency`:
-    in so many threads), else one after the other.
+    """Ask each request, and the request that `answered` returns after it, until it returns None.
 
-    Raises:
-        KeyRefused: the server does not take the key.
-        SpendingLimit: requests were left out.
+    Uses the engine's own `converse`, else `concurrency` threads. Raises KeyRefused; SpendingLimit where requests were left out.
     """
     at_once = getattr(engine, "converse", None)
     if at_once is not None:
@@ -270,7 +246,6 @@ def converse(engine: ChatEngine, requests: Iterable[Request], params: SamplingPa
 
 
 def one_reply(engine: Any, messages: list[dict[str, Any]], params: SamplingParams, key: str) -> Reply:
-    """`complete` of an engine that can `converse`."""
     replies = list[Reply | EngineError]()
     engine.converse([Request(messages, key)], params, lambda request, reply: replies.append(reply))
     if isinstance(replies[0], EngineError):

@@ -18,65 +18,49 @@ import math
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rrm.data.usage import Usage
-
-if TYPE_CHECKING:
-    from openai import OpenAI
+from rrm.engines.http import Answer, NoAnswer, UnreadableAnswer
 
 log = logging.getLogger(__name__)
 
-OLLAMA_DEFAULT = 4096
-"""Tokens that Ollama reads of a prompt where nobody told it more (docs/faq.md, "How can I specify the context window size?"): it cuts the
-rest away and says nothing."""
-NOT_THERE = 404
-"""Statuses of a server that does not know a path; another path may still give the length."""
-CUT = 0.7
-"""A server that counts less than this share of the tokens that a prompt has at least may not have read them all."""
-SPARSER = 1.5
-"""Nor one that counts more than ever before, for so many times as many characters a token."""
-LEAST = 1500
-"""Tokens of a prompt from which that is checked: no context in use is shorter, and estimates of short texts are rough."""
-MORE = 64
-"""Numbers by which a prompt is made longer, to see whether the server counts them: of one token each, or more."""
+OLLAMA_DEFAULT = 4096  # tokens Ollama reads by default (docs/faq.md); it silently cuts longer prompts
+NOT_THERE = 404  # statuses of an unknown path; another path may still give the length
+CUT = 0.7  # a server that counts less than this share of the fewest possible tokens may have cut the prompt
+SPARSER = 1.5  # or one whose new highest count has so many times as many characters a token
+LEAST = 1500  # tokens from which prompts are checked: no context is shorter, and short texts are estimated roughly
+MORE = 64  # numbers put before a prompt to see whether the server counts them: one token each, or more
 _BLANK = re.compile(r"\s+")
 _RUN = re.compile(r"(.)\1{3,}")
 
 
-def read_context(client: OpenAI, root: str, model: str) -> int | None:
-    """Tokens of a model's context, as the server says (see the table); None where it does not, or is not there.
+async def read_context(ask: Callable[..., Awaitable[Answer]], base: str, model: str) -> int | None:
+    """Ask a server for the tokens of a model's context (see the table); None where it does not say."""
 
-    Args:
-        client: of the server.
-        root: its address without `/v1`.
-    """
-    from openai import APIConnectionError, APIStatusError, OpenAIError
+    def listed(reply: Any) -> Any:
+        return in_list(reply["data"], model)
 
-    def listed() -> Any:
-        return in_list(json.loads(client.models.with_raw_response.list().http_response.content)["data"], model)
-
-    def of(path: str) -> Any:
-        return client.get(root + path, cast_to=object)
-
+    root = base.removesuffix("/v1")
     ways = (
-        listed,
-        lambda: of("/props")["default_generation_settings"]["n_ctx"],
-        lambda: _of_ollama(client.post(f"{root}/api/show", body={"model": model}, cast_to=object)),
-        lambda: in_list(of("/api/v0/models")["data"], model),
+        ("GET", f"{base}/models", None, listed),
+        ("GET", f"{root}/props", None, lambda reply: reply["default_generation_settings"]["n_ctx"]),
+        ("POST", f"{root}/api/show", {"model": model}, _of_ollama),
+        ("GET", f"{root}/api/v0/models", None, listed),
     )
-    for way in ways:
+    for method, url, body, find in ways:
         try:
-            said = way()
-        except (APIConnectionError, APIStatusError) as error:
-            if getattr(error, "status_code", 0) != NOT_THERE:  # it is not asked on
-                log.debug("%s does not say how long its context is: %s", root, type(error).__name__)
-                return None
-        except (OpenAIError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            answer = await ask(method, url, json=body)
+            if answer.status not in (200, NOT_THERE):  # it is not asked on
+                raise UnreadableAnswer(f"HTTP {answer.status}", answer.status)
+            tokens = find(json.loads(answer.body))
+        except (NoAnswer, UnreadableAnswer) as error:
+            log.debug("%s does not say how long its context is: %s", root, error)
+            return None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue  # it says something else there
-        else:
-            if isinstance(said, int) and not isinstance(said, bool) and said > 0:
-                return said
+        if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0:
+            return tokens
     return None
 
 
@@ -84,23 +68,23 @@ def in_list(models: Sequence[Mapping[str, Any]], name: str) -> Any:
     """Get a model's entry in a list of models; of an adapter the entry of its base model (vLLM)."""
     by_id = {m["id"]: m for m in models}
     named = by_id.get(name, {})
-    for one in (named, by_id.get(named.get("parent"), {})):
+    for entry in (named, by_id.get(named.get("parent"), {})):
         for key in ("max_model_len", "loaded_context_length", "context_length", "max_context_length"):
-            if one.get(key):
-                return one[key]
+            if entry.get(key):
+                return entry[key]
     return (named.get("meta") or {}).get("n_ctx")
 
 
-def _of_ollama(shown: Any) -> Any:
-    told = re.search(r"^num_ctx\s+(\d{1,9})\s*$", str(shown.get("parameters") or ""), re.MULTILINE)
-    if told is not None:
-        return int(told[1])
-    trained = [v for k, v in shown["model_info"].items() if k.endswith(".context_length") and isinstance(v, int)]
+def _of_ollama(payload: Any) -> Any:
+    match = re.search(r"^num_ctx\s+(\d{1,9})\s*$", str(payload.get("parameters") or ""), re.MULTILINE)
+    if match is not None:
+        return int(match[1])
+    trained = [v for k, v in payload["model_info"].items() if k.endswith(".context_length") and isinstance(v, int)]
     return min([OLLAMA_DEFAULT, *trained])
 
 
 def most_used(body: Mapping[str, Any]) -> Usage:
-    """Estimate the most tokens that a request without a reply can have used: the prompt at four characters a token, and a full reply."""
+    """Estimate the most tokens a request without a reply can have used: 4 characters a token, full reply."""
     sent = (
         sum(len(p) for p in body.get("prompt", ()))
         or len(json.dumps(body.get("messages", ()), ensure_ascii=False)) // 4
@@ -110,75 +94,69 @@ def most_used(body: Mapping[str, Any]) -> Usage:
 
 
 class Counts:
-    """What one server counted of the prompts that it read: whether one was cut is suspected here, and then tried (`is_cut`)."""
+    """Token counts of one server, to find prompts that it cut: a suspect is tested by a longer prompt."""
 
     def __init__(self) -> None:
-        self._at: int | None = None
-        """Tokens at which it was found to cut."""
-        self._whole = set[int]()
-        """Counts of prompts that were tried and found whole: it does not cut there."""
-        self._most, self._most_sent = 0, 0
-        """The highest count, and the characters of that prompt."""
-        self._fewest = math.inf
-        """Characters a token of the densest prompt that it read whole."""
+        self._at: int | None = None  # tokens at which it cuts
+        self._whole = set[int]()  # counts of prompts that were tested and not cut
+        self._most, self._most_sent = 0, 0  # the highest count, and the characters of that prompt
+        self._fewest = math.inf  # characters a token of the densest prompt that was not cut
 
     async def is_cut(
         self,
         messages: Sequence[Mapping[str, Any]],
-        read: int,
+        tokens: int,
         context: int | None,
         ask: Callable[[list[dict[str, Any]]], Awaitable[int]],
     ) -> bool:
-        """Whether the server cut a prompt in silence: of a longer one it then counts no more.
+        """Tell whether the server silently cut a prompt: it counts no more tokens of a longer one.
 
         Args:
-            messages: as they were sent.
-            read: their tokens as the server counts them; 0: it does not, and nobody knows.
-            context: as the server says; None: it does not.
-            ask: sends other messages; the server's count of these, 0 where it refuses them (as it then would what is too long).
+            tokens: the server's count; 0: unknown.
+            ask: sends other messages; returns the server's count, 0 where it refuses them.
         """
         sent = len(_text_of(messages))
-        if not read or read in self._whole or not self._is_suspect(messages, sent, read, context):
+        if not tokens or tokens in self._whole or not self._is_suspect(messages, sent, tokens, context):
             cut = False
-        elif read == self._at:
+        elif tokens == self._at:
             cut = True
         else:
             counted = await ask(_longer(messages))
-            cut = 0 < counted < read + MORE // 2
+            cut = 0 < counted < tokens + MORE // 2
             if counted and not cut:
-                self._whole.add(read)
+                self._whole.add(tokens)
         if cut:
-            self._at = read
-        elif read >= LEAST:
-            self._fewest = min(self._fewest, sent / read)
-        if read > self._most:
-            self._most, self._most_sent = read, sent
+            self._at = tokens
+        elif tokens >= LEAST:
+            self._fewest = min(self._fewest, sent / tokens)
+        if tokens > self._most:
+            self._most, self._most_sent = tokens, sent
         return cut
 
-    def _is_suspect(self, messages: Sequence[Mapping[str, Any]], sent: int, read: int, context: int | None) -> bool:
+    def _is_suspect(self, messages: Sequence[Mapping[str, Any]], sent: int, tokens: int, context: int | None) -> bool:
         least = least_tokens(messages)
-        if max(least, read) < LEAST:
+        if max(least, tokens) < LEAST:
             return False
-        few = read < CUT * least
-        full = (context is not None and read >= context) or not read % 1000 or not read % 1024
-        same = read == self._most and sent != self._most_sent
-        return few or full or same or (read > self._most and sent / read > SPARSER * self._fewest)
+        few = tokens < CUT * least
+        full = (context is not None and tokens >= context) or not tokens % 1000 or not tokens % 1024
+        same = tokens == self._most and sent != self._most_sent
+        return few or full or same or (tokens > self._most and sent / tokens > SPARSER * self._fewest)
 
 
 def least_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
-    """Tokens that messages surely have, about: blanks and runs of one character are few, and so is what repeats itself."""
+    """Estimate a lower bound of tokens: blanks, runs of one character and repetitions count little."""
     text = _RUN.sub(r"\1", _BLANK.sub(" ", _text_of(messages)))
     return min(len(text) // 4, len(zlib.compress(text.encode(errors="replace"))) // 2)
 
 
 def _text_of(messages: Sequence[Mapping[str, Any]]) -> str:
     contents = [m["content"] for m in messages]
-    parts = [part for c in contents for part in ([{"text": c}] if isinstance(c, str) else c)]
-    return "\n".join(part.get("text", "") for part in parts)
+    parts = [item for c in contents for item in ([{"text": c}] if isinstance(c, str) else c)]
+    return "\n".join(item.get("text", "") for item in parts)
 
 
 def _longer(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The messages with `MORE` numbers before them: in front, since of what it has read before a server may count nothing."""
+    """Put `MORE` numbers before the messages: in front, since a server may not count a cached beginning."""
     more, (first, *others) = " ".join(str(n) for n in range(MORE)) + "\n", messages
     content = first["content"]
     longer = more + content if isinstance(content, str) else [{"type": "text", "text": more}, *content]

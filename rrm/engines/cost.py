@@ -1,4 +1,4 @@
-"""Money for what a server used: the prices of tokens, and a purse with a limit."""
+"""Prices of tokens, and a cost tracker with a limit."""
 
 from __future__ import annotations
 
@@ -8,28 +8,23 @@ from dataclasses import dataclass
 from rrm.data.usage import Usage
 from rrm.errors import ConfigError
 
-PER = 1e6
-"""Prices are per so many tokens."""
+PER = 1e6  # prices are per so many tokens
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Of a million tokens each, in any currency."""
+    """Prices of a million tokens, in any currency."""
 
     prompt: float
     written: float
     cached: float | None = None
-    """Of prompt tokens that the server had read before; None: as any other's."""
+    """Price of prompt tokens from the server's cache; None: as any other's."""
 
     @classmethod
     def parse(cls, text: str) -> Prices:
-        """`IN,OUT` or `IN,OUT,CACHED`.
-
-        Raises:
-            ConfigError: not two or three numbers from 0.
-        """
+        """Parse `IN,OUT` or `IN,OUT,CACHED`; ConfigError where it is not two or three numbers ≥ 0."""
         try:
-            numbers = [float(part) for part in text.split(",")]
+            numbers = [float(number) for number in text.split(",")]
         except ValueError:
             numbers = []
         if len(numbers) not in (2, 3) or not all(math.isfinite(n) and n >= 0 for n in numbers):
@@ -39,7 +34,6 @@ class Prices:
         return cls(*numbers)
 
     def of(self, usage: Usage) -> float:
-        """The money for what was used."""
         cached = self.prompt if self.cached is None else self.cached
         new = usage.prompt_tokens - usage.cached_tokens
         return (new * self.prompt + usage.cached_tokens * cached + usage.completion_tokens * self.written) / PER
@@ -47,12 +41,10 @@ class Prices:
 
 @dataclass(frozen=True)
 class WorkSize:
-    """How much a piece of work is, or several together."""
+    """Size of one piece of work or several."""
 
-    sent: int = 0
-    """Characters that are sent; 0: not known, and its money goes by its replies alone."""
+    sent: int = 0  # characters sent; 0: unknown, its cost is estimated from replies alone
     replies: int = 1
-    """Asked for."""
 
     def __add__(self, other: WorkSize) -> WorkSize:
         return WorkSize(self.sent + other.sent, self.replies + other.replies)
@@ -62,16 +54,10 @@ class WorkSize:
 
 
 class CostTracker:
-    """Counts what an engine uses, and says when its money is spent.
+    """Sum what an engine uses, and stop it at a cost limit (`earlier` included).
 
-    What is under way is priced by its size: what a character sent and a reply cost so far.
-
-    Args:
-        prices: what tokens cost; None: they are counted alone.
-        max_cost: most money to spend, what `earlier` says included; None: no limit.
-
-    Raises:
-        ConfigError: a limit without prices, or no number from 0.
+    Work under way is estimated by its size, at the cost so far of a character sent and of a reply. Raises ConfigError for a
+    limit without prices or below 0.
     """
 
     def __init__(self, prices: Prices | None = None, max_cost: float | None = None) -> None:
@@ -80,29 +66,21 @@ class CostTracker:
         if max_cost is not None and prices is None:
             raise ConfigError("--max-cost needs the price of tokens: give --price IN,OUT[,CACHED] too")
         self.prices, self.max_cost = prices, max_cost
-        self.usage = Usage()
-        """Of all requests that were paid here, for this output."""
-        self.earlier = 0.0
-        """Money spent before, on this output and on others that were paid from here."""
-        self.blind = False
-        """Whether a whole reply came without its usage, so that nobody knows what is spent."""
-        self.assumed = 0.0
-        """Money that failed requests may have cost at most."""
-        self.under_way = WorkSize(replies=0)
-        """Work that was begun and has not ended."""
-        self._output, self._others = "", dict[str, float]()
-        """What is paid for, and the money that other outputs have cost."""
+        self.usage = Usage()  # of all requests for this output
+        self.earlier = 0.0  # cost before, of this output and of others paid by this tracker
+        self.blind = False  # a complete reply came without its usage: the cost is unknown
+        self.assumed = 0.0  # upper bound of the cost of failed requests
+        self.under_way = WorkSize(replies=0)  # work begun and not ended
+        self._output, self._others = "", dict[str, float]()  # the current output, and the cost of other outputs
         self._forget()
 
     def _forget(self) -> None:
+        # pieces of work that ended (a transcript with all its readings), and their size
         self._ended, self._work = 0, WorkSize(replies=0)
-        """Pieces of work that ended (a transcript with all its readings), and how much they were."""
-        self._ended_cost = self._read_cost = 0.0
-        """Their money, and of that the part for what was sent."""
+        self._ended_cost = self._read_cost = 0.0  # their cost, and the share for what was sent
 
     def begin(self, earlier: Usage | None, output: str = "") -> None:
-        """Pay for an output from here on, which has cost so much before. What other outputs have cost counts on: the limit is of
-        all that a command writes."""
+        """Begin an output that has cost `earlier`; costs of other outputs stay, the limit is of all."""
         self._others[self._output] = self.spent - self.assumed - math.fsum(self._others.values())
         self._others.pop(output, None)
         before = (earlier.cost or 0.0) if earlier is not None else 0.0
@@ -112,25 +90,24 @@ class CostTracker:
 
     @property
     def spent(self) -> float:
-        """Money, what was spent before included, and what failed requests may have cost."""
+        """Cost so far, with earlier cost and the upper bound of failed requests."""
         return self.earlier + (self.usage.cost or 0.0) + self.assumed
 
     def priced(self, usage: Usage) -> Usage:
-        """The usage with its money, where there are prices and it has none yet."""
         if self.prices is None or usage.cost is not None:
             return usage
         return usage.model_copy(update={"cost": self.prices.of(usage)})
 
     def read_of(self, usage: Usage) -> float:
-        """Of a usage's money, what was paid for what was sent; 0 without prices."""
+        """Cost of the prompt tokens of a usage; 0 without prices."""
         return 0.0 if self.prices is None else self.prices.of(usage.model_copy(update={"completion_tokens": 0}))
 
     def pay(self, usage: Usage, *, whole: bool = True, at_most: Usage | None = None) -> Usage:
-        """Count what a request used; returns it with its money.
+        """Count a request's usage; returns it with its cost.
 
         Args:
-            whole: whether a whole reply came; of a failure nobody expects its usage.
-            at_most: what a request that failed, and does not say, may have used: a limit counts as much, and no row does.
+            whole: a complete reply came; of a failure no usage is expected.
+            at_most: upper bound of a failed request's usage: counts for the limit, and for no row.
         """
         self.blind = self.blind or (whole and usage.unreported > 0)
         if self.prices is not None and at_most is not None:
@@ -140,34 +117,22 @@ class CostTracker:
         return usage
 
     def end(self, cost: float, work: WorkSize | None = None, read: float = 0.0) -> None:
-        """A piece of work that was begun has ended, and cost so much.
-
-        Args:
-            read: of the cost, what was paid for what was sent.
-        """
+        """End a piece of work; `read` is the part of its cost for what was sent."""
         work = work or WorkSize()
         self._ended, self._work = self._ended + 1, self._work + work
         self._ended_cost += cost
         self._read_cost += read if work.sent else 0.0
 
     def waits(self, under_way: int) -> bool:
-        """Whether nothing more is to be begun before something has ended: until a piece of work has cost something nobody knows
-        what hundreds at once would, so one more than have ended is under way at most."""
+        """Tell whether to wait: before the first cost, one more than have ended is under way at most."""
         return self.max_cost is not None and not self._ended_cost and under_way > self._ended
 
     def foreseen(self, work: WorkSize) -> float:
-        """What so much work will cost, at what was paid so far."""
         sent = work.sent * self._read_cost / max(self._work.sent, 1)
         return sent + work.replies * (self._ended_cost - self._read_cost) / max(self._work.replies, 1)
 
     def closed(self, under_way: WorkSize | int = 0, following: WorkSize | None = None) -> bool:
-        """Whether nothing more may be begun: the limit is reached, or will be by what is under way, or by what follows where that is
-        more than another piece of work was.
-
-        Args:
-            under_way: work that was begun and has not ended; a number: so many replies.
-            following: what would be begun.
-        """
+        """Tell whether the limit is reached, or will be by work under way or a large `following` piece."""
         if self.max_cost is None:
             return False
         begun = WorkSize(replies=under_way) if isinstance(under_way, int) else under_way
@@ -177,14 +142,13 @@ class CostTracker:
         return self.blind or max(self.spent, expected) >= self.max_cost
 
     def affords(self, usage: Usage) -> bool:
-        """Whether the limit leaves room for a request that nobody foresaw, as much as the given one, beside what is under way."""
+        """Tell whether the limit allows an unforeseen request of this usage, beside work under way."""
         if self.max_cost is None:
             return True
         expected = max(self.spent, self.earlier + self.assumed + self._ended_cost + self.foreseen(self.under_way))
         return expected + (self.priced(usage).cost or 0.0) < self.max_cost
 
     def why_closed(self) -> str:
-        """What happened, and how to go on."""
         if self.blind:
             return (
                 "the server does not say what its replies use, so --max-cost cannot be kept: what was judged is kept; leave the limit "

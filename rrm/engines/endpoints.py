@@ -1,82 +1,58 @@
-"""The addresses that one model is served at: whom to ask next, how much at once, and when to leave one alone."""
+"""Addresses of one model: which to ask next, how many requests at once, when to pause one."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+import httpx2
 
 from rrm.engines.http_errors import Retry
 from rrm.engines.replies import MAX_WAIT_S
 from rrm.engines.server_options import shown_address
 
 log = logging.getLogger(__name__)
-STRIKES = 3
-"""Failures one after the other that put an address out, where another answers; one that cannot be connected to is out at once."""
-OUT_S = 5.0
-"""How long it is left out the first time; doubled each time it fails again."""
+STRIKES = 3  # failures in a row that put an address out where another answers; no connection does at once
+OUT_S = 5.0  # first time out; doubled each time it fails again
 MAX_OUT_S = 300.0
-LONG_S = 10.0
-"""A pause that a server asks for, from here on, is said in the log."""
-MANY = 3
-"""Tries, after which a server that said to each that it is asked too much is taken to say nothing else."""
-THROTTLED_S = 65.0
-"""Or to each of all tries for so long: more than a minute, after which limits by the minute begin anew."""
-SPARE_FILES = 256
-"""Files beside connections that a process may need."""
+LONG_S = 10.0  # a pause that a server asks for is logged from here on
+MANY = 3  # tries after which a server that always says "too much" has closed
+THROTTLED_S = 65.0  # or so long: more than a minute, after which per-minute limits begin anew
+SPARE_FILES = 256  # files beside connections that a process may need
 
 
 @dataclass(eq=False)
 class Endpoint:
-    """One address, and how it fared."""
-
     url: str
-    limit: float
-    """Requests at once: halved where the server says that it is too many, and slowly raised again."""
+    limit: float  # requests at once: halved where the server is asked too much, slowly raised again
     in_flight: int = 0
-    strikes: int = 0
-    """Failures since it answered last."""
+    strikes: int = 0  # failures since it answered last
     out_until: float = 0.0
-    rests_until: float = 0.0
-    """As the server asked (`Retry-After`)."""
+    rests_until: float = 0.0  # as the server asked (`Retry-After`)
     out_s: float = OUT_S
-    bursts: int = field(default=0)
-    """How often the limit was halved: replies of one burst halve it once."""
+    bursts: int = field(default=0)  # how often the limit was halved: replies of one burst halve it once
 
 
 class Endpoints:
-    """Hands out places at addresses, the one with the least in flight first.
-
-    Args:
-        urls: of one model.
-        concurrency: requests at once at all of them together.
-        clock: seconds, for tests.
-    """
+    """Choose among addresses of one model; `concurrency`: requests at once at all of them together."""
 
     def __init__(self, urls: Sequence[str], concurrency: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.all = [Endpoint(url, float(concurrency)) for url in urls]
         self.concurrency, self.clock = concurrency, clock
         self._turn = 0
-        self.answers = 0
-        """How often any of them answered."""
+        self.answers = 0  # answers of all of them
+        # since when they only throttle; moved by the pauses that they asked for
         self._throttled_since: float | None = None
-        """When they began to say nothing but that they are asked too much; later by the pauses that they asked for since."""
-        self._asked_until = 0.0
-        """End of the last such pause."""
+        self._asked_until = 0.0  # end of the last such pause
 
     def begin(self) -> None:
-        """A call begins: what was said in another one may be long ago."""
         self._throttled_since = None
 
     def free(self, before: Endpoint | None = None) -> Endpoint | None:
-        """Whom to ask now; None: nobody yet.
-
-        Args:
-            before: who was asked for the same transcript before, and may still hold its beginning: preferred among equals.
-        """
+        """Choose the least busy free address, `before` (which has the prefix) among equals; or None."""
         now = self.clock()
         alive = [e for e in self.all if e.out_until <= now] or self.all
         able = [e for e in alive if e.rests_until <= now and e.in_flight < self._most(e)]
@@ -94,7 +70,7 @@ class Endpoints:
         return 1.0 if endpoint.out_until and len(self.all) > 1 else endpoint.limit
 
     def wait_s(self) -> float | None:
-        """Seconds after which somebody is free again without a reply; None: only a reply changes that."""
+        """Seconds until an address is free without a reply; None: only a reply changes that."""
         now = self.clock()
         times = [t for e in self.all if (t := max(e.rests_until, e.out_until)) > now]
         return max(min(times) - now, 0.001) if times else None
@@ -104,32 +80,30 @@ class Endpoints:
         return max(min(e.rests_until for e in self.all) - self.clock(), 0.0)
 
     def why_closed(self, throttled: int | None, answers: int) -> str | None:
-        """Why nothing more is to be asked, and what to do: all want to be left alone for longer than anyone would wait, or said in so
-        many tries, or for so long, that it is too much, and answered nothing else to anybody; None: neither.
+        """Say why to stop and what to do: all ask for too long a pause, or only throttle; else None.
 
         Args:
-            throttled: tries of a request that has no more; None: it has.
-            answers: `answers` as it was first asked.
+            throttled: tries of a request that has no more; None: it has more.
+            answers: `answers` when it was first sent.
         """
         if (rest := self.rest_s()) > MAX_WAIT_S:
             return f"it asks to wait {rest:,.0f} s: what was judged is kept; run the same command again then"
         seconds = 0.0 if self._throttled_since is None else self.clock() - self._throttled_since
         alone = sum(e.in_flight for e in self.all) <= 1  # else it may be at work on a long reply
-        said = f"{seconds:.0f} s" if seconds >= THROTTLED_S and alone else None
+        duration = f"{seconds:.0f} s" if seconds >= THROTTLED_S and alone else None
         if throttled is not None and throttled > MANY and self.answers == answers:
-            said = f"{throttled} tries"
+            duration = f"{throttled} tries"
         way_on = "run the same command again when its rate limit has passed, with a lower --concurrency"
-        return said and f"in {said} it answered nothing else: what was judged is kept; {way_on}"
+        return duration and f"in {duration} it answered nothing else: what was judged is kept; {way_on}"
 
     def answered(self, endpoint: Endpoint) -> None:
-        """It did."""
         self.answers += 1
         self._throttled_since = None
         endpoint.strikes, endpoint.out_until, endpoint.out_s = 0, 0.0, OUT_S
         endpoint.limit = min(self.concurrency, endpoint.limit + 1.0 / endpoint.limit)
 
     def failed(self, endpoint: Endpoint, error: Retry, burst: int, pause: float) -> bool:
-        """It did not; whether another address can be asked at once.
+        """Note a failure; tell whether another address can be asked at once.
 
         Args:
             burst: `endpoint.bursts` when the request was sent.
@@ -164,14 +138,13 @@ class Endpoints:
 
 
 class ConcurrencyLimiter:
-    """Waits for places at `Endpoints`; of one event loop."""
+    """Wait for slots at `Endpoints` of one client; of one event loop."""
 
-    def __init__(self, endpoints: Endpoints) -> None:
-        self.endpoints, self._changed = endpoints, asyncio.Condition()
+    def __init__(self, endpoints: Endpoints, http: httpx2.AsyncClient) -> None:
+        self.endpoints, self.http, self._changed = endpoints, http, asyncio.Condition()
         endpoints.begin()
 
     async def take(self, before: Endpoint | None = None) -> Endpoint:
-        """A place, as soon as there is one."""
         async with self._changed:
             while (endpoint := self.endpoints.free(before)) is None:
                 try:
@@ -184,29 +157,22 @@ class ConcurrencyLimiter:
             return endpoint
 
     async def give(self, endpoint: Endpoint) -> None:
-        """The place back."""
         endpoint.in_flight -= 1
         async with self._changed:
             self._changed.notify()
 
 
-def backoff(first_s: float, tries: int, most_s: float) -> float:
-    """Seconds to wait before the next try: up to `first_s`, doubled with each of the tries before, at most `most_s`."""
-    # not seeded on purpose: clients that wait alike would meet again
-    return random.uniform(0.0, min(first_s * 2.0 ** min(tries, 100), most_s))
-
-
 def room_for(connections: int) -> int:
-    """How many connections this process may open, at most as many as wanted; raises its limit of open files as far as it may."""
+    """Raise the limit of open files as needed; return how many connections fit, at most `connections`."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
         return connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + SPARE_FILES
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    files = connections + SPARE_FILES
+    if soft == resource.RLIM_INFINITY or soft >= files:
         return connections
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    most = files if hard == resource.RLIM_INFINITY else min(files, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     except (ValueError, OSError):  # macOS has a lower limit of its own

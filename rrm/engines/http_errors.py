@@ -1,4 +1,4 @@
-"""How an OpenAI-compatible server says no: what another try may change, what another form of the request, and what nothing."""
+"""Errors of OpenAI-compatible servers: which to try again, to ask in another form, or to give up."""
 
 from __future__ import annotations
 
@@ -11,24 +11,21 @@ from rrm.engines.base import SamplingParams
 from rrm.engines.hidden import Hidden
 
 log = logging.getLogger(__name__)
-RETRY_STATUS = frozenset({408, 409, 429})
-"""Besides every 5xx."""
+RETRY_STATUS = frozenset({408, 409, 429})  # besides every 5xx
+# parameters a server may refuse (reasoning models take no temperature): then left out
 OPTIONAL = frozenset({"temperature", "top_p", "seed"})
-"""Parameters a server may refuse (reasoning models take no temperature): a request goes without what its refusal names."""
 _OPTIONAL = re.compile(rf"\b(?:{'|'.join(sorted(OPTIONAL))})\b")
 _LOGPROBS = re.compile(r"\b(?:top_)?logprobs\b")
+# messages of a server that gives no log-probabilities at all, rather than fewer
 _NO_RIGHT = re.compile(
     r"not (?:allowed|supported|available)|unsupported|unknown|unrecognized|does(?: not|n't) support", re.IGNORECASE
 )
-"""How a server says that it gives no log-probabilities at all, rather than fewer."""
+# messages of a proxy that takes one of two parameters (Anthropic: `temperature` and `top_p`)
 _PAIR = re.compile(r"\bboth\b|\bonly one\b|\btogether\b|mutually exclusive|\bone of\b", re.IGNORECASE)
-"""How a proxy says that it takes one of two parameters (Anthropic behind one: `temperature` and `top_p` cannot both be specified)."""
-FEWER_LOGPROBS = (20, 5)
-"""Alternatives a token that servers allow at most: OpenAI's API 20 (platform.openai.com/docs/api-reference/chat/create), vLLM as
-`--max-logprobs` says, others 5."""
-GUESSES = 3
-"""Refusals in a row that did not name log-probabilities and went away without them, before they are no more asked for."""
+FEWER_LOGPROBS = (20, 5)  # limits of alternatives a token: OpenAI 20 (API reference), vLLM `--max-logprobs`, others 5
+GUESSES = 3  # refusals in a row that did not name log-probabilities and passed without them, before they are given up
 NO_LOGPROBS = "no_logprobs"
+# messages of vLLM, TGI, llama.cpp, OpenAI, Anthropic, Gemini: the prompt does not fit the context
 _CONTEXT = re.compile(
     r"context_length_exceeded|exceed_context_size"
     r"|(?:maximum|max|model'?s) context (?:length|size|window)|exceeds? the (?:\w+ )?context (?:length|size|window)"
@@ -37,17 +34,15 @@ _CONTEXT = re.compile(
     r"|input token count\b.{0,40}\bexceeds the maximum number|input tokens exceed the configured limit",
     re.IGNORECASE,
 )
-"""How servers (vLLM, TGI, llama.cpp, OpenAI, Anthropic, Gemini) say that a prompt does not fit their context."""
+# the context length in such a message
 _NAMED = re.compile(
     r"(?:context (?:length|size|window)|maximum model length|\bn_ctx\b|configured limit|must be <=|must have less than"
     r"|tokens >|maximum number of tokens allowed)(?: is| of|\W)*(\d{1,3}(?:,\d{3})+|\d+)",
     re.IGNORECASE,
 )
-"""Where they then say how long it is."""
 _SCHEMA = re.compile(r"response_format|json_?schema|guided_?\w*|grammar|structured[ _-]?outputs?", re.IGNORECASE)
 _TOO_LARGE = 413
-FOR_ALL = frozenset({401, *range(300, 400)})
-"""Statuses that are never about one text: of a key, and of redirects."""
+FOR_ALL = frozenset({401, *range(300, 400)})  # statuses that are never about one text: of a key, and of redirects
 HINTS = {
     200: "check that the server speaks OpenAI's API",
     **dict.fromkeys(range(300, 400), "if that is right, name that address as the model's"),
@@ -71,11 +66,11 @@ class Rejected(Exception):
 
 
 class CutPrompt(Exception):
-    """A server answered to a part of what it was sent, which trying again does not change."""
+    """A server silently cut a prompt; trying again does not change that."""
 
-    def __init__(self, read: int) -> None:
+    def __init__(self, tokens: int) -> None:
         super().__init__(
-            f"it read {read:,} tokens of the prompt, of a longer one no more, and cut the rest away in silence"
+            f"it read {tokens:,} tokens of the prompt, of a longer one no more, and cut the rest away in silence"
         )
 
 
@@ -83,14 +78,12 @@ class Retry(Exception):
     """A failure worth another try.
 
     Args:
-        hint: what to do once the tries are used up.
+        hint: advice once the tries are used up.
         retry_after: seconds, as the server asks.
-        throttled: it is asked too much at once, and works.
-        unconnected: nobody answers there.
+        throttled: too many requests; the server works.
     """
 
-    status = 0
-    """Of HTTP; 0: none came."""
+    status = 0  # of HTTP; 0: none came
 
     def __init__(
         self, reason: str, hint: str, retry_after: float = 0.0, *, throttled: bool = False, unconnected: bool = False
@@ -101,11 +94,7 @@ class Retry(Exception):
 
 
 def failure(status: int, text: str, wait: float = 0.0) -> Retry | Rejected:
-    """What a status of 400 or more is: worth another try, or not.
-
-    Args:
-        wait: seconds the server asks for.
-    """
+    """Make the error of a status ≥ 400; `wait`: seconds the server asks for."""
     if (status in RETRY_STATUS or status >= 500) and not no_money(status, text):
         again = Retry(f"HTTP {status}: {text}", HINTS.get(status, "look into the server's log"), wait)
         again.throttled, again.status = status == 429, status
@@ -114,56 +103,50 @@ def failure(status: int, text: str, wait: float = 0.0) -> Retry | Rejected:
 
 
 def error_in(payload: Any, hidden: Hidden) -> tuple[int, str] | None:
-    """(status, message) of an error that a provider puts into a 200, at the top or in a choice (openrouter.ai/docs/api-reference/errors); None
-    where there is none. One without a status counts as a server's error, 500."""
+    """(status, message) of an error in a 200 (openrouter.ai/docs/api-reference/errors); default 500."""
     if not isinstance(payload, Mapping):
         return None
     choices = payload.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     of_choice = first if isinstance(first, Mapping) else {}
-    said = payload.get("error") or of_choice.get("error")
-    if not said and of_choice.get("finish_reason") != "error":
+    error = payload.get("error") or of_choice.get("error")
+    if not error and of_choice.get("finish_reason") != "error":
         return None
-    told: Mapping[str, Any] = said if isinstance(said, Mapping) else {"message": said}
-    code = str(told.get("code") or told.get("status") or "")
+    details: Mapping[str, Any] = error if isinstance(error, Mapping) else {"message": error}
+    code = str(details.get("code") or details.get("status") or "")
     status = int(code) if re.fullmatch(r"[45]\d\d", code) else 429 if "rate_limit" in code or "quota" in code else 500
-    return status, hidden.quote(str(told.get("message") or "the reply ended in an error")) + (
+    return status, hidden.quote(str(details.get("message") or "the reply ended in an error")) + (
         f" ({hidden.quote(code)})" if code and not code.isdigit() else ""
     )
 
 
 class EmptyReply(Retry):
-    """The server answered with no text: tried again, and in the end handed back as it is (status `unparsable`)."""
+    """A reply without text: tried again, and in the end handed back (status `unparsable`)."""
 
 
 class Quirks:
-    """What a server was found not to accept: a parameter's name, `no_logprobs`, `top_logprobs=5`, `max_completion_tokens`."""
+    """Forms that a server refused: a parameter, `no_logprobs`, `top_logprobs=5`, …"""
 
     def __init__(self) -> None:
         self.known: frozenset[str] = frozenset()
-        self._guesses = 0
-        """Replies in a row that came without log-probabilities, after a refusal that did not name them."""
+        self._guesses = 0  # replies in a row without log-probabilities, after a refusal that did not name them
 
     def learn(self, quirks: frozenset[str], guessed: bool, server: str) -> None:
-        """Remember the form in which a request was answered, and warn of what is missing from it.
-
-        Args:
-            guessed: log-probabilities were left out though the refusal did not name them: it may have been this one text.
-            server: its name, for messages.
-        """
+        """Remember a form that was answered; `guessed`: the refusal did not name log-probabilities."""
         self._guesses = self._guesses + 1 if guessed else 0
-        found = quirks - self.known - ({NO_LOGPROBS} if guessed and self._guesses < GUESSES else set())
-        for name in sorted(OPTIONAL & found):
+        new = quirks - self.known - ({NO_LOGPROBS} if guessed and self._guesses < GUESSES else set())
+        for name in sorted(OPTIONAL & new):
             log.warning("%s refuses %r: it is left to the server from here on", server, name)
-        if NO_LOGPROBS in found:
+        if NO_LOGPROBS in new:
             log.warning("%s gives no log-probabilities: scores are the numbers it writes, no expectations", server)
-        self.known |= found
+        self.known |= new
 
 
 def workaround_of(rejected: Rejected, params: SamplingParams, quirks: frozenset[str]) -> str | None:
-    """What to leave out or say otherwise before asking again: what the server's message names, else log-probabilities.
+    """Choose what to change before asking again: what the message names, else log-probabilities.
 
-    Of two parameters of which it takes one, temperature stays: at another one a judge's scores are others."""
+    Of two exclusive parameters temperature stays: a judge's scores depend on it.
+    """
     most = most_logprobs(params, quirks)
     names_logprobs = _LOGPROBS.search(rejected.text) is not None
     if rejected.status == 403 and most and names_logprobs:
@@ -181,7 +164,7 @@ def workaround_of(rejected: Rejected, params: SamplingParams, quirks: frozenset[
 
 
 def most_logprobs(params: SamplingParams, quirks: frozenset[str]) -> int:
-    """Alternatives a token to ask for, of a server of which this is known; 0: none."""
+    """Alternatives a token to ask for, given the server's quirks; 0: none."""
     if NO_LOGPROBS in quirks:
         return 0
     allowed = [int(name.partition("=")[2]) for name in quirks if name.startswith("top_logprobs=")]
@@ -189,49 +172,43 @@ def most_logprobs(params: SamplingParams, quirks: frozenset[str]) -> int:
 
 
 def fewer_logprobs(text: str, most: int) -> str:
-    """The next try after a refusal of `most` alternatives: as many as the server's message allows, else fewer, else none."""
+    """Quirk after a refusal of `most` alternatives: as many as the message allows, else fewer, else none."""
     if _LOGPROBS.search(text) and not _NO_RIGHT.search(text):
-        said = [int(number) for number in re.findall(r"(?<![\w.])\d{1,3}(?![\w.])", text)]
-        fewer = [number for number in (*said, *FEWER_LOGPROBS) if 0 < number < most]
+        numbers = [int(number) for number in re.findall(r"(?<![\w.])\d{1,3}(?![\w.])", text)]
+        fewer = [number for number in (*numbers, *FEWER_LOGPROBS) if 0 < number < most]
         if fewer:
             return f"top_logprobs={max(fewer)}"
     return NO_LOGPROBS
 
 
 def is_too_long(rejected: Rejected) -> bool:
-    """Whether the server could not take a prompt of this length."""
     return rejected.status == _TOO_LARGE or (
         rejected.status in (400, 422) and _CONTEXT.search(rejected.text) is not None
     )
 
 
 def context_of(rejected: Rejected) -> int | None:
-    """Tokens that the refusal of a prompt names as the server's context; None where it names none."""
+    """Context tokens named in the refusal of a prompt; None where it names none."""
     named = None if rejected.status == _TOO_LARGE else _NAMED.search(rejected.text)
     return int(named[1].replace(",", "")) if named else None
 
 
-def way_out_of(rejected: Rejected, known: int | None) -> str:
-    """What to do about a prompt that is too long.
-
-    Args:
-        known: tokens of the context that the windows were made for, as the server said before; None: it did not.
-    """
+def way_out_of(rejected: Rejected, known_context: int | None) -> str:
+    """Advice for a prompt that is too long; `known_context`: tokens that windows were made for."""
     if rejected.status == _TOO_LARGE:
         return "lower --transcript-tokens, or have the server (or a proxy before it) take longer requests"
     context, less = context_of(rejected), "lower --transcript-tokens, or serve the model with a longer context"
     if context is None:
         return f"say how long its context is with --context; where that is said already, {less}"
-    if known is not None and known <= context:
+    if known_context is not None and known_context <= context:
         return f"its context of {context} tokens is known, but this text has more tokens than its length tells: {less}"
     return f"say --context {context}; where that is said already, {less}"
 
 
 def speaks_of_schema(rejected: Rejected) -> bool:
-    """Whether the refusal names the JSON schema that the reply was to follow."""
     return _SCHEMA.search(rejected.text) is not None
 
 
 def no_money(status: int, text: str) -> bool:
-    """Whether the account has no money or quota left, which no wait changes."""
+    """Tell whether the account has no money or quota left, which no wait changes."""
     return status == 402 or (status == 429 and "insufficient_quota" in text)

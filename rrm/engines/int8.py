@@ -1,11 +1,12 @@
-"""`int8`: verdicts of a Llama or Qwen2 judge on a CPU, faster than float32, by OpenVINO (`pip install 'agent-rrm[fast]'`).
+"""`int8`: verdicts of a Llama or Qwen2 judge on a CPU by OpenVINO (`pip install 'agent-rrm[fast]'`).
 
-Only `choice_logprobs` runs in int8 (`rrm.engines.int8_graph`): what else is asked, or saved, goes to the float model, which is
-loaded for it. The graph is made once a model, library version and scheme, and kept on disk; one that cannot be read is made anew.
+Only `choice_logprobs` runs in int8 (`rrm.engines.int8_graph`); the rest loads the float model. The graph is cached per model,
+library version and scheme.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ import numpy as np
 
 from rrm.engines.base import Completion, EngineCounters, SamplingParams, Span, check_choices
 from rrm.engines.hf.batching import common_prefix
+from rrm.engines.hf.weights import sha256
 from rrm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -29,18 +32,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 FILE = "model.xml"
+SUMS = "sha256.json"  # in a graph's folder, written last
+# forwards end at multiples of this: longer ones leave a core's cache, and attention reads more masked keys
 CHUNK = 256
-"""Tokens of a forward: more of them leave a core's cache, and attention reads more keys that it masks."""
-MIN_SHARED_PREFIX = 16
-KEPT_BYTES = 2 << 30
-"""Of keys and values that are kept under keys, where nobody says."""
-GRAPH_INPUTS = 4
-"""Before the keys and values."""
+# the last forward, unless it is the first, ends at a multiple of this: attention rounds by the number of keys
+PADDED = 16
+KEPT_BYTES = 2 << 30  # default for keys and values kept under keys
+GRAPH_INPUTS = 4  # before the keys and values
 
 
 @contextmanager
 def library_errors() -> Iterator[None]:
-    """What OpenVINO raises within is an EngineError, also where the library itself cannot be loaded."""
+    """Turn errors of OpenVINO, also of loading it, into EngineError."""
     try:
         yield
     except (RuntimeError, ImportError) as error:
@@ -49,11 +52,7 @@ def library_errors() -> Iterator[None]:
 
 @library_errors()
 def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
-    """Where the model's graph lies; it is made of `load()`, a transformers model in float32, unless it is there and can be read.
-
-    Raises:
-        EngineError: a model that `rrm.engines.int8_graph` does not know, or the library failed.
-    """
+    """Path of the model's graph, made from `load()` (a float32 model) unless it is cached."""
     from filelock import FileLock
 
     from rrm.engines.int8_graph import SCHEME, build, ov
@@ -70,26 +69,29 @@ def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
                 for stale in target.parent.glob(f".{target.name}.*/"):  # of a process that was killed: we hold the lock
                     shutil.rmtree(stale)
                 with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
-                    made = Path(scratch) / "graph"
-                    ov.save_model(build(load()), made / FILE, compress_to_fp16=False)
-                    for path in (*made.iterdir(), made):
+                    scratch_graph = Path(scratch) / "graph"
+                    ov.save_model(build(load()), scratch_graph / FILE, compress_to_fp16=False)
+                    (scratch_graph / SUMS).write_text(json.dumps(_sums(scratch_graph)), encoding="utf-8")
+                    for path in (*scratch_graph.iterdir(), scratch_graph):
                         _to_disk(path)
-                    os.replace(made, target)
+                    os.replace(scratch_graph, target)
     return target / FILE
 
 
 def _readable(graph: Path) -> bool:
-    """Whether a graph is there and whole: its weights are mapped, not read."""
-    from rrm.engines.int8_graph import ov
-
+    """Tell whether a graph is there with its checksums: OpenVINO does not notice flipped bits."""
     try:
-        return graph.is_file() and ov.Core().read_model(graph) is not None
-    except RuntimeError:
+        return json.loads((graph.parent / SUMS).read_text(encoding="utf-8")) == _sums(graph.parent)
+    except (OSError, ValueError):
         return False
 
 
+def _sums(folder: Path) -> dict[str, str]:
+    return {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.name != SUMS}
+
+
 def _to_disk(path: Path) -> None:
-    """Wait until a file or a folder's entries are on disk; not every system can open a folder."""
+    """Sync a file or folder to disk; not every system can open a folder."""
     if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
         return
     opened = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
@@ -101,26 +103,23 @@ def _to_disk(path: Path) -> None:
 
 @library_errors()
 def multiplies_exactly() -> bool:
-    """Whether this processor's int8 products are exact: some without VNNI add pairs of them in 16 bits, which overflow."""
+    """Tell whether int8 products are exact: without VNNI, sums of pairs in 16 bits may overflow."""
     from rrm.engines.int8_graph import linear, op, ov, quantised
 
     x = op.parameter([-1, 64], np.float32)
     graph = ov.Model([op.result(linear(quantised(x), np.ones((16, 64), np.float32), None))], [x], "probe")
-    found = ov.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([np.ones((4, 64), np.float32)])
-    return bool(np.allclose(found[0], 64.0, rtol=1e-3))
+    outputs = ov.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([np.ones((4, 64), np.float32)])
+    return bool(np.allclose(outputs[0], 64.0, rtol=1e-3))
 
 
 class Int8Engine:
-    """A `TokenEngine` whose `choice_logprobs` runs an int8 graph, one row after the other.
+    """A `TokenEngine` whose `choice_logprobs` runs an int8 graph (from `graph_file`), row by row.
+
+    Forwards end at fixed positions, so that results do not depend on batch or cache.
 
     Args:
-        graph: from `graph_file`.
-        eos_token_id: the tokenizer's.
         floats: loads the engine for everything else.
-        kept_bytes: memory for rows kept under keys; the least recently used are dropped, which costs time alone.
-
-    Raises:
-        EngineError: the graph cannot be read or compiled.
+        kept_bytes: memory for rows kept under keys; the least recently used are dropped.
     """
 
     @library_errors()
@@ -132,12 +131,12 @@ class Int8Engine:
         threads = os.environ.get("OMP_NUM_THREADS", "")
         settings = {"INFERENCE_NUM_THREADS": threads} if threads.isdigit() else {}
         core = ov.Core()
-        read = core.read_model(graph)
+        ov_model = core.read_model(graph)
         self.max_positions, self.vocabulary = (
-            int(read.get_rt_info(["rrm", name]).value) for name in ("positions", "vocabulary")
+            int(ov_model.get_rt_info(["rrm", name]).value) for name in ("positions", "vocabulary")
         )
         compiled = core.compile_model(
-            read, "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", **settings}
+            ov_model, "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", **settings}
         )
         # two, since what one put out is what the next forward reads
         self._requests = [compiled.create_infer_request() for _ in range(2)]
@@ -151,34 +150,28 @@ class Int8Engine:
 
     @cached_property
     def floats(self) -> HFEngine:
-        """The engine for everything else."""
         log.info("loading the float weights: only verdicts run in int8")
         return self._floats()
 
     @property
     def model(self) -> Any:
-        """The transformers model, whose weights are saved."""
         return self.floats.model
 
     @property
     def counters(self) -> EngineCounters:
-        """Of the int8 graph."""
         return self._counters
 
     def generate(
         self, rows: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[str] | None = None
     ) -> list[Completion]:
-        """See `TokenEngine`; in float."""
         return self.floats.generate(rows, params, keys)
 
     def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
-        """See `TokenEngine`; in float."""
         return self.floats.logprobs(rows, spans)
 
     def continuation_logprobs(
         self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
     ) -> list[list[float]]:
-        """See `TokenEngine`; in float."""
         return self.floats.continuation_logprobs(rows, continuations, keys)
 
     def choice_logprobs(
@@ -188,106 +181,101 @@ class Int8Engine:
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """See `TokenEngine`; in int8. A row is read as far as its last position; what all rows begin with is read once.
-
-        Raises:
-            EngineError: a position outside its row, a row longer than the model's positions, or choices that are no two tokens of
-                the vocabulary.
-        """
+        """See `TokenEngine`; in int8. A prefix that all rows share is run once."""
         check_choices(rows, positions, choices)
         if max(choices) >= self.vocabulary:
             raise EngineError(f"choices {list(choices)}: the model has {self.vocabulary} tokens")
         if keys is not None and (len(keys) != len(rows) or len(set(keys)) != len(keys)):
             raise EngineError(f"{len(rows)} rows need as many distinct keys, got {len(keys)}")
-        read = [
-            [int(token) for token in row[: max(at, default=-1) + 1]] for row, at in zip(rows, positions, strict=True)
+        prefixes = [
+            [int(token) for token in row[: max(row_positions, default=-1) + 1]]
+            for row, row_positions in zip(rows, positions, strict=True)
         ]
-        if (longest := max(map(len, read), default=0)) > self.max_positions:
+        if (longest := max(map(len, prefixes), default=0)) > self.max_positions:
             raise EngineError(
                 f"a row of {longest} tokens exceeds the model's {self.max_positions} positions; shorten it"
             )
-        wanted = np.array(choices, np.int32)
-        reusable = [min(at, default=0) for at in positions]
-        held = [None if keys is None else self._kept.get(key) for key in keys or [""] * len(rows)]
-        bare = [i for i, row in enumerate(read) if row and held[i] is None]
-        shared = self._shared([read[i] for i in bare], min((reusable[i] for i in bare), default=0), wanted)
-        found: list[list[list[float]]] = []
-        for i, (row, at) in enumerate(zip(read, positions, strict=True)):
+        choice_ids = np.array(choices, np.int32)
+        reusable = [min(row_positions, default=0) for row_positions in positions]
+        cached = [None if keys is None else self._kept.get(key) for key in keys or [""] * len(rows)]
+        bare = [i for i, row in enumerate(prefixes) if row and cached[i] is None]
+        common = common_prefix([prefixes[i] for i in bare]) if len(bare) > 1 else 0
+        shared: _KeptKeys | None = None
+        results: list[list[list[float]]] = []
+        for i, (row, row_positions) in enumerate(zip(prefixes, positions, strict=True)):
             if not row:
-                found.append([])
+                results.append([])
                 continue
-            start = held[i] or shared
-            logits, caches = self._forward(row, start, reusable[i], at, wanted)
+            start = cached[i] or shared
+            logits, caches = self._forward(row, start, reusable[i], row_positions, choice_ids)
             logits -= logits.max(axis=1, keepdims=True)
-            found.append((logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).tolist())
+            results.append((logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).tolist())
+            if shared is None and cached[i] is None and common:
+                shared = _KeptKeys(row[:common], [np.array(cache.data[:, :, :common]) for cache in caches])
             if keys is not None:
-                self._keep(keys[i], _KeptKeys(row, [np.array(cache.data) for cache in caches]))
-        return found
+                self._keep(keys[i], _KeptKeys(row, [np.array(cache.data[:, :, : len(row)]) for cache in caches]))
+        return results
 
     def release(self, keys: Sequence[str]) -> None:
-        """Forget what was cached under `keys`; unknown keys are ignored."""
         for key in keys:
             self._kept.pop(key, None)
         if "floats" in self.__dict__:
             self.floats.release(keys)
 
-    def _shared(self, rows: list[list[int]], reusable: int, choices: np.ndarray) -> _KeptKeys | None:
-        """The rows' common beginning, read once; None where it is not worth it."""
-        common = min(common_prefix(rows), reusable)
-        if len(rows) < 2 or common < MIN_SHARED_PREFIX:
-            return None
-        ids = rows[0][:common]
-        _, caches = self._forward(ids, None, 0, [], choices)
-        return _KeptKeys(ids, [np.array(cache.data) for cache in caches])
-
     def _forward(
         self, row: list[int], start: _KeptKeys | None, reusable: int, positions: Sequence[int], choices: np.ndarray
     ) -> tuple[np.ndarray, list[Any]]:
-        """(logits (T, C) after the positions in float64, keys and values of the row), from what `start` shares with it on.
+        """Run a row after what it shares with `start`: (logits (T, C) float64, keys and values).
 
         Args:
-            reusable: leading tokens of the row whose keys and values may come from `start`.
+            reusable: leading tokens whose keys and values may come from `start`.
         """
         from rrm.engines.int8_graph import ov
 
         done = min(common_prefix([start.ids, row]), reusable) if start else 0
+        if done > CHUNK:  # what ends within a forward was read with fewer keys
+            done -= done % CHUNK
         caches = self._empty
         if start is not None and done:
-            parts = [np.ascontiguousarray(part[:, :, :done]) for part in start.caches]
-            caches = [ov.Tensor(part, ov.Shape(list(part.shape)), ov.Type.bf16) for part in parts]
-        asked = np.array(positions, np.int64)
-        logits = np.empty((len(asked), len(choices)))
-        for number, first in enumerate(range(done, len(row), CHUNK)):
-            ids = np.array(row[first : first + CHUNK], np.int32)
-            here = np.flatnonzero((asked >= first) & (asked < first + len(ids)))
-            given = (ids, np.arange(first, first + len(ids)), asked[here] - first, choices)
+            parts = [np.ascontiguousarray(array[:, :, :done]) for array in start.caches]
+            caches = [ov.Tensor(array, ov.Shape(list(array.shape)), ov.Type.bf16) for array in parts]
+        targets = np.array(positions, np.int64)
+        logits = np.empty((len(targets), len(choices)))
+        last = min(max(CHUNK, len(row) + -len(row) % PADDED), self.max_positions)
+        ends = [*range(done - done % CHUNK + CHUNK, len(row), CHUNK), last]
+        padded = row + [row[-1]] * (last - len(row))
+        for number, (first, end) in enumerate(pairwise((done, *ends))):
+            ids = np.array(padded[first:end], np.int32)
+            here = np.flatnonzero((targets >= first) & (targets < end))
+            offsets = np.append(
+                targets[here] - first, [0, 0]
+            )  # a single place is multiplied, and rounded, in another way than several
+            inputs = (ids, np.arange(first, end), offsets, choices)
             request = self._requests[number % 2]
-            for port, values in enumerate((*(np.array(part, np.int32) for part in given), *caches)):
+            for port, values in enumerate((*(np.array(array, np.int32) for array in inputs), *caches)):
                 request.set_input_tensor(port, ov.Tensor(values) if isinstance(values, np.ndarray) else values)
             request.infer()
-            logits[here] = request.get_output_tensor(0).data
+            logits[here] = request.get_output_tensor(0).data[:-2]
             caches = [request.get_output_tensor(1 + i) for i in range(len(self._empty))]
             self._counters.prefill_forwards += 1
         self._counters.prefilled += len(row) - done
         return logits, caches
 
-    def _keep(self, key: str, kept: _KeptKeys) -> None:
+    def _keep(self, key: str, entry: _KeptKeys) -> None:
         """Keep a row's keys and values, dropping the least recently used ones beyond `kept_bytes`."""
         self._kept.pop(key, None)
-        self._kept[key] = kept
+        self._kept[key] = entry
         while self._kept and sum(row.size for row in self._kept.values()) > self.kept_bytes:
             self._kept.popitem(last=False)
 
 
 @dataclass(frozen=True)
 class _KeptKeys:
-    """A row's tokens, and keys and values of each, two arrays (1, heads, tokens, head_dim) a layer: bfloat16, whose
-    bits numpy takes for float16."""
+    """A row's tokens; per layer two arrays (1, heads, tokens, head_dim), bfloat16 as float16 bits."""
 
     ids: list[int]
     caches: list[np.ndarray]
 
     @property
     def size(self) -> int:
-        """Bytes."""
-        return sum(part.nbytes for part in self.caches)
+        return sum(array.nbytes for array in self.caches)

@@ -1,9 +1,7 @@
 """`openai`: a ChatEngine over any OpenAI-compatible server (vLLM, llama.cpp, Ollama, OpenAI, …).
 
-Bounded concurrency in one asyncio loop per call, over one address or several (`rrm.engines.endpoints`); retries with
-exponential back-off and jitter, `Retry-After` honoured, and a new seed on every try (the same seed would sample the same bad
-reply again). What cannot be retried fails at once. The API key is read from OPENAI_API_KEY; it and the values of headers are
-sent to the server, and never logged or put into a message. Every reply and error says what its tries used (`rrm.data.usage`).
+Bounded concurrency in one asyncio loop per call; retries with exponential back-off, jitter and `Retry-After`, and a new seed on
+every try. The API key (OPENAI_API_KEY) and values of headers are never logged or quoted. Replies and errors carry their usage.
 """
 
 from __future__ import annotations
@@ -11,21 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
+
+import httpx2
 
 from rrm.data.seeds import derive_seed
 from rrm.data.usage import Usage, total_of
 from rrm.engines.async_runner import Feed, run
 from rrm.engines.base import Answered, Reply, Request, SamplingParams, one_reply
-from rrm.engines.clients import UnreadableAnswer, chat_client, list_client, send
 from rrm.engines.contexts import Counts, most_used, read_context
 from rrm.engines.cost import CostTracker, WorkSize
-from rrm.engines.endpoints import ConcurrencyLimiter, Endpoint, Endpoints, backoff, room_for
+from rrm.engines.endpoints import ConcurrencyLimiter, Endpoint, Endpoints, room_for
 from rrm.engines.hidden import Hidden
+from rrm.engines.http import UnreadableAnswer, ask, backoff, client, send
 from rrm.engines.http_errors import (
     FOR_ALL,
     HINTS,
@@ -43,25 +43,19 @@ from rrm.engines.http_errors import (
     way_out_of,
     workaround_of,
 )
-from rrm.engines.replies import RequestForm, Way, body_of, form_of, reply_of, usage_of
+from rrm.engines.replies import RequestForm, body_of, form_of, reply_of, usage_of
 from rrm.engines.server_options import ServerOptions, addresses_of, filled, is_address, public, query_of, shown_address
 from rrm.errors import EngineError, KeyRefused, SchemaRefused, SpendingLimit, TooLong
 
 log = logging.getLogger(__name__)
-THROTTLED_TRIES = 3
-"""Further tries, for each one after a failure, where a server turns a request away because it is asked too much at once."""
+THROTTLED_TRIES = 3  # further tries, per allowed failure, where a server is asked too much at once
 MAX_BACKOFF_S = 20.0
-LIST_TIMEOUT_S = 5.0
-"""Longest wait for the list of a server's models."""
+# variables of the environment → the headers that say whose account a request is of
+ACCOUNT = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
+LIST_TIMEOUT_S = 5.0  # longest wait for the list of a server's models
 
 
-@dataclass(frozen=True)
-class ConnectionPool:
-    """The way to the servers while a call lasts."""
-
-    gate: ConcurrencyLimiter
-    ways: Mapping[str, Way]
-    """By address."""
+Post = Callable[[RequestForm, SamplingParams, list[Usage]], Awaitable[Reply]]  # makes one request
 
 
 class OpenAIEngine:
@@ -69,13 +63,11 @@ class OpenAIEngine:
 
     Args:
         base_url: e.g. `http://localhost:8000/v1`; several of one model, with commas between them.
-        model: the name the server knows the model by.
         api_key: default OPENAI_API_KEY, or "none" for servers that want no key.
         concurrency: requests in flight at once, at all addresses together.
         max_retries: tries after the first; three times as many where the server is asked too much at once.
-        timeout_s: seconds a whole request may take (the smaller of this and `params.timeout_s`).
+        timeout_s: seconds a request may take (the smaller of this and `params.timeout_s`).
         backoff_s: first pause between tries; doubles up to 20 s, with full jitter.
-        options: how it is asked beside that.
     """
 
     def __init__(
@@ -92,8 +84,8 @@ class OpenAIEngine:
         urls = list(dict.fromkeys(url.strip().rstrip("/") for url in base_url.split(",")))
         for url in urls:
             if not is_address(url):
-                shown = shown_address(url)
-                raise EngineError(f"{shown!r} is not a server's address; write e.g. http://localhost:8000/v1")
+                address = shown_address(url)
+                raise EngineError(f"{address!r} is not a server's address; write e.g. http://localhost:8000/v1")
         if concurrency < 1 or max_retries < 0:
             raise EngineError(f"concurrency must be ≥ 1 and max_retries ≥ 0, got {concurrency} and {max_retries}")
         key = (api_key or os.environ.get("OPENAI_API_KEY") or "none").strip()
@@ -108,74 +100,63 @@ class OpenAIEngine:
         self.endpoints = Endpoints(urls, self.concurrency)
         self._quirks = Quirks()
         self._counts = {url: Counts() for url in urls}
-        self._context: int | None = None
-        """Tokens, as the server said when it was asked."""
+        self._context: int | None = None  # tokens, as the server said when it was asked
+        # whether it holds replies to a JSON schema (`SamplingParams.json_schema`); None: not tried yet
         self.takes_schema: bool | None = None
-        """Whether it holds replies to a JSON schema (`SamplingParams.json_schema`); None: not tried yet."""
-        self._answered = False
-        """Whether it ever accepted the key."""
+        self._answered = False  # whether it ever accepted the key
 
     @property
     def refuses_temperature(self) -> bool:
-        """Whether this server was found to sample at a temperature of its own (reasoning models)."""
+        """Tell whether this server samples at a temperature of its own (reasoning models)."""
         return "temperature" in self._quirks.known
 
     @property
     def thinking_tokens(self) -> int:
-        """Room for thinking in each reply, beside that of what is wanted."""
         return self.options.thinking_tokens or 0
 
     @classmethod
     def from_spec(cls, spec: str, **options: Any) -> OpenAIEngine:
-        """`openai:BASE_URL#model`, e.g. `openai:http://localhost:8000/v1#rrm`; several with commas; `$VARIABLE` of the environment."""
+        """Parse `openai:BASE_URL#model`; several URLs with commas; `$VARIABLE` of the environment."""
         urls, model = addresses_of(spec)
         return cls(filled(",".join(urls), public(spec), in_url=True), model, **options)
 
     def context_tokens(self) -> int | None:
-        """Tokens of the model's context as the server says (`rrm.engines.contexts`); None where it does not."""
-        said = [self._context_at(endpoint.url) for endpoint in self.endpoints.all]
-        self._context = min((tokens for tokens in said if tokens is not None), default=None)
+        """Tokens of the model's context as the server says; None where it does not."""
+
+        async def contexts() -> list[int | None]:
+            async with client() as http:
+                ways = {
+                    e.url: partial(ask, http, limit_s=LIST_TIMEOUT_S, **self._way_to(e.url)) for e in self.endpoints.all
+                }
+                return [await read_context(way, public(url), self.model) for url, way in ways.items()]
+
+        self._context = min((tokens for tokens in run(contexts()) if tokens is not None), default=None)
         return self._context
 
-    def _context_at(self, url: str) -> int | None:
-        from openai import OpenAI
-
-        with OpenAI(**self._way_to(url), timeout=LIST_TIMEOUT_S, http_client=list_client()) as client:
-            return read_context(client, public(url).removesuffix("/v1"), self.model)
-
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
-        """One reply. Raises `EngineError` when none could be had."""
         return one_reply(self, messages, params, key)
 
     def converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
-        """Ask each request, and after it what `answered` says comes next; `concurrency` of them at once.
-
-        Requests are begun in their order, and what follows one is asked in its place, so prompts that begin alike stay together.
-
-        Args:
-            requests: read as they are needed, and a little ahead, in a thread of its own unless they are a sequence.
+        """See `rrm.engines.base.converse`; begins in order, so that prompts that begin alike stay together.
 
         Raises:
-            KeyRefused: the server does not take the key, or asks to wait longer than anyone would; what had not finished by then is lost.
-            SpendingLimit: the money is spent: what was under way is finished, and what had not begun is left out.
+            KeyRefused: the server refuses the key, or asks for too long a pause; unfinished work is lost.
+            SpendingLimit: the limit is reached: work under way is finished, the rest left out.
         """
         run(self._converse(requests, params, answered))
 
     async def _converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
-        from openai import AsyncOpenAI
-
         slots, some_ended = asyncio.Semaphore(self.concurrency), asyncio.Event()
         under_way = dict[int, WorkSize]()
 
-        async def turn(request: Request, line: ConnectionPool) -> None:
-            """A request and all that follows it."""
+        async def turn(request: Request, gate: ConcurrencyLimiter) -> None:
             following: Request | None = request
             before: Endpoint | None = None
-            cost, read, paid = 0.0, 0.0, list[Usage]()
+            cost, prompt_cost, paid = 0.0, 0.0, list[Usage]()
             try:
                 while following is not None:
                     try:
-                        reply, before = await self._with_retries(line, following, params, before, paid)
+                        reply, before = await self._with_retries(gate, following, params, before, paid)
                     except KeyRefused:
                         raise  # the others would fare no better: leaving cancels them
                     except EngineError as error:
@@ -185,23 +166,18 @@ class OpenAIEngine:
                         reply = error
                     if reply.usage is not None:
                         cost += reply.usage.cost or 0.0
-                        read += self.purse.read_of(reply.usage)
+                        prompt_cost += self.purse.read_of(reply.usage)
                     following, paid = answered(following, reply), []
             finally:
                 work = under_way.pop(id(request))
                 self.purse.under_way -= work
-                self.purse.end(cost, work, read)
+                self.purse.end(cost, work, prompt_cost)
                 some_ended.set()
                 slots.release()
 
         left_out = False
-        # clients belong to this loop; their own retries are off, they would repeat the seed
         async with AsyncExitStack() as stack:
-            http = await stack.enter_async_context(chat_client(self.concurrency))
-            urls = [endpoint.url for endpoint in self.endpoints.all]
-            clients = {url: AsyncOpenAI(**self._way_to(url), http_client=http) for url in urls}
-            ways = {url: Way(client.chat.completions, client.completions) for url, client in clients.items()}
-            line = ConnectionPool(ConcurrencyLimiter(self.endpoints), ways)
+            gate = ConcurrencyLimiter(self.endpoints, await stack.enter_async_context(client(self.concurrency)))
             feed = stack.enter_context(Feed(requests, ahead=self.concurrency))
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -218,25 +194,31 @@ class OpenAIEngine:
                         if not left_out:
                             under_way[id(request)] = request.work
                             self.purse.under_way += request.work
-                            tasks.create_task(turn(request, line))
+                            tasks.create_task(turn(request, gate))
             except BaseExceptionGroup as several:
                 raise several.exceptions[0] from several.exceptions[0].__cause__
         if left_out:
             raise SpendingLimit(self.purse.why_closed())
 
     async def _with_retries(
-        self, line: ConnectionPool, request: Request, params: SamplingParams, before: Endpoint | None, paid: list[Usage]
+        self,
+        gate: ConcurrencyLimiter,
+        request: Request,
+        params: SamplingParams,
+        before: Endpoint | None,
+        paid: list[Usage],
     ) -> tuple[Reply, Endpoint]:
-        """A reply, and who gave it; `paid` gains what each try used."""
+        """Get a reply and its address; `paid` gains the usage of each try."""
         failures = throttled = 0
         answers = self.endpoints.answers
         while True:
             # 31 bits: some servers keep seeds in a signed or unsigned 32-bit integer
             seed = derive_seed(params.seed, request.key, failures + throttled) % 2**31
-            endpoint = await line.gate.take(before)
+            endpoint = await gate.take(before)
             burst = endpoint.bursts
             try:
-                reply = await self._ask(line.ways[endpoint.url], endpoint, request, params, seed, paid)
+                post = partial(self._post, gate.http, endpoint.url)
+                reply = await self._ask(post, endpoint, request, params, seed, paid)
                 self.endpoints.answered(endpoint)
                 return replace(reply, usage=total_of(paid)), endpoint
             except EngineError as error:
@@ -259,26 +241,26 @@ class OpenAIEngine:
                     failed.usage = total_of(paid)
                     raise failed from error
             finally:
-                await line.gate.give(endpoint)
+                await gate.give(endpoint)
             if not elsewhere:  # a pause it asked for the gate keeps, and lets others through that are free before
                 await asyncio.sleep(pause)
 
     async def _ask(
-        self, way: Way, endpoint: Endpoint, request: Request, params: SamplingParams, seed: int, paid: list[Usage]
+        self, post: Post, endpoint: Endpoint, request: Request, params: SamplingParams, seed: int, paid: list[Usage]
     ) -> Reply:
-        """One try; a request the server rejects is asked again in the form it accepts, and the form is remembered."""
+        """Try once; a rejected request is asked again in the form the server accepts, which is remembered."""
         quirks, guessed = self._quirks.known, False
         params = params if request.json_schema is None else replace(params, json_schema=request.json_schema)
         if params.json_schema is not None and self.takes_schema is False:
             raise SchemaRefused(f"{self._name()} takes no JSON schema")
         while True:
             try:
-                form = form_of(way, self.model, request, params, self.options, seed, quirks)
-                reply = await self._post(form, params, paid)
-                messages, read = form.body.get("messages", ()), paid[-1].prompt_tokens
-                longer = partial(self._count, form, params, paid)
-                if await self._counts[endpoint.url].is_cut(messages, read, self._context, longer):
-                    raise CutPrompt(read)
+                form = form_of(self.model, request, params, self.options, seed, quirks)
+                reply = await post(form, params, paid)
+                messages, tokens = form.body.get("messages", ()), paid[-1].prompt_tokens
+                longer = partial(self._count, post, form, params, paid)
+                if await self._counts[endpoint.url].is_cut(messages, tokens, self._context, longer):
+                    raise CutPrompt(tokens)
             except CutPrompt as cut:
                 hint = "serve the model with a longer context (Ollama: OLLAMA_CONTEXT_LENGTH), or say how long it is with --context"
                 raise TooLong(str(self._error(endpoint, str(cut), hint))) from cut
@@ -313,26 +295,37 @@ class OpenAIEngine:
             return reply
 
     async def _count(
-        self, form: RequestForm, params: SamplingParams, paid: list[Usage], messages: list[dict[str, Any]]
+        self, post: Post, form: RequestForm, params: SamplingParams, paid: list[Usage], messages: list[dict[str, Any]]
     ) -> int:
-        """Tokens that a server counts of other messages; 0 where it refuses them, or they may cost more than is left."""
+        """Ask for the server's token count of other messages; 0 where it refuses or money is short."""
         if not self.purse.affords(paid[-1]):
             return 0
         try:
-            await self._post(form.counting(messages), params, paid)
+            await post(form.counting(messages), params, paid)
         except EmptyReply:
             pass
         except Rejected:
             return 0
         return paid[-1].prompt_tokens
 
-    async def _post(self, form: RequestForm, params: SamplingParams, paid: list[Usage]) -> Reply:
-        """One HTTP request; every way it can fail becomes `Retry` or `Rejected`. `paid` gains what it used."""
+    async def _post(
+        self, http: httpx2.AsyncClient, url: str, form: RequestForm, params: SamplingParams, paid: list[Usage]
+    ) -> Reply:
+        """Send one HTTP request; every failure becomes `Retry` or `Rejected`. `paid` gains its usage."""
         limit = min(self.timeout_s, params.timeout_s)
         late = "raise the time-out (--timeout) or lower the concurrency (--concurrency)"
-        used, whole, lost = Usage(requests=1, unreported=1), False, True
+        used, complete, lost = Usage(requests=1, unreported=1), False, True
         try:
-            raw = await send(form.create(**form.body, timeout=limit), limit, self._hidden, late)
+            answer = await send(
+                http,
+                "POST",
+                f"{public(url)}{form.path}",
+                limit,
+                self._hidden,
+                late,
+                json=form.body,
+                **self._way_to(url),
+            )
         except UnreadableAnswer as error:
             raise Rejected(error.status, str(error)) from error
         except (Retry, Rejected) as error:
@@ -340,24 +333,24 @@ class OpenAIEngine:
                 used, lost = Usage(requests=1), error.status >= 500 or error.status == 408
             raise
         else:
-            payload = body_of(raw.http_response, self._hidden)
+            payload = body_of(answer, self._hidden)
             used = usage_of(payload)
             if (failed := error_in(payload, self._hidden)) is not None:
                 used, lost = (Usage(requests=1) if used.unreported else used), failed[0] >= 500 and used.unreported > 0
                 raise failure(*failed)
-            reply = reply_of(form.read, payload, raw.http_response, self._hidden)
-            whole, lost = True, False
+            reply = reply_of(form.read, payload, answer, self._hidden)
+            complete, lost = True, False
         finally:
-            paid.append(self.purse.pay(used, whole=whole, at_most=most_used(form.body) if lost else None))
+            paid.append(self.purse.pay(used, whole=complete, at_most=most_used(form.body) if lost else None))
         if not reply.text.strip() and reply.stop_reason != "length":  # of prompts it always is
             raise EmptyReply("empty reply", "look into the server's log")
         return reply
 
     def _way_to(self, url: str) -> dict[str, Any]:
-        """A client's own; the password is no part of the address, which HTTP libraries log."""
-        headers, query = self.options.headers_to(url), query_of(url)
-        way = {"base_url": public(url), "default_headers": headers, "default_query": query}
-        return {**way, "api_key": self._api_key, "max_retries": 0}
+        """Headers and parameters of an address; HTTP libraries log addresses, so passwords go in headers."""
+        own = {header: os.environ[name] for name, header in ACCOUNT.items() if os.environ.get(name)}
+        headers = {"Authorization": f"Bearer {self._api_key}", **own, **self.options.headers_to(url)}
+        return {"headers": headers, "params": query_of(url) or None}
 
     def _error(self, endpoint: Endpoint, reason: str, hint: str) -> EngineError:
         return EngineError(self._hidden.hide(f"{shown_address(endpoint.url)} ({self.model}): {reason}; {hint}"))

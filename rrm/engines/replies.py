@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server is sent, and what it answers: a chat completion as a `Reply`, and how long it asks to wait."""
+"""Request bodies for OpenAI-compatible servers, and parsing of their replies."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rrm.data.usage import Usage, read_usage
 from rrm.engines.base import Reply, Request, SamplingParams, StopReason
@@ -18,24 +18,17 @@ from rrm.engines.hidden import Hidden
 from rrm.engines.http_errors import OPTIONAL, Retry, most_logprobs
 from rrm.engines.server_options import ServerOptions
 
-if TYPE_CHECKING:
-    from openai.resources.chat import AsyncCompletions as AsyncChat
-    from openai.resources.completions import AsyncCompletions
-
-
+# longest pause a server's `Retry-After` may ask for; who asks for more has closed for now, and a run stops
 MAX_WAIT_S = 900.0
-"""Longest pause a server's `Retry-After` may ask for; who asks for more has closed for now, and a run stops."""
-NEVER_S = 1e9
-"""What any longer pause counts as."""
-MOST_CHARS = 1_000_000
-"""Of a reply; one that is longer counts as cut off here, whatever limit the server was given."""
+NEVER_S = 1e9  # what any longer pause counts as
+MOST_CHARS = 1_000_000  # of a reply; one that is longer counts as cut off here, whatever limit the server was given
+# a log-probability may exceed 0 by this; a higher one or NaN is invalid: the reply keeps its text alone
 ROUNDING = 1e-3
-"""What a log-probability may lie above 0. One that lies higher, or is NaN, is none: the reply's are left out, and its text counts."""
 _JUDGE_TAG = re.compile(r"</?(?:think|critique|score)>")
 
 
 def retry_after_s(headers: Any, now: float | None = None) -> float:
-    """Seconds a server asks to wait (`Retry-After` as seconds or as a date, `retry-after-ms`), 0 where it does not."""
+    """Seconds a server asks to wait (`Retry-After` in seconds or as a date, `retry-after-ms`); else 0."""
     milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after")
     try:
         if milliseconds is not None:
@@ -53,25 +46,17 @@ def retry_after_s(headers: Any, now: float | None = None) -> float:
 
 
 def body_of(response: Any, hidden: Hidden) -> Any:
-    """An HTTP response's JSON.
-
-    Raises:
-        Retry: it is none.
-    """
+    """Parse an HTTP response's JSON; raises `Retry` where it is none."""
     try:
-        return json.loads(response.content)
+        return json.loads(response.body)
     except (ValueError, RecursionError) as error:
         raise _garbage(response, hidden) from error
 
 
-def reply_of(read: Callable[[Any], Reply], payload: Any, response: Any, hidden: Hidden) -> Reply:
-    """The reply that `read` finds in an HTTP response's JSON.
-
-    Raises:
-        Retry: it holds none.
-    """
+def reply_of(parse: Callable[[Any], Reply], payload: Any, response: Any, hidden: Hidden) -> Reply:
+    """Parse a payload by `parse`; raises `Retry` where it holds no reply."""
     try:
-        return read(payload)
+        return parse(payload)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
         raise _garbage(response, hidden) from error
 
@@ -81,13 +66,9 @@ def _garbage(response: Any, hidden: Hidden) -> Retry:
 
 
 def parse_reply(payload: dict[str, Any]) -> Reply:
-    """A server's chat completion as a Reply, of `MOST_CHARS` at most, and all that it holds: where it ends is the model's own affair.
+    """Parse a chat completion, cut at `MOST_CHARS`; any error (KeyError, TypeError, …): it is none.
 
-    Reasoning that a server hands over apart comes back as a `<think>` block, without judge tags of its own. Tokens are those of the
-    text: a server that takes the reasoning out of it may leave its tokens in.
-
-    Raises:
-        KeyError, IndexError, TypeError, AttributeError, ValueError: not a chat completion.
+    Separate reasoning becomes a `<think>` block without judge tags. Tokens are those of the text alone.
     """
     choice = payload["choices"][0]
     message = choice["message"]
@@ -101,24 +82,24 @@ def parse_reply(payload: dict[str, Any]) -> Reply:
     elif isinstance(reasoning, str) and reasoning.strip() and not text.strip() and reason == "length":
         text = f"<think>{_JUDGE_TAG.sub('', reasoning).strip()}"  # cut before it said anything
     if len(text) > MOST_CHARS:
-        kept = _tokens_within(tokens, MOST_CHARS)
-        text, reason, tokens, top = text[:MOST_CHARS], "length", tokens[:kept], top[:kept]
+        count = _tokens_within(tokens, MOST_CHARS)
+        text, reason, tokens, top = text[:MOST_CHARS], "length", tokens[:count], top[:count]
     return Reply(text=text, stop_reason=reason, top_logprobs=top or None, tokens=tokens)
 
 
-def _logprobs_in(said: Any) -> tuple[list[str], list[dict[str, float]]]:
-    """(tokens, alternatives of each) of a choice; none where a token has no log-probability, or one that is none: its text counts."""
+def _logprobs_in(logprobs: Any) -> tuple[list[str], list[dict[str, float]]]:
+    """(tokens, alternatives of each) of a choice; empty where a log-probability is missing or invalid."""
     tokens, top = list[str](), list[dict[str, float]]()
-    items = said.get("content") if isinstance(said, Mapping) else None
+    items = logprobs.get("content") if isinstance(logprobs, Mapping) else None
     for item in items if isinstance(items, list) else []:
         others = item.get("top_logprobs") if isinstance(item, Mapping) else None
-        found = [item, *(others if isinstance(others, list) else [])]
-        if not all(isinstance(a, Mapping) and isinstance(a.get("token"), str) for a in found):
+        candidates = [item, *(others if isinstance(others, list) else [])]
+        if not all(isinstance(a, Mapping) and isinstance(a.get("token"), str) for a in candidates):
             return [], []
-        known = [a for a in found if a is item or a.get("logprob") is not None]
-        if not all(_is_logprob(a.get("logprob")) for a in known):
+        scored = [a for a in candidates if a is item or a.get("logprob") is not None]
+        if not all(_is_logprob(a.get("logprob")) for a in scored):
             return [], []
-        alternatives = {a["token"]: float(a["logprob"]) for a in known[1:]}
+        alternatives = {a["token"]: float(a["logprob"]) for a in scored[1:]}
         alternatives.setdefault(item["token"], float(item["logprob"]))
         tokens.append(item["token"])
         top.append(alternatives)
@@ -130,43 +111,41 @@ def _is_logprob(value: Any) -> bool:
 
 
 def _of_text(text: str, tokens: list[str], top: list[dict[str, float]]) -> tuple[list[str], list[dict[str, float]]]:
-    """The tokens of the text, or of its last score where only that can be found among them; none where it cannot."""
+    """Tokens of the text, or of its last score if only that is found among them; else none."""
     joined = "".join(tokens)
     if joined == text or not top:
         return tokens, top
-    wanted = text if text and text in joined else text[max(text.rfind("<score>"), 0) :]
-    start = joined.rfind(wanted) if wanted else -1
+    target = text if text and text in joined else text[max(text.rfind("<score>"), 0) :]
+    start = joined.rfind(target) if target else -1
     if start < 0:
         return [], []
-    first, last = _tokens_within(tokens, start), _tokens_within(tokens, start + len(wanted))
+    first, last = _tokens_within(tokens, start), _tokens_within(tokens, start + len(target))
     first -= len("".join(tokens[:first])) > start  # a token that holds more than the text's beginning
     return tokens[first:last], top[first:last]
 
 
 def parse_next(payload: dict[str, Any], count: int) -> Reply:
-    """A server's completion of `count` prompts by a token each, as a Reply whose `top_logprobs` are of these tokens, in the prompts' order.
-
-    Raises:
-        KeyError, IndexError, TypeError, AttributeError, ValueError: not that.
-    """
-    found: dict[int, dict[str, float]] = {}
+    """Parse a completion of `count` prompts by one token each; raises like `parse_reply`."""
+    alternatives: dict[int, dict[str, float]] = {}
     tokens: dict[int, str] = {}
     for choice in payload["choices"]:
-        place, said = choice["index"], choice["logprobs"]
-        if "content" in said:  # llama.cpp, as of a chat completion
-            (item,) = said["content"]
-            tokens[place] = str(item["token"])
-            found[place] = {str(a["token"]): float(a["logprob"]) for a in item["top_logprobs"]}
+        index, logprobs = choice["index"], choice["logprobs"]
+        if "content" in logprobs:  # llama.cpp, as of a chat completion
+            (item,) = logprobs["content"]
+            tokens[index] = str(item["token"])
+            alternatives[index] = {str(a["token"]): float(a["logprob"]) for a in item["top_logprobs"]}
         else:
-            (top,) = said["top_logprobs"]
-            tokens[place] = str(said["tokens"][0])
-            found[place] = {str(token): float(logprob) for token, logprob in top.items()}
-    if not _are_logprobs(found.values()):
+            (top,) = logprobs["top_logprobs"]
+            tokens[index] = str(logprobs["tokens"][0])
+            alternatives[index] = {str(token): float(logprob) for token, logprob in top.items()}
+    if not _are_logprobs(alternatives.values()):
         raise ValueError("log-probabilities that are none")
-    if sorted(found) != list(range(count)) or len(payload["choices"]) != count:
+    if sorted(alternatives) != list(range(count)) or len(payload["choices"]) != count:
         raise ValueError(f"{len(payload['choices'])} completions of {count} prompts")
     order = range(count)
-    return Reply("".join(tokens[i] for i in order), "length", [found[i] for i in order], [tokens[i] for i in order])
+    return Reply(
+        "".join(tokens[i] for i in order), "length", [alternatives[i] for i in order], [tokens[i] for i in order]
+    )
 
 
 def _are_logprobs(top: Iterable[Mapping[str, float]]) -> bool:
@@ -174,7 +153,7 @@ def _are_logprobs(top: Iterable[Mapping[str, float]]) -> bool:
 
 
 def usage_of(payload: Any) -> Usage:
-    """What a reply says that it used; thinking that it does not count is counted at its tokens, where it gives these."""
+    """Read a reply's usage; uncounted thinking is counted from its tokens, where they are given."""
     usage = read_usage(payload.get("usage") if isinstance(payload, dict) else None)
     if usage.reasoning_tokens or usage.unreported:
         return usage
@@ -182,7 +161,7 @@ def usage_of(payload: Any) -> Usage:
 
 
 def _thinking_tokens(payload: Any) -> int:
-    """Tokens up to the end of thinking; all where it does not end, none where it does not begin or tokens are not given."""
+    """Tokens up to the end of thinking; all where it does not end, 0 where there is none."""
     try:
         tokens = [str(item["token"]) for item in payload["choices"][0]["logprobs"]["content"]]
     except (TypeError, KeyError, IndexError):
@@ -195,14 +174,13 @@ def _thinking_tokens(payload: Any) -> int:
 
 
 def _content_text(content: Any) -> str:
-    """A message's content: text, None, or a list of parts."""
     if content is None or isinstance(content, str):
         return content or ""
-    return "".join(part["text"] for part in content if part.get("type", "text") == "text")
+    return "".join(item["text"] for item in content if item.get("type", "text") == "text")
 
 
 def _tokens_within(tokens: Sequence[str], length: int) -> int:
-    """How many tokens it takes to cover the first `length` characters."""
+    """Count the tokens that cover the first `length` characters."""
     covered = 0
     for count, token in enumerate(tokens):
         if covered >= length:
@@ -213,42 +191,27 @@ def _tokens_within(tokens: Sequence[str], length: int) -> int:
 
 @dataclass(frozen=True)
 class RequestForm:
-    """One request: by which of a client's methods, with which body, and how its reply is read."""
+    """A request's path and body, and the parser of its reply."""
 
-    create: Callable[..., Awaitable[Any]]
+    path: str
     body: dict[str, Any]
     read: Callable[[Any], Reply]
 
     def counting(self, messages: list[dict[str, Any]]) -> RequestForm:
-        """The same with other messages, and room for one token: of its reply the usage alone counts."""
+        """The same with other messages and room for one token, to read the usage alone."""
         room = {name: 1 for name in ("max_tokens", "max_completion_tokens") if name in self.body}
         return replace(self, body={**self.body, **room, "messages": messages})
 
 
-@dataclass(frozen=True)
-class Way:
-    """The way to one server: for conversations, and for prompts as token ids."""
-
-    chat: AsyncChat
-    prompts: AsyncCompletions
-
-
 def form_of(
-    way: Way,
-    model: str,
-    request: Request,
-    params: SamplingParams,
-    options: ServerOptions,
-    seed: int,
-    quirks: frozenset[str],
+    model: str, request: Request, params: SamplingParams, options: ServerOptions, seed: int, quirks: frozenset[str]
 ) -> RequestForm:
-    """How a server is asked for what a request wants."""
     if request.prompts:
         body = prompts_body(model, request.prompts, params, options, seed)
-        read = partial(parse_next, count=len(request.prompts))
-        return RequestForm(way.prompts.with_raw_response.create, body, read)
+        parse = partial(parse_next, count=len(request.prompts))
+        return RequestForm("/completions", body, parse)
     body = chat_body(model, request.messages, params, options, seed, quirks)
-    return RequestForm(way.chat.with_raw_response.create, body, parse_reply)
+    return RequestForm("/chat/completions", body, parse_reply)
 
 
 def chat_body(
@@ -259,15 +222,11 @@ def chat_body(
     seed: int,
     quirks: frozenset[str],
 ) -> dict[str, Any]:
-    """Of /chat/completions; a last message of the assistant's is gone on with.
-
-    Args:
-        quirks: what the server was found not to accept.
-    """
+    """Body of /chat/completions; a last message of the assistant is continued."""
     limit = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
     body: dict[str, Any] = {
         "model": model,
-        "messages": [{name: _encodable(said) for name, said in m.items()} for m in messages],
+        "messages": [{name: _encodable(content) for name, content in m.items()} for m in messages],
         "temperature": params.temperature,
         **({} if params.top_p == 1.0 else {"top_p": params.top_p}),
         "seed": seed,
@@ -280,20 +239,18 @@ def chat_body(
         # a template that would open a reasoning block of its own is told not to, as when a judge is trained
         template = {"enable_thinking": False} | (more.get("chat_template_kwargs") or {})
         more |= {"continue_final_message": True, "add_generation_prompt": False, "chat_template_kwargs": template}
-    if more:
-        body["extra_body"] = more
     if most := most_logprobs(params, quirks):
         body |= {"logprobs": True, "top_logprobs": most}
     if params.json_schema is not None:
         schema = {"name": "judgement", "strict": True, "schema": params.json_schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return {name: value for name, value in body.items() if name not in quirks & OPTIONAL}
+    return {name: value for name, value in body.items() if name not in quirks & OPTIONAL} | more
 
 
 def prompts_body(
     model: str, prompts: Sequence[Sequence[int]], params: SamplingParams, options: ServerOptions, seed: int
 ) -> dict[str, Any]:
-    """Of /completions: what may come next after each prompt, by token id where the server says these (vLLM), else by text."""
+    """Body of /completions: next tokens of each prompt, by token id where the server gives these (vLLM)."""
     return {
         "model": model,
         "prompt": [list(prompt) for prompt in prompts],
@@ -301,12 +258,13 @@ def prompts_body(
         "temperature": 0.0,
         "seed": seed,
         "logprobs": params.top_logprobs,
-        "extra_body": {"return_tokens_as_token_ids": True, **(options.extra_body or {})},
+        "return_tokens_as_token_ids": True,
+        **(options.extra_body or {}),
     }
 
 
-def _encodable(said: Any) -> Any:
-    """A text, or the texts of content parts, without lone surrogates, which no JSON request can carry as UTF-8."""
-    if isinstance(said, list):
-        return [{**part, "text": _encodable(part["text"])} if "text" in part else part for part in said]
-    return said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def _encodable(content: Any) -> Any:
+    """Replace lone surrogates in a text or content parts, which JSON in UTF-8 cannot carry."""
+    if isinstance(content, list):
+        return [{**item, "text": _encodable(item["text"])} if "text" in item else item for item in content]
+    return content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,7 +1,4 @@
-"""`scripted`: engines that answer from a script, for tests of everything that stands on an engine.
-
-A script is a list (answers in the order of the calls), a dict (answers by key), or a callable. Deterministic.
-"""
+"""`scripted`: engines that answer from a list (in order), a dict (by key) or a callable, for tests."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ ChatAnswer = Reply | str | Exception
 
 
 def _listed(script: Sequence[A] | Mapping[str, A], key: str, calls: int) -> A:
-    """The answer to call number `calls` (from 0) under `key`; raises EngineError where the script has none."""
+    """Answer to call number `calls` (from 0) under `key`; EngineError where there is none."""
     if isinstance(script, Mapping):
         if key not in script:
             raise EngineError(f"the script has no answer for key {key!r}; it knows {sorted(script)[:8]}")
@@ -32,10 +29,8 @@ class ScriptedEngine:
     """A TokenEngine that returns scripted ids.
 
     Args:
-        script: per row, ids or a whole `Completion`: list, dict by key, or `f(row, params, key)`.
-        logprob: log-probability of `row[t]` given `row[:t]`, as `f(row, t)`; default −1 for every token.
-        eos_token_id: a row of ids that ends in it has stop reason `eos`, any other `length`.
-        eos_ids: all ids that end a row, where there are more than that one.
+        script: per row, ids or a `Completion`; a callable gets (row, params, key).
+        logprob: log-probability of `row[t]` given `row[:t]`, as `f(row, t)`; default −1.
     """
 
     def __init__(
@@ -49,14 +44,12 @@ class ScriptedEngine:
     ) -> None:
         self.eos_ids = frozenset(eos_ids or ()) | {eos_token_id}
         self.script, self.logprob, self.eos_token_id = script, logprob or (lambda row, t: -1.0), eos_token_id
-        self.calls: list[tuple[list[int], SamplingParams, str]] = []
-        """Every row asked for: (ids, params, key)."""
+        self.calls: list[tuple[list[int], SamplingParams, str]] = []  # every row asked for: (ids, params, key)
         self.released: list[str] = []
 
     def generate(
         self, rows: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[str] | None = None
     ) -> list[Completion]:
-        """One scripted completion per row, cut to `params.max_new_tokens`."""
         return [self._answer(list(row), params, keys[i] if keys else "") for i, row in enumerate(rows)]
 
     def _answer(self, row: list[int], params: SamplingParams, key: str) -> Completion:
@@ -66,12 +59,11 @@ class ScriptedEngine:
         if isinstance(answer, Completion):
             return answer
         ids = list(answer)[: params.max_new_tokens]
-        whole = row + ids
-        logprobs = [self.logprob(whole, t) for t in range(len(row), len(whole))]
+        full_row = row + ids
+        logprobs = [self.logprob(full_row, t) for t in range(len(row), len(full_row))]
         return Completion(ids, logprobs, "eos" if ids and ids[-1] in self.eos_ids else "length")
 
     def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
-        """The scripted log-probabilities of each span."""
         return [
             [self.logprob(list(row), t) for t in range(span.start, span.stop)]
             for row, span in zip(rows, spans, strict=True)
@@ -80,7 +72,6 @@ class ScriptedEngine:
     def continuation_logprobs(
         self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
     ) -> list[list[float]]:
-        """The scripted log-probabilities, summed over each continuation of each row."""
         return [
             [
                 sum(self.logprob([*row, *more], t) for t in range(len(row), len(row) + len(more)))
@@ -96,12 +87,11 @@ class ScriptedEngine:
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """The scripted log-probabilities of the choices after each position, renormalised over them."""
         check_choices(rows, positions, choices)
-        found: list[list[list[float]]] = []
-        for row, wanted in zip(rows, positions, strict=True):
-            found.append([self._choose([*row[: at + 1]], choices) for at in wanted])
-        return found
+        results: list[list[list[float]]] = []
+        for row, row_positions in zip(rows, positions, strict=True):
+            results.append([self._choose([*row[: position + 1]], choices) for position in row_positions])
+        return results
 
     def _choose(self, before: list[int], choices: Sequence[int]) -> list[float]:
         values = [self.logprob([*before, choice], len(before)) for choice in choices]
@@ -110,20 +100,13 @@ class ScriptedEngine:
         return [value - total for value in values]
 
     def release(self, keys: Sequence[str]) -> None:
-        """Nothing is cached; what was released is kept for a test to see."""
         self.released.extend(keys)
 
 
 class ScriptedChatEngine:
-    """A ChatEngine that returns scripted replies.
+    """Return scripted replies: texts, `Reply` or exceptions; a callable gets (messages, params, key)."""
 
-    Args:
-        script: per call, a text, a whole `Reply`, or an exception to raise: list, dict by key, or
-            `f(messages, params, key)`.
-    """
-
-    asks_again = False
-    """It says what it is scripted to say: an unreadable reply is not asked for once more."""
+    asks_again = False  # an unreadable reply is not asked for once more
 
     def __init__(
         self,
@@ -132,11 +115,10 @@ class ScriptedChatEngine:
         | Callable[[list[dict[str, str]], SamplingParams, str], ChatAnswer],
     ) -> None:
         self.script = script
+        # every request: (messages, params, key)
         self.calls: list[tuple[list[dict[str, str]], SamplingParams, str]] = []
-        """Every request: (messages, params, key)."""
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
-        """The scripted reply; a scripted exception is raised."""
         calls = len(self.calls)
         self.calls.append((messages, params, key))
         answer = self.script(messages, params, key) if callable(self.script) else _listed(self.script, key, calls)

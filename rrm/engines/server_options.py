@@ -1,4 +1,4 @@
-"""How a server is asked, beside the messages: what varies its answers, and what only concerns the way to it."""
+"""Options of requests to a server, beside the messages."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 from rrm.engines.cost import Prices
 from rrm.errors import ConfigError
 
+# what a request's body holds by options of their own, or must hold for a reply to be read
 OWN = frozenset(
     (
         "messages",
@@ -28,9 +29,8 @@ OWN = frozenset(
         "max_completion_tokens",
     )
 )
-"""What a request's body holds by options of their own, or must hold for a reply to be read."""
+# what an address may ask behind its `?` that is no secret, and without which no request is answered (Azure's)
 PLAIN = frozenset(("api-version",))
-"""What an address may ask behind its `?` that is no secret, and without which no request is answered (Azure's)."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 _CLIENTS = {name.lower(): name for name in ("Accept", "Authorization", "Content-Type", "User-Agent")}
@@ -39,14 +39,10 @@ _SCHEMES = {"Basic", "Bearer", "Token"}
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """None leaves a value to the judge or the server.
-
-    Raises:
-        ConfigError: a value that no request could carry.
-    """
+    """Options of a server; None leaves a value to the judge or the server. Raises ConfigError."""
 
     temperature: float | None = None
-    """Replies are sampled at; by default 0, or the judge's own where several are sampled."""
+    """Default: 0, or the judge's own where it samples several replies."""
     reasoning_effort: str | None = None
     """`low`, `medium`, `high`, …, as the server names them."""
     extra_body: Mapping[str, Any] | None = None
@@ -54,7 +50,7 @@ class ServerOptions:
     thinking_tokens: int | None = None
     """Room for thinking beside that of the reply."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """More headers. Their values are sent, and written nowhere."""
+    """More headers. Values are sent, and written nowhere."""
     prices: Prices | None = None
     max_cost: float | None = None
     """Most money to spend."""
@@ -73,23 +69,21 @@ class ServerOptions:
 
     @property
     def given(self) -> list[str]:
-        """The names of what was given."""
         return [f.name for f in fields(self) if getattr(self, f.name) not in (None, {})]
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """What of it varies the answers, as far as it was given: compared when a run goes on."""
-        said = {
+        """Options set that change the answers: compared when a run is resumed."""
+        values = {
             "temperature": self.temperature,
             "reasoning_effort": self.reasoning_effort,
             "extra_body": None if self.extra_body is None else dict(self.extra_body),
             "thinking_tokens": self.thinking_tokens or None,
         }
-        return {name: value for name, value in said.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     def headers_to(self, url: str) -> dict[str, str]:
-        """What is sent to an address: its password, as HTTP's basic authorization, and the headers, under the names that the client
-        gives its own, which they take the place of."""
+        """Headers for an address: basic authorization of its password, and own headers, which win."""
         credentials = urlsplit(url).netloc.rpartition("@")[0]
         sent: dict[str, str] = {}
         if credentials:
@@ -99,20 +93,16 @@ class ServerOptions:
         return sent | {_CLIENTS.get(name.lower(), name): value for name, value in self.headers.items()}
 
     def secrets(self, urls: Sequence[str] = ()) -> set[str]:
-        """The values of headers, and the passwords and parameters in addresses."""
+        """Values of headers, and passwords and parameters in addresses."""
         secrets = {unquote(urlsplit(url).netloc.rpartition("@")[0].partition(":")[2]) for url in urls}
         secrets |= {value for url in urls for name, value in query_of(url).items() if name.lower() not in PLAIN}
         secrets |= {value for url in ("", *urls) for value in self.headers_to(url).values()}
         # "Bearer sk-…": a server quotes the token alone
-        return {part for value in secrets for part in (value, *value.split())} - _SCHEMES
+        return {secret for value in secrets for secret in (value, *value.split())} - _SCHEMES
 
 
 def check_header(name: str, value: str) -> None:
-    """Refuse what no request can carry; the message does not quote the value.
-
-    Raises:
-        ConfigError: not a header's name, or a value of other than printable ASCII characters.
-    """
+    """Check a header; ConfigError for an invalid name or value, which is not quoted."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"--header: {name!r} is no header's name; write NAME=VALUE, the value as $VARIABLE where it is secret"
@@ -122,65 +112,54 @@ def check_header(name: str, value: str) -> None:
 
 
 def read_headers(pairs: Sequence[str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """`NAME=VALUE` by name; `$VARIABLE` and `${VARIABLE}` in a value are read from the environment.
-
-    Raises:
-        ConfigError: not of that form, a variable that is not set, a name given twice.
-    """
-    found: dict[str, str] = {}
-    known = os.environ if environment is None else environment
+    """Parse `NAME=VALUE` with `$VARIABLE`s of the environment; ConfigError where that fails."""
+    headers: dict[str, str] = {}
+    variables = os.environ if environment is None else environment
     for pair in pairs:
         name, separator, value = pair.partition("=")
         name = name.strip()
         if not separator:  # not quoted: it may be a secret with its name forgotten
             raise ConfigError("--header: write NAME=VALUE, the value as $VARIABLE where it is secret")
-        if name.lower() in {other.lower() for other in found}:
+        if name.lower() in {other.lower() for other in headers}:
             raise ConfigError(f"--header {name} is given twice")
-        found[name] = filled(value, f"--header {name}", known).strip()
-        check_header(name, found[name])
-    return found
+        headers[name] = filled(value, f"--header {name}", variables).strip()
+        check_header(name, headers[name])
+    return headers
 
 
 def filled(value: str, where: str, environment: Mapping[str, str] | None = None, *, in_url: bool = False) -> str:
-    """A value with `$VARIABLE` and `${VARIABLE}` read from the environment, so that no secret stands in a command's line.
+    """Replace `$VARIABLE` and `${VARIABLE}` by the environment's values; ConfigError where unset.
 
     Args:
         where: the option, for errors.
-        in_url: marks that end a part of an address are escaped.
-
-    Raises:
-        ConfigError: a variable that is not set.
+        in_url: escape characters that end a part of an address.
     """
-    known = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
 
     def said(match: re.Match[str]) -> str:
         name = match[1] or match[2]
-        if name not in known:
+        if name not in variables:
             raise ConfigError(f"{where}: the environment has no {name}")
-        return quote(known[name].strip(), safe="") if in_url else known[name].strip()
+        return quote(variables[name].strip(), safe="") if in_url else variables[name].strip()
 
     return _VARIABLE.sub(said, value)
 
 
 def read_extra_body(text: str) -> dict[str, Any]:
-    """A JSON object, or that of a file: `@FILE`.
-
-    Raises:
-        ConfigError: no file, or no JSON object.
-    """
-    said, where = text, "--extra-body"
+    """Parse a JSON object, or that of a file: `@FILE`; ConfigError where there is none."""
+    content, where = text, "--extra-body"
     try:
         if text.startswith("@"):
             where = f"--extra-body: {text[1:]}"
-            said = Path(text[1:]).expanduser().read_text(encoding="utf-8")
-        found = json.loads(said, parse_constant=_no_number)
+            content = Path(text[1:]).expanduser().read_text(encoding="utf-8")
+        body = json.loads(content, parse_constant=_no_number)
     except OSError as error:
         raise ConfigError(f"{where}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is not JSON ({error}); write e.g. '{{\"top_k\": 20}}', or @FILE") from error
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise ConfigError(f"{where} is not a JSON object; write e.g. '{{\"top_k\": 20}}'")
-    return found
+    return body
 
 
 def _no_number(name: str) -> float:
@@ -188,23 +167,19 @@ def _no_number(name: str) -> float:
 
 
 def addresses_of(spec: str) -> tuple[list[str], str]:
-    """(base URLs, model) of `openai:URL[,URL…]#model`.
-
-    Raises:
-        ConfigError: not of that form.
-    """
+    """(base URLs, model) of `openai:URL[,URL…]#model`; ConfigError where not of that form."""
     urls, sep, model = spec.removeprefix("openai:").rpartition("#")
-    found = [url.strip() for url in urls.split(",") if url.strip()]
-    if not spec.startswith("openai:") or not sep or not model or not found:
+    addresses = [url.strip() for url in urls.split(",") if url.strip()]
+    if not spec.startswith("openai:") or not sep or not model or not addresses:
         raise ConfigError(
             f"model {public(spec)!r}: write openai:BASE_URL#model, e.g. openai:http://localhost:8000/v1#name; several servers of one "
             "model with commas between their addresses"
         )
-    return found, model
+    return addresses, model
 
 
 def meant(name: str) -> str | None:
-    """What to write in the place of an address of which the scheme is missing (`127.0.0.1:8000`), as a judge's name: None where it is none."""
+    """Suggest judge names for an address without its scheme (`127.0.0.1:8000`); None where it is none."""
     where, _, model = name.partition("#")
     if re.fullmatch(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?:/\S*)?", where) is None:
         return None
@@ -213,7 +188,6 @@ def meant(name: str) -> str | None:
 
 
 def is_address(url: str) -> bool:
-    """Whether a request can be sent there."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -222,31 +196,31 @@ def is_address(url: str) -> bool:
 
 
 def public(spec: str) -> str:
-    """An address, or a server judge's name, without the users, passwords and queries in it."""
+    """An address, or a server judge's name, without its users, passwords and queries."""
     where, sep, model = spec.rpartition("#") if "#" in spec else (spec, "", "")
     where = re.sub(r"(?<=://)[^/@#,\s]*@", "", where)
     return re.sub(r"\?[^,\s]*", "", where) + sep + model
 
 
 def saved(url: str) -> tuple[str, list[str]]:
-    """An address as a file may have it, and what it lacks there: which user and parameters, as words without their values.
-
-    A query may hold a key, so that those of `PLAIN` alone are kept."""
+    """(address to store, what it lacks: user and parameters). Only `PLAIN` queries are kept."""
     parts = urlsplit(url)
-    asked = parse_qsl(parts.query, keep_blank_values=True)
-    kept = [(name, value) for name, value in asked if name.lower() in PLAIN]
-    lacking = ["its user"] * ("@" in parts.netloc) + [f"{name}=…" for name, _ in asked if name.lower() not in PLAIN]
-    where = (parts.scheme, parts.netloc.rpartition("@")[2], parts.path, urlencode(kept), "")
+    parameters = parse_qsl(parts.query, keep_blank_values=True)
+    plain = [(name, value) for name, value in parameters if name.lower() in PLAIN]
+    lacking = ["its user"] * ("@" in parts.netloc) + [
+        f"{name}=…" for name, _ in parameters if name.lower() not in PLAIN
+    ]
+    where = (parts.scheme, parts.netloc.rpartition("@")[2], parts.path, urlencode(plain), "")
     return urlunsplit(where), lacking
 
 
 def query_of(url: str) -> dict[str, str]:
-    """What an address asks behind its `?` (Azure's `api-version`), to be sent with each request."""
+    """Query parameters of an address (Azure's `api-version`), sent with each request."""
     return dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
 
 
 def shown_address(url: str) -> str:
-    """An address as messages have it: without password and query."""
+    """An address for messages: without password and query."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -1,8 +1,4 @@
-"""Sessions: a batch that rows join and leave while it runs, over any `TokenEngine`.
-
-An engine that can decode continuously says so by a method `session(params)` (see `HFEngine.session`). Any other is asked
-batch by batch: what was submitted since the last step runs together, and nothing overlaps with it.
-"""
+"""Sessions over any `TokenEngine`: continuous with its own `session(params)`, else batch by batch."""
 
 from __future__ import annotations
 
@@ -19,15 +15,11 @@ from rrm.errors import EngineError
 
 @runtime_checkable
 class ContinuousEngine(Protocol):
-    """An engine with sessions of its own."""
-
-    def session(self, params: SamplingParams) -> AbstractContextManager[Session]:
-        """A running batch."""
-        ...
+    def session(self, params: SamplingParams) -> AbstractContextManager[Session]: ...
 
 
 class BatchSession:
-    """A session over `TokenEngine.generate`: a step runs all that waits, up to one limit of new tokens, to its end."""
+    """A session over `TokenEngine.generate`: a step runs all waiting rows of one token limit to the end."""
 
     def __init__(self, engine: TokenEngine, params: SamplingParams) -> None:
         self.engine, self.params = engine, params
@@ -35,43 +27,34 @@ class BatchSession:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to decode."""
         return not self._waiting
 
     def submit(self, key: str, ids: Sequence[int], max_new_tokens: int | None = None) -> None:
-        """Queue a row for the next step."""
         self._waiting.append((key, list(ids), max_new_tokens or self.params.max_new_tokens))
 
     def step(self) -> list[tuple[str, Completion]]:
-        """Generate for every waiting row that has the first one's limit."""
         if not self._waiting:
             return []
         limit = self._waiting[0][2]
         now = [row for row in self._waiting if row[2] == limit]
         self._waiting = [row for row in self._waiting if row[2] != limit]
         keys = [key for key, _, _ in now]
-        found = self.engine.generate([ids for _, ids, _ in now], replace(self.params, max_new_tokens=limit), keys)
-        return list(zip(keys, found, strict=True))
+        completions = self.engine.generate([ids for _, ids, _ in now], replace(self.params, max_new_tokens=limit), keys)
+        return list(zip(keys, completions, strict=True))
 
 
 def open_session(engine: TokenEngine, params: SamplingParams) -> AbstractContextManager[Session]:
-    """The engine's own session, or one over its `generate`."""
+    """Open the engine's own session, or one over its `generate`."""
     if isinstance(engine, ContinuousEngine):
         return engine.session(params)
     return nullcontext(BatchSession(engine, params))
 
 
-POLL_S = 0.005
-"""Longest wait of a session's step: what the caller's tools have answered by then is taken up."""
+POLL_S = 0.005  # longest wait of a session's step, after which the caller handles its tools' answers
 
 
 class VLLMSession:
-    """Rows at work at the servers (`rrm.engines.base.Session`).
-
-    Args:
-        start: begins a request for (key, ids, most new tokens).
-        limit: most new tokens of a row that does not say.
-    """
+    """Rows running at the servers; `start` begins a request for (key, ids, most new tokens)."""
 
     def __init__(self, start: Callable[[str, Sequence[int], int], Future[Completion]], limit: int) -> None:
         self._start, self._limit = start, limit
@@ -80,15 +63,10 @@ class VLLMSession:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to decode."""
         return not self._running
 
     def submit(self, key: str, ids: Sequence[int], max_new_tokens: int | None = None) -> None:
-        """Send a row, under a key that has no other row at work.
-
-        Raises:
-            EngineError: an empty row, or a key at work.
-        """
+        """Send a row; EngineError for an empty one, or a key with another row running."""
         if not ids or key in self._running:
             raise EngineError(f"row {key!r}: " + ("it has no tokens" if not ids else "another turn of it is at work"))
         future = self._start(key, ids, self._limit if max_new_tokens is None else max_new_tokens)
@@ -96,23 +74,19 @@ class VLLMSession:
         future.add_done_callback(lambda done: self._done.put((key, done)))
 
     def step(self) -> list[tuple[str, Completion]]:
-        """The rows that finished; waits a little for one.
-
-        Raises:
-            EngineError: a row that no server completed.
-        """
-        found: list[tuple[str, Completion]] = []
+        """Return the rows that finished, waiting `POLL_S` for one; EngineError where no server completed it."""
+        finished: list[tuple[str, Completion]] = []
         while self._running:
             try:
-                key, future = self._done.get_nowait() if found else self._done.get(timeout=POLL_S)
+                key, future = self._done.get_nowait() if finished else self._done.get(timeout=POLL_S)
             except queue.Empty:
                 break
             del self._running[key]
-            found.append((key, future.result()))
-        return found
+            finished.append((key, future.result()))
+        return finished
 
     def close(self) -> None:
-        """Give up what still runs: the servers stop at once where the connection ends."""
+        """Cancel what still runs: servers stop where the connection ends."""
         for future in self._running.values():
             future.cancel()
         for future in self._running.values():

@@ -1,4 +1,4 @@
-"""Names of judges that installed packages ship, and the folders they mean."""
+"""Names of judges that installed packages ship, and their folders."""
 
 from __future__ import annotations
 
@@ -8,46 +8,36 @@ from pathlib import Path
 from rrm.errors import RRMError
 
 FILE = "judge.json"
-JUDGES = "rrm.judges"
-"""Entry point group under which packages name the judges they ship."""
+JUDGES = "rrm.judges"  # entry point group under which packages name the judges they ship
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 DEFAULT = "small"
-"""The judge that is used where none is named."""
-OWN = {"small": "small", "default": "small", "base": "base"}
-"""Names of the judges of this package, and their folders."""
+OWN = {"small": "small", "default": "small", "base": "base"}  # names of the judges of this package, and their folders
 
 
 def shipped(name: str) -> Path:
-    """Directory of a judge that an installed package ships: those in `OWN` are ours, others come by entry point.
-
-    A package names its judges under `[project.entry-points."rrm.judges"]`, each a function that returns a directory.
+    """Folder of a shipped judge: own ones (`OWN`), or by a function at entry point `rrm.judges`.
 
     Raises:
-        RRMError: nothing installed ships a judge of that name; names those there are.
+        RRMError: nothing installed ships a judge of that name.
     """
     if name in OWN:
         folder = ASSETS / OWN[name]
     else:
-        found = {point.name: point for point in entry_points(group=JUDGES)}
-        if name not in found:
-            raise RRMError(f"no judge named {name!r} is installed; there are {', '.join([DEFAULT, *sorted(found)])}")
-        folder = Path(found[name].load()())
+        points = {point.name: point for point in entry_points(group=JUDGES)}
+        if name not in points:
+            raise RRMError(f"no judge named {name!r} is installed; there are {', '.join([DEFAULT, *sorted(points)])}")
+        folder = Path(points[name].load()())
     if not (folder / FILE).is_file():
         raise RRMError(f"this installation has no {name} judge; name one with --model")
     return folder
 
 
 def is_shipped(name: str) -> bool:
-    """Whether an installed package ships a judge of that name."""
     return name in OWN or any(point.name == name for point in entry_points(group=JUDGES))
 
 
 def judge_folder(name: str) -> Path | None:
-    """The directory that a judge's name means, wherever one is named (`--model`, a base, `sft.lora.init`).
-
-    A folder that is here comes first, of a run its judge's; then the judges that installed packages ship. None where it is
-    neither, and may be a hub id.
-    """
+    """Folder of a name: an existing folder (of a run, its `judge`), else a shipped judge, else None."""
     here = Path(name).expanduser()
     if here.is_dir():
         return here / "judge" if (here / "judge" / FILE).is_file() else here

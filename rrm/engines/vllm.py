@@ -1,18 +1,12 @@
-"""`vllm`: a TokenEngine over vLLM's HTTP server: token ids in, sampled ids and their log-probabilities out (DESIGN §5).
+"""`vllm`: a TokenEngine over vLLM's HTTP server: ids in, sampled ids and logprobs out (DESIGN §5).
 
     engine = VLLMEngine("vllm:http://localhost:8000#base", eos_ids={2}, adapters=Path("runs/a/adapters"))
-    engine.sync(policy.model, version=3)          # its LoRA adapter, under a name of its own, at every address
+    engine.sync(policy.model, version=3)          # its LoRA adapter, under its own name, at every address
     with engine.session(params) as session: ...   # every row is a request: none waits for the slowest
 
-A policy's weights reach the server as LoRA adapters, one name and folder a version: every request names the weights that it wants
-to speak, keys and values of other weights are never used for it, and a server that was started again says that it does not know
-them (they are loaded once more) instead of answering as another. Weights that are trained whole take the place of those before
-(`vllm_weights`). A row's turns go to one address, which still holds its beginning.
-
-The server must be started with `--logprobs-mode processed_logprobs` (log-probabilities of what it samples from; this is checked),
-and for an adapter with `--enable-lora --max-lora-rank R` and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, for whole weights with
-VLLM_SERVER_DEV_MODE=1. That it samples
-as the policy would, with its own kernels and precision, is not taken for granted: see `logprob_gap` and `loss.importance_cap`.
+Start the server with `--logprobs-mode processed_logprobs` (checked); for adapters with `--enable-lora --max-lora-rank R` and
+VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, for whole weights with VLLM_SERVER_DEV_MODE=1. Its kernels may sample differently from the
+policy: see `logprob_gap` and `loss.importance_cap`.
 """
 
 from __future__ import annotations
@@ -47,33 +41,25 @@ from rrm.engines.vllm_weights import NAME, OWN, Weights, save, sweep, version_at
 from rrm.errors import EngineError, TooLong
 
 T = TypeVar("T")
+# adapters that stay loaded: rows of the one before may still be at work. Of whole weights a server has one version.
 KEPT_VERSIONS = 2
-"""Adapters that stay loaded: rows of the one before may still be at work. Of whole weights a server has one version."""
 
 
 class VLLMEngine:
-    """A `TokenEngine` and `ContinuousEngine` over HTTP.
+    """A `TokenEngine` and `ContinuousEngine` over HTTP; `max_positions`: the servers' smallest context.
 
     Args:
-        spec: `vllm:URL[,URL…]#model`; the model's name may be left out where the server has one only.
-        eos_ids: tokens that end a row.
-        vocabulary: ids the policy knows, padding included; others are an error.
+        spec: `vllm:URL[,URL…]#model`; the model may be omitted where the server has only one.
+        vocabulary: number of ids the policy knows, padding included; others are an error.
         adapters: folder for LoRA adapters, or whole weights; None: the weights never change.
-        whole: the policy is trained whole: each server is first given the weights back that it was started with.
-        dtype: of whole weights as they are sent (torch's); None: as they are held.
-        seen_as: the same folder as the server sees it, where that is another path.
-        concurrency: requests in flight at once; vLLM queues by itself what it cannot batch.
-        timeout_s: of one request.
-        patience_s: how long a row asks again, with the same seed, where that may help (5xx, no connection, time-out): vLLM
-            takes a minute and more to be started again.
-
-    Attributes:
-        max_positions: tokens of the servers' context (the smallest), as they say.
-        weights: what rows are sampled from.
+        whole: the policy is trained whole: servers are first given their own weights back.
+        dtype: torch dtype of whole weights as sent; None: unchanged.
+        seen_as: the server's path of `adapters`, where it differs.
+        patience_s: how long a row is retried (5xx, no connection, time-out): vLLM takes a minute to restart.
 
     Raises:
         ConfigError: the spec is not of that form.
-        EngineError: a server that cannot be reached, does not have the model, or gives raw log-probabilities.
+        EngineError: a server that cannot be reached, lacks the model, or gives raw log-probabilities.
     """
 
     def __init__(
@@ -97,16 +83,12 @@ class VLLMEngine:
         self.eos_ids, self.eos_token_id, self.vocabulary = frozenset(eos_ids), min(eos_ids), vocabulary
         self.adapters, self.seen_as, self.dtype = adapters, seen_as, dtype
         self._loop = Background("vllm")
-        self._run = secrets.token_hex(4)
-        """Tells this engine's adapters from those of another run on the same server."""
-        self._kept: list[str] = []
-        """Weights that this process sent and that stay, oldest first."""
-        self._failed: list[str] = []
-        """Weights that it tried to send since, which some servers may have."""
-        self._sent_whole = False
-        """Whether it ever tried to send whole weights: servers may have them, or half of them."""
+        self._run = secrets.token_hex(4)  # distinguishes this engine's adapters from another run's
+        self._kept: list[str] = []  # loaded weights of this process, oldest first
+        self._failed: list[str] = []  # weights tried since, which some servers may have
+        self._sent_whole = False  # whole weights were sent: servers may have them, or half of them
+        # (ids, the next token, its log-probability), see `expect`
         self._expected: list[tuple[list[int], int, float]] = []
-        """(ids, the next token, its log-probability), see `expect`."""
         self._bound = 0.0
         self._slots = asyncio.Semaphore(concurrency)
         self._servers = Servers(urls, concurrency, timeout_s, patience_s, backoff_s)
@@ -122,66 +104,59 @@ class VLLMEngine:
 
     @property
     def addresses(self) -> list[str]:
-        """Of the servers, as `Completion.server` names them."""
         return [server.url for server in self._servers.all]
 
     def expect(
         self, rows: Sequence[Sequence[int]], spans: Sequence[Span], logprobs: Sequence[Sequence[float]], bound: float
     ) -> None:
-        """What the weights that the servers were started with must say of these rows' spans, within `bound` nats a token on average:
-        asked of a server that was started again, before its first row."""
+        """Set log-probabilities that a restarted server must match within `bound` nats a token."""
         places = [
-            (row[:at], row[at]) for row, span in zip(rows, spans, strict=True) for at in range(span.start, span.stop)
+            (row[:index], row[index])
+            for row, span in zip(rows, spans, strict=True)
+            for index in range(span.start, span.stop)
         ]
         values = [value for row in logprobs for value in row]
         self._expected = [(list(ids), token, value) for (ids, token), value in zip(places, values, strict=True)]
         self._bound = bound
 
     async def _compare(self, server: Server) -> None:
-        """Ask a server that was started again for what is expected.
-
-        Raises:
-            EngineError: it says something else.
-        """
+        """Check a restarted server against `expect`; raises EngineError where it differs."""
 
         async def gap(ids: list[int], token: int, value: float) -> float:
-            said = await server.send("/completions", scoring_body(self.model, ids, [token]))
-            return abs(next_logprobs_of(said, self.model, ids, [token])[0] - value)
+            reply = await server.send("/completions", scoring_body(self.model, ids, [token]))
+            return abs(next_logprobs_of(reply, self.model, ids, [token])[0] - value)
 
         if self.weights.whole is not None and await version_at(server) != OWN:
             return  # it was not started again: an update did not reach it
-        gaps = await together([partial(gap, *one) for one in self._expected])
+        gaps = await together([partial(gap, *expected) for expected in self._expected])
         if gaps and not sum(gaps) / len(gaps) <= self._bound:
             reason = f"it was started again, and its {self.model} and the policy differ by {sum(gaps) / len(gaps):.3f} nats a token"
             raise server.error(reason, "start it with the policy's own weights, as it was before")
 
     @property
     def version(self) -> int:
-        """Of the weights that rows are sampled from."""
         return self.weights.version
 
     def sync(self, model: Any, version: int, tensors: Mapping[str, Any] | None = None) -> None:
-        """Sample from these weights from the next row on.
+        """Sample from these weights from the next row on; EngineError where a server refuses them.
 
         Args:
-            model: the policy's. Its adapter is saved and loaded at every address; one without an adapter is sent whole, and nothing may
-                be at play.
-            version: a number that has not been used for other weights.
-            tensors: what is sent by its names in the model, where the model itself holds only shards of it.
-
-        Raises:
-            EngineError: weights that cannot be sent, or a server that does not take them.
+            model: its adapter is loaded at every address; a model without one is sent whole, while no row runs.
+            version: a number not used for other weights.
+            tensors: weights by name, where the model holds only shards.
         """
         if self.adapters is None:
             raise EngineError("this vllm engine was given no folder for adapters: its weights cannot change")
         name, adapter = f"{self._run}-{version}", hasattr(model, "peft_config")
-        seen = self.seen_as.rstrip("/") if self.seen_as else str(self.adapters.resolve())
-        weights = Weights(name if adapter else self.model, version, f"{seen}/{name}", None if adapter else name)
+        server_folder = self.seen_as.rstrip("/") if self.seen_as else str(self.adapters.resolve())
+        weights = Weights(
+            name if adapter else self.model, version, f"{server_folder}/{name}", None if adapter else name
+        )
         try:
             save(model, self.adapters, name, tensors, self.dtype)
             # noted before they are sent: of a load that fails a server may keep some
             self._failed, self._sent_whole = [*self._failed, name], self._sent_whole or not adapter
-            self._loop.run(self._load_everywhere(weights, seen))
+            self._loop.run(self._load_everywhere(weights, server_folder))
         except BaseException:
             for left in (name, f"{name}.part"):
                 shutil.rmtree(self.adapters / left, ignore_errors=True)
@@ -192,21 +167,21 @@ class VLLMEngine:
             if NAME.fullmatch(folder.name) and folder.name not in self._kept:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    async def _load_everywhere(self, weights: Weights, seen: str) -> None:
+    async def _load_everywhere(self, weights: Weights, server_folder: str) -> None:
         loaded = await self._servers.load_everywhere(weights)
         first = not self._kept
         self._kept = [*self._kept, weights.label][-(1 if weights.whole else KEPT_VERSIONS) :]
 
         def past(name: str, folder: str) -> bool:
-            """Whether an adapter is an old one of this engine's, or (looked for once) of an earlier process of this run."""
-            mine = name.startswith(f"{self._run}-") or (first and folder == f"{seen}/{name}" and NAME.fullmatch(name))
+            mine = name.startswith(f"{self._run}-") or (
+                first and folder == f"{server_folder}/{name}" and NAME.fullmatch(name)
+            )
             return bool(mine) and name not in self._kept
 
         await asyncio.gather(*(sweep(server, past) for server in loaded))
 
     def close(self) -> None:
-        """Unload the adapters, as far as the servers answer within seconds, or give servers their own weights back, end the connections, and
-        remove what was sent; once is enough."""
+        """Unload adapters or restore the servers' own weights; remove sent files. Idempotent."""
         if self._loop.closed:
             return
         try:
@@ -222,10 +197,10 @@ class VLLMEngine:
 
     @contextmanager
     def session(self, params: SamplingParams) -> Iterator[VLLMSession]:
-        """Rows that are sampled at the server, each at its own pace; what still runs at the end is given up.
+        """Sample rows at the server; rows still running at the end are cancelled.
 
         Raises:
-            EngineError: a nucleus cut, after which vLLM's log-probabilities are of what was left.
+            EngineError: `top_p` < 1, where vLLM's log-probabilities are of the truncated distribution.
         """
         if params.top_p < 1 and params.temperature > 0:
             raise EngineError(
@@ -247,14 +222,7 @@ class VLLMEngine:
         *,
         at: str | None = None,
     ) -> list[Completion]:
-        """One completion per row, in order. Without keys a row's seed derives from its ids.
-
-        Args:
-            at: the one of `addresses` that samples all of them.
-
-        Raises:
-            EngineError: a row that no server completed.
-        """
+        """See `TokenEngine`; without keys a row's seed derives from its ids. `at`: the address to use."""
         if params.max_new_tokens < 1:
             return [Completion([], [], "length") for _ in rows]
         names = keys or [str(derive_seed(*row)) for row in rows]
@@ -269,25 +237,24 @@ class VLLMEngine:
                 self.release([] if keys else names)
 
     def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
-        """log p(row[t] | row[:t]) at temperature 1 for t in each row's span: a request a token, over the server's prefix cache."""
+        """See `TokenEngine`: a request a token, over the server's prefix cache."""
         for i, (row, span) in enumerate(zip(rows, spans, strict=True)):
             if not 1 <= span.start <= span.stop <= len(row):
                 raise EngineError(f"row {i}: span [{span.start}, {span.stop}) of {len(row)} tokens")
         places = [
-            (i, row[:at], [row[at]])
+            (i, row[:index], [row[index]])
             for i, (row, span) in enumerate(zip(rows, spans, strict=True))
-            for at in range(span.start, span.stop)
+            for index in range(span.start, span.stop)
         ]
-        found = iter(self._scored(places, scoring_body))
-        return [[next(found)[0] for _ in range(span.start, span.stop)] for span in spans]
+        scores = iter(self._scored(places, scoring_body))
+        return [[next(scores)[0] for _ in range(span.start, span.stop)] for span in spans]
 
     def continuation_logprobs(
         self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
     ) -> list[list[float]]:
-        """log p(continuation | row) at temperature 1: one list per row, one value per continuation."""
-        whole = [[*row, *more] for row in rows for more in continuations]
+        full_rows = [[*row, *more] for row in rows for more in continuations]
         spans = [Span(len(row), len(row) + len(more)) for row in rows for more in continuations]
-        flat = [sum(values) for values in self.logprobs(whole, spans)]
+        flat = [sum(values) for values in self.logprobs(full_rows, spans)]
         size = len(continuations)
         return [flat[i * size : (i + 1) * size] for i in range(len(rows))]
 
@@ -298,18 +265,17 @@ class VLLMEngine:
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """log p(choice | row[:position + 1], one of the choices follows): a request a position, over the server's prefix cache."""
+        """See `TokenEngine`: a request a position, over the server's prefix cache."""
         check_choices(rows, positions, choices)
         places = [
-            (i, row[: at + 1], choices)
-            for i, (row, wanted) in enumerate(zip(rows, positions, strict=True))
-            for at in wanted
+            (i, row[: position + 1], choices)
+            for i, (row, row_positions) in enumerate(zip(rows, positions, strict=True))
+            for position in row_positions
         ]
-        found = iter(self._scored(places, choosing_body))
-        return [[normalised(next(found)) for _ in wanted] for wanted in positions]
+        scores = iter(self._scored(places, choosing_body))
+        return [[normalised(next(scores)) for _ in row_positions] for row_positions in positions]
 
     def release(self, keys: Sequence[str]) -> None:
-        """Forget which server holds these rows' beginnings; the servers' own caches age by themselves."""
         for key in keys:
             self._servers.release(key)
 
@@ -318,28 +284,29 @@ class VLLMEngine:
     async def sample(
         self, key: str, ids: Sequence[int], params: SamplingParams, limit: int, only: Server | None = None
     ) -> Completion:
-        """A completion of one row, from the weights that are current as it begins; of no other server than `only`."""
+        """Sample one row from the weights that are current as it begins."""
         row, weights = list(ids), self.weights
         seed = derive_seed(params.seed, key, len(row)) % 2**31
-        found, server = await self._ask(
+        completion, server = await self._ask(
             key,
             lambda name: sampling_body(name, row, params, limit, seed, self.eos_ids),
-            lambda said, name: completion_of(said, name, row, limit, self.eos_ids, self.vocabulary, self.max_positions),
+            lambda reply, name: completion_of(
+                reply, name, row, limit, self.eos_ids, self.vocabulary, self.max_positions
+            ),
             weights,
             only,
         )
-        return replace(found, version=weights.version, server=server.url)
+        return replace(completion, version=weights.version, server=server.url)
 
     def _scored(
         self, places: Sequence[tuple[int, Sequence[int], Sequence[int]]], body: Callable[..., dict[str, Any]]
     ) -> list[list[float]]:
-        """log p(token | ids) of each token, for places (number of the row, ids, tokens), as a body of `vllm_http` asks; a row's
-        places are all asked of one server."""
+        """log p(token | ids) for (row number, ids, tokens); all of a row are asked of one server."""
         call = secrets.token_hex(8)
         names = [f"{call}-{i}" for i, _, _ in places]
         try:
-            asked = zip(names, places, strict=True)
-            work = [partial(self._next, name, list(ids), list(tokens), body) for name, (_, ids, tokens) in asked]
+            requests = zip(names, places, strict=True)
+            work = [partial(self._next, name, list(ids), list(tokens), body) for name, (_, ids, tokens) in requests]
             return self._loop.run(together(work))
         finally:
             self.release(names)
@@ -347,25 +314,20 @@ class VLLMEngine:
     async def _next(
         self, key: str, row: list[int], tokens: list[int], body: Callable[..., dict[str, Any]]
     ) -> list[float]:
-        found, _ = await self._ask(
-            key, lambda name: body(name, row, tokens), lambda said, name: next_logprobs_of(said, name, row, tokens)
+        values, _ = await self._ask(
+            key, lambda name: body(name, row, tokens), lambda reply, name: next_logprobs_of(reply, name, row, tokens)
         )
-        return found
+        return values
 
     async def _ask(
         self,
         key: str,
         body: Callable[[str], dict[str, Any]],
-        read: Callable[[Any, str], T],
+        parse: Callable[[Any, str], T],
         weights: Weights | None = None,
         only: Server | None = None,
     ) -> tuple[T, Server]:
-        """What `read` finds in the reply, of the key's server or another one; and which one.
-
-        Args:
-            weights: in place of those that are current.
-            only: no other server than this one.
-        """
+        """Parse the reply of the key's server or another one (or of `only`); returns it with the server."""
         weights = weights or self.weights
         if self._sent_whole and weights.whole is None:
             raise EngineError(
@@ -374,7 +336,7 @@ class VLLMEngine:
 
         async def answer(server: Server) -> tuple[T, Server]:
             try:
-                return await self._answer(server, weights, body, read), server
+                return await self._answer(server, weights, body, parse), server
             except Rejected as refused:
                 if is_too_long(refused):
                     hint = "lower rollout.max_episode_tokens, or serve it with a longer context"
@@ -387,28 +349,27 @@ class VLLMEngine:
             return await self._servers.ask(key, answer)
 
     async def _answer(
-        self, server: Server, weights: Weights, body: Callable[[str], dict[str, Any]], read: Callable[[Any, str], T]
+        self, server: Server, weights: Weights, body: Callable[[str], dict[str, Any]], parse: Callable[[Any, str], T]
     ) -> T:
         if weights.whole is not None:
-            return read(await self._answer_whole(server, weights, body), weights.name)
+            return parse(await self._answer_whole(server, weights, body), weights.name)
         loads = server.loads
         try:
-            said = await server.send("/completions", body(weights.name))
+            reply = await server.send("/completions", body(weights.name))
         except Rejected as refused:
             if refused.status != 404 or weights.folder is None:
                 raise
             await self._servers.load_again(server, weights, loads, self._compare)
-            said = await server.send("/completions", body(weights.name))
-        return read(said, weights.name)
+            reply = await server.send("/completions", body(weights.name))
+        return parse(reply, weights.name)
 
     async def _answer_whole(self, server: Server, weights: Weights, body: Callable[[str], dict[str, Any]]) -> Any:
-        """A reply of whole weights. A server forgets their version when it is started again, and is given it with them alone: one that
-        has it before it is asked and after its reply sampled from them, as nobody starts a server within the moment between."""
+        """Get a reply from whole weights, checking their version before and after: a restart loses it."""
         for _ in range(3):
             loads = server.loads
             if await version_at(server) == weights.whole:
-                said = await server.send("/completions", body(weights.name))
+                reply = await server.send("/completions", body(weights.name))
                 if await version_at(server) == weights.whole and server.loads == loads:
-                    return said
+                    return reply
             await self._servers.load_again(server, weights, loads, self._compare)
         raise Retry("its weights are not those it was sent", "look into its log: is it started again and again?")

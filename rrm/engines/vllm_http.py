@@ -1,48 +1,42 @@
-"""One vLLM server over HTTP: its address, what it is sent and answers for token ids (checked against vLLM 0.32), and how that can fail.
+"""One vLLM server over HTTP: request bodies and checked replies for token ids (vLLM 0.32).
 
-Nothing that it says is taken on trust: other ids than were sent, another model's name, a number that is none, or ids beyond the
-vocabulary are errors, because a policy that learned from them would learn nonsense without anyone noticing.
+Every reply is checked (ids, model, numbers, vocabulary): a policy would learn nonsense from a wrong one unnoticed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
+
 from rrm.engines.base import Completion, SamplingParams, StopReason
-from rrm.engines.clients import UnreadableAnswer, chat_client, send
 from rrm.engines.hidden import Hidden
+from rrm.engines.http import UnreadableAnswer, client, send
 from rrm.engines.http_errors import Rejected, Retry
 from rrm.engines.server_options import ServerOptions, filled, is_address, public
 from rrm.errors import ConfigError, EngineError
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-
-
-LOWEST = -9998.0
-"""vLLM writes −9999 for a log-probability of −∞, which no sampled token has."""
-SLACK = 1e-3
-"""What a log-probability may lie above 0, by rounding."""
+LOWEST = -9998.0  # vLLM writes −9999 for a log-probability of −∞, which no sampled token has
+SLACK = 1e-3  # what a log-probability may lie above 0, by rounding
+# sent with every request: defaults would come from generation_config.json and change the probabilities
 NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-"""Sent with every request: what one leaves out, vLLM takes from the model's generation_config.json, and samples from other
-probabilities than the policy's."""
 
 
 class WrongReply(ValueError):
-    """A reply that cannot be one to this request; the message says why."""
+    """A reply that cannot belong to the request; the message says why."""
 
 
 def sampling_body(
     model: str, ids: Sequence[int], params: SamplingParams, limit: int, seed: int, eos_ids: Collection[int]
 ) -> dict[str, Any]:
-    """A request for one completion. Stop texts are looked for in the text with its special tokens, as `hf` does."""
+    """Body for one completion. Stop texts are matched with special tokens included, as in `hf`."""
     return {
         **NEUTRAL,
         "model": model,
@@ -63,21 +57,19 @@ def sampling_body(
 
 
 def scoring_body(model: str, ids: Sequence[int], tokens: Sequence[int]) -> dict[str, Any]:
-    """A request for the log-probabilities that tokens come after `ids`.
+    """Body for log-probabilities of tokens after `ids`.
 
-    Not `prompt_logprobs`, which gives those of a whole prompt at once: under `--enable-lora` on a CPU that request ends vLLM 0.32's
-    engine, and every row with it.
+    Not `prompt_logprobs`: with `--enable-lora` on a CPU it ends vLLM 0.32's engine.
     """
     return _next_token(model, ids, tokens)
 
 
 def choosing_body(model: str, ids: Sequence[int], choices: Sequence[int]) -> dict[str, Any]:
-    """A request for the log-probabilities of the only tokens that may come next."""
+    """Body for log-probabilities of tokens that alone may come next."""
     return _next_token(model, ids, choices) | {"allowed_token_ids": list(choices)}
 
 
 def looking_body(model: str, ids: Sequence[int], temperature: float) -> dict[str, Any]:
-    """A request for the likeliest next tokens' log-probabilities at a temperature."""
     return {
         **NEUTRAL,
         "model": model,
@@ -106,11 +98,7 @@ def _next_token(model: str, ids: Sequence[int], tokens: Sequence[int]) -> dict[s
 
 
 def choice_of(payload: Any, model: str, ids: Sequence[int]) -> Mapping[str, Any]:
-    """The reply's only choice, of this model to these ids.
-
-    Raises:
-        WrongReply: it is not.
-    """
+    """The reply's only choice; WrongReply unless it is of this model to these ids."""
     if not isinstance(payload, dict) or not isinstance(payload.get("choices"), list) or len(payload["choices"]) != 1:
         raise WrongReply("it is no completion with one choice")
     if payload.get("model") != model:
@@ -134,10 +122,7 @@ def completion_of(
     vocabulary: int | None,
     context: int | None = None,
 ) -> Completion:
-    """A reply to `sampling_body` as a Completion.
-
-    Args:
-        context: the servers', in tokens, where it is known.
+    """Parse a reply to `sampling_body`; `context`: the servers', in tokens, where known.
 
     Raises:
         WrongReply: it cannot be one.
@@ -152,8 +137,8 @@ def completion_of(
     for token in sampled:
         if not isinstance(token, int) or isinstance(token, bool) or token < 0 or token >= (vocabulary or math.inf):
             raise WrongReply(f"{token!r:.40} is no token id of this vocabulary ({vocabulary})")
-    said = choice.get("logprobs")
-    logprobs = said.get("token_logprobs") if isinstance(said, dict) else None
+    details = choice.get("logprobs")
+    logprobs = details.get("token_logprobs") if isinstance(details, dict) else None
     if not isinstance(logprobs, list) or len(logprobs) != len(sampled):
         raise WrongReply(f"it has no log-probability for each of its {len(sampled)} tokens")
     reason = _stop_reason(choice, sampled, eos_ids)
@@ -175,35 +160,23 @@ def _stop_reason(choice: Mapping[str, Any], sampled: Sequence[int], eos_ids: Col
 
 
 def logprob_of(value: Any) -> float:
-    """A log-probability.
-
-    Raises:
-        WrongReply: it cannot be one of a token that was sampled.
-    """
+    """Check a log-probability; WrongReply where no sampled token can have it."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not LOWEST < value <= SLACK:
         raise WrongReply(f"{value!r:.40} is no log-probability of a sampled token")
     return float(value)
 
 
 def next_logprobs_of(payload: Any, model: str, ids: Sequence[int], tokens: Sequence[int]) -> list[float]:
-    """log p(token | ids) of each token, of a reply to `scoring_body` or `choosing_body`; −inf where the server says −9999.
-
-    Raises:
-        WrongReply: it cannot be one.
-    """
-    said = choice_of(payload, model, ids).get("logprobs")
-    top = said.get("top_logprobs") if isinstance(said, dict) else None
+    """log p(token | ids) of each token, of a reply to `scoring_body` or `choosing_body`; −9999: −inf."""
+    details = choice_of(payload, model, ids).get("logprobs")
+    top = details.get("top_logprobs") if isinstance(details, dict) else None
     if not isinstance(top, list) or len(top) != 1 or not isinstance(top[0], dict):
         raise WrongReply("it has no `top_logprobs` for one token")
     return [_any_logprob(top[0].get(f"token_id:{token}")) for token in tokens]
 
 
 def normalised(logprobs: Sequence[float]) -> list[float]:
-    """The same with probabilities that sum to 1.
-
-    Raises:
-        WrongReply: all are 0.
-    """
+    """Scale so that probabilities sum to 1; WrongReply where all are 0."""
     highest = max(logprobs)
     if highest == -math.inf:
         raise WrongReply("it gives none of the choices a probability")
@@ -218,116 +191,83 @@ def _any_logprob(value: Any) -> float:
 
 
 PREFIX = "vllm:"
-CONNECT_S = 10.0
-"""Longest wait for a connection: a machine that was switched off does not even refuse one."""
-KEY = "VLLM_API_KEY"
-"""Where vLLM's servers read the key that they ask for; not OPENAI_API_KEY, which is a judge's and no business of theirs."""
+CONNECT_S = 10.0  # longest wait for a connection: a machine that was switched off does not even refuse one
+KEY = "VLLM_API_KEY"  # vLLM's own variable; OPENAI_API_KEY is a judge's
 
 
 @dataclass(eq=False)
 class Server:
-    """One address."""
+    """One address and its state."""
 
-    url: str
-    """Without `/v1` and without a password: as messages show it."""
-    client: AsyncOpenAI
+    url: str  # without `/v1` and without a password, as in messages
+    client: httpx2.AsyncClient
+    headers: dict[str, str]
     timeout_s: float
     connect_s: float
     hidden: Hidden
-    rows: int = 0
-    """Of those at work, whose beginnings it holds."""
-    strikes: int = 0
-    """Failures since it answered last."""
-    down_until: float = 0.0
-    """It is left alone till then (by the clock of `Servers`); 0: it is up."""
-    down_s: float = 0.0
-    """For how long it was left alone last."""
-    probed: bool = False
-    """Whether a row asks it, after that time, on behalf of all."""
-    said: bool = False
-    """Whether the log has it that it fails."""
-    loads: int = 0
-    """How often it was given weights that it did not know."""
+    rows: int = 0  # running rows whose prefixes it holds
+    strikes: int = 0  # failures since it answered last
+    down_until: float = 0.0  # not asked till then (by the clock of `Servers`); 0: it is up
+    down_s: float = 0.0  # its last pause
+    probed: bool = False  # a row asks it after the pause, on behalf of all
+    said: bool = False  # its failure is in the log
+    loads: int = 0  # how often it was given weights that it did not know
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def send(
         self, path: str, body: dict[str, Any] | None = None, *, as_text: bool = False, root: bool = False
     ) -> Any:
-        """One HTTP request, GET without a body.
-
-        Args:
-            as_text: the reply is no JSON, or nobody's business.
-            root: below the address itself, not `/v1`.
+        """Send one HTTP request, GET without a body; `root`: below the address itself, not `/v1`.
 
         Raises:
-            Retry: it may pass.
-            Rejected: it will not.
-            WrongReply: a body that is no JSON.
+            Retry, Rejected: it may pass, or not.
+            WrongReply: a body that is no JSON (unless `as_text`).
         """
-        answer_type = str if as_text else object
-        path = f"{self.url}{path}" if root else path
-        ask = self.client.get if body is None else partial(self.client.post, body=body)
-        late = "raise the time-out, or look into its log"
+        url, method = f"{self.url}{'' if root else '/v1'}{path}", "GET" if body is None else "POST"
+        how = {"limit_s": self.timeout_s, "connect_s": self.connect_s, "headers": self.headers, "json": body}
         try:
-            return await send(ask(path, cast_to=answer_type), self.timeout_s, self.hidden, late, self.connect_s)
+            answer = await send(
+                self.client, method, url, hidden=self.hidden, late="raise the time-out, or look into its log", **how
+            )
+            return None if as_text else json.loads(answer.body)
         except UnreadableAnswer as error:
             raise WrongReply(str(error)) from error
-        except ValueError as error:  # a body that is no JSON
+        except (ValueError, RecursionError) as error:
             raise WrongReply(f"it is no JSON ({error})") from error
 
     def error(self, reason: str, hint: str) -> EngineError:
-        """What went wrong there, and what to do."""
         return EngineError(self.hidden.hide(f"vLLM at {self.url}: {reason}; {hint}"))
 
     def refusal(self, refused: Rejected) -> EngineError:
-        """A status that trying again does not change."""
         key = refused.status in (401, 403)
         hint = f"set {KEY} to the key that the server asks for" if key else "read the server's log"
         return self.error(f"HTTP {refused.status}: {refused.text}", hint)
 
 
 def servers_at(urls: Sequence[str], connections: int, timeout_s: float) -> list[Server]:
-    """The servers at these addresses (without `/v1`), which share one pool of connections.
-
-    A password in an address is sent as HTTP's basic authorization, and is no part of the address, which HTTP libraries log.
-    """
-    from openai import AsyncOpenAI, Timeout
-
-    http = chat_client(connections)
-    connect_s = min(CONNECT_S, timeout_s)
-    wait = Timeout(timeout_s, connect=connect_s)
-    key = (os.environ.get(KEY) or "none").strip()
-    found: list[Server] = []
+    """Servers sharing one connection pool; passwords go in headers, since addresses are logged."""
+    http, key = client(connections), (os.environ.get(KEY) or "none").strip()
+    servers: list[Server] = []
     for url in urls:
-        shown, headers = public(url), ServerOptions().headers_to(url)
-        client = AsyncOpenAI(
-            base_url=f"{shown}/v1", api_key=key, default_headers=headers, timeout=wait, http_client=http, max_retries=0
-        )
-        # OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS, which the client reads by itself, are for others
-        client.organization = client.project = None
-        client._custom_headers = headers
+        headers = {"Authorization": f"Bearer {key}", **ServerOptions().headers_to(url)}
         hidden = Hidden({*ServerOptions().secrets([url]), *([] if key == "none" else [key])})
-        found.append(Server(shown, client, timeout_s, connect_s, hidden))
-    return found
+        servers.append(Server(public(url), http, headers, timeout_s, min(CONNECT_S, timeout_s), hidden))
+    return servers
 
 
 def servers_of(spec: str) -> tuple[list[str], str | None]:
-    """(addresses without `/v1`, model or None) of `vllm:URL[,URL…][#model]`.
-
-    Raises:
-        ConfigError: not of that form.
-    """
+    """(addresses without `/v1`, model or None) of `vllm:URL[,URL…][#model]`; ConfigError otherwise."""
     addresses, _, model = spec.removeprefix(PREFIX).partition("#")
     urls = [filled(url, public(spec), in_url=True) for url in addresses.split(",") if url.strip()]
     urls = [url.strip().rstrip("/").removesuffix("/v1") for url in urls]
     wrong = [url for url in urls if not is_address(url) or urlsplit(url).query]
     if not spec.startswith(PREFIX) or not urls or wrong:
-        shown = public(spec)
-        if "@" in shown:  # a password with a mark in it that ends an address
-            shown = "the address"
-        what = "names no address; " if spec.startswith(PREFIX) and not urls else ""
+        address = public(spec)
+        if "@" in address:  # a password with a mark in it that ends an address
+            address = "the address"
+        problem = "names no address; " if spec.startswith(PREFIX) and not urls else ""
         raise ConfigError(
-            f"{shown!r:.120}: {what}write vllm:URL#model, e.g. vllm:http://localhost:8000#base; several servers with commas between "
+            f"{address!r:.120}: {problem}write vllm:URL#model, e.g. vllm:http://localhost:8000#base; several servers with commas between "
             "their addresses; /, #, comma and ? of a password as %2F, %23, %2C and %3F"
         )
     return list(dict.fromkeys(urls)), model or None

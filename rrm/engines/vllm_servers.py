@@ -1,8 +1,7 @@
-"""The addresses at which vLLM serves one policy: whom a row asks, and how long for where nobody answers.
+"""Addresses at which vLLM serves one policy: choice of server, retries, and weights.
 
-A row asks the server that holds its beginning, else the one with the fewest rows. One that fails it is left for another that is up;
-where none is, the row waits and asks again until its patience ends. One that nobody answers at, or that fails several times in a
-row, is down: left alone for a while, then tried with a row at a time.
+A row asks the server that holds its prefix, else the one with the fewest rows; if it fails, another one, until its patience
+ends. A server without connection or with repeated failures is down: paused, then tried by one row.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
-from rrm.engines.endpoints import backoff
+from rrm.engines.http import backoff
 from rrm.engines.http_errors import Rejected, Retry
 from rrm.engines.vllm_http import Server, WrongReply, looking_body, servers_at
 from rrm.engines.vllm_weights import Weights, check_own, error_text, load, restore, unload
@@ -23,34 +22,23 @@ from rrm.errors import EngineError
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 MAX_BACKOFF_S = 10.0
-STRIKES = 3
-"""Failures in a row that put a server down; one that cannot be connected to is down at once."""
-DOWN_S, MAX_DOWN_S = 5.0, 60.0
-"""How long it is left alone the first time, doubled each time it fails again, and the longest."""
-START_S = 10.0
-"""Patience with a server before the first row, when a wrong address is likelier than one that is being started."""
-SYNC_S = 5.0
-"""Patience with a server that fails to load weights, while others may have."""
-REFUSED_S = 60.0
-"""How long weights are sent again where none took them and one answered: vLLM says 500 of an adapter that it cannot load."""
-LATE_S = 120.0
-"""How long the others may take after the first has loaded them."""
-RESTORE_S = 120.0
-"""How long closing waits for servers to load their own weights again."""
-CLOSE_S = 5.0
-"""How long closing waits for the servers."""
+STRIKES = 3  # failures in a row that put a server down; no connection does at once
+DOWN_S, MAX_DOWN_S = 5.0, 60.0  # first pause, doubled each time, and the longest
+START_S = 10.0  # patience before the first row, when a wrong address is likelier than a starting server
+SYNC_S = 5.0  # patience with a server that fails to load weights, while others may have
+REFUSED_S = 60.0  # how long refused weights are sent again: vLLM says 500 of an adapter that it cannot load
+LATE_S = 120.0  # longest wait for the others after the first has loaded
+RESTORE_S = 120.0  # longest wait on closing for servers to load their own weights
+CLOSE_S = 5.0  # longest wait on closing
 
 
 class Servers:
-    """The addresses at which one model is served; of one event loop.
+    """Addresses at which one model is served; of one event loop.
 
     Args:
         urls: without `/v1`.
-        concurrency: connections at once.
-        timeout_s: of one request.
-        patience_s: how long a row asks again, from its first failure on.
-        backoff_s: first pause before all were asked again; doubles, with full jitter.
-        clock: seconds, for tests.
+        patience_s: how long a row is retried, from its first failure on.
+        backoff_s: first pause once all were asked; doubles, with full jitter.
     """
 
     def __init__(
@@ -65,27 +53,21 @@ class Servers:
         self.urls, self.concurrency, self.timeout_s = urls, concurrency, timeout_s
         self.patience_s, self.backoff_s, self.clock = patience_s, backoff_s, clock
         self.all: list[Server] = []
-        self._connected = False
-        """Whether all were there once: a wrong address is not waited for as long as a server that is started again."""
-        self._roots: dict[Server, str | None] = {}
-        """Where the weights are that each was started with, as it says."""
-        self.home: dict[str, Server] = {}
-        """Where a row's beginning is held, by its key."""
+        self._connected = False  # all answered once: a wrong address is waited for less than a restarting server
+        self._roots: dict[Server, str | None] = {}  # the path of each server's own weights
+        self.home: dict[str, Server] = {}  # the server that holds a row's prefix, by its key
 
     # ---- before the first row ----
 
     async def connect(
         self, model: str | None, prompt: Sequence[int], *, restored: bool = False
     ) -> tuple[str, int | None]:
-        """(the model's name, tokens of its context), of which all addresses must be.
+        """Connect to all; returns (the model's name, tokens of its context). Raises EngineError.
 
         Args:
             model: None: the only one there is.
-            prompt: tokens to ask for log-probabilities after.
-            restored: first give each the weights back that it was started with (`vllm_weights.restore`).
-
-        Raises:
-            EngineError: one cannot be reached, does not have the model, or gives raw log-probabilities.
+            prompt: tokens to test log-probabilities with.
+            restored: first restore each server's own weights (`vllm_weights.restore`).
         """
         self.all = servers_at(self.urls, self.concurrency, self.timeout_s)
         contexts: list[int] = []
@@ -100,7 +82,7 @@ class Servers:
         return str(model), min(contexts, default=None)
 
     async def _model_at(self, server: Server, model: str | None) -> tuple[str, int | None, str | None]:
-        """(name, context, where its weights are)."""
+        """(name, context, path of its weights)."""
         try:
             listed = await self.ask_at(server, lambda: server.send("/models"), self._start_s)
             entries = {str(entry["id"]): entry for entry in listed["data"]}
@@ -117,18 +99,18 @@ class Servers:
         return name, context if isinstance(context, int) else None, root if isinstance(root, str) else None
 
     async def _check_logprobs(self, server: Server, model: str, prompt: Sequence[int]) -> None:
-        """Refuse a server whose log-probabilities are not those of what it samples from: at temperature ½ they differ."""
-        found: list[dict[str, float]] = []
+        """Refuse a server with raw log-probabilities: processed ones differ at temperature ½."""
+        readings: list[dict[str, float]] = []
         for temperature in (1.0, 0.5):
             body = looking_body(model, prompt, temperature)
             try:
                 reply = await self.ask_at(server, lambda body=body: server.send("/completions", body), self._start_s)
                 top = reply["choices"][0]["logprobs"]["top_logprobs"][0]
-                found.append({str(token): float(value) for token, value in top.items()})
+                readings.append({str(token): float(value) for token, value in top.items()})
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 raise server.error(f"no log-probabilities ({error_text(error)})", "is it vLLM's server?") from error
-        both = found[0].keys() & found[1].keys()
-        if both and all(abs(found[0][token] - found[1][token]) < 1e-6 for token in both):
+        both = readings[0].keys() & readings[1].keys()
+        if both and all(abs(readings[0][token] - readings[1][token]) < 1e-6 for token in both):
             raise server.error(
                 "its log-probabilities do not change with the temperature, so they are not of what it samples from",
                 "start it with --logprobs-mode processed_logprobs",
@@ -141,11 +123,10 @@ class Servers:
     # ---- whom to ask ----
 
     async def ask(self, key: str, work: Callable[[Server], Awaitable[T]]) -> T:
-        """`work` at the server that holds a row's beginning, or at another one where that fails.
+        """Await `work` at the row's server, or at another one where that fails.
 
         Raises:
-            Rejected: as `work` does.
-            EngineError: nobody answered until the patience ended (its cause: `Retry`), or a reply was not one to what was asked.
+            EngineError: no answer until the patience ended (its cause: `Retry`), or a wrong reply.
         """
 
         async def ready(server: Server) -> T:
@@ -155,11 +136,7 @@ class Servers:
         return await self._ask(lambda tried: self._choose(key, tried), ready, self.patience_s)
 
     async def ask_at(self, server: Server, work: Callable[[], Awaitable[T]], patience_s: float) -> T:
-        """`work`, at this server alone.
-
-        Raises:
-            EngineError: it did not answer (its cause: `Retry`), refused (`Rejected`), or its reply was not one to what was asked.
-        """
+        """Await `work` at this server alone; EngineError where it does not answer (cause: `Retry`) or refuses."""
         try:
             return await self._ask(lambda tried: None if tried else server, lambda _: work(), patience_s)
         except Rejected as refused:
@@ -171,16 +148,16 @@ class Servers:
         work: Callable[[Server], Awaitable[T]],
         patience_s: float,
     ) -> T:
-        """`work` at a server that `choose` names; once it names none of those that were not tried, after a pause again at all."""
+        """Await `work` at servers that `choose` returns; once all were tried, pause and try all again."""
         tried: set[Server] = set()
         failures, rounds, since = 0, 0, None
         while True:
             server = choose(tried)
             assert server is not None
             try:
-                found = await work(server)
+                result = await work(server)
                 self._answered(server)
-                return found
+                return result
             except Rejected:
                 self._answered(server)  # with a no, but it did
                 raise
@@ -203,27 +180,25 @@ class Servers:
                 rounds, tried = rounds + 1, set()
 
     def release(self, key: str) -> None:
-        """Forget which server holds a row's beginning."""
         server = self.home.pop(key, None)
         if server is not None:
             server.rows -= 1
 
     def _choose(self, key: str, tried: Collection[Server]) -> Server | None:
-        """Whom to ask next; None: those that were not tried are down."""
+        """Choose the server to ask next; None: all that are left are down."""
         left = [server for server in self.all if server not in tried]
         up = [server for server in left if server.down_until <= self.clock()]
-        if (held := self.home.get(key)) in up:
-            return held
+        if (home := self.home.get(key)) in up:
+            return home
         if up:
             return min(up, key=lambda server: server.rows)
         return None if tried else min(left, key=lambda server: server.down_until)
 
     def _settle(self, key: str, server: Server) -> None:
-        """The row's beginning will be held there."""
-        held = self.home.get(key)
-        if held is not server:
-            if held is not None:
-                held.rows -= 1
+        previous = self.home.get(key)
+        if previous is not server:
+            if previous is not None:
+                previous.rows -= 1
             self.home[key] = server
             server.rows += 1
         if server.down_until:  # others stay away until this row was answered
@@ -246,8 +221,8 @@ class Servers:
         if server.down_until > now and not server.said:
             server.said = True
             able = sum(other.down_until <= now for other in self.all)
-            what = "its rows go elsewhere" if able else self._waiting()
-            log.warning("vLLM at %s: %s; %s", server.url, error.reason, what)
+            consequence = "its rows go elsewhere" if able else self._waiting()
+            log.warning("vLLM at %s: %s; %s", server.url, error.reason, consequence)
 
     def _waiting(self) -> str:
         if self._connected:
@@ -257,11 +232,7 @@ class Servers:
     # ---- weights ----
 
     async def load_everywhere(self, weights: Weights) -> list[Server]:
-        """Load them at every server; returns those that took them. The others are down, and are given them when they answer.
-
-        Raises:
-            EngineError: one does not take them, or none answered until the patience ended.
-        """
+        """Load weights at every server; returns those that took them, the others are down."""
         since, rounds = self.clock(), 0
         while True:
             loaded, missed = await self._load_round(weights)
@@ -276,7 +247,7 @@ class Servers:
             rounds += 1
 
     async def _load_round(self, weights: Weights) -> tuple[list[Server], list[EngineError]]:
-        """(servers that took them, what the others said), of all at once."""
+        """(servers that took the weights, errors of the others), of all at once."""
         tasks: dict[asyncio.Task[None], Server] = {}
         for server in self.all:
             patience = (
@@ -312,18 +283,16 @@ class Servers:
         return loaded, missed
 
     def _give_up(self, server: Server, error: Retry) -> None:
-        """It is down, whatever it failed of: it does not have the weights."""
         server.strikes = max(server.strikes, STRIKES)
         self._failed(server, error)
 
     async def load_again(
         self, server: Server, weights: Weights, loads: int, check: Callable[[Server], Awaitable[None]]
     ) -> None:
-        """Load weights that a request found missing.
+        """Load weights that a request found missing, once for all requests that were sent at `loads`.
 
         Args:
-            loads: `server.loads` as that request was sent: many find it missing at once, and the first one loads it.
-            check: whether it is the same server, before that; raises where it is not.
+            check: called before; raises where it is not the same server.
         """
         async with server.loading:
             if server.loads != loads:
@@ -339,11 +308,7 @@ class Servers:
             server.loads += 1
 
     async def close(self, adapters: Sequence[str] = (), *, restored: bool = False) -> None:
-        """Unload adapters, as far as the servers answer within `CLOSE_S` in all, and end the connections.
-
-        Args:
-            restored: give each the weights back that it was started with, in `RESTORE_S` at most.
-        """
+        """Unload adapters, or restore each server's own weights, and end the connections."""
         try:
             if restored:
                 await self._restore()
@@ -353,7 +318,7 @@ class Servers:
             log.warning("not every server said within %g s that it unloaded %s", CLOSE_S, ", ".join(adapters))
         finally:
             if self.all:
-                await self.all[0].client.close()  # one connection pool for all
+                await self.all[0].client.aclose()  # one connection pool for all
 
     async def _restore(self) -> None:
         async def one(server: Server) -> None:

@@ -1,8 +1,7 @@
-"""How a policy's weights reach vLLM's servers: a LoRA adapter under a name of its own, or all weights in place of those before.
+"""Send a policy's weights to vLLM's servers: a LoRA adapter with its own name, or all weights.
 
-An adapter is asked for by its name, so a server that was started again says that it does not know it. Whole weights have no name that
-a request could ask for: the server is told a version with them (`/update_weight_version`, forgotten when it is started again), which is asked for after each reply
-(`check_version`). Both are read by the server from a folder that trainer and servers share.
+A restarted server does not know an adapter's name. For whole weights it stores a version (`/update_weight_version`), lost on
+restart and checked around each reply. Servers read both from a shared folder.
 """
 
 from __future__ import annotations
@@ -19,64 +18,53 @@ from rrm.engines.http_errors import Rejected, Retry
 from rrm.engines.vllm_http import Server, WrongReply
 
 log = logging.getLogger(__name__)
-NAME = re.compile(r"[0-9a-f]{8}-\d+(\.part)?")
-"""What weights are called, as the server and their folder have it."""
+NAME = re.compile(r"[0-9a-f]{8}-\d+(\.part)?")  # names of weights at the server, and of their folders
 START = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora --max-lora-rank R, and let it read the run folder"
 START_WHOLE = "start it with VLLM_SERVER_DEV_MODE=1 (not where others reach it), and let it read the run folder"
+# versions of a server's own weights (vLLM's word), and (ours) while it loads some
 OWN, LOADING = "default", "being loaded"
-"""What a server says of weights that nobody gave it (vLLM's word), and, by ours, while it loads some."""
-SHARD = "2GB"
-"""Of whole weights, at most a file."""
+SHARD = "2GB"  # most of whole weights in one file
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What a request asks to answer."""
+    """Weights that a request names."""
 
-    name: str
-    """As the server knows them: a model's or an adapter's."""
-    version: int = -1
-    """Updates done; −1: those the server was started with."""
-    folder: str | None = None
-    """As the server sees it; None: weights that the server was started with."""
-    whole: str | None = None
-    """Of weights in place of the model's: what tells them from others; None: an adapter."""
+    name: str  # model or adapter at the server
+    version: int = -1  # updates done; −1: the server's own weights
+    folder: str | None = None  # path at the server; None: the server's own weights
+    whole: str | None = None  # version id of whole weights; None: an adapter
 
     @property
     def label(self) -> str:
-        """What tells them from others."""
         return self.whole or self.name
 
 
 def save(model: Any, folder: Path, name: str, tensors: Mapping[str, Any] | None, dtype: Any) -> None:
-    """Write what is to be sent as safetensors into `folder/name`, aside first: a server that is started again must never read half.
+    """Write weights as safetensors into `folder/name`, by rename: a restarted server must not read half.
 
     Args:
-        model: an adapter's (PEFT), or the model that is sent whole.
-        tensors: by their names in the model, where the model itself holds only shards of them.
-        dtype: of whole weights, as the policy computes with them; None: as they are held.
+        tensors: by name, where the model holds only shards.
+        dtype: of whole weights, as the policy computes with them; None: unchanged.
     """
-    part = folder / f"{name}.part"
-    shutil.rmtree(part, ignore_errors=True)
+    partial_folder = folder / f"{name}.part"
+    shutil.rmtree(partial_folder, ignore_errors=True)
     if hasattr(model, "peft_config"):
-        given = {} if tensors is None else {"state_dict": dict(tensors)}
-        model.save_pretrained(str(part), safe_serialization=True, **given)
+        state = {} if tensors is None else {"state_dict": dict(tensors)}
+        model.save_pretrained(str(partial_folder), safe_serialization=True, **state)
     else:
-        held = dict(model.state_dict() if tensors is None else tensors)
+        tensors_by_name = dict(model.state_dict() if tensors is None else tensors)
         if dtype is not None:  # not a second time where the policy trains
-            held = {k: v.to("cpu", dtype if v.is_floating_point() else v.dtype) for k, v in held.items()}
-        model.save_pretrained(str(part), state_dict=held, max_shard_size=SHARD)
+            tensors_by_name = {
+                k: v.to("cpu", dtype if v.is_floating_point() else v.dtype) for k, v in tensors_by_name.items()
+            }
+        model.save_pretrained(str(partial_folder), state_dict=tensors_by_name, max_shard_size=SHARD)
     shutil.rmtree(folder / name, ignore_errors=True)
-    part.rename(folder / name)
+    partial_folder.rename(folder / name)
 
 
 async def load(server: Server, weights: Weights) -> None:
-    """Have a server load them; those that are there already are left as they are.
-
-    Raises:
-        Retry: it may pass.
-        EngineError: the server does not take them.
-    """
+    """Load weights at a server unless it has them; raises Retry, or EngineError where it refuses."""
     if weights.whole is None:
         await _load_adapter(server, weights)
     else:
@@ -94,79 +82,64 @@ async def _load_adapter(server: Server, weights: Weights) -> None:
 
 
 async def _reload(server: Server, folder: str, version: str) -> None:
-    """All weights from a folder, in place, unless they are there. What runs is waited for; keys and values of the weights before are dropped."""
+    """Replace all weights from a folder unless they are there; waits for running rows, drops the KV cache."""
     if await version_at(server) == version:
         return
     rpc = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
     try:
-        await server.send("/pause?mode=wait", {}, root=True)
+        await server.send("/pause?mode=wait", {}, root=True, as_text=True)
         try:
             # of no version while it loads: a load that breaks off leaves some of these weights and some of those
-            await server.send("/update_weight_version", {"new_version": LOADING}, root=True)
+            await server.send("/update_weight_version", {"new_version": LOADING}, root=True, as_text=True)
             await server.send("/collective_rpc", rpc, root=True, as_text=True)
-            said = await server.send("/reset_prefix_cache", {}, root=True)
-            if not isinstance(said, dict) or said.get("success") is not True:
+            reply = await server.send("/reset_prefix_cache", {}, root=True)
+            if not isinstance(reply, dict) or reply.get("success") is not True:
                 raise Retry("it still holds keys and values of the weights before", "is it another program's as well?")
-            await server.send("/update_weight_version", {"new_version": version}, root=True)
+            await server.send("/update_weight_version", {"new_version": version}, root=True, as_text=True)
         finally:
-            await server.send("/resume", {}, root=True)
+            await server.send("/resume", {}, root=True, as_text=True)
     except Rejected as refused:
         raise server.error(f"the weights were not loaded: {refused.text}", START_WHOLE) from refused
 
 
 async def version_at(server: Server) -> str | None:
-    """What the server was told of its weights; `default` where nobody told it, None where it cannot say.
-
-    Raises:
-        Retry: it may pass.
-    """
+    """Version of a server's weights: `default` where none was set, None where unsupported."""
     try:
-        said = await server.send("/weight_info", root=True)
+        reply = await server.send("/weight_info", root=True)
     except Rejected:
         return None
-    if not isinstance(said, dict) or not isinstance(said.get("weight_version"), str):
+    if not isinstance(reply, dict) or not isinstance(reply.get("weight_version"), str):
         raise WrongReply("it does not say the version of its weights")
-    return said["weight_version"]
+    return reply["weight_version"]
 
 
 async def restore(server: Server, root: str | None) -> None:
-    """Give a server the weights back that it was started with, where a run that was trained whole left its own.
-
-    Args:
-        root: where they are, as the server says.
-
-    Raises:
-        Retry: it may pass.
-        EngineError: it can take none.
-    """
-    said = await version_at(server)
-    if said is None:
+    """Restore a server's own weights (from `root`) where a run left others; EngineError if unsupported."""
+    version = await version_at(server)
+    if version is None:
         raise server.error("it takes no weights that are trained whole", START_WHOLE)
-    await server.send("/resume", {}, root=True)  # it was left waiting where that run ended within an update
-    if root and is_left(said):
+    await server.send(
+        "/resume", {}, root=True, as_text=True
+    )  # it was left waiting where that run ended within an update
+    if root and is_left(version):
         log.info("vLLM at %s is given its own weights back: %s", server.url, root)
         await _reload(server, root, OWN)
 
 
 def is_left(version: str | None) -> bool:
-    """Whether these are weights of a run that was trained whole, or half of them."""
+    """Tell whether a version is of a run that was trained whole, or half loaded."""
     return version is not None and (version == LOADING or NAME.fullmatch(version) is not None)
 
 
 async def check_own(server: Server) -> None:
-    """Refuse a server that was left with the weights of a run that was trained whole: what is asked of it would speak as that.
-
-    Raises:
-        Retry: it may pass.
-        EngineError: it has them.
-    """
-    said = await version_at(server)
-    if is_left(said):
-        raise server.error(f"it has the weights of a run that was trained whole ({said})", "start it again")
+    """Raise EngineError where a server still has the weights of a run that was trained whole."""
+    version = await version_at(server)
+    if is_left(version):
+        raise server.error(f"it has the weights of a run that was trained whole ({version})", "start it again")
 
 
 async def unload(server: Server, name: str) -> None:
-    """Unload an adapter; one that stays takes room there, and no more."""
+    """Unload an adapter; one that stays only takes room."""
     try:
         await server.send("/unload_lora_adapter", {"lora_name": name}, as_text=True)
     except (Retry, Rejected, WrongReply) as error:
@@ -174,7 +147,7 @@ async def unload(server: Server, name: str) -> None:
 
 
 async def sweep(server: Server, past: Callable[[str, str], bool]) -> None:
-    """Unload the adapters whose (name, folder) are `past`; those that stay take room there, and no more."""
+    """Unload the adapters whose (name, folder) are `past`; those that stay only take room."""
     try:
         entries = (await server.send("/models"))["data"]
         old = [str(entry["id"]) for entry in entries if past(str(entry["id"]), str(entry.get("root")))]
@@ -186,7 +159,6 @@ async def sweep(server: Server, past: Callable[[str, str], bool]) -> None:
 
 
 def error_text(error: BaseException) -> str:
-    """What went wrong, in short."""
     if isinstance(error, Retry):
         return error.reason
     return error.text if isinstance(error, Rejected) else str(error) or type(error).__name__

@@ -1,11 +1,7 @@
-"""How far raters agree beyond chance, with intervals over clusters (questions, transcripts).
+"""Agreement of raters beyond chance, with intervals over clusters (questions, transcripts).
 
-Krippendorff's α (*Content Analysis*, 4th ed., ch. 12) takes any number of raters and any gaps; Cohen's κ (1960) two raters on what both rated. Both are
-1 − observed / expected disagreement over nominal labels and are made of counts that are sums over units, so a bootstrap over clusters needs
-one product of draws and counts a resample (`rrm.evaluation.bootstrap`). Where everybody always says the same label, chance would do as well and both
-are undefined (NaN), not 1.
-
-Legend: L labels, Q clusters, B resamples.
+Krippendorff's α (*Content Analysis*, 4th ed., ch. 12) takes any raters and gaps; Cohen's κ (1960) two raters on what both rated.
+Both are 1 − observed / expected disagreement, NaN where all labels are the same. L labels, Q clusters, B resamples.
 """
 
 from __future__ import annotations
@@ -25,19 +21,14 @@ Ratings = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Unit:
-    """What was rated by somebody."""
-
     cluster: Hashable
-    """What it is drawn with: units of one cluster are not independent."""
     ratings: Ratings
 
 
 @dataclass(frozen=True)
 class Alpha:
-    """Krippendorff's α of nominal labels as a statistic over drawn clusters."""
-
     coincidences: np.ndarray
-    """(Q, L, L): each unit's pairs of labels of different raters, over (its raters − 1)."""
+    """(Q, L, L): pairs of labels by different raters of a unit, over (its raters − 1)."""
 
     def __call__(self, counts: np.ndarray) -> np.ndarray:
         pairs = np.tensordot(counts, self.coincidences, axes=1)  # (B, L, L)
@@ -53,8 +44,6 @@ class Alpha:
 
 @dataclass(frozen=True)
 class Kappa:
-    """Cohen's κ of two raters as a statistic over drawn clusters."""
-
     confusion: np.ndarray
     """(Q, L, L): units by the first rater's label and the second's."""
 
@@ -68,23 +57,16 @@ class Kappa:
 
 
 def agreement(units: Sequence[Unit], *, resamples: int = 10_000, seed: int = 0) -> dict[str, Any]:
-    """How far the raters of these units agree.
-
-    Args:
-        units: those of fewer than two raters are counted and say nothing.
-
-    Returns:
-        `units` (rated by two or more), `single`, `clusters`, `labels` (label → ratings), `alpha` and `same` (share of pairs of raters with one label)
-        as `Interval.to_dict`, and `pairs`: for each two raters with units in common `{raters, units, same, kappa}`. No interval where too little
-        carries it (`rrm.evaluation.bootstrap.too_few`).
-    """
+    """Measure how far raters agree; units with fewer than two raters are only counted (`single`).
+    Returns `units, single, clusters, labels` (label → ratings), `alpha` and `same` (share of pairs of raters with one label) as
+    `Interval.to_dict`, and `pairs`: per two raters `{raters, units, same, kappa}`."""
     rated = [unit for unit in units if len(unit.ratings) > 1]
     labels = sorted({label for unit in rated for label in unit.ratings.values()})
     codes = {label: i for i, label in enumerate(labels)}
     clusters = {name: i for i, name in enumerate(dict.fromkeys(unit.cluster for unit in rated))}
-    said = {label: sum(list(u.ratings.values()).count(label) for u in rated) for label in labels}
-    found: dict[str, Any] = {"units": len(rated), "single": len(units) - len(rated), "clusters": len(clusters)}
-    found["labels"] = said
+    counts = {label: sum(list(u.ratings.values()).count(label) for u in rated) for label in labels}
+    report: dict[str, Any] = {"units": len(rated), "single": len(units) - len(rated), "clusters": len(clusters)}
+    report["labels"] = counts
     shape = (len(clusters), len(labels), len(labels))
     both = np.zeros(shape)
     tables: dict[tuple[str, str], np.ndarray] = {}
@@ -103,7 +85,7 @@ def agreement(units: Sequence[Unit], *, resamples: int = 10_000, seed: int = 0) 
         statistics[f"kappa {k}"], statistics[f"same {k}"] = Kappa(table), _same(table)
     if not rated:
         nothing = Interval(None, None, None).to_dict()
-        return {**found, "alpha": nothing, "same": nothing, "pairs": []}
+        return {**report, "alpha": nothing, "same": nothing, "pairs": []}
     drawn = replicates(statistics, len(clusters), n=resamples, seed=seed)
 
     def interval(name: str, table: np.ndarray) -> dict[str, float | None]:
@@ -119,7 +101,7 @@ def agreement(units: Sequence[Unit], *, resamples: int = 10_000, seed: int = 0) 
         }
         for k, (names, table) in enumerate(tables.items())
     ]
-    return {**found, "alpha": interval("alpha", together), "same": interval("same", together), "pairs": pairs}
+    return {**report, "alpha": interval("alpha", together), "same": interval("same", together), "pairs": pairs}
 
 
 def _same(table: np.ndarray) -> Ratio:

@@ -1,11 +1,11 @@
-"""`rrm calibrate`: labelled transcripts and a judge in, a judge's directory out whose scores are calibrated to these labels.
+"""`rrm calibrate`: write a judge's directory whose scores are calibrated to given labels.
 
-    DIR/                    a judge's directory (`rrm.judge.judge_dir`): `judge.json` with the maps, and weights where they are here
-    DIR/calibration.json    what was fitted, on how many labels from where, what it is worth out of fold, how well the labels know it
+    DIR/                    a judge's directory (`rrm.judge.judge_dir`): `judge.json` with the maps, weights where they are local
+    DIR/calibration.json    the maps, their labels, and how good they are out of fold
     DIR/calibration.jsonl   the rows used: id, digest, question (hashed), label and its source, raw score, score out of fold
     DIR.rows.jsonl          the judge's rows, written as they come: a killed run asks for none of them again
 
-DIR appears whole, or not at all, and takes no other folder's place.
+DIR appears whole or not at all, and only where nothing was.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from rrm.evaluation.calibrating import (
     out_of_fold,
 )
 from rrm.evaluation.fit_calibration import Ask, calibrate, source_of, untrained
+from rrm.evaluation.promised_agreement import LEAST_LABELS, promise
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import PRIOR_LABELS, Calibration, Isotonic, check_enough, key_of
 from rrm.judge.card import CALIBRATION, calibrated_section, served_card, with_section
@@ -53,37 +54,25 @@ from rrm.scoring.run import judge_into
 log = logging.getLogger(__name__)
 WHAT_TO_DO = "label more runs (rrm label), or go on with the judge as it is"
 WIDE = 0.25
-"""A map whose interval is somewhere wider is warned of."""
 
 
 @dataclass(frozen=True)
 class CalibrationRows:
-    """The rows to calibrate on."""
-
     rows: list[Trajectory]
     labels: list[float]
     sources: list[str]
-    """Where each label is from: `outcome:FIELD` or `annotation:WHO`."""
+    """`outcome:FIELD` or `annotation:WHO` of each label."""
     steps: dict[str, StepTarget] = field(default_factory=dict)
-    """Labelled steps, by trajectory id."""
     steps_only: list[Trajectory] = field(default_factory=list)
     """Further rows, of which only steps are labelled."""
     unlabelled: int = 0
     trained_on: list[str] = field(default_factory=list)
-    """Ids of labelled rows that are left out: the judge was trained on their questions."""
 
 
 def labelled_rows(
     trajectories: Sequence[Trajectory], raters: Mapping[str, Sequence[Annotation]], settings: JudgeSettings, mode: Mode
 ) -> CalibrationRows:
-    """The rows that can calibrate a judge: labelled, of questions that it was not trained on.
-
-    Args:
-        raters: each trajectory's annotations, by its id.
-
-    Raises:
-        TooFew: fewer than `PRIOR_LABELS`, or one class only.
-    """
+    """Select the labelled rows of questions that the judge was not trained on; `raters` by trajectory id."""
     met = set(seen_in_training(settings.training_questions, trajectories))
     rows, labels, sources = list[Trajectory](), list[float](), list[str]()
     rest, left_out = list[Trajectory](), list[str]()
@@ -123,49 +112,42 @@ def _source(trajectory: Trajectory, annotation: Annotation | None) -> str:
 
 
 def check_new(folder: Path) -> None:
-    """Refuse a folder that holds anything.
-
-    Raises:
-        ConfigError: naming it.
-    """
+    """Raise ConfigError for a folder that holds anything."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(f"{folder} is there already, and nothing is written over: name a new folder with -o")
 
 
 class CachedJudge:
-    """The judge's feedback, kept in files of rows beside the new directory: what was answered is not asked again."""
+    """The judge's feedback, stored in files beside the new directory, so that nothing is asked twice."""
 
     def __init__(self, judge: AgentRRM, folder: Path, how: Mapping[str, Any]) -> None:
         self.judge, self.folder, self.how = judge, folder, how
         self.passes = 0
 
     def path(self, number: int) -> Path:
-        """The rows of a pass, from 1."""
         return self.folder.with_name(f"{self.folder.name}.rows{number if number > 1 else ''}.jsonl")
 
     def __call__(self, rows: Sequence[Trajectory], mode: Mode) -> list[Feedback]:
-        """Feedback on the rows, in their order."""
         self.passes += 1
-        told = {"threshold": self.judge.settings.threshold} if mode == "steps" else {}
+        settings = {"threshold": self.judge.settings.threshold} if mode == "steps" else {}
         first = self.passes == 1  # of all rows: later ones are of some of them
-        return judge_into(self.path(self.passes), self.judge, rows, mode=mode, settings=told, warn=first, **self.how)
+        return judge_into(
+            self.path(self.passes), self.judge, rows, mode=mode, settings=settings, warn=first, **self.how
+        )
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The rows that the judge gave a score, as the maps read them."""
-
     rows: list[Trajectory]
     labels: np.ndarray
     sources: list[str]
     raw: np.ndarray
     windowed: list[bool]
     before: np.ndarray
-    """Scores by the maps that the judge came with; raw ones where it had none."""
+    """Scores by the judge's earlier maps; raw ones where it had none."""
 
     @property
     def questions(self) -> list[str]:
-        """What each row is an attempt at."""
         return [question_of(t) for t in self.rows]
 
 
@@ -181,22 +163,21 @@ def calibrate_judge(
     resamples: int = 1000,
     overwrite: bool = False,
     prefixes: bool = False,
+    agreement: float | None = None,
 ) -> dict[str, Any]:
-    """Fit a judge's maps to labels and write its directory. Returns what `calibration.json` holds.
+    """Fit a judge's maps to labels and write its directory; return the content of `calibration.json`.
 
-    The map that it has counts as `PRIOR_LABELS` labels beside the user's (`rrm.judge.calibration`): of few labels scores move a little, of many
-    as these say. The raw probabilities of a judge without a map are one; the grades of a chat model are none, and there is no prior.
+    The judge's own map counts as `PRIOR_LABELS` labels beside the user's; the grades of a chat model without a map do not.
 
     Args:
-        judge: its settings are those of the new directory afterwards.
-        method: None: that of the map it has; without one `platt` of a judge that was trained, else `platt_score`, since what a chat
-            model writes are grades (`rrm.judge.calibration`).
-        overwrite: judge all rows again, dropping those that an earlier run kept.
-        prefixes: fit on runs that are cut at a step: a chat model's judge of runs that go on, for a guard.
+        method: None: that of the judge's map; without one `platt` of a trained judge, else `platt_score`.
+        overwrite: judge all rows again, dropping stored ones.
+        prefixes: fit on runs that are cut at a step: a chat model's judge of unfinished runs, for a guard.
+        agreement: give verdicts on whole runs of which at least this share agrees with people; None: give none.
 
     Raises:
         ConfigError: the folder holds something, or the mode is not the judge's.
-        RRMError: fewer than `PRIOR_LABELS` rows with a score, or one class of them, or scores that do not rise with the labels; nothing is written then.
+        RRMError: too few rows with a score, one class, or scores that do not rise with the labels; nothing is written.
     """
     check_new(folder)
     judge.abilities.check(mode)
@@ -217,16 +198,16 @@ def calibrate_judge(
     how = {"samples": samples, "seed": seed, "overwrite": overwrite}
     ask, feedback = CachedJudge(judge, folder, how), dict[Mode, list[Feedback]]()
     prior = _prior_of(old, mode, chosen)
-    found = _fit(judge, labelled, mode, chosen, ask, feedback, prior)
+    maps = _fit(judge, labelled, mode, chosen, ask, feedback, prior)
     of_rows = feedback[mode]
     statuses = dict(sorted(Counter(f.status for f in of_rows).items()))
     failed = next((f for f in of_rows if f.status == "judge_error"), None)
     first = failed or next((f for f in of_rows if f.status != "scored"), None)
-    fitted = [key for key in (key_of(mode), key_of(mode, True)) if "skipped" not in found.get(key, {"skipped": ""})]
+    fitted = [key for key in (key_of(mode), key_of(mode, True)) if "skipped" not in maps.get(key, {"skipped": ""})]
     if not fitted:
-        said = next(found[k]["skipped"] for k in (key_of(mode), key_of(mode, True)) if k in found)
+        reason = next(maps[k]["skipped"] for k in (key_of(mode), key_of(mode, True)) if k in maps)
         raise RRMError(
-            f"nothing to calibrate: {said} (of {len(of_rows)} labelled rows: {_counts(statuses)}"
+            f"nothing to calibrate: {reason} (of {len(of_rows)} labelled rows: {_counts(statuses)}"
             + (f"; the first {first.status}: {printable(str(first.reason))}" if first else "")
             + f"); rows are in {ask.path(1)}"
         )
@@ -239,6 +220,8 @@ def calibrate_judge(
     apart = out_of_fold(scored.raw, scored.labels, scored.windowed, scored.questions, chosen, seed, present)
     known_before = len(seen_in_training(calibrated_questions(judge.folder), scored.rows))
     worth = _worth(scored, apart, chosen, present, known_before=known_before, seed=seed, resamples=resamples)
+    judge.settings.promise = None
+    promised = None if agreement is None else _promise(judge.settings, scored, apart, mode, agreement)
     facts = {
         "rows": len(scored.rows),
         "questions": len(set(scored.questions)),
@@ -251,7 +234,7 @@ def calibrate_judge(
         "mode": mode, "domain": _widen(judge, scored.rows, folder.name, worth["no_order"]), "first_error": failed and failed.reason, **facts,
         "judge": judge.describe() | {"agent-rrm": version("agent-rrm")}, "statuses": statuses,
         "left_out": {"unlabelled": labelled.unlabelled, "trained_on": len(labelled.trained_on)},
-        "maps": found, **worth,
+        "maps": maps, **worth, "promise": promised,
     }  # fmt: skip
     for key in fitted:
         of_key = [
@@ -268,8 +251,21 @@ def calibrate_judge(
     return record
 
 
+def _promise(
+    settings: JudgeSettings, scored: Scored, apart: OutOfFold | None, mode: Mode, agreement: float
+) -> dict[str, Any]:
+    """Set `settings.promise` where the labels allow one; return it, or why not."""
+    questions = len(set(scored.questions))
+    if apart is None or questions < LEAST_LABELS:
+        return {"skipped": f"a promise takes labels of {LEAST_LABELS} questions, and there are {questions}"}
+    settings.promise = promise(apart.scores, scored.labels, scored.questions, mode, agreement)
+    if settings.promise is None:
+        return {"skipped": f"these labels do not show that any verdicts agree with people in {agreement:.0%} of runs"}
+    return settings.promise.model_dump()
+
+
 def _widen(judge: AgentRRM, rows: Sequence[Trajectory], name: str, no_order: str | None) -> dict[str, Any]:
-    """Widen what the judge says it was measured on to the rows it is calibrated on; how many of them were outside and are now, or why not."""
+    """Widen the judge's domain to the calibration rows; count how many were and are outside."""
     if judge.domain is None:
         return {"skipped": f"the judge has no {DOMAIN}: it marks no transcript"}
     counts = {"rows": len(rows), "outside_before": sum(judge.domain.flag(t)[0] for t in rows)}
@@ -283,18 +279,18 @@ def _widen(judge: AgentRRM, rows: Sequence[Trajectory], name: str, no_order: str
 
 
 def _method_of(settings: JudgeSettings, mode: Mode) -> CalibrationMethod:
-    known = settings.calibration.modes.get(mode) or settings.calibration.modes.get(key_of(mode, True))
-    if known is None:
+    current = settings.calibration.modes.get(mode) or settings.calibration.modes.get(key_of(mode, True))
+    if current is None:
         return "platt" if settings.modes else "platt_score"
-    if isinstance(known, Isotonic):
+    if isinstance(current, Isotonic):
         return "isotonic"
-    return "platt_score" if known.reads == "score" else "platt"
+    return "platt_score" if current.reads == "score" else "platt"
 
 
 def _prior_of(settings: JudgeSettings, mode: Mode, method: CalibrationMethod) -> Calibration | None:
-    """The maps that the labels are added to; None of a chat model's grades, which no map made probabilities."""
-    known = settings.calibration.modes.keys() & {key_of(mode), key_of(mode, True)}
-    return settings.calibration if known or method != "platt_score" else None
+    """Return the maps that labels are added to; None for a chat model's grades without a map."""
+    keys = settings.calibration.modes.keys() & {key_of(mode), key_of(mode, True)}
+    return settings.calibration if keys or method != "platt_score" else None
 
 
 def _fit(
@@ -306,14 +302,13 @@ def _fit(
     feedback: dict[Mode, list[Feedback]],
     prior: Calibration | None,
 ) -> dict[str, Any]:
-    """Fit and keep the maps; of a way of reading that hardly occurs among the rows the judge's own map stays."""
     every = max(len(labelled.rows), len(labelled.steps_only))
     settings = CalibrationSettings(method=method, modes=[mode], max_rows=every, sampled_rows=every)
     before = dict(judge.settings.calibration.modes)
     steps = labelled.steps if mode == "steps" and _both_verdicts(labelled.steps) else None
     if labelled.steps and steps is None:
         log.warning("fewer than %d labelled steps, or all alike: the map of single steps stays as it was", PRIOR_LABELS)
-    found = calibrate(
+    fitted = calibrate(
         judge, labelled.rows, labelled.labels, settings, judged=feedback, steps=steps, steps_only=labelled.steps_only, ask=ask,
         prior=prior,
     )  # fmt: skip
@@ -321,7 +316,7 @@ def _fit(
     for key in (key_of(mode), key_of(mode, True)):
         if key in before and key not in judge.settings.calibration.modes and kinds[key] < 10:
             judge.settings.calibration.modes[key] = before[key]
-    return found
+    return fitted
 
 
 def _both_verdicts(steps: Mapping[str, StepTarget]) -> bool:
@@ -332,16 +327,15 @@ def _both_verdicts(steps: Mapping[str, StepTarget]) -> bool:
 def _scored(
     judge: AgentRRM, old: JudgeSettings, labelled: CalibrationRows, feedback: Sequence[Feedback], mode: Mode
 ) -> Scored:
-    """The rows with a score, as `rrm score` gives it."""
-    kept = [i for i, f in enumerate(feedback) if f.raw_score is not None]
-    rows = [labelled.rows[i] for i in kept]
-    raw = np.array([feedback[i].raw_score for i in kept], dtype=np.float64)
+    indices = [i for i, f in enumerate(feedback) if f.raw_score is not None]
+    rows = [labelled.rows[i] for i in indices]
+    raw = np.array([feedback[i].raw_score for i in indices], dtype=np.float64)
     windowed = [judge.in_windows(t, mode) for t in rows]
     before = partial(old.calibration.apply, mode)
     return Scored(
         rows,
-        np.array([labelled.labels[i] for i in kept]),
-        [labelled.sources[i] for i in kept],
+        np.array([labelled.labels[i] for i in indices]),
+        [labelled.sources[i] for i in indices],
         raw,
         windowed,
         np.array([before(float(r), windowed=w) for r, w in zip(raw, windowed, strict=True)]),
@@ -358,7 +352,6 @@ def _worth(
     seed: int,
     resamples: int,
 ) -> dict[str, Any]:
-    """What the maps are worth, and how well the labels know them; says so where that is little."""
     labels, questions = scored.labels, scored.questions
     if known_before:
         log.warning(
@@ -366,7 +359,7 @@ def _worth(
             known_before,
             len(labels),
         )
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "before": None,
         "after": None,
         "difference": None,
@@ -377,31 +370,37 @@ def _worth(
     if apart is None:
         log.warning("all rows are attempts at one question: what the maps are worth on others cannot be measured")
     else:
-        found |= before_and_after(scored.raw, scored.before, apart, labels, questions, resamples=resamples, seed=seed)
-        found |= {"folds": apart.folds, "rows_of_folds_without_map": apart.without_map}
-        found["no_order"] = no_order(found["before"], float(np.mean(labels >= 0.5))) or None
-        for said in (found["no_order"], not_better(found["difference"])):
-            if said:
-                log.warning("%s", said)
-    known = band(scored.raw, labels, questions, method, resamples=resamples, seed=seed, present=present)
-    found |= {"interval": None if known is None else known.at, "widest": None if known is None else known.widest}
-    found |= {"falling": None if known is None else known.falling}
-    if known is None or known.widest > WIDE:
-        log.warning("%s", how_few(len(labels), int((labels >= 0.5).sum()), len(set(questions)), known))
-    return found
+        report |= before_and_after(scored.raw, scored.before, apart, labels, questions, resamples=resamples, seed=seed)
+        report |= {"folds": apart.folds, "rows_of_folds_without_map": apart.without_map}
+        report["no_order"] = no_order(report["before"], float(np.mean(labels >= 0.5))) or None
+        for message in (report["no_order"], not_better(report["difference"])):
+            if message:
+                log.warning("%s", message)
+    interval = band(scored.raw, labels, questions, method, resamples=resamples, seed=seed, present=present)
+    report |= {
+        "interval": None if interval is None else interval.points,
+        "widest": None if interval is None else interval.widest,
+    }
+    report |= {"falling": None if interval is None else interval.falling}
+    if interval is None or interval.widest > WIDE:
+        log.warning("%s", how_few(len(labels), int((labels >= 0.5).sum()), len(set(questions)), interval))
+    return report
 
 
-def how_few(rows: int, good: int, questions: int, known: CalibrationInterval | None) -> str:
-    """How many labels there are, and how well they know the map."""
-    said = f"{rows} labels ({good} of success) of {questions} questions"
-    if known is None:
-        return f"{said} are too few for an interval: more than a tenth of the draws of as many questions has one outcome alone"
-    worst = max(known.at, key=lambda at: at["high"] - at["low"])
+def how_few(rows: int, good: int, questions: int, interval: CalibrationInterval | None) -> str:
+    counts = f"{rows} labels ({good} of success) of {questions} questions"
+    if interval is None:
+        return f"{counts} are too few for an interval: more than a tenth of the draws of as many questions has one outcome alone"
+    worst = max(interval.points, key=lambda point: point["high"] - point["low"])
     text = (
-        f"{said} leave the calibrated score uncertain by up to {known.widest:.2f}: e.g. a raw {worst['raw']:.2f} means "
+        f"{counts} leave the calibrated score uncertain by up to {interval.widest:.2f}: e.g. a raw {worst['raw']:.2f} means "
         f"{worst['score']:.2f} [{worst['low']:.2f}, {worst['high']:.2f}]"
     )
-    return f"{text}; in {known.falling:.0%} of the draws scores fall as labels rise" if known.falling > 0.01 else text
+    return (
+        f"{text}; in {interval.falling:.0%} of the draws scores fall as labels rise"
+        if interval.falling > 0.01
+        else text
+    )
 
 
 def _write(judge: AgentRRM, folder: Path, record: dict[str, Any], scored: Scored, apart: OutOfFold | None) -> None:

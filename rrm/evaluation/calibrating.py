@@ -1,6 +1,6 @@
-"""What a calibration is worth and how well its labels know it: before and after out of fold, and the map's interval.
+"""Scores before and after calibration out of fold, and the map's interval.
 
-Legend: N rows, n resamples, `questions` (N,) names of what each row is an attempt at; a question's rows share a fold and a draw.
+N rows, n resamples, `questions` (N,) each row's; a question's rows share a fold and a draw.
 """
 
 from __future__ import annotations
@@ -18,20 +18,17 @@ from rrm.evaluation.metrics import probability
 from rrm.judge.calibration import FOLDS, curve, curves, fit_by_reading, towards
 
 LEVELS = (0.1, 0.5, 0.9)
-"""Quantiles of the raw scores at which the map's interval is told."""
+"""Quantiles of the raw scores at which the map's interval is reported."""
 ELEMENTS = 2_000_000
-"""Weights of rows held at once."""
 MOSTLY = 0.9
-"""Share of resamples with both outcomes, below which there is no interval."""
+"""Least share of resamples with both outcomes for an interval."""
 
 
 class OutOfFold(NamedTuple):
-    """Scores by maps that were fitted on the other folds' questions."""
+    """(N,) scores by maps that were fitted on the other folds' questions, and each row's fold."""
 
     scores: np.ndarray
-    """(N,)"""
     fold: np.ndarray
-    """(N,) whose map each row has."""
     folds: int
     without_map: int
     """Rows of folds whose others gave no map: they have the others' mean label."""
@@ -46,11 +43,7 @@ def out_of_fold(
     seed: int,
     present: np.ndarray | None = None,
 ) -> OutOfFold | None:
-    """Each row's score by a map of other questions' rows; None of a single question.
-
-    Args:
-        present: (N,) as in `rrm.judge.calibration.fit`.
-    """
+    """Score each row by a map of other questions' rows; None of a single question."""
     folds = min(FOLDS, len(set(questions)))
     if folds < 2:
         return None
@@ -60,7 +53,7 @@ def out_of_fold(
     for number in range(folds):
         rest, here = fold != number, np.flatnonzero(fold == number)
         try:
-            found = fit_by_reading(
+            fitted = fit_by_reading(
                 raw[rest].tolist(),
                 labels[rest].tolist(),
                 many[rest].tolist(),
@@ -68,7 +61,7 @@ def out_of_fold(
                 method,
                 None if present is None else present[rest].tolist(),
             )
-            maps = found.maps
+            maps = fitted.maps
         except RRMError:
             maps = {}
         for i in here:
@@ -89,16 +82,12 @@ def before_and_after(
     resamples: int,
     seed: int,
 ) -> dict[str, dict[str, Any]]:
-    """`before`, `after` and `difference` (after − before, paired), each ECE, Brier score and AUROC with 95 % intervals over questions;
-    without an interval where too few questions or rows carry one.
-
-    The bins of both ECEs are made from the raw scores (N,): five folds make five scores of one raw score, and with bins of its own the
-    map's error would be taken over more of them than the judge's grades have. The AUROC, before as after, compares rows of one fold with each other: across folds the maps differ by chance, which would be taken
-    for worse ranks (of 40 rows by .05) though the one map that is in use keeps the judge's order.
-    """
+    """Compute ECE, Brier score and AUROC of `before`, `after` and `difference` (after − before, paired).
+    Both ECEs are binned by the raw scores (N,): folds make several scores of one raw score, and bins of their own would raise the
+    ECE. Both AUROCs compare rows of one fold only, since maps differ between folds by chance."""
     names = sorted(set(questions))
-    of = {name: i for i, name in enumerate(names)}
-    codes = np.array([of[q] for q in questions], dtype=np.int64)
+    index = {name: i for i, name in enumerate(names)}
+    codes = np.array([index[q] for q in questions], dtype=np.int64)
 
     def statistics(scores: np.ndarray) -> dict[str, Statistic]:
         return {
@@ -109,17 +98,13 @@ def before_and_after(
 
     thin = too_few(len(names), len(labels))
     table = {JUDGE: statistics(after.scores), "before": statistics(before)}
-    found = compare(table, len(names), thin=lambda _: thin, n=resamples, seed=seed)
-    metrics, differences = found["metrics"], found["differences"]
+    compared = compare(table, len(names), thin=lambda _: thin, n=resamples, seed=seed)
+    metrics, differences = compared["metrics"], compared["differences"]
     return {"before": metrics["before"], "after": metrics[JUDGE], "difference": differences["before"]}
 
 
 def not_better(difference: Mapping[str, Mapping[str, float | None]]) -> str:
-    """What to say where the maps are not shown to make scores better: the Brier score's difference is not sure to be below 0.
-
-    Args:
-        difference: of `before_and_after`.
-    """
+    """Return a message where the Brier score's `difference` (`before_and_after`) may be ≥ 0, else ''."""
     brier = difference["brier"]
     value, low, high = brier["value"], brier["low"], brier["high"]
     if value is None or (high is not None and high < 0):
@@ -133,12 +118,7 @@ def not_better(difference: Mapping[str, Mapping[str, float | None]]) -> str:
 
 
 def no_order(before: Mapping[str, Mapping[str, float | None]], positive: float) -> str:
-    """What to say where a judge's scores are not shown to order success before failure: the AUROC is not sure to be above 0.5.
-
-    Args:
-        before: of `before_and_after`.
-        positive: share of success among the labels, in [0, 1].
-    """
+    """Return a message where the AUROC of `before` may be ≤ 0.5, else ''; `positive`: share of success."""
     value, low, high = (before["auroc"][key] for key in ("value", "low", "high"))
     if value is None or low is None or high is None or low > 0.5:
         return ""
@@ -149,14 +129,11 @@ def no_order(before: Mapping[str, Mapping[str, float | None]], positive: float) 
 
 
 class CalibrationInterval(NamedTuple):
-    """How well the labels know a map."""
-
-    at: list[dict[str, float]]
-    """`raw`, `score`, `low`, `high` (95 %) at `LEVELS` of the raw scores, equal ones once."""
+    points: list[dict[str, float]]
+    """`raw`, `score`, `low`, `high` (95 %) at distinct `LEVELS` of the raw scores."""
     widest: float
-    """Width of the widest interval at any raw score that occurs."""
     falling: float
-    """Share of the resamples whose map would fall as the raw score rises: none of them would have been taken."""
+    """Share of the resamples whose map falls as the raw score rises."""
 
 
 def band(
@@ -169,20 +146,17 @@ def band(
     seed: int,
     present: np.ndarray | None = None,
 ) -> CalibrationInterval | None:
-    """The interval of a map of these rows, by drawing their questions with replacement and fitting again; None where more than a tenth
-    of the draws has one outcome alone. With a prior (`present`, (N,)) each draw's rows are drawn towards it alike.
-
-    Of ten questions or fewer it is narrower than it should be, as any percentile bootstrap is.
-    """
+    """Compute a map's interval by drawing questions with replacement and fitting again.
+    None where more than a tenth of the draws has one outcome only. With ten questions or fewer it is too narrow."""
     names = sorted(set(questions))
-    of = {name: i for i, name in enumerate(names)}
-    codes = np.array([of[q] for q in questions], dtype=np.int64)
+    index = {name: i for i, name in enumerate(names)}
+    codes = np.array([index[q] for q in questions], dtype=np.int64)
     levels = np.quantile(raw, LEVELS, method="lower")
     grid = np.unique(np.r_[levels, np.quantile(raw, np.linspace(0, 1, 21), method="lower")])
     good, drawn, mixed = labels >= 0.5, list[np.ndarray](), towards(labels, present)
     for counts in draw_counts(len(names), resamples, seed):
-        for part in np.array_split(counts, -(-counts.shape[0] * len(raw) // ELEMENTS)):
-            weights = part[:, codes]  # (b, N)
+        for chunk in np.array_split(counts, -(-counts.shape[0] * len(raw) // ELEMENTS)):
+            weights = chunk[:, codes]  # (b, N)
             both = (weights[:, good].sum(axis=1) > 0) & (weights[:, ~good].sum(axis=1) > 0)
             drawn.append(curves(raw, mixed, weights[both], method, grid))
     values = np.concatenate(drawn)
@@ -190,8 +164,8 @@ def band(
         return None
     low, high = np.quantile(values, [0.025, 0.975], axis=0)
     fitted = curve(raw, mixed, method)(grid)
-    at = [
+    points = [
         {"raw": float(grid[i]), "score": float(fitted[i]), "low": float(low[i]), "high": float(high[i])}
         for i in np.searchsorted(grid, np.unique(levels))
     ]
-    return CalibrationInterval(at, float((high - low).max()), float(np.mean(values[:, -1] < values[:, 0])))
+    return CalibrationInterval(points, float((high - low).max()), float(np.mean(values[:, -1] < values[:, 0])))

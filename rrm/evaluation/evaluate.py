@@ -1,9 +1,7 @@
-"""Evaluate a judge: the protocol's metrics beside the baselines, with paired bootstrap intervals over questions.
+"""Evaluate a judge: its metrics beside the baselines', with paired bootstrap intervals over questions.
 
-Metrics of the score are over the rows the judge scored; the others keep their status, are counted, and enter one line
-only: `pair_accuracy_same_turns_failures_half`, where each of their pairs counts as a coin toss. Rankings use the raw score
-(calibration may flatten differences), Brier and ECE the calibrated one. Rows without a label count for format, leaks and
-steps only.
+Unscored rows are counted by status and enter only `pair_accuracy_same_turns_failures_half`, where each of their pairs counts one
+half. Rankings use the raw score (calibration may flatten differences), Brier and ECE the calibrated one.
 """
 
 from __future__ import annotations
@@ -35,34 +33,28 @@ FAILURES_HALF = "pair_accuracy_same_turns_failures_half"
 
 
 class EvaluationError(RRMError):
-    """Rows, feedback and labels do not fit together; the message says which."""
+    """Rows, feedback and labels do not fit together."""
 
 
 class EvaluationReport(dict[str, Any]):
-    """The metrics as a JSON-able dict (undefined values are None): see `evaluate_feedback` for its keys."""
+    """The metrics as a JSON-able dict (undefined values are None), with the keys of `evaluate_feedback`."""
 
     @property
     def headline(self) -> Interval:
-        """The judge's same-question-and-turns pair accuracy with its interval."""
-        found = self["metrics"]["judge"].get(HEADLINE) or {"value": None, "low": None, "high": None}
-        return Interval(found["value"], found["low"], found["high"])
+        interval = self["metrics"]["judge"].get(HEADLINE) or {"value": None, "low": None, "high": None}
+        return Interval(interval["value"], interval["low"], interval["high"])
 
     def save(self, path: str | Path) -> None:
-        """Write it as indented JSON; NaN would be an error, not a file that other readers reject."""
         with file_when_whole(Path(path)) as file:
             file.write(json.dumps(self, indent=1, allow_nan=False) + "\n")
 
 
 def match_feedback(trajectories: Sequence[Trajectory], feedback: Sequence[Feedback]) -> list[Feedback | None]:
-    """Each trajectory's feedback by id, None where there is none.
-
-    Raises:
-        EvaluationError: an id occurs twice (in either), or nothing matches.
-    """
-    for what, ids in (("trajectories", [t.id for t in trajectories]), ("feedback", [f.id for f in feedback])):
+    """Return each trajectory's feedback by id or None; raises EvaluationError for an id that occurs twice."""
+    for name, ids in (("trajectories", [t.id for t in trajectories]), ("feedback", [f.id for f in feedback])):
         twice = [i for i, n in Counter(ids).items() if n > 1]
         if twice:
-            raise EvaluationError(f"{len(twice)} ids occur more than once in the {what}, e.g. {twice[0]!r}")
+            raise EvaluationError(f"{len(twice)} ids occur more than once in the {name}, e.g. {twice[0]!r}")
     by_id = {f.id: f for f in feedback}
     matched = [by_id.get(t.id) for t in trajectories]
     if not any(matched):
@@ -74,11 +66,10 @@ def match_feedback(trajectories: Sequence[Trajectory], feedback: Sequence[Feedba
 
 
 def _raw(feedback: Feedback) -> float:
-    """The score before calibration, where the judge has one."""
-    found = feedback.raw_score if feedback.raw_score is not None else feedback.score
-    if found is None:
+    score = feedback.raw_score if feedback.raw_score is not None else feedback.score
+    if score is None:
         raise EvaluationError(f"row {feedback.id!r} has status scored and no score")
-    return found
+    return score
 
 
 def _score_statistics(
@@ -89,32 +80,30 @@ def _score_statistics(
     n: int,
     turns: np.ndarray,
 ) -> dict[str, Statistic]:
-    """Every metric of one scorer as a bootstrap statistic; those of probabilities only where it has them."""
-    found: dict[str, Statistic] = {
+    statistics: dict[str, Statistic] = {
         HEADLINE: pairs.pair_parts(raw, labels, questions, n, turns),
         "pair_accuracy_same_question": pairs.pair_parts(raw, labels, questions, n),
         "auroc": probability.Auroc(raw, labels, questions),
         "best_of_n_gain": pairs.best_of_n_parts(raw, labels, questions, n),
     }
     if probabilities is not None:
-        found["brier"] = probability.brier_parts(probabilities, labels, questions, n)
-        found["ece"] = probability.CalibrationError(probabilities, labels, questions, n)
-    return found
+        statistics["brier"] = probability.brier_parts(probabilities, labels, questions, n)
+        statistics["ece"] = probability.CalibrationError(probabilities, labels, questions, n)
+    return statistics
 
 
 def _leaks_outcome(trajectory: Trajectory) -> bool:
-    """Whether the reader found text in which the environment reveals the verdict (an outcome leak)."""
     return bool(trajectory.meta.get("outcome_leaks"))
 
 
 def _check_baselines(baselines: Mapping[str, Any], labels: np.ndarray) -> dict[str, np.ndarray]:
-    found = {name: np.asarray(scores, dtype=np.float64) for name, scores in baselines.items()}
-    for name, scores in found.items():
+    arrays = {name: np.asarray(scores, dtype=np.float64) for name, scores in baselines.items()}
+    for name, scores in arrays.items():
         if scores.shape != labels.shape:
             raise EvaluationError(f"baseline {name!r} has scores {scores.shape} for rows {labels.shape}")
         if not np.isfinite(scores[np.isfinite(labels)]).all():
             raise EvaluationError(f"baseline {name!r} has no score for some labelled rows; leave the baseline out")
-    return found
+    return arrays
 
 
 def _statistics(
@@ -123,13 +112,13 @@ def _statistics(
     labels: np.ndarray,
     baselines: dict[str, np.ndarray],
 ) -> tuple[dict[str, dict[str, Statistic]], int]:
-    """Statistics per scorer (judge first) over the labelled rows' questions, and the number of those questions."""
+    """Make the statistics per scorer (judge first) over the labelled rows, and count their questions."""
     labelled = np.flatnonzero(np.isfinite(labels))
     questions, n = pairs.codes([question_of(trajectories[i]) for i in labelled.tolist()])
     turns = np.array([len(trajectories[i].steps) for i in labelled.tolist()], dtype=np.int64)
-    found = [feedback[i] for i in labelled.tolist()]
-    mask = np.array([f is not None and f.status == "scored" for f in found], dtype=bool)
-    scored = [f for f in found if f is not None and f.status == "scored"]
+    of_labelled = [feedback[i] for i in labelled.tolist()]
+    mask = np.array([f is not None and f.status == "scored" for f in of_labelled], dtype=bool)
+    scored = [f for f in of_labelled if f is not None and f.status == "scored"]
     raw = np.array([_raw(f) for f in scored])
     y, q, t = labels[labelled][mask], questions[mask], turns[mask]
     open_rows = np.array([not _leaks_outcome(trajectories[i]) for i in labelled.tolist()], dtype=bool)[mask]
@@ -159,7 +148,7 @@ def _statistics(
 
 
 def support(statistic: Statistic) -> tuple[int, int]:
-    """How many questions a statistic rests on, and how many rows (or pairs of rows, where it counts these)."""
+    """Count the questions and the rows (or pairs) that a statistic rests on."""
     if isinstance(statistic, Ratio):
         return int(np.count_nonzero(statistic.denominator)), int(statistic.denominator.sum())
     if isinstance(statistic, (probability.Auroc, probability.CalibrationError)):
@@ -168,7 +157,6 @@ def support(statistic: Statistic) -> tuple[int, int]:
 
 
 def _reliability(feedback: Sequence[Feedback | None], labels: np.ndarray) -> dict[str, Any]:
-    """Both reliability diagrams, before and after calibration, over the labelled scored rows."""
     rows = [
         (f, y)
         for f, y in zip(feedback, labels.tolist(), strict=True)
@@ -183,7 +171,6 @@ def _reliability(feedback: Sequence[Feedback | None], labels: np.ndarray) -> dic
 
 
 def _leaks(trajectories: Sequence[Trajectory], feedback: Sequence[Feedback | None]) -> dict[str, Any]:
-    """Answer-leak rates over rows whose judge wrote text and whose `meta["reference"]` is known."""
     rows = [
         (" ".join(filter(None, (f.trace, f.critique))), t.meta["reference"], t)
         for t, f in zip(trajectories, feedback, strict=True)
@@ -194,7 +181,6 @@ def _leaks(trajectories: Sequence[Trajectory], feedback: Sequence[Feedback | Non
 
 
 def _length(trajectories: Sequence[Trajectory], feedback: Sequence[Feedback | None]) -> dict[str, Any]:
-    """Spearman's correlation of the raw score with characters and with steps, over all scored rows."""
     rows = [(t, _raw(f)) for t, f in zip(trajectories, feedback, strict=True) if f is not None and f.status == "scored"]
     scores = np.array([score for _, score in rows])
     characters = np.array([transcript_length(t) for t, _ in rows], dtype=np.int64)
@@ -207,9 +193,8 @@ def _length(trajectories: Sequence[Trajectory], feedback: Sequence[Feedback | No
 
 
 def _reruns(runs: Sequence[Sequence[Feedback | None]]) -> dict[str, Any]:
-    """Variance of the raw score between runs, rows scored in two runs or more."""
-    found = [(f.id, _raw(f)) for run in runs for f in run if f is not None and f.status == "scored"]
-    return {"runs": len(runs), **text.rerun_variance(np.array([s for _, s in found]), [i for i, _ in found])}
+    scores = [(f.id, _raw(f)) for run in runs for f in run if f is not None and f.status == "scored"]
+    return {"runs": len(runs), **text.rerun_variance(np.array([s for _, s in scores]), [i for i, _ in scores])}
 
 
 def evaluate_feedback(
@@ -230,7 +215,7 @@ def evaluate_feedback(
 
     Args:
         trajectories: N rows; attempts at a question are grouped by `question_id` (else by the task's text).
-        feedback: the judge's rows, matched by id; ids that are not among the trajectories are counted and left out.
+        feedback: the judge's rows, matched by id; other ids are counted and left out.
         labels: N labels in [0, 1] or None; by default the outcomes. A pair needs different labels, AUROC splits at 0.5.
         baselines: name → N scores, finite wherever there is a label.
         step_labels: per trajectory one `good | bad | None` a step, or None.
@@ -239,14 +224,12 @@ def evaluate_feedback(
         step_thresholds: of `judge` and of `step_scores`, fitted on other questions (`step_scores.fit_step_threshold`).
         reruns: the same rows judged again, for the re-run variance.
         resamples: bootstrap resamples of the questions.
-        seed: of the bootstrap and of the shuffled findings.
 
     Returns:
-        `rows, labelled, scored_labelled, questions, positive_rate, status, unmatched_feedback, pairs`;
-        `metrics[judge|baseline][metric]` and `differences[baseline][metric]` (judge − baseline, paired) as
-        `{value, low, high}`; `reliability[raw|calibrated]` bins; `steps` (None without labels or findings), `step_scores` (None where no
-        finding of a labelled step has a `p_good`);
-        `outcome_leak_rows, format_validity, answer_leak, length, truncated_rows, reruns, resamples, seed`.
+        `rows, labelled, scored_labelled, questions, positive_rate, status, unmatched_feedback, pairs, outcome_leak_rows,
+        format_validity, answer_leak, length, truncated_rows, reruns, resamples, seed`; `metrics[judge|baseline][metric]` and
+        `differences[baseline][metric]` (judge − baseline, paired) as `{value, low, high}`; `reliability[raw|calibrated]` bins;
+        `steps` and `step_scores` (None without labels, findings or a `p_good`).
 
     Raises:
         EvaluationError: lengths differ, ids repeat, or nothing matches.
@@ -260,15 +243,15 @@ def evaluate_feedback(
     matched = match_feedback(trajectories, feedback)
     table, n_questions = _statistics(trajectories, matched, y, _check_baselines(baselines or {}, y))
     status = Counter("missing" if f is None else f.status for f in matched)
-    known = np.isfinite(y)
+    labelled = np.isfinite(y)
     scored = np.array([f is not None and f.status == "scored" for f in matched])
     judge: dict[str, Any] = table["judge"]
     report: dict[str, Any] = {
         "rows": len(trajectories),
-        "labelled": int(known.sum()),
-        "scored_labelled": int((known & scored).sum()),
+        "labelled": int(labelled.sum()),
+        "scored_labelled": int((labelled & scored).sum()),
         "questions": n_questions,
-        "positive_rate": float((y[known] >= 0.5).mean()) if known.any() else None,
+        "positive_rate": float((y[labelled] >= 0.5).mean()) if labelled.any() else None,
         "status": dict(sorted(status.items())),
         "unmatched_feedback": len(feedback) - sum(f is not None for f in matched),
         "pairs": {
@@ -295,17 +278,12 @@ def evaluate_feedback(
 
 
 def why_no_pairs(pairs: Mapping[str, int], questions: Iterable[str], labels: Iterable[float | None]) -> str:
-    """Why a report has no pair for its headline, and what to do.
-
-    Args:
-        pairs: the report's.
-        questions, labels: of its rows.
-    """
+    """Explain why a report (`pairs`) has no pair for its headline, and what to do."""
     by_question: dict[str, list[float]] = defaultdict(list)
     for question, label in zip(questions, labels, strict=True):
         if label is not None:
             by_question[question].append(label)
-    several = [found for found in by_question.values() if len(found) > 1]
+    several = [values for values in by_question.values() if len(values) > 1]
     if not by_question:
         return "no transcript has a label: say which field has the outcome (--outcome FIELD), or give --annotations"
     if not several:
@@ -313,7 +291,7 @@ def why_no_pairs(pairs: Mapping[str, int], questions: Iterable[str], labels: Ite
             f"each of {len(by_question)} questions has one labelled attempt; attempts at one question share its question_id "
             "(--map question_id=…), or the same task text and none"
         )
-    if all(len(set(found)) == 1 for found in several):
+    if all(len(set(values)) == 1 for values in several):
         return f"in each of {len(several)} questions with several attempts, all have the same label"
     if pairs.get("pair_accuracy_same_question"):
         return (

@@ -1,4 +1,4 @@
-"""Fitting a judge's maps (`rrm.judge.calibration`) to labelled rows: what `rrm train` ends with, and `rrm calibrate` does alone."""
+"""Fit a judge's maps (`rrm.judge.calibration`) to labelled rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rrm.judge.calibration import P_GOOD, Calibration, Calibrator, fit, fit_by_r
 
 logger = logging.getLogger(__name__)
 Ask = Callable[[Sequence[Trajectory], Mode], list[Feedback]]
-"""The judge's feedback on rows, in their order, under the settings it has when it is asked."""
+"""Returns the judge's feedback on rows in their order, under its settings at that time."""
 
 
 def calibrate(
@@ -36,31 +36,26 @@ def calibrate(
     ask: Ask | None = None,
     prior: Calibration | None = None,
 ) -> dict[str, Any]:
-    """Fit the maps of each configured mode on calibration rows: of transcripts read at once, and where some are read in
-    windows, of these (`key_of`). Returns what was fitted, by the maps' keys.
-
-    Where raw scores do not rise with the labels, or a mode was not trained, it is left uncalibrated, and said so. `steps` comes
-    first: what it finds is told to the later windows of `score`.
+    """Fit the maps of each configured mode; return what was fitted, by the maps' keys (`key_of`).
 
     Args:
-        judged: takes each mode's feedback on the first rows, for whoever has further use for it.
-        steps: labelled steps by trajectory id, for mode `steps`; None: the map of single steps and the threshold stay as they are.
+        judged: receives each mode's feedback on the first rows.
+        steps: labelled steps by trajectory id, for mode `steps`; None: the map of single steps and the threshold stay.
         steps_only: further rows, of which only steps are labelled.
-        ask: gives the judge's feedback, where it is kept somewhere; by default the judge does.
-        prior: maps to which the labels are added (`rrm.judge.calibration.PRIOR_LABELS`); None: the labels alone decide.
+        prior: maps to which the labels are added (`rrm.judge.calibration.PRIOR_LABELS`); None: labels alone.
     """
-    found: dict[str, Any] = {}
+    fitted: dict[str, Any] = {}
     ask = ask or (lambda rows, mode: judge.judge(rows, mode=mode, seed=seed))
     for mode in sorted(settings.modes, key=lambda mode: mode != "steps"):
         if untrained(judge, mode):
             logger.warning("mode %s stays uncalibrated: the judge was trained on no row of it", mode)
-            found[mode] = {"skipped": "trained on no row of this mode", "rows": 0}
+            fitted[mode] = {"skipped": "trained on no row of this mode", "rows": 0}
             continue
         if mode == "steps" and steps is not None:
             most = settings.max_rows
             every = [*trajectories[:most], *steps_only[:most]]
-            feedback, fitted_maps = calibrate_steps(judge, every, targets[:most], steps, settings, ask, prior)
-            found |= fitted_maps
+            feedback, step_maps = calibrate_steps(judge, every, targets[:most], steps, settings, ask, prior)
+            fitted |= step_maps
             if judged is not None:
                 judged[mode] = feedback[: len(trajectories[:most])]
             continue
@@ -70,8 +65,8 @@ def calibrate(
         if judged is not None:
             judged[mode] = feedback
         in_windows = [judge.in_windows(t, mode) for t in rows]
-        found |= _fitted_by_reading(judge, mode, rows, feedback, labels, in_windows, settings.method, prior)
-    return found
+        fitted |= _fitted_by_reading(judge, mode, rows, feedback, labels, in_windows, settings.method, prior)
+    return fitted
 
 
 def _fitted_by_reading(
@@ -84,28 +79,26 @@ def _fitted_by_reading(
     method: CalibrationMethod,
     prior: Calibration | None,
 ) -> dict[str, Any]:
-    """Fit and keep a mode's maps (`rrm.judge.calibration.fit_by_reading`): what was fitted for transcripts read at once, and for
-    those read in windows, where there are any; or why nothing was, were it that none of them was scored."""
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     scored = [
         (f.raw_score, y, many, question_of(t))
         for t, f, y, many in zip(rows, feedback, labels, in_windows, strict=True)
         if f.raw_score is not None and y is not None
     ]
-    raw, known, windowed, questions = zip(*scored, strict=True) if scored else ((), (), (), ())
+    raw, targets, windowed, questions = zip(*scored, strict=True) if scored else ((), (), (), ())
     present = prior and [prior.apply(mode, r, windowed=many) for r, many in zip(raw, windowed, strict=True)]
-    fitted = fit_by_reading(raw, known, windowed, questions, method, present)
+    fitted = fit_by_reading(raw, targets, windowed, questions, method, present)
     kinds = {many for many, y in zip(in_windows, labels, strict=True) if y is not None} or {False}
     for many in (False, True):
         key = key_of(mode, many)
         judge.settings.calibration.modes.pop(key, None)
         if many in fitted.maps:
             judge.settings.calibration.modes[key] = fitted.maps[many]
-            found[key] = fitted.maps[many].model_dump()
+            report[key] = fitted.maps[many].model_dump()
         elif many in kinds:
             logger.warning("%s stays uncalibrated: %s", key, fitted.lacking[many])
-            found[key] = {"skipped": fitted.lacking[many], "rows": windowed.count(many)}
-    return found
+            report[key] = {"skipped": fitted.lacking[many], "rows": windowed.count(many)}
+    return report
 
 
 def calibrate_steps(
@@ -117,52 +110,41 @@ def calibrate_steps(
     ask: Ask,
     prior: Calibration | None = None,
 ) -> tuple[list[Feedback], dict[str, Any]]:
-    """Mode `steps`: fit the map of single steps' p_good, then the maps of the scores, of transcripts read at once and of those read
-    in windows. A step is good from a calibrated p_good of one half on.
-
-    What is found of earlier steps stands in later windows. So a first map says which raw probability becomes one half; transcripts of
-    which a window would be told something else by it are read again; and the maps are fitted on what is said then. Where no map of single
-    steps can be fitted, the judge keeps the one it has, and its threshold.
-
-    Args:
-        targets: of the first rows; of the others only steps are known.
-
-    Returns:
-        The feedback, its findings before calibration, and what was fitted, by the maps' keys.
-    """
+    """Fit mode `steps`; return the feedback, its findings before calibration, and what was fitted.
+    Later windows are told the findings of earlier ones. So a first map says which raw probability becomes one half, transcripts
+    whose windows would be told something else by it are read again, and the maps are fitted to that."""
     labels = [*targets, *[None] * (len(rows) - len(targets))]
     maps, threshold = judge.settings.calibration.modes, judge.settings.threshold
     old = maps.pop(P_GOOD, None)
     for key in (key_of("steps"), key_of("steps", windowed=True)):
         maps.pop(key, None)
     judge.settings.threshold = HALF  # of raw probabilities, until all is read
-    said = ask(rows, "steps")
+    judged = ask(rows, "steps")
     in_windows = [judge.in_windows(t, "steps") for t in rows]
-    found = {P_GOOD: _fitted(judge, _step_pairs(rows, said, steps), settings.method, prior, old)}
+    report = {P_GOOD: _fitted(judge, _step_pairs(rows, judged, steps), settings.method, prior, old)}
     fitted = P_GOOD in maps
     first, then = (maps.pop(P_GOOD), HALF) if fitted else (old, threshold)
     cut = judge.settings.threshold = then if first is None else half_of(first, then)
-    again = [i for i, windowed in enumerate(in_windows) if windowed and _turned(said[i], cut)]
+    again = [i for i, windowed in enumerate(in_windows) if windowed and _turned(judged[i], cut)]
     for i, feedback in zip(again, ask([rows[i] for i in again], "steps"), strict=True):
-        said[i] = feedback
+        judged[i] = feedback
     if fitted and again:
-        found[P_GOOD] = _fitted(judge, _step_pairs(rows, said, steps), settings.method, prior, old)
+        report[P_GOOD] = _fitted(judge, _step_pairs(rows, judged, steps), settings.method, prior, old)
     if first is not None:
         maps.setdefault(P_GOOD, first)
-        told = maps[P_GOOD].model_dump()
-        found[P_GOOD] = (told if fitted else found[P_GOOD] | {"kept": told}) | {"read_again": len(again)}
+        step_map = maps[P_GOOD].model_dump()
+        report[P_GOOD] = (step_map if fitted else report[P_GOOD] | {"kept": step_map}) | {"read_again": len(again)}
     judge.settings.threshold = then
-    found[P_GOOD] |= {"threshold": then}
-    return said, found | _fitted_by_reading(judge, "steps", rows, said, labels, in_windows, settings.method, prior)
+    report[P_GOOD] |= {"threshold": then}
+    return judged, report | _fitted_by_reading(judge, "steps", rows, judged, labels, in_windows, settings.method, prior)
 
 
 def _step_pairs(
-    rows: Sequence[Trajectory], said: Sequence[Feedback], steps: Mapping[str, StepTarget]
+    rows: Sequence[Trajectory], judged: Sequence[Feedback], steps: Mapping[str, StepTarget]
 ) -> list[tuple[float, float]]:
-    """(p_good, 1 where the step is good) of each labelled step that was read."""
     return [
         (finding.p_good, float(verdict == "good"))
-        for t, feedback in zip(rows, said, strict=True)
+        for t, feedback in zip(rows, judged, strict=True)
         if t.id in steps
         for finding in feedback.findings
         if finding.p_good is not None and (verdict := steps[t.id].verdicts[finding.step - 1]) is not None
@@ -170,7 +152,7 @@ def _step_pairs(
 
 
 def _turned(feedback: Feedback, threshold: float) -> bool:
-    """Whether some step lies on the one side of one half, by which it was told to later windows, and on the other of this threshold."""
+    """Tell whether a step's verdict at one half differs from that at this threshold."""
     return any(f.p_good is not None and (f.p_good < HALF) != (f.p_good < threshold) for f in feedback.findings)
 
 
@@ -181,7 +163,6 @@ def _fitted(
     prior: Calibration | None,
     old: Calibrator | None,
 ) -> dict[str, Any]:
-    """Fit and keep a judge's map of single steps; what was fitted, or why nothing was, and that the old map stays."""
     try:
         present = prior and [prior.p_good(raw) for raw, _ in pairs]
         fitted = fit([raw for raw, _ in pairs], [y for _, y in pairs], method, present)
@@ -195,14 +176,14 @@ def _fitted(
 
 
 def untrained(judge: AgentRRM, mode: Mode) -> bool:
-    """Whether the judge is known to have had no row of the mode: what it writes there says nothing of it."""
+    """Tell whether the judge was trained, but not in this mode."""
     return bool(judge.settings.modes) and mode not in judge.settings.modes
 
 
 def source_of(rows: Sequence[Feedback]) -> dict[str, str]:
-    """Of which kind the scores of these rows are, which those have to be that a map of them is applied to; says so where they are of both."""
+    """Return the `score_source` of the rows where they have one; warn where they have several."""
     counts = Counter(row.judge.score_source for row in rows if row.raw_score is not None and row.judge.score_source)
     if len(counts) > 1:
-        said = ", ".join(f"{n} {source}" for source, n in counts.most_common())
-        logger.warning("the map is fitted on scores of two kinds (%s): what it is worth on either is not known", said)
+        names = ", ".join(f"{n} {source}" for source, n in counts.most_common())
+        logger.warning("the map is fitted on scores of two kinds (%s): what it is worth on either is not known", names)
     return {"score_source": next(iter(counts))} if len(counts) == 1 else {}

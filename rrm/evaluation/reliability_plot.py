@@ -1,5 +1,3 @@
-"""The reliability diagram: mean label against mean score over equal-mass bins, before and after calibration."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +8,7 @@ from rrm.data.extras import needs
 
 
 def plot_reliability(bins: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path, *, title: str = "") -> None:
-    """Write a PNG of one panel per entry of `bins` (`EvaluationReport["reliability"]`).
-
-    Each point is a bin with the number of rows beside it; points below the diagonal are over-confident.
-    """
+    """Write a PNG with one panel per entry of `bins` (`EvaluationReport["reliability"]`)."""
     needs("plots", "a reliability diagram", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -28,8 +23,10 @@ def plot_reliability(bins: Mapping[str, Sequence[Mapping[str, Any]]], path: str 
         axes.plot([0, 1], [0, 1], color="0.7", linewidth=1, zorder=1)
         axes.plot([r["score"] for r in rows], [r["label"] for r in rows], marker="o", color="#2563a8", zorder=2)
         for row in rows:
-            at = (row["score"], row["label"])
-            axes.annotate(str(row["count"]), at, textcoords="offset points", xytext=(5, -11), fontsize=7, color="0.35")
+            position = (row["score"], row["label"])
+            axes.annotate(
+                str(row["count"]), position, textcoords="offset points", xytext=(5, -11), fontsize=7, color="0.35"
+            )
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="mean score of the bin", ylabel="mean label of the bin")
         axes.set_aspect("equal")
         axes.set_title(f"{names.get(name, name)}: ECE {error:.3f}", fontsize=10)

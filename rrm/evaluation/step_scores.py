@@ -1,10 +1,8 @@
-"""Evaluate the probabilities a judge gives to steps, beside scorers that need no judge: position, words, rules.
+"""Evaluate a judge's probabilities of steps beside scorers without a judge: position, words, rules.
 
-Only findings with a `p_good` count, and only steps that are labelled. A labelled step without a probability is counted and left
-out for all scorers, so all stand on the same steps; only the first error of a run is sought in all its labelled steps, of runs of
-which no reading came to anything too, as a fault that the judge did not read is one it missed. `mcc` and the first errors are at each scorer's own threshold, fitted on
-other questions where one is given, else 0.5; `mcc_at_half` is at 0.5. A step on which the judge abstains counts by its p_good, as this
-measures the probability and not the verdict (`rrm.evaluation.steps` leaves it out).
+All scorers stand on the labelled steps with a `p_good`. Only the first error of a run is sought in all its labelled steps: one
+that the judge did not read is missed. `mcc_at_half` is at 0.5, the rest at each scorer's own threshold. Abstentions count by
+their p_good, unlike in `rrm.evaluation.steps`.
 """
 
 from __future__ import annotations
@@ -29,27 +27,18 @@ from rrm.judge.abstention import p_good_of_parts
 
 
 def step_probabilities(findings: Sequence[Finding], n_steps: int) -> list[float | None]:
-    """p_good of each step, None where no finding gives one; of several of a step, as of one that was read in parts."""
-    found: dict[int, list[float]] = defaultdict(list)
+    """Return p_good of each step, None without a finding; several of a step are joined as parts of it."""
+    values: dict[int, list[float]] = defaultdict(list)
     for finding in findings:
         if finding.p_good is not None:
-            found[finding.step].append(finding.p_good)
-    return [p_good_of_parts(found[step]) if step in found else None for step in range(1, n_steps + 1)]
+            values[finding.step].append(finding.p_good)
+    return [p_good_of_parts(values[step]) if step in values else None for step in range(1, n_steps + 1)]
 
 
 class LabelledSteps:
-    """The labelled steps of runs that a judge who gives steps probabilities was asked of, as flat arrays in reading order: all N
-    of them, and the M that have one. A run that it could not judge (`too_long`, an error) has none; of a judge that gives no step
-    one nothing is counted.
-
-    Attributes:
-        rows: these trajectories; index: their numbers among all.
-        all_row, all_step, all_bad, all_p, all_questions: (N,) codes into `rows`, steps from 0, labels, the judge's
-            probability (NaN where it gave none), codes of questions.
-        read: (N,) whether it gave one.
-        row, step, bad, p_good, questions: (M,) the same of these steps alone.
-        without_p: N − M.
-    """
+    """The labelled steps of runs that the judge was asked to give step probabilities, as flat arrays.
+    In reading order: N steps in all (`all_*`), M with a probability. `index`: numbers of `rows` among all; `all_row`, `row`: codes into
+    `rows`; `all_step`, `step`: from 0; `all_p`: the judge's probability (NaN without one), `read` (N,) where it gave one."""
 
     def __init__(
         self,
@@ -60,19 +49,21 @@ class LabelledSteps:
         self.index: list[int] = []
         entries: list[tuple[int, int, bool, float]] = []
         # modes in which steps get probabilities: in others a row without any was not asked for them
-        asked = {
+        modes = {
             f.judge.mode
             for f in feedback
             if f and f.status == "scored" and any(x.p_good is not None for x in f.findings)
         }
         for i, (t, f, row) in enumerate(zip(trajectories, feedback, labels, strict=True)):
-            if f is None or f.judge.mode not in asked or not row:
+            if f is None or f.judge.mode not in modes or not row:
                 continue
             if len(row) != len(t.steps):
                 raise ValueError(f"trajectory {t.id!r} has {len(t.steps)} steps and {len(row)} step labels")
-            said = step_probabilities(f.findings if f.status == "scored" else (), len(row))
+            probabilities = step_probabilities(f.findings if f.status == "scored" else (), len(row))
             labelled = [
-                (k, v == "bad", np.nan if p is None else p) for k, (v, p) in enumerate(zip(row, said, strict=True)) if v
+                (k, v == "bad", np.nan if p is None else p)
+                for k, (v, p) in enumerate(zip(row, probabilities, strict=True))
+                if v
             ]
             if labelled:
                 entries += [(len(self.index), *entry) for entry in labelled]
@@ -90,21 +81,19 @@ class LabelledSteps:
         self.without_p = int((~self.read).sum())
 
     def of(self, scores: StepProbabilities) -> np.ndarray:
-        """(M,) a scorer's probabilities of the steps read; `scores` has one list a trajectory, as the feedback has."""
+        """Return (M,) a scorer's probabilities of the steps read; `scores` has one list a trajectory."""
         return self.of_all(scores)[self.read]
 
     def of_all(self, scores: StepProbabilities) -> np.ndarray:
-        """(N,) a scorer's probabilities of all labelled steps."""
         places = zip(self.all_row, self.all_step, strict=True)
         return np.array([scores[self.index[r]][k] for r, k in places], dtype=np.float64)
 
     def statistics(self, all_p: np.ndarray, threshold: float) -> dict[str, Statistic]:
-        """Every measure of one scorer, by its (N,) probabilities of the labelled steps."""
         p_good, questions = all_p[self.read], self.all_questions
 
         def at(cut: float) -> Statistic:
-            said = localisation.confusion(p_good < cut, self.bad, self.questions, self.n_questions)
-            return localisation.OfConfusion("mcc", said)
+            table = localisation.confusion(p_good < cut, self.bad, self.questions, self.n_questions)
+            return localisation.OfConfusion("mcc", table)
 
         return {
             "auroc": probability.Auroc(p_good, (~self.bad).astype(np.float64), self.questions),
@@ -117,7 +106,6 @@ class LabelledSteps:
         }
 
     def thin(self, statistic: Statistic) -> bool:
-        """Whether a statistic rests on too few questions and steps (of first errors: transcripts) for an interval."""
         if isinstance(statistic, process.FirstErrorF1):
             return self.thin(statistic.hits) or self.thin(statistic.alarms)
         if isinstance(statistic, Ratio):
@@ -135,35 +123,24 @@ def evaluate_step_scores(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, Any] | None:
-    """Measure p_good over labelled steps.
-
-    Args:
-        step_labels: per trajectory one `good | bad | None` a step, or None.
-        baselines: name → per trajectory one probability a step.
-        thresholds: of `judge` and of baselines, fitted on other questions; 0.5 where there is none.
-
-    Returns:
-        `rows`, `rows_with_errors`, `rows_not_read` (in which no labelled step has a probability) and `questions` of all labelled
-        steps; `steps` and `bad_share` of those with a probability, which ranking and verdicts are over; `steps_without_p`, the
-        others; `thresholds`, and `metrics` and `differences` as in `rrm.evaluation.evaluate`. None where no step has one.
-
-    Raises:
-        ValueError: labels or a baseline's probabilities do not have one entry a step.
-    """
+    """Measure p_good over labelled steps; None where no step has one.
+    `baselines`: name → per trajectory one probability a step; `thresholds` of `judge` and of these, fitted on other questions, else 0.5.
+    Returns `rows`, `rows_with_errors`, `rows_not_read` and `questions` of all labelled steps; `steps` and `bad_share` of those with a
+    probability; `steps_without_p`; `thresholds`; `metrics` and `differences` as in `rrm.evaluation.evaluate`."""
     if step_labels is None:
         return None
     steps = LabelledSteps(trajectories, feedback, step_labels)
     if not len(steps.row):
         return None
     scores = {JUDGE: steps.all_p, "all_bad": np.zeros(len(steps.all_p))}
-    for name, said in (baselines or {}).items():
+    for name, values in (baselines or {}).items():
         for i in steps.index:
-            if len(said[i]) != len(trajectories[i].steps):
+            if len(values[i]) != len(trajectories[i].steps):
                 raise ValueError(
-                    f"step baseline {name!r} has {len(said[i])} probabilities for the {len(trajectories[i].steps)} "
+                    f"step baseline {name!r} has {len(values[i])} probabilities for the {len(trajectories[i].steps)} "
                     f"steps of {trajectories[i].id!r}"
                 )
-        scores[name] = steps.of_all(said)
+        scores[name] = steps.of_all(values)
     chosen = {name: float((thresholds or {}).get(name, process.HALF)) for name in scores}
     table = {name: steps.statistics(p, chosen[name]) for name, p in scores.items()}
     return {
@@ -184,11 +161,7 @@ def fit_step_threshold(
     feedback: Sequence[Feedback | None],
     step_labels: Sequence[StepLabels | Sequence[Any] | None],
 ) -> process.Threshold:
-    """The threshold of p_good with the highest MCC on calibration rows; whoever stores a judge keeps its `value`.
-
-    Raises:
-        RRMError: too few labelled steps, or none that the judge tells apart (`process.fit_threshold`).
-    """
+    """Fit the threshold of p_good with the highest MCC on calibration rows (`process.fit_threshold`)."""
     steps = LabelledSteps(trajectories, feedback, step_labels)
     if not len(steps.row):
         raise RRMError("no labelled step has a p_good: judge the calibration rows in a mode that gives one")
@@ -198,26 +171,20 @@ def fit_step_threshold(
 def baseline_thresholds(
     trajectories: Sequence[Trajectory], labels: Sequence[StepLabels | None], *, seed: int = 0
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Each step baseline's threshold with the highest MCC on the rows it learns from.
-
-    A baseline that learns is asked of each fifth of the questions what it says without having learned from them.
-
-    Returns:
-        name → threshold; name → why there is none.
-    """
-    found: dict[str, float] = {}
-    said, left_out = step_scores_of(trajectories, labels, seed=seed)
-    for name, scores in said.items():
-        known = [
+    """Fit each step baseline's threshold with the highest MCC: name → threshold, name → why there is none."""
+    thresholds: dict[str, float] = {}
+    baselines, left_out = step_scores_of(trajectories, labels, seed=seed)
+    for name, scores in baselines.items():
+        steps = [
             (p, verdict == "bad")
             for row, of_row in zip(labels, scores, strict=True)
             for verdict, p in zip(row or (), of_row, strict=True)
             if verdict is not None
         ]
         try:
-            found[name] = process.fit_threshold(
-                np.array([p for p, _ in known], dtype=np.float64), np.array([bad for _, bad in known], dtype=bool)
+            thresholds[name] = process.fit_threshold(
+                np.array([p for p, _ in steps], dtype=np.float64), np.array([bad for _, bad in steps], dtype=bool)
             ).value
         except RRMError as error:
             left_out[name] = str(error)
-    return found, left_out
+    return thresholds, left_out

@@ -1,8 +1,7 @@
-"""Evaluate where a judge points: its findings against step labels, beside what needs no judge at all.
+"""Evaluate a judge's verdicts on steps against step labels, beside baselines without a judge.
 
-A labelled step that a judge says nothing about counts as "good": a critique lists what to fix. Beside it stands the same on
-the steps it did speak of, with their share. A step on which the judge abstains is counted and left out for every method. Shuffled findings are the chance level: each transcript gets those of another
-one with the same number of steps wherever there is one, averaged over 20 assignments.
+A labelled step without a finding counts as "good"; `spoken` measures the other steps alone. A step on which the judge abstains is
+left out for every method. Shuffled findings, the chance level, are another transcript's of the same number of steps.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def _silence_is_good(verdicts: Sequence[str | None]) -> list[str]:
 
 
 class _Labelled:
-    """The labelled steps of the evaluated rows as flat arrays: M entries, `row` (M,), `step` (M,) from 0, `bad` (M,)."""
+    """The M labelled steps as flat arrays: `row` (M,), `step` (M,) from 0, `bad` (M,)."""
 
     def __init__(self, keys: Sequence[str], labels: Sequence[Sequence[str | None]]) -> None:
         entries = [(r, k, v == "bad") for r, row in enumerate(labels) for k, v in enumerate(row) if v is not None]
@@ -42,18 +41,17 @@ class _Labelled:
         self.questions = per_row[self.row]
 
     def of(self, marks: Sequence[Sequence[bool]]) -> np.ndarray:
-        """(M,) of one mark a step per row."""
         return np.array([marks[r][k] for r, k in zip(self.row, self.step, strict=True)], dtype=bool)
 
-    def confusion(self, said: Sequence[Sequence[str | None]], where: np.ndarray | None = None) -> np.ndarray:
-        """(Q, 4) of one verdict a step per row; `where` (M,) limits it to some labelled steps."""
-        bad = np.array([said[r][k] == "bad" for r, k in zip(self.row, self.step, strict=True)], dtype=bool)
+    def confusion(self, verdicts: Sequence[Sequence[str | None]], where: np.ndarray | None = None) -> np.ndarray:
+        """Return (Q, 4) of one verdict a step per row; `where` (M,) limits it to some labelled steps."""
+        bad = np.array([verdicts[r][k] == "bad" for r, k in zip(self.row, self.step, strict=True)], dtype=bool)
         keep = np.ones(len(bad), dtype=bool) if where is None else where
         return localisation.confusion(bad[keep], self.bad[keep], self.questions[keep], self.n_questions)
 
 
 def _shuffled(labelled: _Labelled, findings: list[Any], n_steps: list[int], seed: int) -> np.ndarray:
-    """(Q, 4) mean confusion of findings that were written about another transcript."""
+    """Return the (Q, 4) mean confusion of findings that were written about another transcript."""
     total = np.zeros((labelled.n_questions, 4))
     for i in range(SHUFFLES):
         donor = localisation.donors(n_steps, derive_seed(seed, "shuffled findings", i))
@@ -64,7 +62,6 @@ def _shuffled(labelled: _Labelled, findings: list[Any], n_steps: list[int], seed
 
 
 def _table(confusions: dict[str, np.ndarray], n_questions: int, n: int, seed: int) -> dict[str, Any]:
-    """Intervals of each measure per method, and of judge − method, on the same resamples of the questions."""
     table = {who: {m: localisation.OfConfusion(m, c) for m in MEASURES} for who, c in confusions.items()}
     few = too_few(int(np.count_nonzero(confusions["judge"].sum(1))), int(confusions["judge"].sum()))
     return compare(table, n_questions, thin=lambda _: few, n=n, seed=seed)
@@ -78,20 +75,10 @@ def evaluate_steps(
     resamples: int,
     seed: int,
 ) -> dict[str, Any] | None:
-    """Step localisation over rows that are labelled, scored and judged in a mode that writes findings.
-
-    Args:
-        step_labels: per trajectory one `good | bad | None` a step, or None.
-        step_baselines: name → per trajectory one verdict a step.
-
-    Returns:
-        `rows, steps, questions, bad_share, spoken_share`, `unclear` (findings whose verdict could not be read, which count
-        as silence), `unsure` (labelled steps on which the judge abstains, left out of everything else), `metrics` and `differences` as in `rrm.evaluation.evaluate`, and
-        `spoken` (the judge's measures on the steps it spoke of); None where no row qualifies, or it abstains on every labelled step.
-
-    Raises:
-        ValueError: labels or a baseline's verdicts do not have one entry a step.
-    """
+    """Measure step verdicts over rows that are labelled, scored and judged in a mode that writes findings.
+    `step_baselines`: name → per trajectory one verdict a step. Returns `rows, steps, questions, bad_share, spoken_share`, `unclear`
+    (findings without a readable verdict, which count as silence), `unsure` (labelled steps on which the judge abstains), `metrics` and
+    `differences` as in `rrm.evaluation.evaluate`, `spoken` (on the steps the judge spoke of); None where nothing is left."""
     if step_labels is None:
         return None
     rows = [
@@ -113,10 +100,13 @@ def evaluate_steps(
     spoken = [localisation.step_verdicts(f, n) for f, n in zip(findings, n_steps, strict=True)]
     abstained = [localisation.abstained(f, n) for f, n in zip(findings, n_steps, strict=True)]
     unsure = sum(
-        v is not None and a for row, of in zip(labels, abstained, strict=True) for v, a in zip(row, of, strict=True)
+        v is not None and a
+        for row, silent in zip(labels, abstained, strict=True)
+        for v, a in zip(row, silent, strict=True)
     )
     labels = [
-        [None if a else v for v, a in zip(row, of, strict=True)] for row, of in zip(labels, abstained, strict=True)
+        [None if a else v for v, a in zip(row, silent, strict=True)]
+        for row, silent in zip(labels, abstained, strict=True)
     ]
     if not any(v is not None for row in labels for v in row):
         log.warning("the judge abstains on all %d labelled steps: nothing is measured of its verdicts", unsure)
@@ -125,7 +115,7 @@ def evaluate_steps(
     confusions = {
         "judge": labelled.confusion([_silence_is_good(v) for v in spoken]),
         "all_bad": labelled.confusion([["bad"] * n for n in n_steps]),
-        **{name: labelled.confusion([said[i] for i in rows]) for name, said in step_baselines.items()},
+        **{name: labelled.confusion([verdicts[i] for i in rows]) for name, verdicts in step_baselines.items()},
     }
     if len(rows) > 1:
         confusions["shuffled"] = _shuffled(labelled, findings, n_steps, seed)
@@ -137,7 +127,7 @@ def evaluate_steps(
         "questions": labelled.n_questions,
         "bad_share": float(labelled.bad.mean()),
         "spoken_share": float(covered.mean()),
-        "unclear": sum(f.verdict == "unclear" for said in findings for f in said),
+        "unclear": sum(f.verdict == "unclear" for row in findings for f in row),
         "unsure": unsure,
         "spoken": {m: float(getattr(localisation, m)(on_covered)) for m in MEASURES},
         **_table(confusions, labelled.n_questions, resamples, seed),

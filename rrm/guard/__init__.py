@@ -1,4 +1,4 @@
-"""A guard beside a running agent: judges what it did so far after each step and says `continue`, `halt` or `ask` (docs/guard.md)."""
+"""Guards of running agents judge the run after each step (docs/guard.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard of a running agent.
+"""The guard of a running agent (docs/guard.md).
 
     guard = Guard(AgentRRM.from_pretrained(), GuardPolicy(halt_below=0.1, patience=2), audit="audit.jsonl")
     with guard.session(task=question) as session:
@@ -40,45 +40,34 @@ UNCALIBRATED = "the judge is a chat model whose scores of runs that go on are no
 
 @dataclass(frozen=True)
 class GuardVerdict:
-    """What the guard says after a message."""
-
     action: Action
-    step: int
-    """The latest step, from 1; 0 before the first."""
-    checked: bool
-    """Whether the judge was asked now; False: what was said before stands."""
-    status: str
-    """Of the judgement; `not_judged` or `exhausted` where there was none."""
-    score: float | None = None
-    """The judge's of the run so far, where it was asked now."""
-    p_good: float | None = None
-    """That the latest step was good, likewise."""
-    reason: str | None = None
-    """Why it is not `continue`, or why there is no score."""
+    step: int  # the latest, from 1; 0 before the first
+    checked: bool  # the judge was asked now; False: the verdict before stands
+    status: str  # of the judgement; `not_judged` or `exhausted` without one
+    score: float | None = None  # of the run so far, where the judge was asked now
+    p_good: float | None = None  # probability that the latest step was good, likewise
+    reason: str | None = None  # of an action other than `continue`, or of no score
     tokens: int = 0
     seconds: float = 0.0
-    unsure: bool = False
-    """Whether the judge abstained: what was said before stands, and nothing is counted."""
+    unsure: bool = False  # the judge abstained: the verdict before stands, and nothing is counted
 
     @property
     def goes_on(self) -> bool:
-        """Whether the agent may go on unasked."""
         return self.action == "continue"
 
 
 class Guard:
-    """A judge and what is done about what it says; it may watch many runs, one session each.
+    """A judge and a policy; it may watch many runs, one session each.
 
     Args:
-        judge: an `AgentRRM`, wherever its model runs, or anything that judges like one.
-        policy: thresholds, patience, budget.
+        judge: an `AgentRRM`, or anything that judges like one.
         audit: a file that gets a JSON line a step (`rrm.guard.audit`); None: none is kept.
-        mode: what the judge is asked for; None: `steps` where it can, else `score`.
+        mode: None: `steps` where the judge can, else `score`.
         seed: of sampled replies.
-        deadline: a judgement that is not there by then has failed: of who watches for one answer, as a hook does.
+        deadline: a judgement that is not there by then has failed; for one answer, as in a hook.
 
     Raises:
-        ConfigError: the policy wants `p_good` of a judge that is not asked for `steps`, or `steps` cannot be had.
+        ConfigError: the policy uses `p_good` and the mode is not `steps`, or `steps` is not possible.
         ReadError: the audit is a file that holds something else.
     """
 
@@ -122,11 +111,10 @@ class Guard:
         """Watch one run.
 
         Args:
-            task: the question, as the agent is asked.
             run: its id; a random one by default.
             tools: their JSON schemas, which the judge reads.
-            messages: what was said before, unjudged.
-            resume: go on where the audit's latest session of this run ended: what it counted and spent counts.
+            messages: earlier messages, which are not judged.
+            resume: continue the audit's latest session of this run, with its counts and spending.
 
         Raises:
             ConfigError: `resume` without an audit or a run's id; ReadError: the audit cannot be read.
@@ -145,42 +133,33 @@ class Guard:
 
 
 class GuardSession:
-    """One run under watch. One thread at a time; different sessions of a guard take turns at its judge."""
+    """One run under watch. One thread at a time; sessions of a guard take turns at its judge."""
 
     def __init__(self, guard: Guard, trajectory: Trajectory) -> None:
         self.guard, self.policy, self.trajectory = guard, guard.policy, trajectory
         self.state = GuardState(guard.policy)
-        self.verdicts: list[GuardVerdict] = []
-        """One for each row of the audit."""
-        self._seen: dict[int, float] = {}
-        """When a message came, by its place (monotonic seconds)."""
+        self.verdicts: list[GuardVerdict] = []  # one for each row of the audit
+        self._seen: dict[int, float] = {}  # index of a message → when it came (monotonic seconds)
         self._judge = PrefixJudge(guard.judge, mode=guard.mode, seed=guard.seed, deadline=guard.deadline)
 
     def __enter__(self) -> GuardSession:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let the judge forget the run."""
         self._judge.close()
 
     # ---- what the agent did ----
 
     def observe(self, message: Message | Mapping[str, Any], *, check: bool | None = None) -> GuardVerdict:
-        """Add a message of the run; the run so far is judged when a step ends with it.
+        """Add a message; the run so far is judged when a step ends with it. Returns the standing verdict.
 
         Args:
             check: True: judge now in any case (before a call is run, say); False: do not.
-
-        Returns:
-            What holds now.
-
-        Raises:
-            pydantic.ValidationError: no chat message. The judge's failures raise nothing.
         """
         message = message if isinstance(message, Message) else Message.model_validate(message)
         self._seen[len(self.trajectory.messages)] = time.monotonic()
@@ -191,41 +170,39 @@ class GuardSession:
         return self.check() if ended and self.trajectory.steps else self.standing()
 
     async def observe_async(self, message: Message | Mapping[str, Any], *, check: bool | None = None) -> GuardVerdict:
-        """`observe`, in a thread of its own."""
         return await asyncio.to_thread(self.observe, message, check=check)
 
     def judge_now(self, trajectory: Trajectory) -> GuardVerdict:
-        """Judge a whole run so far, in the place of what was observed: for those who have the transcript as a file."""
+        """Judge a whole run so far instead of observed messages, from a transcript in a file, say."""
         self.trajectory = trajectory.model_copy(update={"id": self.trajectory.id})
         return self.check() if trajectory.steps else self.standing()
 
     def judge_if_new(self, trajectory: Trajectory) -> GuardVerdict:
-        """`judge_now`, for a framework that shows the run before each call of its model: the judge is asked where a step has ended since.
+        """`judge_now` if a step has ended since, for frameworks that show the run before each model call.
 
-        None has in a run that was shown before (a node of it runs again), nor where the user spoke and the agent has not yet: what
-        earlier turns did is not this run's. A verdict that this session knows from its audit is given before anything is judged.
+        Not in a run that was shown before (a node of it runs again), nor where the user spoke and the agent has not yet. A verdict
+        that is known from the audit comes before any judgement.
         """
-        known, steps = self.trajectory, trajectory.steps
-        fresh = not known.messages
-        said_nothing_since = fresh or (steps and known.steps and steps[-1].message == known.steps[-1].message)
+        previous, steps = self.trajectory, trajectory.steps
+        fresh = not previous.messages
+        said_nothing_since = fresh or (steps and previous.steps and steps[-1].message == previous.steps[-1].message)
         if (
             not steps
-            or trajectory.messages == known.messages
+            or trajectory.messages == previous.messages
             or (trajectory.messages[-1].role == "user" and said_nothing_since)
             or (fresh and self.state.action != "continue")
         ):
-            self.trajectory = trajectory.model_copy(update={"id": known.id})
+            self.trajectory = trajectory.model_copy(update={"id": previous.id})
             return self.standing()
         return self.judge_now(trajectory)
 
     def failed(self, why: str) -> GuardVerdict:
-        """The run so far could not be read: counts as a failed judgement."""
+        """Count a run that could not be read as a failed judgement."""
         step = self.trajectory.steps[-1] if self.trajectory.steps else None
-        asked = PrefixJudgement("judge_error", None, None, bounded(why), 0, 0.0)
-        return self._say(step, asked, self.policy.on_failure, asked.reason)
+        judgement = PrefixJudgement("judge_error", None, None, bounded(why), 0, 0.0)
+        return self._say(step, judgement, self.policy.on_failure, judgement.reason)
 
     def check(self) -> GuardVerdict:
-        """Judge the run as it stands."""
         step = self.trajectory.steps[-1]
         if not self.policy.judges(step.index):
             return self._say(
@@ -236,24 +213,24 @@ class GuardSession:
         if used is not None:
             why = f"the budget is used up: {used}"
             return self._say(step, PrefixJudgement(EXHAUSTED, None, None, why, 0, 0.0), self.policy.on_exhausted, why)
-        asked = self._judge.ask(self.trajectory)
-        spent.add(asked.tokens, asked.seconds)
-        signal = asked.score if self.policy.signal == "score" else asked.p_good
+        judgement = self._judge.ask(self.trajectory)
+        spent.add(judgement.tokens, judgement.seconds)
+        signal = judgement.score if self.policy.signal == "score" else judgement.p_good
         if signal is None:
-            why = bounded(asked.reason or f"the judge gave no {self.policy.signal}")
-            return self._say(step, asked, self.policy.on_failure, why)
-        why = self._why_unsure(asked)
+            why = bounded(judgement.reason or f"the judge gave no {self.policy.signal}")
+            return self._say(step, judgement, self.policy.on_failure, why)
+        why = self._why_unsure(judgement)
         if why is not None:
-            return self._say(step, asked, self.state.action, why, unsure=True)
+            return self._say(step, judgement, self.state.action, why, unsure=True)
         self.state.take(step.index, signal, digest_before(self.trajectory, step.message_index))
-        return self._say(step, asked, self.state.action, self.state.why)
+        return self._say(step, judgement, self.state.action, self.state.why)
 
     def standing(self) -> GuardVerdict:
-        """What holds, without asking the judge."""
+        """The current verdict, without asking the judge."""
         return GuardVerdict(self.state.action, len(self.trajectory.steps), False, NOT_JUDGED, reason=self.state.why)
 
     def resume(self) -> None:
-        """A person looked and lets the run go on: counts begin anew."""
+        """A person lets the run go on: counts begin anew."""
         self.state.reset()
         self._keep(
             AuditRow(
@@ -269,26 +246,34 @@ class GuardSession:
 
     # ---- inside ----
 
-    def _why_unsure(self, asked: PrefixJudgement) -> str | None:
-        """Why the judge abstains on what the policy goes by; None where it does not."""
-        if asked.uncalibrated and self.policy.signal == "score":
+    def _why_unsure(self, judgement: PrefixJudgement) -> str | None:
+        if judgement.uncalibrated and self.policy.signal == "score":
             return UNCALIBRATED
-        if asked.abstains:
+        if judgement.abstains:
             return f"the judge is unsure: the run so far is {OUTSIDE}"
-        if asked.unsure and self.policy.signal == "p_good":
-            return f"the judge is unsure: p_good {asked.p_good:.2f} is within its unsure_band"
+        if judgement.unsure and self.policy.signal == "p_good":
+            return f"the judge is unsure: p_good {judgement.p_good:.2f} is within its unsure_band"
         return None
 
     def _say(
-        self, step: Step | None, asked: PrefixJudgement, action: Action, why: str | None, *, unsure: bool = False
+        self, step: Step | None, judgement: PrefixJudgement, action: Action, why: str | None, *, unsure: bool = False
     ) -> GuardVerdict:
-        """Put a verdict on record; what stands is not taken back by a check that said nothing, and what it says instead stands, too."""
+        """Record a verdict; a check without a signal does not take back what stands."""
         why = self.state.hold(action, why)
         action = self.state.action
-        checked = asked.status not in UNASKED
+        checked = judgement.status not in UNASKED
         number = 0 if step is None else step.index
         verdict = GuardVerdict(
-            action, number, checked, asked.status, asked.score, asked.p_good, why, asked.tokens, asked.seconds, unsure
+            action,
+            number,
+            checked,
+            judgement.status,
+            judgement.score,
+            judgement.p_good,
+            why,
+            judgement.tokens,
+            judgement.seconds,
+            unsure,
         )
         self.verdicts.append(verdict)
         judge = getattr(self.guard.judge, "model", None)
@@ -301,13 +286,13 @@ class GuardSession:
                 at=now(),
                 calls=[] if step is None else self._calls(step),
                 verdict=action,
-                status=asked.status,
-                score=asked.score,
-                p_good=asked.p_good,
+                status=judgement.status,
+                score=judgement.score,
+                p_good=judgement.p_good,
                 reason=why,
-                tokens=asked.tokens,
-                seconds=round(asked.seconds, 6),
-                cost=asked.cost,
+                tokens=judgement.tokens,
+                seconds=round(judgement.seconds, 6),
+                cost=judgement.cost,
                 judge=judge if isinstance(judge, str) else None,
                 unsure=unsure,
             )
@@ -319,22 +304,21 @@ class GuardSession:
             append(self.guard.audit, row)
 
     def _calls(self, step: Step) -> list[Any]:
-        """The step's calls, each with what it took."""
         by_id = {m.tool_call_id: (i, m) for i, m in enumerate(step.observations) if m.tool_call_id}
         plain = [(i, m) for i, m in enumerate(step.observations) if m.role == "tool" and not m.tool_call_id]
-        made = []
+        calls = []
         for call in step.message.tool_calls or []:
-            at, result = by_id.get(call.id or "") or (plain.pop(0) if plain else (None, None))
+            index, result = by_id.get(call.id or "") or (plain.pop(0) if plain else (None, None))
             seconds = None if result is None else result.duration_s
-            if seconds is None and at is not None:
-                asked, came = (self._seen.get(step.message_index + n) for n in (0, at + 1))
-                seconds = None if asked is None or came is None else round(came - asked, 6)
-            made.append(shown_call(call, seconds if seconds is None or seconds >= 0 else None, result is not None))
-        return made
+            if seconds is None and index is not None:
+                called, came = (self._seen.get(step.message_index + n) for n in (0, index + 1))
+                seconds = None if called is None or came is None else round(came - called, 6)
+            calls.append(shown_call(call, seconds if seconds is None or seconds >= 0 else None, result is not None))
+        return calls
 
 
 def _ends_a_step(trajectory: Trajectory, message: Message) -> bool:
-    """Whether the step is over with this message: all its calls are answered, or there were none."""
+    """True if all calls of the step are answered, or it has none."""
     if message.role in ("system", "developer") or not trajectory.steps:
         return False
     step = trajectory.steps[-1]

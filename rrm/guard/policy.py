@@ -1,8 +1,7 @@
-"""When a guard speaks: thresholds with hysteresis, patience, a budget. Pure: signals in, actions out.
+"""A guard's thresholds with hysteresis, patience and budget. Pure: signals in, actions out.
 
-A signal is a number in [0, 1] that the judge gives of the run so far. Steps whose signal lies below a bound are counted until one
-reaches `recovers`; a signal in between changes nothing, so that a run at the edge does not flicker. From `patience` steps on the
-guard says `halt` (or `ask`), and goes on saying so until the run recovers.
+Steps with a signal below a bound are counted until one reaches `recovers`; a signal in between changes nothing. From `patience`
+steps on the action is `halt` (or `ask`) until the run recovers.
 """
 
 from __future__ import annotations
@@ -15,39 +14,26 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Action = Literal["continue", "ask", "halt"]
 Signal = Literal["score", "p_good"]
 SEVERITY: dict[Action, int] = {"continue": 0, "ask": 1, "halt": 2}
-MARGIN = 0.1
-"""A run recovers so far above the higher bound where nobody says otherwise."""
+MARGIN = 0.1  # default distance of `recovers_at` above the higher bound
 
 
 class GuardPolicy(BaseModel):
-    """What a guard does about what its judge says. Unknown names are errors."""
+    """A guard's policy (docs/guard.md). Unknown names are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    signal: Signal = "score"
-    """`score`: the judge's score of the run so far. `p_good`: its probability that the latest step was good (mode `steps` alone)."""
-    halt_below: float | None = Field(default=0.1, ge=0.0, le=1.0)
-    """A step with a lower signal counts towards `halt`; None: the guard never halts for it."""
-    ask_below: float | None = Field(default=None, ge=0.0, le=1.0)
-    """The same for `ask`: let a person look."""
-    recovers_at: float | None = Field(default=None, ge=0.0, le=1.0)
-    """From this signal on the counts begin anew; None: 0.1 above the higher bound, at most 1."""
-    patience: int = Field(default=2, ge=1)
-    """Steps below a bound since the run last recovered, from which the guard speaks."""
-    first_step: int = Field(default=1, ge=1)
-    """The first step that is judged."""
-    every: int = Field(default=1, ge=1)
-    """Judge each so-many-th step from there."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Tokens the judge may read of a run. A check is begun as long as fewer were read, so the last one may go beyond."""
-    max_seconds: float | None = Field(default=None, gt=0.0)
-    """Seconds the judge may take for a run, counted in the same way."""
-    max_checks: int | None = Field(default=None, ge=1)
-    """Judgements of a run."""
-    on_exhausted: Action = "continue"
-    """What is said, without asking the judge, once the budget is used up."""
-    on_failure: Action = "continue"
-    """What is said where the judge fails; the failure is in the audit, and never a number."""
+    signal: Signal = "score"  # `score`: of the run so far; `p_good`: of the latest step (mode `steps`)
+    halt_below: float | None = Field(default=0.1, ge=0.0, le=1.0)  # a step below counts towards `halt`; None: none does
+    ask_below: float | None = Field(default=None, ge=0.0, le=1.0)  # the same for `ask`
+    recovers_at: float | None = Field(default=None, ge=0.0, le=1.0)  # counts begin anew; None: 0.1 above the bounds
+    patience: int = Field(default=2, ge=1)  # counted steps from which the guard speaks
+    first_step: int = Field(default=1, ge=1)  # the first step that is judged
+    every: int = Field(default=1, ge=1)  # judge each so-many-th step from there
+    max_tokens: int | None = Field(default=None, ge=1)  # read by the judge in a run; the last check may exceed it
+    max_seconds: float | None = Field(default=None, gt=0.0)  # used by the judge in a run, likewise
+    max_checks: int | None = Field(default=None, ge=1)  # judgements of a run
+    on_exhausted: Action = "continue"  # once the budget is used up
+    on_failure: Action = "continue"  # where the judge fails; the failure is in the audit
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> GuardPolicy:
@@ -67,15 +53,13 @@ class GuardPolicy(BaseModel):
 
     @property
     def recovers(self) -> float:
-        """The signal at which a run recovers."""
         return min(self._bound + MARGIN, 1.0) if self.recovers_at is None else self.recovers_at
 
     def judges(self, step: int) -> bool:
-        """Whether this step, from 1, is judged."""
         return step >= self.first_step and (step - self.first_step) % self.every == 0
 
     def spent(self, checks: int, tokens: int, seconds: float) -> str | None:
-        """What of the budget is used up, in words; None: nothing."""
+        """Name the part of the budget that is used up; None: nothing."""
         if self.max_checks is not None and checks >= self.max_checks:
             return f"{checks} checks of {self.max_checks}"
         if self.max_tokens is not None and tokens >= self.max_tokens:
@@ -87,22 +71,18 @@ class GuardPolicy(BaseModel):
 
 @dataclass(frozen=True)
 class GuardSignals:
-    """What a guard knows of a run after some steps."""
+    """Counts of low signals since the run last recovered."""
 
-    halts: int = 0
-    """Steps below `halt_below` since the run last recovered."""
-    asks: int = 0
-    """Steps below `ask_below`, likewise."""
+    halts: int = 0  # steps below `halt_below`
+    asks: int = 0  # steps below `ask_below`
 
     def after(self, signal: float, policy: GuardPolicy) -> GuardSignals:
-        """The state after one more step."""
         low = [bound is not None and signal < bound for bound in (policy.halt_below, policy.ask_below)]
         if not any(low) and signal >= policy.recovers:
             return GuardSignals()
         return GuardSignals(self.halts + low[0], self.asks + low[1])
 
     def action(self, policy: GuardPolicy) -> Action:
-        """What is said."""
         if self.halts >= policy.patience:
             return "halt"
         return "ask" if self.asks >= policy.patience else "continue"

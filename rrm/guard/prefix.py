@@ -1,15 +1,8 @@
-"""Asks a judge about a run so far, in the cheapest way it has, and says what that took. A judge that fails is no reason to stop.
+"""Asks a judge about a run so far, in the cheapest way it has. A judge that fails stops nothing.
 
-| judge | asked for | what is computed |
-|---|---|---|
-| trained in `steps`, weights here | slots (`rrm.judge.incremental_judge`) | the new step's tokens |
-| the same, on a server whose tokenizer is here | slots | a token at each new slot; the server's prefix cache holds the rest |
-| behind `rrm serve`, trained in `steps` | mode `steps` | the whole prefix, there |
-| a chat model | mode `score`, of a run that goes on (`rrm.judge.prefixes`) | the whole prefix |
-| any other | mode `score` | the whole prefix |
-
-What a chat model says of a run that goes on is a number without a meaning until it is calibrated on such (`rrm calibrate --prefixes`): until
-then it is a signal of nothing, and the guard says nothing because of it.
+A judge trained in `steps` computes the new step's tokens alone (`rrm.judge.incremental_judge`), on a server a token at each new slot;
+behind `rrm serve` it is asked for mode `steps`. Any other is asked for mode `score`, of the whole prefix. A chat model's score of
+a run that goes on (`rrm.judge.prefixes`) is no signal until calibrated on such runs (`rrm calibrate --prefixes`).
 """
 
 from __future__ import annotations
@@ -37,29 +30,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PrefixJudgement:
-    """One judgement of a prefix."""
-
-    status: str
-    """`scored`, or why there is no number."""
+    status: str  # `scored`, or why there is no number
     score: float | None
+    # of the latest step; 1 or 0 of a stronger judge that gives a verdict alone; None outside of mode `steps`
     p_good: float | None
-    """That the latest step was good; 1 or 0 of a stronger judge that gives a verdict alone; None outside of mode `steps`."""
     reason: str | None
+    # read: computed by an engine here, reported by a server, else estimated, four characters a token
     tokens: int
-    """That the judge read: computed by an engine here, reported by a server, else estimated, four characters a token."""
     seconds: float
-    abstains: bool = False
-    """Whether the run so far is outside what the judge was measured on, and it abstains: its score is then no signal."""
-    unsure: bool = False
-    """Whether it abstains on the latest step: its p_good is then no signal."""
-    cost: float | None = None
-    """What a server's tokens cost, where prices are known."""
-    uncalibrated: bool = False
-    """Whether its scores of runs that go on are no signal at all."""
+    abstains: bool = False  # the run is outside what the judge was measured on: its score is no signal
+    unsure: bool = False  # the judge abstains on the latest step: its p_good is no signal
+    cost: float | None = None  # of a server's tokens, where prices are known
+    uncalibrated: bool = False  # its scores of runs that go on are no signal at all
 
 
 def mode_of(judge: BatchJudge) -> Mode:
-    """What a judge is asked for where nobody says: `steps` where it was trained in it and can be asked, else `score`."""
+    """The default mode: `steps` where the judge was trained in it and can be asked, else `score`."""
     settings = getattr(judge, "settings", None)
     if settings is None or "steps" not in settings.modes:
         return "score"
@@ -67,7 +53,7 @@ def mode_of(judge: BatchJudge) -> Mode:
 
 
 def _elsewhere(judge: BatchJudge) -> bool:
-    """Whether `rrm serve` has it."""
+    # behind `rrm serve`
     return hasattr(judge, "address")
 
 
@@ -82,14 +68,10 @@ def _follows(judge: BatchJudge) -> bool:
 
 
 class PrefixJudge:
-    """One run's judge.
-
-    Args:
-        mode: None: as `mode_of` says.
-        deadline: a judgement that is not there by then has failed.
+    """One run's judge; `mode` None: `mode_of` the judge.
 
     Raises:
-        ConfigError: `steps` of a judge that cannot be asked for it.
+        ConfigError: mode `steps` of a judge that cannot be asked for it.
     """
 
     def __init__(
@@ -109,7 +91,7 @@ class PrefixJudge:
             self.judge = of_unfinished(judge)
 
     def ask(self, trajectory: Trajectory) -> PrefixJudgement:
-        """What the judge says of the run so far. Raises nothing that the judge raises: that is a `judge_error`."""
+        """Judge the run so far. A failure of the judge raises nothing: it is a `judge_error`."""
         if self._deadline is None:
             return self._asked(trajectory)
         began = time.perf_counter()
@@ -140,8 +122,10 @@ class PrefixJudge:
         reason = None if scored else feedback.reason or feedback.status
         score, abstains = feedback.score if scored else None, feedback.abstains
         cost = None if feedback.usage is None else feedback.usage.cost
-        said_by = (one for one in (self.judge, getattr(self.judge, "stronger", None)) if isinstance(one, AgentRRM))
-        vague = any(lacks_prefixes(one, feedback.judge.mode) for one in said_by if one.model == feedback.judge.model)
+        judges = (judge for judge in (self.judge, getattr(self.judge, "stronger", None)) if isinstance(judge, AgentRRM))
+        vague = any(
+            lacks_prefixes(judge, feedback.judge.mode) for judge in judges if judge.model == feedback.judge.model
+        )
         return PrefixJudgement(feedback.status, score, p_good, reason, tokens, seconds, abstains, unsure, cost, vague)
 
     def close(self) -> None:
@@ -163,7 +147,7 @@ class PrefixJudge:
         return getattr(getattr(self.judge, "engine", None), "counters", None)
 
     def _computed(self) -> int:
-        """Tokens that the judge's engine ran so far; 0 where it does not count."""
+        # run by the engine so far, in tokens; 0 where it does not count
         counters = self._counters()
         return 0 if counters is None else counters.prefilled + counters.decoded
 
@@ -172,26 +156,20 @@ class PrefixJudge:
             return feedback.usage.prompt_tokens + feedback.usage.completion_tokens
         if self._counters() is not None:
             return computed
-        said = sum(
+        characters = sum(
             len(m.text()) + len(m.reasoning_content or "") + sum(len(c.arguments_text()) for c in m.tool_calls or [])
             for m in trajectory.messages
         )
-        return said // CHARACTERS_PER_TOKEN
+        return characters // CHARACTERS_PER_TOKEN
 
 
 class AbsentJudge:
-    """A judge that is not there.
-
-    Args:
-        model: its name, for the audit.
-        why: it cannot be loaded.
-    """
+    """A judge that could not be loaded, because of `why`; `model` is its name in the audit."""
 
     def __init__(self, model: str | None, why: Exception) -> None:
         self.model, self.why = model, why
 
-    def judge(self, trajectories: Sequence[Trajectory], **asked: object) -> NoReturn:
-        """Raises RRMError, always: why there is none."""
-        del trajectories, asked
-        said = str(self.why) if isinstance(self.why, RRMError) else f"{type(self.why).__name__}: {self.why}"
-        raise RRMError(f"no judge: {said}") from self.why
+    def judge(self, trajectories: Sequence[Trajectory], **options: object) -> NoReturn:
+        del trajectories, options
+        reason = str(self.why) if isinstance(self.why, RRMError) else f"{type(self.why).__name__}: {self.why}"
+        raise RRMError(f"no judge: {reason}") from self.why

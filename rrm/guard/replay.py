@@ -1,4 +1,4 @@
-"""What a guard would have said of finished runs: to choose thresholds on logs whose outcomes are known."""
+"""Replay a guard on finished runs, to choose thresholds on logs whose outcomes are known."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from rrm.guard.policy import Action
 
 @dataclass(frozen=True)
 class Replayed:
-    """One run, watched as far as the guard let it go."""
-
     id: str
     outcome: float | None
     steps: int
     verdicts: list[GuardVerdict]
+    # the step after which it was halted; None: it ran to its end, or was halted there, where nothing is saved
     halted: int | None
-    """The step after which it was halted; None: it ran to its end, or was halted there, where there is nothing to save."""
     asked: bool
 
 
@@ -43,10 +41,9 @@ def replay(guard: Guard, trajectory: Trajectory) -> Replayed:
 
 
 def summed(runs: Iterable[Replayed]) -> dict[str, Any]:
-    """Counts over runs; `good` (outcome of at least one half) and `failing` where outcomes are known: how many were halted before
-    their end, and the share of their steps that was saved."""
+    """Counts over runs, also of `good` (outcome ≥ 0.5) and `failing` ones, with the share of steps saved."""
     runs = list(runs)
-    found: dict[str, Any] = {
+    counts: dict[str, Any] = {
         "runs": len(runs),
         "halted": sum(run.halted is not None for run in runs),
         "asked": sum(run.asked for run in runs),
@@ -63,9 +60,9 @@ def summed(runs: Iterable[Replayed]) -> dict[str, Any]:
     ):
         if those:
             saved = sum(run.steps - run.halted for run in those if run.halted is not None)
-            found[name] = {
+            counts[name] = {
                 "runs": len(those),
                 "halted": sum(run.halted is not None for run in those),
                 "steps_saved": round(saved / max(sum(run.steps for run in those), 1), 4),
             }
-    return found
+    return counts

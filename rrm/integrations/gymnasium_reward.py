@@ -1,7 +1,4 @@
-"""Gymnasium: the judge's score added to the reward at the end of an episode of text.
-
-Needs the extra `gym` (`pip install 'agent-rrm[gym]'`).
-"""
+"""Gymnasium: the judge's score added to the last reward of a text episode. Needs the extra `gym`."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from rrm.data.feedback import Mode
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ConfigError, MissingExtra
 from rrm.integrations.rows import messages_of
-from rrm.judge.cached_judge import BatchJudge, JudgeQueue, by_content, said_of
+from rrm.judge.cached_judge import BatchJudge, JudgeQueue, by_content, log_fields
 
 try:
     import gymnasium
@@ -21,25 +18,17 @@ except ImportError as missing:
 
 
 class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
-    """R_env + weight · s at the end of an episode, terminated or (unless `at_truncation` is False) truncated.
+    """R_env + weight · s at the end of an episode, judged once and by itself.
 
-    The transcript: what `reset` returns is the user's, an action the agent's, an observation what came back. Where `info` holds chat
-    messages (`messages`, and `message` for the action as the environment understood it), those are taken. `info["agent_rrm"]` of
-    the last step says score, failed, status, first finding and, of a failed judgement, the reason; such an episode has R_env alone,
-    score nan and failed True, so that a learner can leave it out.
-
-    An episode is judged when it ends, once until the next `reset`, and by itself: the environments of a vector do not share batches.
+    The transcript holds observations as user messages and actions as the agent's, or the chat messages in `info` (`messages`,
+    and `message` for the action). The last step's `info["agent_rrm"]` has score, failed, status, first finding and reason; a
+    failed judgement's episode has R_env alone, score nan and failed True.
 
     Args:
-        env: texts in, texts out.
         weight: λ.
-        at_truncation: whether the last reward of a truncated episode holds weight · s too. As it stands it does: a limit of turns that
-            the agent knows is part of the task. A learner that adds a discounted value to a truncated episode's last reward (PPO
-            of Stable-Baselines3 does) counts it twice, since that value holds the score to come: False, and only `info` says the score.
-        tools: schemas of what the agent can call, which the judge then reads (`GymEnv.env.tools`).
-
-    Raises:
-        ConfigError: a space that is no text.
+        at_truncation: whether a truncated episode's last reward includes weight · s. False for a learner that adds a
+            discounted value there (PPO of Stable-Baselines3), which holds the score to come; `info` still has the score.
+        tools: schemas of the agent's tools, which the judge reads (`GymEnv.env.tools`).
     """
 
     def __init__(
@@ -66,43 +55,40 @@ class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
         self._ended = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._messages = _chat(info.get("messages")) or _text("user", observation)
         self._ended = False
         return observation, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """One turn; the last one's reward holds the judge's score."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        said, came_back = _chat([info.get("message")]), _chat(info.get("messages"))
-        self._messages += _text("assistant", action) if said is None else said
+        own_messages, came_back = _chat([info.get("message")]), _chat(info.get("messages"))
+        self._messages += _text("assistant", action) if own_messages is None else own_messages
         self._messages += (_text("user", observation) if observation else []) if came_back is None else came_back
         reward = float(reward)  # pyright: ignore[reportArgumentType]
         if (terminated or truncated) and not self._ended:
             self._ended = True
             (feedback,) = self._asker.ask([self.transcript()])
-            info = {**info, "agent_rrm": said_of(feedback)}
+            info = {**info, "agent_rrm": log_fields(feedback)}
             if feedback.score is not None and (terminated or self.at_truncation):
                 reward += self.weight * feedback.score
         return observation, reward, terminated, truncated, info
 
     def transcript(self) -> Trajectory:
-        """The episode so far, as the judge reads it."""
         messages = [Message(**message) for message in self._messages]
         task = next((m.text() for m in messages if m.role == "user"), "")
         return by_content(Trajectory(id="", task=task, messages=messages, tools=self.tools))
 
 
-def _text(role: str, said: str) -> list[dict[str, Any]]:
-    return messages_of(role, str(said), role)
+def _text(role: str, text: str) -> list[dict[str, Any]]:
+    return messages_of(role, str(text), role)
 
 
-def _chat(given: Any) -> list[dict[str, Any]] | None:
-    """Chat messages in `info`; None: whatever the environment tells there is none."""
-    if not isinstance(given, list | tuple) or not all(isinstance(m, Mapping) and "role" in m for m in given):
+def _chat(messages: Any) -> list[dict[str, Any]] | None:
+    # None: whatever `info` holds there is not chat messages
+    if not isinstance(messages, list | tuple) or not all(isinstance(m, Mapping) and "role" in m for m in messages):
         return None
     try:
-        return messages_of("", given, "messages")
+        return messages_of("", messages, "messages")
     except ValueError:
         return None

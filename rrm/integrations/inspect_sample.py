@@ -1,7 +1,4 @@
-"""What Inspect's scorer and Scout's scanner share: a sample as the reader of Inspect's logs has it, and references to steps.
-
-Nothing here imports either framework.
-"""
+"""Shared by Inspect's scorer and Scout's scanner, importing neither: transcripts and links to steps."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from rrm.errors import RRMError
 from rrm.readers import inspect_ai
 from rrm.readers.base import SourceItem
 
+# what the reader uses of an event; a model's event also holds its whole input
 EVENT_FIELDS: Any = {
     "event": True,
     "id": True,
@@ -23,23 +21,13 @@ EVENT_FIELDS: Any = {
     "working_time": True,
     "output": {"choices": {"__all__": {"message": {"id": True}}}},
 }
-"""What the reader uses of an event; a model's event holds its whole input besides."""
 
 
 def trajectory_of(
-    place: str, messages: Sequence[Any], events: Iterable[Any], about: dict[str, Any], **sample: Any
+    where: str, messages: Sequence[Any], events: Iterable[Any], about: dict[str, Any], **sample: Any
 ) -> Trajectory:
-    """A sample's messages and events (Inspect's own objects) as the transcript that `rrm score` reads in its log.
-
-    Args:
-        place: where it lies, for errors.
-        about: what a log's `eval` says.
-        sample: further fields of a sample: `id`, `epoch`, `input`, `target`.
-
-    Raises:
-        RRMError: there are no messages, or some that cannot be read.
-    """
-    value = {key: _plain(given) for key, given in sample.items() if given is not None}
+    """Convert Inspect's objects, with a log's `eval` entry, to the transcript that `rrm score` reads."""
+    value = {key: _plain(entry) for key, entry in sample.items() if entry is not None}
     value["messages"] = _plain(list(messages))
     value["events"] = [
         event.model_dump(mode="json", exclude_none=True, include=EVENT_FIELDS)
@@ -47,13 +35,13 @@ def trajectory_of(
         if event.event in ("model", "tool")
     ]
     try:
-        return inspect_ai.parse(SourceItem(value, place, context={"eval": about}, format=inspect_ai.NAME))
+        return inspect_ai.parse(SourceItem(value, where, context={"eval": about}, format=inspect_ai.NAME))
     except ValueError as error:
-        raise RRMError(f"{place}: {error}") from error
+        raise RRMError(f"{where}: {error}") from error
 
 
 def explanation(feedback: Feedback) -> str | None:
-    """What the judge wrote: the critique, or a line for each step; of a failure how it failed; where it abstains, that and why."""
+    """Return the critique, or a line for each step; of a failure or abstention its reason."""
     if feedback.score is None:
         return f"{feedback.status}: {feedback.reason}" if feedback.reason else feedback.status
     if feedback.abstains:
@@ -62,8 +50,7 @@ def explanation(feedback: Feedback) -> str | None:
 
 
 def references(trajectory: Trajectory, feedback: Feedback) -> list[dict[str, str]]:
-    """The messages of the steps that were spoken of, as Inspect's `Reference`: `[step k]` in the text becomes a link. None where the
-    judge abstains."""
+    """Return Inspect `Reference`s that link `[step k]` in the text to messages."""
     steps = sorted({finding.step for finding in feedback.findings if not feedback.abstains})
     ids = {step.index: (step.message.model_extra or {}).get("id") for step in trajectory.steps}
     return [
@@ -72,7 +59,6 @@ def references(trajectory: Trajectory, feedback: Feedback) -> list[dict[str, str
 
 
 def _plain(value: Any) -> Any:
-    """Messages as their JSON, texts as they are."""
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value.model_dump(mode="json", exclude_none=True) if hasattr(value, "model_dump") else value

@@ -1,10 +1,4 @@
-"""Inspect: the judge as a scorer.
-
-    Task(..., scorer=[match(), agent_rrm()])
-    inspect score run.eval --scorer rrm/agent_rrm          # a log that is there
-
-The transcript is what `rrm score` reads in the log, so the score is the same. Needs the extra `inspect`.
-"""
+"""Inspect: the judge as a scorer, `scorer=[match(), agent_rrm()]`; scored as `rrm score` does."""
 
 from __future__ import annotations
 
@@ -46,14 +40,7 @@ def agent_rrm(
 ) -> Scorer:
     """The judge's score in [0, 1], its critique as the explanation, and its findings in the metadata.
 
-    A failed judgement is unscored: it stands in the log with its reason, and no metric counts it. Samples that end while others are
-    judged are judged together.
-
-    Args:
-        judge: as `AgentRRM.from_pretrained` takes it (None: the judge that ships with the package), or one that is loaded.
-        mode: None: the one that the judge prefers, or `full`.
-        samples: replies whose scores are averaged.
-        options: further arguments of `AgentRRM.from_pretrained`.
+    A failed judgement is unscored: logged, and counted by no metric. Arguments are those of `rrm.integrations.loading.asker`.
     """
 
     async def score(state: TaskState, target: Target) -> Score:

@@ -1,10 +1,7 @@
-"""LangChain: a guard as middleware of `create_agent`.
+"""LangChain: a guard as middleware, `create_agent(model, tools, middleware=[GuardMiddleware(guard)])`.
 
-    agent = create_agent(model, tools, middleware=[GuardMiddleware(guard)])
-
-Before each call of the model the conversation so far is judged, where a step has ended since; what earlier turns of the thread did is read,
-and not counted again. `halt` ends the run with a message that says why; `ask` interrupts it (`langgraph.types.interrupt`), which needs a
-checkpointer: `Command(resume=True)` lets it go on, `Command(resume=False)` ends it. Needs the extra `langchain`.
+Each new step is judged before the model's next call; earlier turns of the thread are context. `halt` ends the run with a
+message; `ask` interrupts it (`langgraph.types.interrupt`), which needs a checkpointer: `Command(resume=True)` continues.
 """
 
 from __future__ import annotations
@@ -30,21 +27,17 @@ try:
 except ImportError as missing:
     raise MissingExtra("the middleware needs langchain: pip install 'agent-rrm[langchain]'") from missing
 
-RUN = "agent_rrm_run"
-"""In the state: the run's id in the audit."""
+RUN = "agent_rrm_run"  # key of the state: the run's id in the audit
 
 
 class GuardState(AgentState):
-    """What the middleware keeps in an agent's state."""
-
     agent_rrm_run: str
 
 
 class GuardMiddleware(AgentMiddleware):
-    """Judges a LangChain agent's run after each step; one middleware may watch many runs.
+    """Judge a LangChain agent's run after each step; one middleware may watch many runs.
 
-    Args:
-        guard: its audit, where there is one, also knows a run that was interrupted and goes on in another process.
+    With the guard's audit an interrupted run can continue in another process.
     """
 
     state_schema = GuardState
@@ -56,23 +49,20 @@ class GuardMiddleware(AgentMiddleware):
         self._lock = threading.Lock()
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
-        """A run begins: it gets an id."""
         return {RUN: uuid.uuid4().hex[:16]}
 
     @hook_config(can_jump_to=["end"])
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        """Judge what was done so far, and end the run, or let a person look."""
         session = self._session(state[RUN])
         return self._answer(session, self._look(session, state["messages"]))
 
     @hook_config(can_jump_to=["end"])
     async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        """`before_model`, with the judge in a thread."""
         session = self._session(state[RUN])
         return self._answer(session, await asyncio.to_thread(self._look, session, state["messages"]))
 
     def after_agent(self, state: Any, runtime: Any) -> None:
-        """The run is over: its last step is judged for the audit, and the judge forgets it."""
+        # judges the last step for the audit
         session = self._session(state[RUN])
         with self._lock:
             del self._sessions[state[RUN]]
@@ -80,7 +70,6 @@ class GuardMiddleware(AgentMiddleware):
         session.close()
 
     async def aafter_agent(self, state: Any, runtime: Any) -> None:
-        """`after_agent`, with the judge in a thread."""
         await asyncio.to_thread(self.after_agent, state, runtime)
 
     def _session(self, run: str) -> GuardSession:
@@ -99,25 +88,21 @@ class GuardMiddleware(AgentMiddleware):
     def _answer(self, session: GuardSession, verdict: GuardVerdict) -> dict[str, Any] | None:
         if verdict.action == "continue":
             return None
-        said = f"The run was ended by its guard ({verdict.reason or verdict.action})."
+        text = f"The run was ended by its guard ({verdict.reason or verdict.action})."
         if verdict.action == "ask":
-            asked = {"guard": "ask", "reason": verdict.reason, "score": verdict.score, "step": verdict.step}
-            if interrupt(asked) is True:
+            question = {"guard": "ask", "reason": verdict.reason, "score": verdict.score, "step": verdict.step}
+            if interrupt(question) is True:
                 session.resume()
                 return None
-        return {"jump_to": "end", "messages": [AIMessage(said, additional_kwargs={"agent_rrm": verdict.action})]}
+        return {"jump_to": "end", "messages": [AIMessage(text, additional_kwargs={"agent_rrm": verdict.action})]}
 
 
 def conversation(messages: list[Any]) -> Trajectory:
-    """LangChain's messages as the transcript that `rrm score` reads in a log of them; what the guard wrote itself is left out.
-
-    Raises:
-        ReadError: they cannot be read.
-    """
-    said = [m for m in messages if not m.additional_kwargs.get("agent_rrm")]
-    if not said:
+    """Convert LangChain's messages to a transcript, without the guard's own; raises `ReadError`."""
+    own_messages = [m for m in messages if not m.additional_kwargs.get("agent_rrm")]
+    if not own_messages:
         return Trajectory(id="run", messages=[])
-    (found,) = read_value({"messages": [m.model_dump() for m in said]}, "run", format="langchain")
-    if isinstance(found, ReadError):
-        raise found
-    return found
+    (trajectory,) = read_value({"messages": [m.model_dump() for m in own_messages]}, "run", format="langchain")
+    if isinstance(trajectory, ReadError):
+        raise trajectory
+    return trajectory

@@ -1,14 +1,4 @@
-"""LangChain and LangGraph: a callback that records each run as a transcript and has it judged at its end.
-
-    judged = AgentRRMTracer(judge, mode="steps")
-    agent.invoke({"messages": [("user", "…")]}, {"callbacks": [judged]})
-    for row in judged.wait():
-        print(row.feedback.score)
-
-What is recorded is the tree of runs that LangSmith would be sent, and it is read as an export of LangSmith is, its name included: the score is that of
-`rrm score` there.
-Needs the extra `langchain`.
-"""
+"""LangChain and LangGraph: a callback that records each run and judges it at its end."""
 
 from __future__ import annotations
 
@@ -39,32 +29,23 @@ except ImportError as missing:
 
 log = logging.getLogger(__name__)
 KEPT = 1000
-CHAT, MODEL = "chat_model", "llm"
-"""What LangChain calls a chat model's run, and LangSmith any model's."""
+CHAT, MODEL = "chat_model", "llm"  # LangChain's run type of a chat model, and LangSmith's of any model
 FIELDS = ("name", "run_type", "inputs", "outputs", "error", "extra")
 
 
 @dataclass(frozen=True)
 class JudgedTrace:
-    """A run and what the judge said of it."""
-
-    run_id: str
-    """LangChain's own id of the run."""
+    run_id: str  # LangChain's
     trajectory: Trajectory
     feedback: Feedback
 
 
 class AgentRRMTracer(BaseTracer):
-    """Hand it over as a callback. Runs are judged in another thread, all that have ended meanwhile in one batch.
-
-    A run without a model's message has nothing to judge and is left out.
+    """Judge runs in another thread, in batches; a run without a model's message is left out.
 
     Args:
-        judge: as `AgentRRM.from_pretrained` takes it (None: the judge that ships with the package), or one that is loaded.
-        mode: None: the one that the judge prefers, or `full`.
-        samples: replies whose scores are averaged.
-        options: further arguments of `AgentRRM.from_pretrained`.
-        on_judged: hears of each, in the judge's thread.
+        judge, mode, samples, seed, options: as `rrm.integrations.loading.asker`.
+        on_judged: is called with each, in the judge's thread.
         kept: how many of the last are held for `wait`.
     """
 
@@ -86,19 +67,14 @@ class AgentRRMTracer(BaseTracer):
         self._adding = threading.Lock()
 
     def wait(self) -> list[JudgedTrace]:
-        """All runs that have ended since this was asked last, once they are judged.
-
-        Raises:
-            RRMError: what the judge raised, where it did.
-        """
+        """Return all runs that ended since the last call, once they are judged; raises what the judge raised."""
         with self._adding:
-            asked = list(self._asked)
+            pending = list(self._asked)
             self._asked.clear()
-        wait([future for _, _, future in asked])
-        return [JudgedTrace(run, trajectory, future.result()) for run, trajectory, future in asked]
+        wait([future for _, _, future in pending])
+        return [JudgedTrace(run, trajectory, future.result()) for run, trajectory, future in pending]
 
     def _persist_run(self, run: Run) -> None:
-        """A run at the root has ended."""
         for trajectory in trajectories(run):
             future = self._asker.submit(trajectory)
             with self._adding:
@@ -113,18 +89,18 @@ def _hear(on_judged: Callable[[JudgedTrace], None], run: str, trajectory: Trajec
 
 
 def trajectories(run: Run) -> list[Trajectory]:
-    """A finished run's conversations, as the reader of LangSmith's exports has them."""
+    """Return a finished run's conversations, as the reader of LangSmith's exports does."""
     runs = flat(run, str(run.id))
-    if not any(one["run_type"] == MODEL for one in runs):
+    if not any(entry["run_type"] == MODEL for entry in runs):
         return []
-    found = read_value(runs, f"run {run.id}", format=langsmith.NAME)
-    for error in (one for one in found if isinstance(one, ReadError)):
+    results = read_value(runs, f"run {run.id}", format=langsmith.NAME)
+    for error in (entry for entry in results if isinstance(entry, ReadError)):
         log.info("not judged: %s", error)
-    return [one for one in found if isinstance(one, Trajectory) and one.steps and PARENT not in one.meta]
+    return [entry for entry in results if isinstance(entry, Trajectory) and entry.steps and PARENT not in entry.meta]
 
 
 def flat(run: Run, trace: str) -> list[dict[str, Any]]:
-    """A tree of runs as the list that LangSmith exports: plain JSON."""
+    """Flatten a tree of runs to the list that LangSmith exports."""
     own = {name: plain(value) for name in FIELDS if (value := getattr(run, name, None)) is not None}
     own |= {
         "id": str(run.id),
@@ -133,9 +109,11 @@ def flat(run: Run, trace: str) -> list[dict[str, Any]]:
     }
     own["run_type"] = MODEL if run.run_type == CHAT else run.run_type
     own |= {"start_time": run.start_time.isoformat(), "end_time": run.end_time.isoformat() if run.end_time else None}
-    return [own, *(one for child in run.child_runs for one in flat(child, trace))]
+    return [own, *(entry for child in run.child_runs for entry in flat(child, trace))]
 
 
 def plain(value: Any) -> Any:
-    """As JSON: messages and other objects of LangChain's as it writes them, what is foreign to both as its text."""
-    return json.loads(json.dumps(value, default=lambda one: dumpd(one) if isinstance(one, Serializable) else str(one)))
+    # LangChain's objects as it writes them, others as their text
+    return json.loads(
+        json.dumps(value, default=lambda item: dumpd(item) if isinstance(item, Serializable) else str(item))
+    )

@@ -1,4 +1,4 @@
-"""A judge for a framework whose config can only name it: loaded once a process, whoever asks for it."""
+"""Judges for frameworks whose config can only name one: loaded once a process."""
 
 from __future__ import annotations
 
@@ -26,15 +26,13 @@ def asker(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
 ) -> JudgeQueue:
-    """The process's one asker of a judge in a mode.
+    """Return the process's one queue of a judge and mode; raises `ConfigError` for wrong options.
 
     Args:
-        judge: as `AgentRRM.from_pretrained` takes it (None: the judge that ships with the package), or one that is loaded.
-        mode: None: the one that the judge prefers, or `full`.
-        options: further arguments of `AgentRRM.from_pretrained`: plain numbers, texts and lists.
-
-    Raises:
-        ConfigError: options for a judge that is loaded, or one that is no plain value; RRMError: no such judge.
+        judge: as `AgentRRM.from_pretrained` takes it (None: the default judge), or a loaded one.
+        mode: None: the judge's preferred one, or `full`.
+        samples: replies whose scores are averaged.
+        options: further arguments of `AgentRRM.from_pretrained`, for a named judge: plain numbers, texts and lists.
     """
     if judge is not None and not isinstance(judge, str) and options:
         raise ConfigError("options are for a judge that is named; this one is loaded")
@@ -49,11 +47,7 @@ def asker(
 
 
 class LazyAsker:
-    """An asker that goes to other processes as what it was made of: a named judge is loaded where it is first asked, once a process.
-
-    Args:
-        judge: as `asker` takes it; one that is loaded has a queue of its own.
-    """
+    """A picklable `asker`: a named judge is loaded on the first call, once a process."""
 
     def __init__(
         self, judge: str | BatchJudge | None, *, mode: Mode = "score", samples: int = 1, seed: int = 0
@@ -62,11 +56,6 @@ class LazyAsker:
         self._judge = judge if judge is None or isinstance(judge, str) else JudgeQueue(judge, **self._how)
 
     def __call__(self) -> JudgeQueue:
-        """The asker.
-
-        Raises:
-            RRMError: no such judge.
-        """
         return self._judge if isinstance(self._judge, JudgeQueue) else asker(self._judge, **self._how)
 
 

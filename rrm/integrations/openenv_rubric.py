@@ -1,11 +1,4 @@
-"""OpenEnv: the judge as the rubric of an environment's episodes.
-
-    rubric = AgentRRMRubric(judge="default", task="Where was Ada born?")      # in your environment: self.rubric
-    reward = rubric(action, observation)                                 # 0.0 until `done`, then the judge's score
-    rubric.compute_step_rewards()                                        # one a step: how good it is, not to be summed
-
-Needs the extra `openenv`.
-"""
+"""OpenEnv: the judge as the rubric of an environment's episodes, `self.rubric = AgentRRMRubric()`."""
 
 from __future__ import annotations
 
@@ -28,27 +21,24 @@ try:
 except ImportError as missing:
     raise MissingExtra("the rubric needs openenv-core: pip install 'agent-rrm[openenv]'") from missing
 
-Pair = tuple[Any, Any]
-"""(action, observation)."""
-OWN = {"done", "reward", "metadata"}
-"""What every action and observation has, and no judge reads."""
+Pair = tuple[Any, Any]  # (action, observation)
+OWN = {"done", "reward", "metadata"}  # fields of every action and observation, which no judge reads
 WORTH = {"good": 1.0, "bad": 0.0}
-UNKNOWN = 0.5
-"""Worth of a step of which nothing clear is said, or on which the judge abstains: neither good nor bad."""
+UNKNOWN = 0.5  # worth of a step without a clear verdict
 
 
 class AgentRRMRubric(TrajectoryRubric):
-    """The judge's score of a whole episode, and for each step what the judge thinks of it.
+    """The judge's score of an episode once it is `done`, and its value of each step.
 
-    An action that calls a tool (`tool_name`, `arguments`, as OpenEnv's own has) is that call and its observation the `result`; of others
-    the judge reads the fields as JSON, or the text where there is but one. `said` and `seen` say it otherwise.
+    A tool action (`tool_name`, `arguments`) becomes a call, its observation's `result` the answer; others are read as JSON, or
+    as the text of their only field.
 
     Args:
-        judge: as `AgentRRM.from_pretrained` takes it (None: the judge that ships with the package), or one that is loaded.
-        task: what the agent is to do, which rubrics are not told: set `rubric.task` when an episode begins.
-        mode: None: the one that the judge prefers, or `full`. Only `steps`, `critique` and `full` tell steps apart.
-        failed_score: what a failed judgement counts: OpenEnv has no reward that is left out. None: an error instead.
-        said, seen: an action as an assistant's chat message, an observation as the message (of a tool, or a user) that answers it.
+        judge, options: as `rrm.integrations.loading.asker`.
+        task: the question, which rubrics are not told: set `rubric.task` when an episode begins.
+        mode: only `steps`, `critique` and `full` tell steps apart.
+        failed_score: reward of a failed judgement; None: an error.
+        said, seen: convert an action, an observation to a chat message.
     """
 
     def __init__(
@@ -72,18 +62,14 @@ class AgentRRMRubric(TrajectoryRubric):
         self._judged: tuple[str, Feedback] | None = None
 
     def feedback(self, trajectory: Sequence[Pair] | None = None) -> Feedback:
-        """What the judge says of an episode; of one that it has just judged, without asking again."""
+        """Judge an episode; the last result is cached."""
         row = self.transcript(self._trajectory if trajectory is None else trajectory)
         if self._judged is None or self._judged[0] != row.id:
             self._judged = row.id, self._asker.submit(row).result()
         return self._judged[1]
 
     def score_trajectory(self, trajectory: list[Pair]) -> float:
-        """The score in [0, 1].
-
-        Raises:
-            RRMError: a failed judgement without `failed_score`.
-        """
+        """The score in [0, 1]; raises `RRMError` for a failed judgement without `failed_score`."""
         feedback = self.feedback(trajectory)
         if feedback.score is not None:
             return feedback.score
@@ -95,53 +81,50 @@ class AgentRRMRubric(TrajectoryRubric):
         return self.failed_score
 
     def compute_step_rewards(self) -> list[float]:
-        """For each step the probability that it is good, or what its verdict is worth, one half where the judge is unsure; the episode's score for a step that the judge left out.
+        """Return for each step its p_good or its verdict's worth in [0, 1]; one half where unsure.
 
-        Those say how good a step is, each in [0, 1], and are no shares of the episode's score: their sum grows with the number of steps,
-        so an agent that earned it would learn to take more of them. Take them as what a step is worth beside others (less their mean over
-        a group's steps), or divide them by the number of steps. Of a judgement without findings (mode `score`, or one that failed) no
-        step is known to be better than another: the last has the episode's score, and those before it 0. That sums to the score.
+        A step without a finding has the episode's score; without any findings the last step has it and the others 0. These values
+        grow in sum with the number of steps: compare them (less their mean over a group's steps) or divide by that number.
         """
         if not self._trajectory:
             return []
         score = self.score_trajectory(self._trajectory)
         steps = range(1, len(self._trajectory) + 1)
-        told = {step: found for step in steps if (found := [f for f in self.feedback().findings if f.step == step])}
-        if not told:
+        by_step = {
+            step: findings for step in steps if (findings := [f for f in self.feedback().findings if f.step == step])
+        }
+        if not by_step:
             return [0.0] * (len(steps) - 1) + [score]
-        return [_worth(told[step]) if step in told else score for step in steps]
+        return [_worth(by_step[step]) if step in by_step else score for step in steps]
 
     def reset(self) -> None:
-        """An episode begins."""
         super().reset()
         self._judged = None
 
     def transcript(self, trajectory: Sequence[Pair]) -> Trajectory:
-        """An episode as the judge reads it: a step each pair."""
         messages: list[dict[str, Any]] = [{"role": "user", "content": self.task}] if self.task else []
         for number, (action, observation) in enumerate(trajectory, 1):
             call = {**self._said(action), "role": "assistant"}
             answer = {"role": "tool" if call.get("tool_calls") else "user", **self._seen(observation)}
-            if given := call.get("tool_calls"):  # one observation answers them all: the first has its name
-                call["tool_calls"] = [{**one, "id": f"c{number}.{n}"} for n, one in enumerate(given, 1)]
+            if calls := call.get("tool_calls"):  # one observation answers them all: the first has its name
+                call["tool_calls"] = [{**item, "id": f"c{number}.{n}"} for n, item in enumerate(calls, 1)]
                 answer["tool_call_id"] = f"c{number}.1"
             messages += [call, answer] if answer.get("content") else [call]
-        read = [Message(**m) for m in chat_messages(messages)]
-        return by_content(Trajectory(id="", task=self.task, messages=read))
+        parsed = [Message(**m) for m in chat_messages(messages)]
+        return by_content(Trajectory(id="", task=self.task, messages=parsed))
 
 
 def _worth(findings: Sequence[Finding]) -> float:
-    """Of a step that was judged, perhaps in parts: the worst of them decides."""
+    """Return a step's worth: the minimum over the findings of its parts."""
     sure = [f for f in findings if f.verdict != "unsure"]
-    known = [f.p_good for f in sure if f.p_good is not None]
-    if known:
-        return min(known)
+    values = [f.p_good for f in sure if f.p_good is not None]
+    if values:
+        return min(values)
     bad = is_bad_of_parts([f.verdict for f in sure])
     return UNKNOWN if bad is None else WORTH["bad" if bad else "good"]
 
 
 def action_message(action: Any) -> dict[str, Any]:
-    """An action as an assistant's message."""
     fields = _fields(action)
     if "tool_name" in fields:
         return {
@@ -152,7 +135,6 @@ def action_message(action: Any) -> dict[str, Any]:
 
 
 def observation_message(observation: Any) -> dict[str, Any]:
-    """An observation as what came back."""
     fields = _fields(observation)
     if error := fields.get("error"):
         return {"content": f"Error: {_text(error) if isinstance(error, dict) else as_text(error)}"}
@@ -161,14 +143,13 @@ def observation_message(observation: Any) -> dict[str, Any]:
     return {"content": _text(fields)}
 
 
-def _fields(given: Any) -> dict[str, Any]:
-    value = given.model_dump(mode="json") if hasattr(given, "model_dump") else given
+def _fields(record: Any) -> dict[str, Any]:
+    value = record.model_dump(mode="json") if hasattr(record, "model_dump") else record
     value = value if isinstance(value, dict) else vars(value) if hasattr(value, "__dict__") else {"": value}
     return {k: v for k, v in value.items() if k not in OWN and v not in (None, "")}
 
 
 def _text(fields: dict[str, Any]) -> str:
-    """The only field's text, or all as JSON."""
     values = list(fields.values())
     if len(values) == 1 and isinstance(values[0], str):
         return values[0]
@@ -176,7 +157,6 @@ def _text(fields: dict[str, Any]) -> str:
 
 
 def _content(result: Any) -> str:
-    """What a tool returned: its text, where it comes in parts."""
     parts = result.get("content") if isinstance(result, dict) else None
     if isinstance(parts, list) and all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in parts):
         return "\n".join(p["text"] for p in parts)

@@ -1,9 +1,4 @@
-"""Inspect Scout: the judge as a scanner of transcripts, with references to the steps that it speaks of.
-
-    scan(scanners=[agent_rrm()], transcripts=transcripts_from("./logs"))
-
-Needs the extra `scout`.
-"""
+"""Inspect Scout: the judge as a scanner, `scan(scanners=[agent_rrm()], …)`, with links to steps."""
 
 from __future__ import annotations
 
@@ -39,14 +34,9 @@ def agent_rrm(
     seed: int = 0,
     options: dict[str, Any] | None = None,
 ) -> Scanner[Transcript]:
-    """The judge's score in [0, 1] as the value, its critique as the explanation; a failed judgement has value None and says why.
+    """The judge's score in [0, 1] as the value (None: failed), its critique as the explanation.
 
-    Args:
-        judge: as `AgentRRM.from_pretrained` takes it (None: the judge that ships with the package), or one that is loaded. A scan in
-            several processes loads a named one in each.
-        mode: None: the one that the judge prefers, or `full`.
-        samples: replies whose scores are averaged.
-        options: further arguments of `AgentRRM.from_pretrained`.
+    Arguments are those of `rrm.integrations.loading.asker`; each process of a scan loads a named judge.
     """
 
     async def scan(transcript: Transcript) -> Result:

@@ -1,11 +1,7 @@
-"""TRL's GRPOTrainer: the judge as a reward function, and as the reward of an environment.
+"""TRL's GRPOTrainer: the judge as one of its `reward_funcs`, or of its `environment_factory`.
 
-    GRPOTrainer(..., reward_funcs=reward_func(AgentRRM.from_pretrained(), mode="steps"))
-    GRPOTrainer(..., environment_factory=judged_environment(MyEnvironment, AgentRRM.from_pretrained()))
-
-A judgement that fails is None. TRL leaves out a row of which every reward is None; beside another reward it counts as 0, so have the two
-added up in one function (`beside`). AsyncGRPOTrainer sends these to another process: name the judge, and it is loaded there.
-Nothing here imports TRL: its contracts are plain functions and classes.
+A failed judgement is None, which TRL counts as 0 beside another reward: add the two up in one function (`beside`).
+AsyncGRPOTrainer pickles these: name the judge, and it is loaded in the other process.
 """
 
 from __future__ import annotations
@@ -29,8 +25,7 @@ log = logging.getLogger(__name__)
 
 Rewards = list[float | None]
 Tools = Sequence[Callable[..., Any] | dict[str, Any]]
-UNREADABLE = "unreadable"
-"""The status of a row that is no transcript: its reward is None."""
+UNREADABLE = "unreadable"  # status of a row that is no transcript: its reward is None
 
 
 def reward_func(
@@ -43,23 +38,16 @@ def reward_func(
     beside: Callable[..., Rewards] | None = None,
     weight: float = 1.0,
 ) -> Callable[..., Rewards]:
-    """A reward function: weight · s, the calibrated score of prompt and completion as a transcript; with another one beside it R + weight · s.
+    """Make a reward function: weight · s of prompt and completion, plus R of `beside`.
 
-    Conversational and plain-text rows both work. The judge reads the tools of a row's environment or of its column `tools`, or else
-    `tools`. Of each row it logs the columns `agent_rrm_score`, `agent_rrm_status` and `agent_rrm_finding` (the first step called bad),
-    and of each batch the metrics `agent_rrm/score` and `agent_rrm/failed` (the share of judgements that failed). A row that cannot be
-    read is one of those.
+    It logs the columns `agent_rrm_score`, `agent_rrm_status` and `agent_rrm_finding` (the first bad step), and the metrics
+    `agent_rrm/score` and `agent_rrm/failed` (share of rows, unreadable ones included).
 
     Args:
-        judge: one that is loaded, or as `AgentRRM.from_pretrained` takes it (None: the judge that ships with the package): a named
-            one is loaded with the first batch, once a process.
+        judge: as `rrm.integrations.loading.asker`; a named one is loaded with the first batch, once a process.
         mode: `score` gives no findings; `steps`, `critique` and `full` do.
-        tools: those of GRPOTrainer, functions or schemas, where the rows do not name their own.
-        beside: a reward function whose rewards are added. The sum is None where either is, so that TRL leaves the row out.
-        weight: times the score.
-
-    Raises:
-        ConfigError: `beside` is asynchronous: `async_reward_func` takes it.
+        tools: functions or schemas, where a row's environment or column `tools` has none.
+        beside: a reward function to add. The sum is None where either is, so that TRL leaves the row out.
     """
     if beside is not None and _is_async(beside):
         raise ConfigError("the reward function beside the judge's is asynchronous: use async_reward_func")
@@ -76,7 +64,7 @@ def async_reward_func(
     beside: Callable[..., Rewards] | Callable[..., Awaitable[Rewards]] | None = None,
     weight: float = 1.0,
 ) -> Callable[..., Awaitable[Rewards]]:
-    """`reward_func` as a coroutine: TRL runs it beside its other asynchronous reward functions. For a judge over a server."""
+    """`reward_func` as a coroutine, which TRL runs beside its other asynchronous ones."""
     return _AsyncReward(LazyAsker(judge, mode=mode, samples=samples, seed=seed), schemas(tools or ()), beside, weight)
 
 
@@ -90,83 +78,75 @@ def judged_environment(
     samples: int = 1,
     seed: int = 0,
 ) -> JudgedEnvironments:
-    """An `environment_factory` whose environments ask the judge in `get_reward`: R_env + weight · s.
+    """Make an `environment_factory` whose environments' `get_reward` is R_env + weight · s.
 
-    R_env is what the environment's own `get_reward` gives, 0 without one. TRL tells an environment its row and its calls, but nothing
-    that the model says beside them: the judge reads the question, the calls and what came back, and no last answer. Where that
-    matters, give the agent a tool to answer with, or use `reward_func`, which reads whole completions.
-
-    GRPOTrainer asks once all episodes of an update have ended, and they are judged in one batch. Where one of them goes on after that
-    (AsyncGRPOTrainer's episodes overlap), each is judged when it is asked for its reward, together with those that wait then.
+    R_env is the environment's own `get_reward`, or 0. TRL tells an environment its row and calls but no text of the model: the
+    judge reads no final answer. Give the agent a tool to answer with, or use `reward_func`.
 
     Args:
-        factory: makes the environment that is judged: a class of TRL's protocol, or a function.
+        factory: makes the environment: a class of TRL's protocol, or a function.
         judge: as `reward_func` takes it.
-        unplayed: what stands for weight · s in an episode without a call, of which there is nothing to judge. None: R_env alone is the
-            reward, and an environment without a reward of its own leaves the episode out.
+        unplayed: replaces weight · s in an episode without a call; None: R_env alone, or no reward where there is none.
     """
     return JudgedEnvironments(factory, LazyAsker(judge, mode=mode, samples=samples, seed=seed), weight, unplayed)
 
 
 def as_trajectory(name: str | None, prompt: Any, completion: Any, tools: Any = None) -> Trajectory:
-    """A TRL prompt and completion (text, or lists of messages) as a Trajectory; without a name it is named by its content.
-
-    Raises:
-        RRMError: they cannot be read.
-    """
+    """Convert a TRL prompt and completion (text, or messages) to a Trajectory; raises `RRMError`."""
     try:
         messages = [*messages_of("user", prompt, "prompt"), *messages_of("assistant", completion, "completion")]
-        known = tools_of(tools, "tools")
-        row = Trajectory(id=name or "", task=first_user_text(messages), messages=messages, tools=known)  # pyright: ignore[reportArgumentType]  # validated
+        tool_schemas = tools_of(tools, "tools")
+        row = Trajectory(id=name or "", task=first_user_text(messages), messages=messages, tools=tool_schemas)  # pyright: ignore[reportArgumentType]  # validated
         return row if name else by_content(row)
     except ValueError as error:
         raise RRMError(f"no transcript: {error}") from error
 
 
 class _Batch:
-    """What both reward functions share. They can be pickled, as TRL wants it where another process calls them."""
-
+    # picklable: TRL may call a reward function in another process
     def __init__(self, asking: LazyAsker, tools: list[dict[str, Any]], beside: Any, weight: float) -> None:
         self.asking, self.tools, self.beside, self.weight = asking, tools, beside, weight
         self.__name__ = "agent_rrm_score" if beside is None else "agent_rrm_reward"
 
     def _read(self, prompts: list[Any], completions: list[Any], columns: dict[str, Any]) -> list[Trajectory | str]:
-        """The rows as transcripts; of one that cannot be read why."""
+        """Convert rows to transcripts, or to the reason why not."""
         rows: list[Trajectory | str] = []
-        for at, row in enumerate(zip(prompts, completions, strict=True)):
+        for index, row in enumerate(zip(prompts, completions, strict=True)):
             try:
-                rows.append(as_trajectory(None, *row, self._tools(columns, at)))
+                rows.append(as_trajectory(None, *row, self._tools(columns, index)))
             except RRMError as error:
-                log.warning("row %d of a batch has no reward: %s", at, error)
+                log.warning("row %d of a batch has no reward: %s", index, error)
                 rows.append(str(error))
         return rows
 
-    def _tools(self, columns: dict[str, Any], at: int) -> Any:
-        """What a row's agent could call."""
+    def _tools(self, columns: dict[str, Any], index: int) -> Any:
         if environments := columns.get("environments"):
-            return [*self.tools, *schemas(environments[at])]
-        own = columns["tools"][at] if columns.get("tools") is not None else None
+            return [*self.tools, *schemas(environments[index])]
+        own = columns["tools"][index] if columns.get("tools") is not None else None
         return own if own is not None and len(own) else self.tools
 
     def _paid(
-        self, rows: list[Trajectory | str], said: Sequence[Feedback], own: Rewards | None, columns: dict[str, Any]
+        self, rows: list[Trajectory | str], feedback: Sequence[Feedback], own: Rewards | None, columns: dict[str, Any]
     ) -> Rewards:
-        """The rewards; and to TRL's logs what was said."""
-        judged = iter(said)
-        found = [row if isinstance(row, str) else next(judged) for row in rows]
-        scores = [None if isinstance(one, str) else one.score for one in found]
+        # also logs to TRL
+        judged = iter(feedback)
+        results = [row if isinstance(row, str) else next(judged) for row in rows]
+        scores = [None if isinstance(result, str) else result.score for result in results]
         if extra := columns.get("log_extra"):
             extra("agent_rrm_score", scores)
-            extra("agent_rrm_status", [UNREADABLE if isinstance(one, str) else one.status for one in found])
+            extra("agent_rrm_status", [UNREADABLE if isinstance(result, str) else result.status for result in results])
             extra(
                 "agent_rrm_finding",
-                [one if isinstance(one, str) else first_finding(one) or one.reason or "" for one in found],
+                [
+                    result if isinstance(result, str) else first_finding(result) or result.reason or ""
+                    for result in results
+                ],
             )
         if metric := columns.get("log_metric"):
-            known = [score for score in scores if score is not None]
-            metric("agent_rrm/failed", 1 - len(known) / max(len(scores), 1))
-            if known:
-                metric("agent_rrm/score", sum(known) / len(known))
+            judged_scores = [score for score in scores if score is not None]
+            metric("agent_rrm/failed", 1 - len(judged_scores) / max(len(scores), 1))
+            if judged_scores:
+                metric("agent_rrm/score", sum(judged_scores) / len(judged_scores))
         paid = zip(scores, [0.0] * len(scores) if own is None else own, strict=True)
         return [None if score is None or other is None else other + self.weight * score for score, other in paid]
 
@@ -174,18 +154,18 @@ class _Batch:
 class _Reward(_Batch):
     def __call__(self, prompts: list[Any], completions: list[Any], **columns: Any) -> Rewards:
         rows = self._read(prompts, completions, columns)
-        said = self.asking().ask([row for row in rows if not isinstance(row, str)])
+        feedback = self.asking().ask([row for row in rows if not isinstance(row, str)])
         own = None if self.beside is None else self.beside(prompts=prompts, completions=completions, **columns)
-        return self._paid(rows, said, own, columns)
+        return self._paid(rows, feedback, own, columns)
 
 
 class _AsyncReward(_Batch):
     async def __call__(self, prompts: list[Any], completions: list[Any], **columns: Any) -> Rewards:
         rows = self._read(prompts, completions, columns)
         asking = await asyncio.to_thread(self.asking)
-        said = await asking.ask_async([row for row in rows if not isinstance(row, str)])
+        feedback = await asking.ask_async([row for row in rows if not isinstance(row, str)])
         own = None if self.beside is None else self.beside(prompts=prompts, completions=completions, **columns)
-        return self._paid(rows, said, await own if inspect.isawaitable(own) else own, columns)
+        return self._paid(rows, feedback, await own if inspect.isawaitable(own) else own, columns)
 
 
 def _is_async(function: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Environments of TRL's protocol, with a record of what was called in them and a judge that reads it.
+"""Environments of TRL's protocol that record their calls and are judged.
 
-The protocol: `reset(**row)` returns text to append to the last user message, or None; public methods are the tools; `get_reward()`
-takes nothing. TRL looks at the class of an instance, so each class that is judged gets one of its own here.
+The protocol: `reset(**row)` returns text to append to the last user message, or None; public methods are the tools;
+`get_reward()` takes nothing. TRL looks at an instance's class, so each judged class gets one of its own here.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from rrm.judge.cached_judge import by_content
 _OWN = ("reset", "get_reward")
 
 
-def tool_names(kind: type) -> list[str]:
-    """The methods of an environment's class that TRL offers as tools."""
-    found = [name for name, _ in inspect.getmembers(kind, predicate=inspect.isfunction)]
-    return [name for name in found if name not in _OWN and not name.startswith("_")]
+def tool_names(environment: type) -> list[str]:
+    """List the methods of an environment's class that TRL offers as tools."""
+    names = [name for name, _ in inspect.getmembers(environment, predicate=inspect.isfunction)]
+    return [name for name in names if name not in _OWN and not name.startswith("_")]
 
 
-def schemas(of: Any) -> list[dict[str, Any]]:
-    """JSON schemas of the tools, as a chat template shows them: of functions and schemas in a list, or of an environment's methods."""
-    methods = of if isinstance(of, Iterable) else [getattr(of, name) for name in tool_names(type(of))]
+def schemas(source: Any) -> list[dict[str, Any]]:
+    """Return JSON schemas of tools: functions and schemas in a list, or an environment's methods."""
+    methods = source if isinstance(source, Iterable) else [getattr(source, name) for name in tool_names(type(source))]
     if not methods:
         return []
     from transformers.utils import get_json_schema  # pyright: ignore[reportPrivateImportUsage]
@@ -40,10 +40,10 @@ def schemas(of: Any) -> list[dict[str, Any]]:
 
 
 class JudgedEnvironments:
-    """The factory. Environments made here are judged together when the first of them is asked for its reward, until one shows that their
-    episodes overlap: it went on after it was judged unasked. From then on each is judged when it is asked.
+    """The factory, picklable without what it made.
 
-    It can be pickled where its factory and its judge can, without what it has made.
+    Its environments are judged together when the first reward is asked for, until one continues after it was judged unasked:
+    their episodes overlap, and each is then judged when asked.
     """
 
     def __init__(self, factory: Callable[[], Any], asking: LazyAsker, weight: float, unplayed: float | None) -> None:
@@ -64,20 +64,18 @@ class JudgedEnvironments:
         self._begin()
 
     def __call__(self) -> Any:
-        """A judged environment around a new one."""
         inner = self.factory()
-        made = _kind(type(inner))(inner, self)
-        self._made.append(weakref.ref(made, self._made.remove))
-        return made
+        judged = _kind(type(inner))(inner, self)
+        self._made.append(weakref.ref(judged, self._made.remove))
+        return judged
 
     def summary(self) -> dict[str, Any]:
-        """Of the rewards asked for so far: how many were `judged`, the share that `failed`, and the mean `score` (None: of none)."""
+        """Counts of rewards so far: `judged`, share `failed`, mean `score` (None: of none)."""
         judged = self._scored + self._failed
         mean = self._total / self._scored if self._scored else None
         return {"judged": judged, "failed": self._failed / max(judged, 1), "score": mean}
 
     def judge(self, asking: _Judged) -> Feedback:
-        """What the judge says of one."""
         with self._lock:
             feedback = asking._feedback or (None if self._overlap else self._judge_all(asking))
         if feedback is None:
@@ -92,29 +90,31 @@ class JudgedEnvironments:
         return feedback
 
     def _judge_all(self, asking: _Judged) -> Feedback | None:
-        """What the judge says of one; all that were played since they were last judged are judged with it. None: it cannot be judged in
-        their company."""
-        made = [one for ref in list(self._made) if (one := ref()) is not None]
-        waiting = [one for one in made if one is asking or (one._feedback is None and one._played)]
+        """Judge all episodes played since they were last judged; None: together they cannot be judged."""
+        alive = [environment for ref in list(self._made) if (environment := ref()) is not None]
+        waiting = [
+            environment
+            for environment in alive
+            if environment is asking or (environment._feedback is None and environment._played)
+        ]
         # the version first: what changes meanwhile then counts as changed
-        states = [(one._version, one._transcript()) for one in waiting]
+        states = [(environment._version, environment._transcript()) for environment in waiting]
         try:
-            said = self.asking().ask([transcript for _, transcript in states])
+            feedbacks = self.asking().ask([transcript for _, transcript in states])
         except Exception:
             if len(waiting) == 1:
                 raise
             self._overlap = True
             return None
-        for one, (version, _), feedback in zip(waiting, states, said, strict=True):
-            one._judged = (version, feedback)
-            if one._version != version:
+        for environment, (version, _), feedback in zip(waiting, states, feedbacks, strict=True):
+            environment._judged = (version, feedback)
+            if environment._version != version:
                 self._overlap = True
-        return said[waiting.index(asking)]
+        return feedbacks[waiting.index(asking)]
 
 
 class _Judged:
-    """What the classes of judged environments share. Names begin with an underscore: a public method would be a tool."""
-
+    # names begin with an underscore: a public method would be a tool
     def __init__(self, inner: Any, made_by: JudgedEnvironments) -> None:
         self._inner, self._made_by = inner, made_by
         self._messages: list[Message] = []
@@ -125,36 +125,34 @@ class _Judged:
 
     @property
     def _feedback(self) -> Feedback | None:
-        """What was said of the episode as it now is."""
+        # of the episode as it now is
         judged = self._judged
         return judged[1] if judged is not None and judged[0] == self._version else None
 
     def _changed(self) -> None:
-        """The last thing that a change does: who copied half of it sees that it changed."""
+        # called last in a change: who copied half of it sees that it changed
         self._version += 1
 
     def __getattr__(self, name: str) -> Any:
-        """What else the environment has: reward functions read it."""
         return getattr(object.__getattribute__(self, "_inner"), name)
 
     def reset(self, **row: Any) -> Any:
-        """Begin an episode, with the question as the model will read it."""
-        told = self._inner.reset(**row)
+        question = self._inner.reset(**row)
         prompt = row.get("prompt")
         before = messages_of("user", "" if prompt is None else prompt, "prompt") or messages_of("user", "", "prompt")
         messages = [Message.model_validate({**m, "content": _text(m.get("content"))}) for m in before]
-        if told is not None:
-            messages[-1].content = messages[-1].text() + _text(told)
+        if question is not None:
+            messages[-1].content = messages[-1].text() + _text(question)
         self._messages, self._calls = messages, 0
         self._changed()
-        return told
+        return question
 
     @property
     def _played(self) -> bool:
         return self._calls > 0
 
     def _transcript(self) -> Trajectory:
-        """The question, and a step for each call. (Which of them one turn held, TRL does not tell.)"""
+        # a step for each call: TRL does not tell which calls one turn held
         task = next((m.text() for m in self._messages if m.role == "user"), "")
         return by_content(Trajectory(id="", task=task, messages=self._messages, tools=schemas(self) or None))
 
@@ -173,7 +171,7 @@ class _Judged:
         self._changed()
 
     def _reward(self, own: float | None) -> float | None:
-        """R_env + weight · s; None where one of them is not known. Without a call there is no s, and `unplayed` stands for weight · s."""
+        """R_env + weight · s, or R_env + `unplayed` without a call; None where either is unknown."""
         if not self._played:
             return None if own is None else own + (self._made_by.unplayed or 0.0)
         score = self._made_by.judge(self).score
@@ -181,7 +179,7 @@ class _Judged:
 
 
 def _text(value: Any) -> str:
-    """What TRL shows of a value: text parts joined, and of a picture that there was one."""
+    # as TRL shows a value: text parts joined, a picture as its type
     if not isinstance(value, list):
         return str(value) if value is not None else ""
     return Message(role="tool", content=[p if isinstance(p, dict) else {"text": str(p)} for p in value]).text()
@@ -189,7 +187,7 @@ def _text(value: Any) -> str:
 
 @functools.cache
 def _kind(inner: type) -> type[_Judged]:
-    """The class of judged environments around one class: TRL tells classes apart, and names the reward by the class."""
+    # TRL tells classes apart, and names the reward by the class
     members: dict[str, Any] = {name: _recorded(name, getattr(inner, name)) for name in tool_names(inner)}
     own = getattr(inner, "get_reward", None)
     members["get_reward"] = _async_reward if inspect.iscoroutinefunction(own) else _reward_of(own is not None)
@@ -198,7 +196,6 @@ def _kind(inner: type) -> type[_Judged]:
 
 def _reward_of(owned: bool) -> Callable[[_Judged], float | None]:
     def get_reward(self: _Judged) -> float | None:
-        """The episode's reward."""
         if not owned and not self._played:
             return self._made_by.unplayed
         return self._reward(self._inner.get_reward() if owned else 0.0)
@@ -207,13 +204,12 @@ def _reward_of(owned: bool) -> Callable[[_Judged], float | None]:
 
 
 async def _async_reward(self: _Judged) -> float | None:
-    """The episode's reward."""
     own = await self._inner.get_reward()
     return await asyncio.to_thread(self._reward, own)  # others go on while the judge reads
 
 
 def _recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that does as the environment's own, has its signature and docstring, and puts each call on record."""
+    """Wrap a method, keeping its signature and docstring, to record each call."""
 
     @functools.wraps(method)
     def recorded(self: _Judged, *args: Any, **kwargs: Any) -> Any:
@@ -241,6 +237,5 @@ def _recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The call's arguments by name; TRL passes all of them so."""
     names = list(inspect.signature(method).parameters)[1:]
     return {**dict(zip(names, args, strict=False)), **kwargs}

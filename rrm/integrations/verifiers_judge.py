@@ -1,15 +1,4 @@
-"""verifiers (v1): the judge as a judge plugin of a task.
-
-    # my_judge.py, beside your taskset: verifiers finds a plugin as a module of that name
-    from rrm.integrations.verifiers_judge import AgentRRMJudge
-    __all__ = ["AgentRRMJudge"]
-
-    [[taskset.task.judges]]
-    id = "my-judge"
-    judge = "http://127.0.0.1:8321"
-
-Or from a task's own reward: `await AgentRRMJudge(AgentRRMJudgeConfig(judge="default")).score(self.data, trace)`. Needs the extra `verifiers`.
-"""
+"""verifiers (v1): the judge as a judge plugin of a task, in a module beside the taskset."""
 
 from __future__ import annotations
 
@@ -22,7 +11,7 @@ from rrm.data.feedback import Mode
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import MissingExtra, RRMError
 from rrm.integrations.loading import asker
-from rrm.judge.cached_judge import by_content, said_of
+from rrm.judge.cached_judge import by_content, log_fields
 from rrm.readers.base import first_user_text
 from rrm.readers.messages import chat_messages
 
@@ -35,10 +24,10 @@ __all__ = ["AgentRRMJudge"]
 
 
 class AgentRRMJudgeConfig(vf.JudgeConfig):
-    """How the judge is loaded and asked; of the fields of every judge, `name` and `weight` count here."""
+    """Settings of the judge; of verifiers' own fields `name` and `weight` count."""
 
     judge: str | None = None
-    """As `AgentRRM.from_pretrained` takes it; None: the judge that ships with the package."""
+    """As `AgentRRM.from_pretrained` takes it; None: the default judge."""
     mode: Mode = "score"
     samples: int = 1
     seed: int = 0
@@ -47,23 +36,15 @@ class AgentRRMJudgeConfig(vf.JudgeConfig):
 
 
 class AgentRRMJudge(vf.Judge[float, AgentRRMJudgeConfig]):
-    """The judge's score of a trace's last branch in [0, 1]; a failed judgement is an error, which verifiers puts in place of the reward.
-
-    `trace.info["agent_rrm"]` says score, status, first finding and reason.
-    """
+    """The judge's score in [0, 1] of a trace's last branch, with details in `trace.info["agent_rrm"]`."""
 
     async def score(self, task: vf.TaskData, trace: vf.Trace) -> float:
-        """Ask, together with the rollouts that end while others are judged.
-
-        Raises:
-            RRMError: there is no score; no such judge.
-        """
         how = self.config
         asking = await asyncio.to_thread(
             asker, how.judge, mode=how.mode, samples=how.samples, seed=how.seed, options=how.options
         )
         (feedback,) = await asking.ask_async([as_trajectory(task, trace)])
-        trace.info["agent_rrm"] = said_of(feedback)
+        trace.info["agent_rrm"] = log_fields(feedback)
         if feedback.score is None:
             raise RRMError(
                 f"the judge gave no score ({feedback.status}{f': {feedback.reason}' if feedback.reason else ''})"
@@ -72,9 +53,8 @@ class AgentRRMJudge(vf.Judge[float, AgentRRMJudgeConfig]):
 
 
 def as_trajectory(task: vf.TaskData, trace: vf.Trace) -> Trajectory:
-    """A trace's last branch, what a training sample is made of, as a transcript that is named by its content."""
-    said = trace.branches[-1].messages if trace.branches else []
-    messages = [Message(**m) for m in chat_messages([m.model_dump(exclude_none=True) for m in said])]
+    branch = trace.branches[-1].messages if trace.branches else []
+    messages = [Message(**m) for m in chat_messages([m.model_dump(exclude_none=True) for m in branch])]
     tools = [
         {"type": "function", "function": t.model_dump(include={"name", "description", "parameters"})}
         for t in trace.tools

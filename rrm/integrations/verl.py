@@ -1,12 +1,7 @@
-"""verl: the judge as `custom_reward_function`.
+"""verl: the judge as `custom_reward_function`. Does not import verl.
 
-    reward.custom_reward_function.path=pkg://rrm.integrations.verl
-    reward.custom_reward_function.name=compute_score            # or compute_score_async
-    +reward.custom_reward_function.reward_kwargs.judge=openai:http://localhost:8000/v1#judge
-    +reward.custom_reward_function.reward_kwargs.mode=steps
-
-Nothing here imports verl. A judge is loaded once a process: verl makes `reward.num_workers` of them, so a judge with weights is best
-served. verl decodes replies without their special tokens; `rrm.integrations.verl_manager` has them, and so every turn's bounds.
+Each of verl's `reward.num_workers` processes loads the judge: serve one that has weights. verl decodes replies without
+special tokens; `rrm.integrations.verl_manager` has them.
 """
 
 from __future__ import annotations
@@ -27,8 +22,8 @@ from rrm.readers.chat_text import reply_turns
 from rrm.readers.messages import chat_messages
 from rrm.readers.verl import reply_messages
 
+# keys of `extra_info` with the prompt; verl's agent loops add `raw_prompt`
 PROMPTS = ("raw_prompt", "prompt", "question", "problem")
-"""Where `extra_info` may hold the prompt, messages or text; `raw_prompt` is put there by verl's own agent loops."""
 
 
 def compute_score(
@@ -47,23 +42,17 @@ def compute_score(
     reward_router_address: Any = None,
     reward_model_tokenizer: Any = None,
 ) -> dict[str, Any]:
-    """A rollout's reward and what the judge said, as verl's reward managers take them.
+    """Return a rollout's reward and the judge's columns, as verl's reward managers take them.
 
-    The transcript is `extra_info["messages"]` where that holds a conversation in which the agent spoke, and else the prompt
-    (`PROMPTS`) and the reply. Called from several threads at once, as verl's `naive` manager does, the rows are judged in batches.
+    The transcript is `extra_info["messages"]` if the agent spoke there, else the prompt (`PROMPTS`) and the reply. Concurrent
+    calls (verl's `naive` manager) are judged in batches.
 
     Args:
-        data_source: kept in the transcript's meta.
-        ground_truth: read by a judge whose criteria allow the reference, and by no other.
-        extra_info: also `tools`: what the agent could call.
-        judge: as `AgentRRM.from_pretrained` takes it; None: the judge that ships with the package.
-        weight: times the score.
-        failed_score: what a failed judgement counts: verl has no reward that is left out. None: an error instead.
-        judge_options: further arguments of `AgentRRM.from_pretrained`.
-        reward_router_address, reward_model_tokenizer: given by verl where it serves a reward model of its own; not used.
-
-    Raises:
-        RRMError: a failed judgement without `failed_score`; no such judge.
+        ground_truth: read only by a judge whose criteria allow the reference.
+        extra_info: also `tools`: the agent's tools.
+        judge, judge_options: as `rrm.integrations.loading.asker`.
+        failed_score: reward of a failed judgement; None: an error.
+        reward_router_address, reward_model_tokenizer: given by verl; not used.
     """
     asking = asker(judge, mode=mode, samples=samples, seed=seed, options=_plain(judge_options))
     feedback = asking.submit(as_trajectory(data_source, solution_str, ground_truth, extra_info)).result()
@@ -86,7 +75,7 @@ async def compute_score_async(
     reward_router_address: Any = None,
     reward_model_tokenizer: Any = None,
 ) -> dict[str, Any]:
-    """`compute_score` as a coroutine: a worker's rows in flight are judged in batches, without a thread for each."""
+    """`compute_score` as a coroutine: rows in flight are judged in batches, without a thread for each."""
     trajectory = as_trajectory(data_source, solution_str, ground_truth, extra_info)
     asking: JudgeQueue = await asyncio.to_thread(
         asker, judge, mode=mode, samples=samples, seed=seed, options=_plain(judge_options)
@@ -97,37 +86,29 @@ async def compute_score_async(
 def as_trajectory(
     data_source: Any, solution_str: str, ground_truth: Any, extra_info: Mapping[str, Any] | None = None
 ) -> Trajectory:
-    """What verl tells a reward function, as a transcript that is named by its content.
-
-    Raises:
-        RRMError: `extra_info` holds no prompt, or messages or tools that are none.
-    """
+    """Convert verl's arguments to a transcript named by its content; raises `RRMError`."""
     extra = dict(extra_info or {})
     try:
-        said = _listed(extra, "messages")
-        if not any(m["role"] == "assistant" for m in said):
+        messages = _listed(extra, "messages")
+        if not any(m["role"] == "assistant" for m in messages):
             if not isinstance(solution_str, str):
                 raise ValueError(f"the reply must be a text, got {type(solution_str).__name__}")
-            prompt = said or next((p for key in PROMPTS if (p := _listed(extra, key))), [])
-            said = [*prompt, *chat_messages(reply_messages(reply_turns(solution_str), 0), "reply")]
+            prompt = messages or next((p for key in PROMPTS if (p := _listed(extra, key))), [])
+            messages = [*prompt, *chat_messages(reply_messages(reply_turns(solution_str), 0), "reply")]
         tools = tools_of(extra.get("tools"), "tools")
     except ValueError as error:
         raise RRMError(f"verl's extra_info holds no transcript: {error}") from error
-    if not any(m["role"] == "user" and m["content"] for m in said):
+    if not any(m["role"] == "user" and m["content"] for m in messages):
         raise RRMError(
             f"verl's extra_info holds no prompt, and a judge must read the question: it is looked for in messages, {', '.join(PROMPTS)}. "
             "Put it there (data.return_raw_chat=True gives raw_prompt), or into the data set's extra_info"
         )
     meta = {"data_source": str(data_source)} | ({} if ground_truth is None else {"reference": plain(ground_truth)})
-    return by_content(Trajectory(id="", task=first_user_text(said), messages=said, tools=tools, meta=meta))  # pyright: ignore[reportArgumentType]  # validated
+    return by_content(Trajectory(id="", task=first_user_text(messages), messages=messages, tools=tools, meta=meta))  # pyright: ignore[reportArgumentType]  # validated
 
 
 def reward_of(feedback: Feedback, weight: float, failed_score: float | None) -> dict[str, Any]:
-    """The reward `score`, and what verl logs beside it; the same keys for every row.
-
-    Raises:
-        RRMError: there is no score, and nothing that it counts as.
-    """
+    """Return `score` and what verl logs beside it; raises `RRMError` without a score and `failed_score`."""
     if feedback.score is None and failed_score is None:
         why = f": {feedback.reason}" if feedback.reason else ""
         raise RRMError(
@@ -144,10 +125,9 @@ def reward_of(feedback: Feedback, weight: float, failed_score: float | None) -> 
 
 
 def _listed(extra: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Messages of `extra_info`; none where there is nothing."""
     return [] if extra.get(key) is None else messages_of("user", extra[key], key)
 
 
 def _plain(options: Any) -> dict[str, Any]:
-    """Options as a dict, also from a config object of OmegaConf's."""
+    # also from a config object of OmegaConf's
     return {str(key): options[key] for key in options or ()}

@@ -1,8 +1,7 @@
-"""A rollout's tokens as text, in which only what was a special token looks like one.
+"""A rollout's tokens as text, in which only special tokens look like special tokens.
 
-A mark of the chat template that is spelled out in ordinary tokens is disarmed, so it begins or ends no turn. With verl's response mask what
-the model sampled (1) cannot be a tool's turn either, and what it did not sample (0) cannot be the model's. Without the mask one case is
-left: a template that tokenises a tool's text with its special tokens makes real ones of those that the text spells.
+A template's marks spelled in ordinary tokens are neutralised. With the response mask, sampled tokens (1) cannot form a
+tool's turn, nor others (0) the model's. Without it, a template may turn marks in a tool's text into special tokens.
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ MARKS = (*BEGINS, "<|end_header_id|>", *ENDS)
 
 
 def reply_text(tokenizer: Any, ids: Sequence[int], mask: Sequence[int] | None = None) -> str:
-    """The reply, for `rrm.readers.chat_text.reply_turns`.
+    """Return the reply's text, for `rrm.readers.chat_text.reply_turns`.
 
     Args:
-        tokenizer: of transformers.
         ids: (T,) of the response, without padding.
-        mask: (T,) 1 where the model sampled the token; None: not known.
+        mask: (T,) 1 where the model sampled the token; None: unknown.
     """
     vocabulary = tokenizer.get_vocab()
     marks = {vocabulary[mark]: mark for mark in MARKS if mark in vocabulary}
@@ -33,12 +31,11 @@ def reply_text(tokenizer: Any, ids: Sequence[int], mask: Sequence[int] | None = 
     return "".join(_disarmed(_pieces(tokenizer, ids, mask, marks)))
 
 
-Piece = tuple[str, bool, bool | None]
-"""Text, whether it is a mark, and whether the model sampled it."""
+Piece = tuple[str, bool, bool | None]  # text, is_mark, sampled by the model
 
 
 def _pieces(tokenizer: Any, ids: Sequence[int], mask: Sequence[int] | None, marks: dict[int, str]) -> list[Piece]:
-    """Marks alone, and what stands between them, parted where the mask changes."""
+    """Split into marks and the text between them, also where the mask changes."""
     pieces: list[Piece] = []
     run: list[int] = []
 
@@ -48,8 +45,8 @@ def _pieces(tokenizer: Any, ids: Sequence[int], mask: Sequence[int] | None, mark
             run.clear()
 
     before: bool | None = None
-    for at, token in enumerate(ids):
-        sampled = None if mask is None else bool(mask[at])
+    for position, token in enumerate(ids):
+        sampled = None if mask is None else bool(mask[position])
         if token in marks or sampled != before:
             end(before)
         if token in marks:
@@ -63,19 +60,19 @@ def _pieces(tokenizer: Any, ids: Sequence[int], mask: Sequence[int] | None, mark
 
 def _disarmed(pieces: list[Piece]) -> list[str]:
     out: list[str] = []
-    for at, (text, is_mark, sampled) in enumerate(pieces):
-        if is_mark and (text not in BEGINS or sampled is None or _may_begin(pieces, at)):
+    for position, (text, is_mark, sampled) in enumerate(pieces):
+        if is_mark and (text not in BEGINS or sampled is None or _may_begin(pieces, position)):
             out.append(text)
         else:
             out.append(neutralise_control(text, ("tool_response",) if sampled else ()))
     return out
 
 
-def _may_begin(pieces: list[Piece], at: int) -> bool:
-    """Whether a turn begins here: the model samples no beginning, and of a turn that it does not end the role says who speaks."""
-    if pieces[at][2]:
+def _may_begin(pieces: list[Piece], position: int) -> bool:
+    """Return whether a turn may begin here: not sampled, and its role fits its tokens' origin."""
+    if pieces[position][2]:
         return False
-    turn = list(takewhile(lambda piece: piece[0] not in (*BEGINS, *ENDS) or not piece[1], pieces[at + 1 :]))
-    text = "".join(said for said, *_ in turn).replace("<|end_header_id|>", "\n", 1)
-    role, _, said = text.partition("\n")
-    return not said.strip() or any(sampled for *_, sampled in turn) == (role == "assistant")
+    turn = list(takewhile(lambda piece: piece[0] not in (*BEGINS, *ENDS) or not piece[1], pieces[position + 1 :]))
+    text = "".join(content for content, *_ in turn).replace("<|end_header_id|>", "\n", 1)
+    role, _, content = text.partition("\n")
+    return not content.strip() or any(sampled for *_, sampled in turn) == (role == "assistant")

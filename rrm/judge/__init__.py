@@ -1,4 +1,4 @@
-"""The judge: transcripts in, Feedback out. `from rrm.judge import AgentRRM` loads the class on first use."""
+"""The judge: transcripts in, Feedback out. `AgentRRM` is loaded on first use."""
 
 from __future__ import annotations
 

@@ -1,15 +1,8 @@
-"""Abstention: where a judge gives no verdict on a step, and says `unsure`.
+"""Abstention: verdict `unsure` where a judge takes no side on a step; p_good and score stay.
 
-| why | of which steps | what else of the row |
-|---|---|---|
-| the transcript is outside what the judge was measured on (`rrm.judge.domain`) | all | no trace, no critique |
-| the calibrated p_good lies within the judge's `unsure_band` | this one | the critique has no line on it |
-
-p_good and the score stay as they are. What later windows are told of a step follows from p_good and the threshold alone, so that
-they do not depend on whether a judge abstains.
-
-A step that is longer than a window is read in parts, and the worst part decides: what is wrong stands somewhere in it, and the sound parts
-around would outvote it. Such steps have more chances of a false alarm; calibration and threshold are fitted on these minima.
+Outside the judge's domain (`rrm.judge.domain`): all steps, and the row loses trace and critique. Calibrated p_good within
+`unsure_band`: that step, and the critique loses its line. Later windows see marks of p_good and the threshold alone. A step
+longer than a window is read in parts and its worst part decides; calibration and threshold are fitted on these minima.
 """
 
 from __future__ import annotations
@@ -17,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from pydantic import BaseModel, Field
+
 from rrm.data.annotation import Finding, Verdict
-from rrm.data.feedback import Feedback
+from rrm.data.feedback import Feedback, Mode
 
 
 @dataclass(frozen=True)
 class VerdictRule:
-    """Makes a verdict of a calibrated p_good."""
-
-    threshold: float = 0.5
-    """Good from here on."""
-    unsure_band: tuple[float, float] | None = None
-    """Unsure strictly between these two; None: never."""
+    threshold: float = 0.5  # good from here on
+    unsure_band: tuple[float, float] | None = None  # unsure strictly between these two; None: never
 
     def __call__(self, p_good: float) -> Verdict:
         if self.unsure_band is not None and self.unsure_band[0] < p_good < self.unsure_band[1]:
@@ -36,23 +27,44 @@ class VerdictRule:
         return "good" if p_good >= self.threshold else "bad"
 
 
+class AgreementPromise(BaseModel):
+    """Score certainty from which a run gets a verdict (`rrm calibrate --agreement`)."""
+
+    mode: Mode  # of these scores
+    agreement: float = Field(gt=0.5, lt=1)  # least share of verdicts that agree with people
+    confidence: float = Field(gt=0, lt=1)  # probability that the promise holds, over the draw of labels
+    least_sure: float = Field(ge=0.5, le=1)  # a verdict needs max(p, 1 − p) of the score p to be at least this
+    coverage: float  # share of the labelled runs with a verdict
+    agreed: float  # share of these that agree
+    labels: int
+
+
+def run_verdict(feedback: Feedback) -> Verdict | None:
+    # None without a score or a promise
+    score, least = feedback.score, feedback.judge.least_sure
+    if score is None or least is None:
+        return None
+    if feedback.abstains or max(score, 1 - score) < least:
+        return "unsure"
+    return "good" if score >= 0.5 else "bad"
+
+
 def abstain(feedback: Feedback) -> None:
-    """Take back, in place, what a row says of single steps: its transcript is outside what the judge was measured on."""
+    """Blank a row's verdicts, trace and critique in place."""
     feedback.findings = [f.model_copy(update={"verdict": "unsure", "text": ""}) for f in feedback.findings]
     feedback.trace = feedback.critique = None
 
 
 def p_good_of_parts(parts: Iterable[float]) -> float:
-    """The probability that a step is good, of its parts' (at least one)."""
     return min(parts)
 
 
 def is_bad_of_parts(verdicts: Collection[Verdict]) -> bool | None:
-    """Whether a step is bad, of what is said of its parts; None where nothing clear is."""
+    """Return whether any part is bad; None where no verdict is clear."""
     clear = {verdict for verdict in verdicts if verdict in ("good", "bad")}
     return "bad" in clear if clear else None
 
 
 def findings_of_parts(findings: Sequence[Finding]) -> list[Finding]:
-    """What counts of the findings on one step: those that say that a part is bad, all where none does."""
+    """Return the findings that call a part bad, or all where none does."""
     return [finding for finding in findings if finding.verdict == "bad"] or list(findings)

@@ -1,4 +1,4 @@
-"""AgentRRM: the judge. Transcripts in, Feedback out, whatever engine answers.
+"""AgentRRM: the judge. Transcripts in, Feedback out, for any engine.
 
 judge = AgentRRM.from_pretrained()                      # the judge that ships with the package
 judge = AgentRRM.from_pretrained("runs/judge/judge")    # one trained by `rrm train`
@@ -9,7 +9,7 @@ feedback = judge.judge(trajectories, mode="full")
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from rrm.judge.backends import Chat, LocalBackend, ServerBackend
 from rrm.judge.capabilities import Abilities, Sampling
 from rrm.judge.criteria import CriteriaBackend
 from rrm.judge.domain import DomainFlagger, load_domain
+from rrm.judge.inputs import as_trajectories
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.judge_request import JudgeRequest, OnReading, unspoken
 from rrm.judge.local import TemplatedEngine
@@ -36,33 +37,29 @@ from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CHARACTERS_PER_TOKEN, CUT_VERSION, PROMPT_VERSION, CharacterTokenizer
 from rrm.prompt.windows import Planner, Window, WindowPlan
 
-AT_AN_ADDRESS = "rrm.serve.client"
-"""Where judges behind `rrm serve` are; by name, as it is built on this module."""
+AT_AN_ADDRESS = "rrm.serve.client"  # judges behind `rrm serve`; named, not imported, as it builds on this module
 FOR_TRL = "rrm.integrations.trl"
-"""So is this."""
 
 
 class AgentRRM:
     """A judge over one engine: a `TokenEngine` with a `Prompter` (local), or a `ChatEngine` (a server).
 
     Args:
-        engine: what answers.
+        engine: generates the replies.
         prompter: required with a TokenEngine, absent with a ChatEngine.
-        settings: budgets, calibration and training facts; by default those of a chat model that was never trained to judge.
-        model: how the judge is named in every row.
-        model_hash: hash of weights, base and settings, where they are local.
-        reader: renders for a ChatEngine with the judge's own tokenizer; by default a token counts as four characters.
-        folder: the directory the judge came from, which `save_pretrained` copies.
+        settings: budgets, calibration and training facts; default: those of a chat model never trained to judge.
+        model: name of the judge in every row.
+        model_hash: hash of local weights, base and settings.
+        reader: renders for a ChatEngine with the judge's own tokenizer; default: four characters count as a token.
+        folder: the judge's directory, which `save_pretrained` copies.
         dtype: of local weights, for the rows.
-        max_windows: of a ChatEngine without a reader; the others' prompter knows it.
-        images: what a ChatEngine that sees is shown of a transcript's pictures; None: words in their places.
-        out_of_domain: what becomes of verdicts on a transcript outside what it was measured on (`rrm.judge.abstention`).
+        max_windows: for a ChatEngine without a reader; otherwise the prompter has it.
+        images: budget of pictures for a ChatEngine that sees; None: words replace pictures.
+        out_of_domain: treatment of verdicts on transcripts outside the judge's domain (`rrm.judge.abstention`).
     """
 
-    tells_readings = True
-    """It takes `on_reading`."""
-    unfinished: bool = False
-    """Whether it is asked of runs that go on after what it is shown (`rrm.judge.prefixes`)."""
+    tells_readings = True  # accepts `on_reading`
+    unfinished: bool = False  # judges runs that continue after the messages it is given (`rrm.judge.prefixes`)
 
     def __init__(
         self,
@@ -91,8 +88,8 @@ class AgentRRM:
                 f"{self.settings.prompt_version}: give both the one it was trained in"
             )
         self.model, self.model_hash, self.folder, self.dtype = model, model_hash, folder, dtype
+        # request options of its server; empty for a local judge
         self.asked: ServerOptions = getattr(engine, "options", ServerOptions())
-        """How its server is asked; that of a judge here is empty."""
         self.unfinished = any(facts.get("prefixes") for facts in self.settings.calibrated_on.values())
         self.domain = load_domain(folder)
         self.out_of_domain: OutOfDomain = out_of_domain
@@ -124,38 +121,40 @@ class AgentRRM:
         out_of_domain: OutOfDomain | None = None,
         trust_remote_code: bool = False,
     ) -> AgentRRM:
-        """Load a judge, with the calibration, budgets and modes of its `judge.json` wherever it lies.
+        """Load a judge with the calibration, budgets and modes of its `judge.json`.
 
         Args:
-            model: a directory, a hub id, `openai:BASE_URL#model` (of several addresses: with commas), `vision:` and the folder or hub id of a
-                vision-language model, `http://HOST:PORT` of `rrm serve`, the name of an installed judge, or None for the shipped default judge.
-            settings: with `openai:…`: the directory or hub id of the judge that the server serves.
+            model: a directory, a hub id, `openai:BASE_URL#model` (several addresses with commas), `vision:` and the folder or
+                hub id of a vision-language model, `http://HOST:PORT` of `rrm serve`, the name of an installed judge, or None
+                for the shipped default judge.
+            settings: with `openai:…`: directory or hub id of the judge that the server serves.
             revision: branch, tag or commit of a hub id.
-            token: for a private hub id; by default HF_TOKEN or the one that `hf auth login` stored.
-            device: `cpu`, `cuda`, …; the best there is by default.
-            dtype: `float32`, `bfloat16` or `float16`; by default bfloat16 on an accelerator and float32 on a CPU, where
-                scores then do not depend on the batch a transcript stands in.
-            attn_implementation: `sdpa`, `eager`, `flash_attention_2`, …; the model's own by default.
-            batch_tokens: tokens held at once (memory).
-            max_transcript_tokens: rendered transcript budget; the one the judge was trained with by default.
-            max_windows: of a transcript, read at most (its last, its first, those that the rules flag); all by default. Of prompt version 2.
-            context: tokens of a server's context; what the server says of itself by default (`rrm.judge.serving`).
-            max_new_tokens: of a reply; what the judge was trained with, or 512, by default.
-            timeout_s: seconds a request to a chat model's server may take, and in which a silent `rrm serve` is asked again; 60 by default.
-            concurrency: requests to a server in flight at once, 8 by default.
-            criteria: questions to answer instead of the fixed rubric (`rrm.prompt.criteria`), or their file or shipped name; of a
-                chat model that was not trained to judge.
-            server: how a server is asked beside that: temperature, headers, prices, …
-            images: pictures of a transcript that a chat model is shown at most, the latest; 0 is none, which is the default of a server, and
-                8 that of `vision:`.
-            out_of_domain: `unsure`: the judge abstains on a transcript outside what it was measured on; `keep`: its verdicts stay, and the row is
-                marked. Default: `unsure`, of a judge at an address as it is served.
-            trust_remote_code: run the Python code in the judge's folder or its base's, where these have an architecture of
-                their own.
+            token: for a private hub id; default: HF_TOKEN, or the one stored by `hf auth login`.
+            device: `cpu`, `cuda`, …; default: the best available.
+            dtype: `float32`, `bfloat16` or `float16`; default: bfloat16 on an accelerator, float32 on a CPU, where scores
+                then do not depend on the batch.
+            attn_implementation: `sdpa`, `eager`, `flash_attention_2`, …; default: the model's own.
+            batch_tokens: tokens processed at once (memory).
+            max_transcript_tokens: budget of a rendered transcript; default: the one the judge was trained with.
+            max_windows: most windows read of a transcript (the last, the first, those the rules flag); default: all. Prompt
+                version 2 only.
+            context: tokens of a server's context; default: as the server reports (`rrm.judge.serving`).
+            max_new_tokens: of a reply; default: as trained, or 512.
+            timeout_s: seconds for a request to a chat model's server, and until a silent `rrm serve` is asked again;
+                default: 60.
+            concurrency: requests in flight to a server; default: 8.
+            criteria: questions instead of the fixed rubric (`rrm.prompt.criteria`), their file or shipped name; for chat
+                models that were not trained to judge.
+            server: further request options of a server: temperature, headers, prices, …
+            images: most pictures of a transcript shown to a chat model, the latest; 0: none. Default: 0 for a server, 8 for
+                `vision:`.
+            out_of_domain: for transcripts outside the judge's domain: `unsure` abstains, `keep` keeps the verdicts and marks
+                the row. Default: `unsure`; at an address: as it is served.
+            trust_remote_code: run Python code in the folder of the judge or its base, for their own architectures.
 
         Raises:
             RRMError: no such model, not a judge's directory, or made for another prompt version.
-            ConfigError: an option of a server for a judge that runs here, or the other way round.
+            ConfigError: a server option for a local judge, or the reverse.
         """
         from rrm.judge.loading import LoadOptions, load
 
@@ -166,11 +165,11 @@ class AgentRRM:
                 max_transcript_tokens=max_transcript_tokens, max_new_tokens=max_new_tokens, criteria=criteria, server=server,
                 images=images, out_of_domain=out_of_domain, trust_remote_code=trust_remote_code,
             )  # fmt: skip
-        asked = load_criteria(criteria) if isinstance(criteria, str | Path) else criteria
+        questions = load_criteria(criteria) if isinstance(criteria, str | Path) else criteria
         loaded = load(model, LoadOptions(
             settings=settings, device=device, dtype=dtype, attn_implementation=attn_implementation, revision=revision, token=token,
             batch_tokens=batch_tokens, transcript_tokens=max_transcript_tokens, max_windows=max_windows, context=context,
-            max_new_tokens=max_new_tokens, timeout_s=timeout_s, concurrency=concurrency, criteria=asked, server=server,
+            max_new_tokens=max_new_tokens, timeout_s=timeout_s, concurrency=concurrency, criteria=questions, server=server,
             images=images, trust_remote_code=trust_remote_code,
         ))  # fmt: skip
         return cls(
@@ -180,11 +179,7 @@ class AgentRRM:
         )  # fmt: skip
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write the judge's directory: what `from_pretrained(folder)` needs to judge alike. Returns the directory.
-
-        Raises:
-            RRMError: an engine whose weights cannot be saved.
-        """
+        """Write and return the judge's directory; raises RRMError if its weights cannot be saved."""
         from rrm.judge.saving import save_judge
 
         return save_judge(self, Path(folder))
@@ -198,10 +193,9 @@ class AgentRRM:
         revision: str | None = None,
         commit_message: str = "Upload a judge",
     ) -> str:
-        """Put the judge's directory on the Hugging Face hub as `repo_id`; returns the commit's address.
+        """Upload the judge's directory to the Hugging Face hub as `repo_id`; returns the commit's address.
 
-        Raises:
-            RRMError: the judge needs what only this machine has, or the hub does not take it.
+        Raises RRMError if the judge needs files that only this machine has, or the hub refuses it.
         """
         from rrm.judge.saving import push_judge
 
@@ -211,32 +205,35 @@ class AgentRRM:
 
     def judge(
         self,
-        trajectories: Sequence[Trajectory],
+        trajectories: Sequence[Trajectory | Sequence[Any] | Mapping[str, Any]],
         *,
-        mode: Mode = "full",
+        mode: Mode | None = None,
         samples: int = 1,
         seed: int = 0,
         on_feedback: Callable[[Feedback], None] | None = None,
         on_reading: OnReading | None = None,
     ) -> list[Feedback]:
-        """One Feedback per trajectory, in order. Failures keep their status and are never a number.
+        """Return one Feedback per run, in order, as `rrm score` does; failures have a status and no score.
 
-        With `samples` > 1 replies are sampled at temperature 0.7, unless a server's options say another, and the score is their mean; where nothing is sampled (`steps`,
-        `score` on a local model, text of a judge that only reads slots) each transcript is read once, and that is said once.
-        A transcript without a step is `unparsable`, and no model is asked.
+        With `samples` > 1 replies are sampled at temperature 0.7 (or the server options' own) and scores are averaged. Where
+        nothing is sampled (`steps`, `score` on a local model, text of a judge that only reads slots) each transcript is
+        read once, with one warning. A transcript without a step is `unparsable`, without asking the model.
 
         Args:
-            on_feedback: hears of each row as soon as it is judged, in the order in which rows end.
-            on_reading: hears of each reading that was made of a transcript that takes several (its id, how many it takes).
+            trajectories: runs, also as lists of messages or records (`rrm.judge.inputs.as_trajectories`).
+            mode: default: the judge's own (`JudgeSettings.default_mode`), else `full`.
+            on_feedback: called with each row as soon as it is judged, in the order of completion.
+            on_reading: called with (id, number of readings) after each reading of a transcript that takes several.
         """
+        runs, mode = as_trajectories(trajectories), mode or self.settings.default_mode or "full"
         temperature = self._sampling.temperature(self.abilities, self.asked.temperature, mode, samples)
-        marker = DomainFlagger(self.domain, trajectories)
+        marker = DomainFlagger(self.domain, runs)
         hear = None if on_feedback is None else lambda feedback: on_feedback(marker.heard(feedback))
-        found = self._judgements(trajectories, mode, samples, seed, temperature, True, hear, on_reading)
-        return [marker.mark(feedback, t) for (feedback,), t in zip(found, trajectories, strict=True)]
+        judgements = self._judgements(runs, mode, samples, seed, temperature, True, hear, on_reading)
+        return [marker.mark(feedback, run) for (feedback,), run in zip(judgements, runs, strict=True)]
 
     def streams(self, mode: Mode) -> bool:
-        """Whether `judge_stream` can be asked for this mode: of a server's judge that has no criteria."""
+        """Return whether `judge_stream` supports this mode: on a server, without criteria."""
         return self.prompter is None and self.criteria is None and not self.abilities.reads_slots(mode)
 
     def judge_stream(
@@ -249,19 +246,19 @@ class AgentRRM:
         on_feedback: Callable[[Feedback], None],
         on_reading: OnReading | None = None,
     ) -> None:
-        """`judge` for any number of transcripts: the next one is begun as soon as a request of the server's may be sent.
+        """Judge any number of transcripts, starting the next as soon as the server may get a request.
 
         Args:
-            trajectories: read in a thread of their own, a little ahead.
-            on_feedback: hears of each row as soon as it is judged, of one at a time.
+            trajectories: consumed in a thread of their own, a little ahead.
+            on_feedback: called with each row as soon as it is judged, one at a time.
             on_reading: as in `judge`.
 
         Raises:
-            SpendingLimit: the money is spent: what was begun was judged, the rest was not.
+            SpendingLimit: the limit is reached; transcripts that were begun are judged, the others are not.
         """
         temperature = self._sampling.temperature(self.abilities, self.asked.temperature, mode, samples)
-        wanted = self._wanted(mode, samples, seed, temperature, True, None, on_reading)
-        judge_stream(self.backend(), trajectories, wanted, self.domain, on_feedback)
+        request = self._request(mode, samples, seed, temperature, True, None, on_reading)
+        judge_stream(self.backend(), trajectories, request, self.domain, on_feedback)
 
     def sample(
         self,
@@ -272,14 +269,13 @@ class AgentRRM:
         seed: int = 0,
         temperature: float = 1.0,
     ) -> list[list[Feedback]]:
-        """k independent judgements of each trajectory, as Feedback of their own (rejection sampling, variance); one where
-        nothing is sampled."""
-        found = self._judgements(trajectories, mode, k, seed, temperature, False)
+        """Return k independent judgements of each trajectory, one where nothing is sampled."""
+        groups = self._judgements(trajectories, mode, k, seed, temperature, False)
         marker = DomainFlagger(self.domain, trajectories)
-        return [[marker.mark(f, t) for f in judged] for judged, t in zip(found, trajectories, strict=True)]
+        return [[marker.mark(f, t) for f in judged] for judged, t in zip(groups, trajectories, strict=True)]
 
     def describe(self) -> dict[str, Any]:
-        """What decides this judge's scores; the rules are of it, as windows begin with their digest."""
+        """Return all that determines this judge's scores; the rules' version, as windows show a digest."""
         windows = {} if self.prompt_version == CUT_VERSION else {"rules": rules.VERSION}
         # a chat model that was not trained to judge is told the grid, and asked for log-probabilities
         untaught = self.prompter is None and self.reader is None
@@ -303,70 +299,63 @@ class AgentRRM:
 
     @property
     def purse(self) -> CostTracker | None:
-        """What is paid for its server; None where it has none."""
+        # spending on its server; None for a local judge
         return getattr(self.engine, "purse", None)
 
     @property
     def abilities(self) -> Abilities:
-        """What it can be asked for."""
         local, asks = self.prompter is not None, self.criteria is not None
         served = self.reader is not None and self.prompt_version != CUT_VERSION
         return Abilities(self.model, self.settings.modes, local, self.prompt_version, asks, served)
 
     @property
     def criteria(self) -> Criteria | None:
-        """The questions that it answers; None: it judges by the fixed rubric."""
+        """The questions it answers; None: the fixed rubric."""
         return self.settings.criteria
 
     @property
     def answer_tokens(self) -> int | None:
-        """Tokens that its replies may take, where each is asked for to its end: from a server, and to criteria; else None."""
+        # where replies are generated in full: by a server, or to criteria
         return self.settings.max_new_tokens if self.prompter is None or self.criteria is not None else None
 
     @property
     def prompt_version(self) -> str:
-        """How transcripts are rendered."""
         prompter = self.prompter or self.reader
         return self.settings.prompt_version if prompter is None else prompter.version
 
     def count_tokens(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[int]:
-        """Prompt tokens of each transcript (for a server: an estimate, four characters a token)."""
-        return [read.tokens for read in self.measure(trajectories, mode)]
+        """Return each transcript's prompt tokens (server: estimated at four characters a token)."""
+        return [reads.tokens for reads in self.measure(trajectories, mode)]
 
     def measure(self, trajectories: Sequence[Trajectory], mode: Mode, samples: int = 1) -> list[Reads]:
-        """What is read of each transcript for so many judgements of it, one where nothing is sampled: prompt tokens (estimated as
-        `count_tokens` says), readings, coverage."""
+        """Return each transcript's prompt tokens (as `count_tokens`), readings and coverage."""
         samples = samples if self.abilities.samples(mode) else 1
         self.abilities.check(mode)
         backend = self.backend(slots=self.abilities.reads_slots(mode))
         return [backend.measure(trajectory, self.abilities.read_as(mode), samples) for trajectory in trajectories]
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> WindowPlan:
-        """The windows in which a transcript is read.
-
-        Raises:
-            RRMError: the judge is of prompt version 1, which has none.
-        """
+        """Return a transcript's windows; raises RRMError for prompt version 1, which has none."""
         if self.prompt_version == CUT_VERSION:
             raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
         return self._plan(trajectory, mode)[0]
 
     def in_windows(self, trajectory: Trajectory, mode: Mode) -> bool:
-        """Whether a transcript is read in several windows in this mode; the scores of such have maps of their own."""
+        # such scores have maps of their own
         return self._plan(trajectory, mode)[0].windowed
 
     def readings(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, list[Window]]:
-        """The windows in which a transcript is read in this mode, and each as it is read before anything is found."""
+        """Return a transcript's plan, and each window before any finding."""
         plan, earlier = self._plan(trajectory, mode)
-        asked = [earlier] * (len(plan) - 1) + [self.abilities.read_as(mode)]
-        return plan, [plan.reading(number, slots=said == "steps") for number, said in enumerate(asked)]
+        modes = [earlier] * (len(plan) - 1) + [self.abilities.read_as(mode)]
+        return plan, [plan.reading(number, slots=window_mode == "steps") for number, window_mode in enumerate(modes)]
 
     def as_reward_func(self, *, mode: Mode = "score", seed: int = 0) -> Callable[..., list[float | None]]:
-        """A reward function for TRL's GRPOTrainer (`rrm.integrations.trl.reward_func`, which takes more arguments)."""
+        """Return a reward function for TRL's GRPOTrainer (`rrm.integrations.trl.reward_func`)."""
         return importlib.import_module(FOR_TRL).reward_func(self, mode=mode, seed=seed)
 
     def as_chat(self) -> Chat:
-        """The model as anybody would talk to it, for questions that are not the fixed rubric's."""
+        """Return the model as a plain chat, for prompts other than the fixed rubric's."""
         prompter = self.prompter or self.reader
         budget = self.settings.transcript_tokens * (1 if prompter else CHARACTERS_PER_TOKEN)
         tokenizer = prompter.tokenizer if prompter else CharacterTokenizer()
@@ -379,7 +368,6 @@ class AgentRRM:
     # ---- who answers ----
 
     def slots(self) -> tuple[Prompter, SlotReader]:
-        """What renders prompts with slots, and what reads these."""
         if self.prompter is not None:
             return self.prompter, LocalSlots(self.engine)
         assert self.reader is not None
@@ -388,11 +376,7 @@ class AgentRRM:
         return self.reader, ServedSlots(self.engine, lambda token: tokenizer.decode([token]), timeout)
 
     def backend(self, *, slots: bool = False) -> LocalBackend | ServerBackend:
-        """Who answers for its readings.
-
-        Args:
-            slots: whether slots are read: on a server, their places are those of a judge here.
-        """
+        # on a server, `slots` are read at a local judge's positions
         settings = self.settings
         if settings.criteria is not None:
             chat, images, on = self.as_chat(), self.images, self.unfinished
@@ -413,7 +397,7 @@ class AgentRRM:
         return ServerBackend(self.engine, planner, self.reader, settings.modes, opening, self.images, self.unfinished)
 
     def params(self, seed: int, temperature: float) -> SamplingParams:
-        """How replies are sampled: here as far as the score's tag, from a server (whose model may think first) to its end."""
+        # a local reply ends at the score's tag; a server's model may think first
         served, asks = self.prompter is None, self.criteria is not None
         return SamplingParams(
             max_new_tokens=self.settings.max_new_tokens,
@@ -429,7 +413,6 @@ class AgentRRM:
     # ---- inside ----
 
     def _plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
-        """The windows of a transcript, and what is asked of all but the last."""
         return self.backend(slots=self.abilities.reads_slots(mode)).plan(trajectory, self.abilities.read_as(mode))
 
     def _judgements(
@@ -443,23 +426,22 @@ class AgentRRM:
         on_feedback: Callable[[Feedback], None] | None = None,
         on_reading: OnReading | None = None,
     ) -> list[list[Feedback]]:
-        """Each transcript's judgements: as one Feedback (`together`), or each as its own; one where nothing is sampled, or the agent never spoke."""
-        wanted = self._wanted(mode, samples, seed, temperature, together, on_feedback, on_reading)
-        silent = {i: [unspoken(t, wanted.info)] for i, t in enumerate(trajectories) if not t.steps}
+        request = self._request(mode, samples, seed, temperature, together, on_feedback, on_reading)
+        silent = {i: [unspoken(t, request.info)] for i, t in enumerate(trajectories) if not t.steps}
         for rows in silent.values():
-            wanted.tell(rows)
-        judged = iter(self._judged([t for t in trajectories if t.steps], wanted))
+            request.tell(rows)
+        judged = iter(self._judged([t for t in trajectories if t.steps], request))
         return [silent[i] if i in silent else next(judged) for i in range(len(trajectories))]
 
-    def _judged(self, trajectories: Sequence[Trajectory], wanted: JudgeRequest) -> list[list[Feedback]]:
-        if self.abilities.reads_slots(wanted.mode):
-            self.abilities.check(wanted.mode)
+    def _judged(self, trajectories: Sequence[Trajectory], request: JudgeRequest) -> list[list[Feedback]]:
+        if self.abilities.reads_slots(request.mode):
+            self.abilities.check(request.mode)
             prompter, slots = self.slots()
-            found = judge_steps(slots, prompter, trajectories, wanted, self.settings.verdicts)
-            return [[feedback] for feedback in found]
-        return judge_in_windows(self.backend(), trajectories, wanted, together=self.prompter is None)
+            rows = judge_steps(slots, prompter, trajectories, request, self.settings.verdicts)
+            return [[feedback] for feedback in rows]
+        return judge_in_windows(self.backend(), trajectories, request, together=self.prompter is None)
 
-    def _wanted(
+    def _request(
         self,
         mode: Mode,
         samples: int,
@@ -469,7 +451,6 @@ class AgentRRM:
         on_feedback: Callable[[Feedback], None] | None,
         on_reading: OnReading | None,
     ) -> JudgeRequest:
-        """What is asked of each transcript; one judgement where nothing is sampled."""
         samples = samples if self.abilities.samples(mode) else 1
         params = self.params(seed, temperature)
         maps = self.settings.calibration
@@ -477,7 +458,8 @@ class AgentRRM:
         return JudgeRequest(self.info(mode, seed), params, maps, samples, together, on_feedback, on_reading, sources)
 
     def info(self, mode: Mode, seed: int) -> JudgeInfo:
-        """What its rows say of it, as far as that is known before it is asked."""
+        # facts known before judging
+        promise = self.settings.promise
         return JudgeInfo(
             model=self.model,
             model_hash=self.model_hash,
@@ -491,10 +473,10 @@ class AgentRRM:
             calibrated=self.settings.calibration.covers(mode),
             criteria=None if self.criteria is None else self.criteria.identity,
             out_of_domain=None if self.domain is None else self.out_of_domain,
+            least_sure=promise.least_sure if promise is not None and promise.mode == mode else None,
         )
 
 
 def untrained(prompter: Prompter | None) -> JudgeSettings:
-    """Settings of a model that was never trained to judge: a server's reads in windows, one here as its prompter does."""
     version = PROMPT_VERSION if prompter is None else prompter.version
     return JudgeSettings(opening=prompter is not None, prompt_version=version)

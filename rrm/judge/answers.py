@@ -1,15 +1,15 @@
-"""A reply to a judge's criteria becomes answers, and every way in which it is not one a typed failure that names the question.
+"""Parse a reply to a judge's criteria into answers, or into a typed failure that names the question.
 
-| what came back | status |
+| reply | status |
 |---|---|
 | every question answered, one with a weight by a value | `scored` |
-| a question without an answer, an answer that is not in its scale, two different answers to one question | `unparsable` |
-| held to a schema: no JSON object, or text around it (but for its reasoning and a code fence) | `unparsable` |
+| a question without an answer, with two different ones, or with one outside its scale | `unparsable` |
+| under a schema: no JSON object, or text around it (reasoning and a code fence are allowed) | `unparsable` |
 | cut off by length before all was answered | `truncated` |
-| every answer without a value ("not applicable") | `unparsable`: there is nothing to make a score of |
+| every answer without a value ("not applicable"), so no score | `unparsable` |
 
-The answers that could be read are kept beside the failure. An answer is never guessed: `0.7 or so` and `true` are no numbers, and `7/10`
-is one of a scale to 10 alone.
+Readable answers are kept beside a failure. Nothing is guessed: `0.7 or so` and `true` are no numbers, and `7/10` needs a
+scale to 10.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rrm.data.feedback import CriterionAnswer, Mode, parse_findings, parse_judge
 from rrm.data.verdicts import SEVERAL, named_steps
 from rrm.engines.base import Reply
 from rrm.judge.chat import Judgement
-from rrm.judge.hallucinated_steps import cut_from_critique, said_of
+from rrm.judge.hallucinated_steps import cut_from_critique, cut_notice
 from rrm.judge.score_text import open_think, outside_think
 from rrm.prompt.criteria import TAG, Criteria, Question, plain
 
@@ -32,46 +32,36 @@ _FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n[ \t]*```\Z", re.DOTALL | re.I
 _OPEN = re.compile(rf"<{TAG}\s+name\s*=\s*[\"']?([A-Za-z][\w-]{{0,47}})[\"']?\s*>", re.IGNORECASE)
 _CLOSE = re.compile(rf"</{TAG}\s*>", re.IGNORECASE)
 _LINE = re.compile(r"^[ \t*_#>-]*(why|steps|answer)[ \t*_]*:[ \t*_]*", re.IGNORECASE | re.MULTILINE)
+# programs' answers to a yes/no question; True's key also matches 1 and 1.0
 _TRUTH: dict[Any, str] = {True: "yes", "true": "yes", "1": "yes", False: "no", "false": "no", "0": "no"}
-"""Answers of a program to a question of yes or no; 1 and 1.0 are True's key."""
 _AROUND = " \t\n*_`\"'"
-_MOST = 10**6
-"""A step's number is below this."""
-_QUOTED = 60
-"""Characters of an answer that a message quotes."""
+_MOST = 10**6  # bound of step numbers
+_QUOTED = 60  # characters of an answer quoted in a message
 
 
 @dataclass
 class _ReadAnswers:
-    """What was found in a reply."""
-
     answers: dict[str, CriterionAnswer] = field(default_factory=dict)
-    problem: str | None = None
-    """The first one."""
-    missing: bool = False
-    """Whether that is an answer which did not come: a reply that was cut off may just not have got there."""
-    made_up: set[int] = field(default_factory=set)
-    """Steps that it speaks of and the run does not have."""
+    problem: str | None = None  # the first one
+    missing: bool = False  # `problem` is a missing answer, which a cut-off reply may not have reached
+    made_up: set[int] = field(default_factory=set)  # steps mentioned that the run does not have
     trace: str | None = None
     critique: str | None = None
 
     def fail(self, problem: str, *, missing: bool = False) -> None:
-        """Note a problem, unless there was one before it."""
         if self.problem is None:
             self.problem, self.missing = problem, missing
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """An answer as it was written."""
-
-    said: Any
+    answer: Any
     why: Any = None
     steps: Any = None
 
 
 class _Object(dict[str, Any]):
-    """A JSON object that remembers which keys were given twice with different values."""
+    """A JSON object that remembers keys given twice with different values."""
 
     def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
         super().__init__()
@@ -83,39 +73,33 @@ class _Object(dict[str, Any]):
 
 
 def read_answers(reply: Reply, criteria: Criteria, mode: Mode, n_steps: int, *, structured: bool) -> Judgement:
-    """What a reply answers (see the table at the top).
-
-    Args:
-        n_steps: of the run; what is said of other steps is cut.
-        structured: whether it was to follow the schema; else it is in tags.
-    """
+    """Parse a reply's answers (statuses: table at the top); text about steps beyond `n_steps` is cut."""
     text = open_think(reply.text)
-    found = _ReadAnswers()
+    result = _ReadAnswers()
     if structured:
-        _read_object(found, outside_think(text).strip(), criteria, n_steps)
+        _read_object(result, outside_think(text).strip(), criteria, n_steps)
     else:
-        _read_blocks(found, outside_think(text), criteria, n_steps)
+        _read_blocks(result, outside_think(text), criteria, n_steps)
         parsed = parse_judgement(text)
-        found.trace, found.critique = parsed.trace, parse_judgement(outside_think(text)).critique
-    said = {
-        "trace": found.trace if mode == "full" else None,
-        "critique": found.critique if mode != "score" else None,
-        "criteria": found.answers,
+        result.trace, result.critique = parsed.trace, parse_judgement(outside_think(text)).critique
+    texts = {
+        "trace": result.trace if mode == "full" else None,
+        "critique": result.critique if mode != "score" else None,
+        "criteria": result.answers,
     }
-    phantoms = said_of(found.made_up)
-    if found.problem is not None:
-        cut = found.missing and reply.stop_reason == "length"
-        problem = f"cut off by length: {found.problem}" if cut else found.problem
-        return Judgement("truncated" if cut else "unparsable", reason=_joined(problem, phantoms), **said)
-    score = criteria.value(found.answers)
+    phantoms = cut_notice(result.made_up)
+    if result.problem is not None:
+        cut = result.missing and reply.stop_reason == "length"
+        problem = f"cut off by length: {result.problem}" if cut else result.problem
+        return Judgement("truncated" if cut else "unparsable", reason=_joined(problem, phantoms), **texts)
+    score = criteria.value(result.answers)
     if score is None:
         none = "no question that counts was answered with a value (all are not applicable), so there is no score"
-        return Judgement("unparsable", reason=_joined(none, phantoms), **said)
-    return Judgement("scored", raw_score=score, reason=phantoms, **said)
+        return Judgement("unparsable", reason=_joined(none, phantoms), **texts)
+    return Judgement("scored", raw_score=score, reason=phantoms, **texts)
 
 
 def is_object(reply: Reply) -> bool:
-    """Whether a reply is one JSON object, as a server that was given a schema sends it."""
     try:
         return isinstance(_load(outside_think(open_think(reply.text)).strip()), dict)
     except (ValueError, RecursionError):
@@ -123,7 +107,7 @@ def is_object(reply: Reply) -> bool:
 
 
 def read_notes(reply: Reply, n_steps: int) -> Judgement:
-    """What a reading that is not the last one notes of its steps; `unparsable` where it speaks of none."""
+    """Parse the step notes of a reading before the last; `unparsable` without any."""
     text = outside_think(open_think(reply.text))
     critique = parse_judgement(text).critique or text.replace("<critique>", "").replace("</critique>", "").strip()
     if parse_findings(critique, n_steps):
@@ -144,7 +128,7 @@ def _load(body: str) -> Any:
     return json.loads(fenced[1] if fenced else body, object_pairs_hook=_Object)
 
 
-def _read_object(found: _ReadAnswers, body: str, criteria: Criteria, n_steps: int) -> None:
+def _read_object(result: _ReadAnswers, body: str, criteria: Criteria, n_steps: int) -> None:
     names = list(criteria.questions)
     first = next((name for name in names if f'"{name}"' not in body), names[-1])
     try:
@@ -152,28 +136,28 @@ def _read_object(found: _ReadAnswers, body: str, criteria: Criteria, n_steps: in
     except (ValueError, RecursionError) as error:
         around = "{" in body and not body.startswith(("{", "```"))
         why = "text stands around the JSON object" if around else f"the reply is no whole JSON object ({_brief(error)})"
-        found.fail(f"no answer to {first!r}: {why if body else 'empty reply'}", missing=True)
+        result.fail(f"no answer to {first!r}: {why if body else 'empty reply'}", missing=True)
         return
     answers = loaded.get("answers") if isinstance(loaded, dict) else None
     if not isinstance(answers, _Object):
-        found.fail(f"no answer to {first!r}: the reply has no object `answers`", missing=True)
+        result.fail(f"no answer to {first!r}: the reply has no object `answers`", missing=True)
         return
     if isinstance(loaded, _Object) and "answers" in loaded.twice:
-        found.fail(f"no answer to {names[0]!r} alone: `answers` stands in the reply twice, with different values")
+        result.fail(f"no answer to {names[0]!r} alone: `answers` stands in the reply twice, with different values")
         return
-    found.trace, found.critique = _text(loaded.get("trace")), _text(loaded.get("critique"))
+    result.trace, result.critique = _text(loaded.get("trace")), _text(loaded.get("critique"))
     for name, question in criteria.questions.items():
         item = answers.get(name)
         if name in answers.twice:
-            found.fail(f"two different answers to {name!r}")
+            result.fail(f"two different answers to {name!r}")
         elif name not in answers:
-            found.fail(f"no answer to {name!r}", missing=True)
+            result.fail(f"no answer to {name!r}", missing=True)
         elif not isinstance(item, _Object) or "answer" not in item:
-            found.fail(f"no answer to {name!r}: not an object with an `answer`", missing=True)
+            result.fail(f"no answer to {name!r}: not an object with an `answer`", missing=True)
         elif "answer" in item.twice:
-            found.fail(f"two different answers to {name!r}: {_quoted(item.twice['answer'])}")
+            result.fail(f"two different answers to {name!r}: {_quoted(item.twice['answer'])}")
         else:
-            _take(found, name, question, _Answer(item["answer"], item.get("why"), item.get("steps")), n_steps)
+            _take(result, name, question, _Answer(item["answer"], item.get("why"), item.get("steps")), n_steps)
 
 
 def _text(value: Any) -> str | None:
@@ -187,7 +171,7 @@ def _brief(error: Exception) -> str:
 # ---- tags ----
 
 
-def _read_blocks(found: _ReadAnswers, text: str, criteria: Criteria, n_steps: int) -> None:
+def _read_blocks(result: _ReadAnswers, text: str, criteria: Criteria, n_steps: int) -> None:
     blocks: dict[str, list[_Answer]] = {}
     opened = list(_OPEN.finditer(text))
     for number, tag in enumerate(opened):
@@ -197,60 +181,59 @@ def _read_blocks(found: _ReadAnswers, text: str, criteria: Criteria, n_steps: in
             blocks.setdefault(tag[1], []).append(_read_block(body[: close.start()]))
     for name, question in criteria.questions.items():
         written = blocks.get(name, [])
-        answers = [block for block in written if block.said is not None]
+        answers = [block for block in written if block.answer is not None]
         if not answers:
             why = ": its block has no line `answer: …`" if written else "" if text.strip() else ": empty reply"
-            found.fail(f"no answer to {name!r}{why}", missing=not written)
-        elif len({plain(block.said) for block in answers}) > 1:
-            found.fail(f"two different answers to {name!r}: {_quoted([block.said for block in answers])}")
+            result.fail(f"no answer to {name!r}{why}", missing=not written)
+        elif len({plain(block.answer) for block in answers}) > 1:
+            result.fail(f"two different answers to {name!r}: {_quoted([block.answer for block in answers])}")
         else:
-            _take(found, name, question, answers[-1], n_steps)
+            _take(result, name, question, answers[-1], n_steps)
 
 
 def _read_block(body: str) -> _Answer:
-    """The last `why`, `steps` and `answer` of a block; two answers that differ stay two, which no scale has."""
-    places = list(_LINE.finditer(body))
-    said: dict[str, list[str]] = {}
-    for number, place in enumerate(places):
-        end = places[number + 1].start() if number + 1 < len(places) else len(body)
-        said.setdefault(place[1].lower(), []).append(body[place.end() : end].strip())
-    answers = list(dict.fromkeys(said.get("answer", [])))
-    return _Answer(" / ".join(answers) if answers else None, *(said.get(key, [None])[-1] for key in ("why", "steps")))
+    # the last line of each; differing answers are joined, which fits no scale
+    matches = list(_LINE.finditer(body))
+    fields: dict[str, list[str]] = {}
+    for number, match in enumerate(matches):
+        end = matches[number + 1].start() if number + 1 < len(matches) else len(body)
+        fields.setdefault(match[1].lower(), []).append(body[match.end() : end].strip())
+    answers = list(dict.fromkeys(fields.get("answer", [])))
+    return _Answer(" / ".join(answers) if answers else None, *(fields.get(key, [None])[-1] for key in ("why", "steps")))
 
 
 # ---- one answer ----
 
 
-def _take(found: _ReadAnswers, name: str, question: Question, answer: _Answer, n_steps: int) -> None:
+def _take(result: _ReadAnswers, name: str, question: Question, answer: _Answer, n_steps: int) -> None:
     try:
-        label, value = answer_of(question, answer.said)
+        label, value = answer_of(question, answer.answer)
     except ValueError as error:
-        found.fail(f"the answer to {name!r} is not in its scale: {error}")
+        result.fail(f"the answer to {name!r} is not in its scale: {error}")
         return
     why, gone = _why(answer.why, n_steps)
     steps, more = _steps(answer.steps, n_steps)
-    found.made_up |= gone | more
-    found.answers[name] = CriterionAnswer(value=value, label=label, why=why, steps=steps)
+    result.made_up |= gone | more
+    result.answers[name] = CriterionAnswer(value=value, label=label, why=why, steps=steps)
 
 
-def answer_of(question: Question, said: Any) -> tuple[str | None, float | None]:
-    """(label, value) of an answer as it was written.
+def answer_of(question: Question, answer: Any) -> tuple[str | None, float | None]:
+    """Return (label, value) of an answer as written.
 
-    Raises:
-        ValueError: it is not in the question's scale; the message quotes it and says what is.
+    Raises ValueError, quoting it, if it is not in the question's scale.
     """
     allowed = question.described()
-    if question.scale == "yes_no" and isinstance(said, str | int | float):
-        said = _TRUTH.get(said.strip(_AROUND + ".").casefold() if isinstance(said, str) else said, said)
-    if question.levels and isinstance(said, float) and said.is_integer():
-        said = int(said)
-    if isinstance(said, bool) or said is None or not isinstance(said, str | int | float):
-        raise ValueError(f"{_quoted([said])} where {allowed} was asked for")
-    if isinstance(said, int | float) and question.of_numbers:
-        if not 0.0 <= said <= 1.0:  # nor is NaN
-            raise ValueError(f"{str(said)[:_QUOTED]} lies outside [0, 1]")
-        return None, float(said)
-    text = str(said)
+    if question.scale == "yes_no" and isinstance(answer, str | int | float):
+        answer = _TRUTH.get(answer.strip(_AROUND + ".").casefold() if isinstance(answer, str) else answer, answer)
+    if question.levels and isinstance(answer, float) and answer.is_integer():
+        answer = int(answer)
+    if isinstance(answer, bool) or answer is None or not isinstance(answer, str | int | float):
+        raise ValueError(f"{_quoted([answer])} where {allowed} was asked for")
+    if isinstance(answer, int | float) and question.of_numbers:
+        if not 0.0 <= answer <= 1.0:  # nor is NaN
+            raise ValueError(f"{str(answer)[:_QUOTED]} lies outside [0, 1]")
+        return None, float(answer)
+    text = str(answer)
     if question.levels:  # 4/5, of a scale to 5
         text = re.sub(rf"(?<!\s)\s*+(?:/|out of)\s*+{question.levels[-1]}\s*+\Z", "", text.strip(_AROUND))
     for form in (text.strip(), text.strip(_AROUND), text.strip(_AROUND + ".")):
@@ -262,26 +245,28 @@ def answer_of(question: Question, said: Any) -> tuple[str | None, float | None]:
     return None, parse_score(text.strip(_AROUND))
 
 
-def _why(said: Any, n_steps: int) -> tuple[str | None, set[int]]:
-    """The reason on one line, without what it says of steps that do not exist."""
-    if not isinstance(said, str):
+def _why(text: Any, n_steps: int) -> tuple[str | None, set[int]]:
+    """Return the reason on one line without lines on missing steps, and these steps."""
+    if not isinstance(text, str):
         return None, set()
-    why, gone = cut_from_critique(" ".join(said.split()), n_steps)
+    why, gone = cut_from_critique(" ".join(text.split()), n_steps)
     return why or None, gone
 
 
-def _steps(said: Any, n_steps: int) -> tuple[list[int], set[int]]:
-    """(steps of the run, others) of a list of numbers, or of `3, 4` or `2-5`."""
-    if isinstance(said, str):
-        numbers = {int(k) for k in re.findall(r"(?<!\d)\d{1,6}(?!\d)", said)}
-        return named_steps(said, n_steps), {k for k in numbers if not 1 <= k <= n_steps}
-    given = said if isinstance(said, list) else []
-    whole = (k for k in given if isinstance(k, int) and not isinstance(k, bool))
-    numbers = [k for k in dict.fromkeys(whole) if abs(k) < _MOST]
-    kept = [k for k in numbers if 1 <= k <= n_steps]
-    return kept[:SEVERAL], {k for k in numbers if not 1 <= k <= n_steps}
+def _steps(listed: Any, n_steps: int) -> tuple[list[int], set[int]]:
+    """Return (steps of the run, others) from a list of numbers, or from `3, 4` or `2-5`."""
+    if isinstance(listed, str):
+        numbers = {int(k) for k in re.findall(r"(?<!\d)\d{1,6}(?!\d)", listed)}
+        return named_steps(listed, n_steps), {k for k in numbers if not 1 <= k <= n_steps}
+    entries = listed if isinstance(listed, list) else []
+    integers = (k for k in entries if isinstance(k, int) and not isinstance(k, bool))
+    numbers = [k for k in dict.fromkeys(integers) if abs(k) < _MOST]
+    inside = [k for k in numbers if 1 <= k <= n_steps]
+    return inside[:SEVERAL], {k for k in numbers if not 1 <= k <= n_steps}
 
 
-def _quoted(said: Iterable[Any]) -> str:
-    plainly = (one if isinstance(one, str | int | float | None) else f"a JSON {type(one).__name__}" for one in said)
-    return " and ".join(json.dumps(one)[:_QUOTED] for one in plainly)
+def _quoted(values: Iterable[Any]) -> str:
+    plainly = (
+        value if isinstance(value, str | int | float | None) else f"a JSON {type(value).__name__}" for value in values
+    )
+    return " and ".join(json.dumps(value)[:_QUOTED] for value in plainly)

@@ -1,4 +1,4 @@
-"""Who answers for a judge: a chat engine, or a model here (`windowed` says in which order readings come)."""
+"""Backends that answer a judge's readings: a chat engine or a local model."""
 
 from __future__ import annotations
 
@@ -29,35 +29,30 @@ from rrm.prompt.windows import Planner, WindowPlan
 
 @dataclass(frozen=True)
 class Chat:
-    """What a judge's model is talked to with."""
-
     engine: ChatEngine
-    planner: Planner
-    """Divides transcripts, with the model's tokenizer or in characters; its budget is a window's."""
-    reader: Prompter | None
-    """With the model's tokenizer, where there is one and the model is on a server."""
+    planner: Planner  # divides transcripts by the model's tokenizer or in characters; its budget is a window's
+    reader: Prompter | None  # has the tokenizer of a model on a server, where known
 
 
 @dataclass(frozen=True)
 class ServerBackend(Chat):
-    """Asks a chat engine, for all readings of a round at once where it can.
+    """Ask a chat engine, for all readings of a round at once where it can.
 
     Args:
-        trained: the modes the judge was trained in; empty: any.
-        opening: whether the reply's first tag is put into its mouth.
+        trained: modes the judge was trained in; empty: any.
+        opening: prefill the reply with its first tag.
+        unfinished: runs continue after the messages that are shown.
     """
 
     trained: Sequence[Mode] = ()
     opening: bool = False
     images: ImageBudget | None = None
-    """What it is shown of pictures; None: words in their places."""
     unfinished: bool = False
-    """Whether runs go on after what is shown."""
+    # one thread plans transcripts while another writes their later readings
     _tokenizing: threading.RLock = field(default_factory=threading.RLock, repr=False)
-    """Transcripts are planned in one thread while another one writes their later readings."""
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
-        """How a transcript is read, and what its earlier readings are asked for."""
+        """Return a transcript's windows, and the mode of all but the last."""
         with self._tokenizing:
             return self._plan(trajectory, mode)
 
@@ -66,29 +61,24 @@ class ServerBackend(Chat):
         return (plan, earlier) if earlier != "score" else (plan.limit(1), mode)
 
     def measure(self, trajectory: Trajectory, mode: Mode, samples: int) -> Reads:
-        """What is read of a transcript, a request for each reading of each sample; tokens without findings or notes, estimated in
-        characters where there is no tokenizer."""
+        """Count tokens without findings (estimated without a tokenizer), and a request per reading and sample."""
         chain = JudgeState(trajectory, *self.plan(trajectory, mode), mode=mode)
         contents = [m["content"] for number in range(len(chain.plan)) for m in self.messages(next_ask(chain, number))]
         tokens = sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
         return Reads(tokens * samples, len(chain.plan) * samples, chain.plan.coverage)
 
     def sampled(self, params: SamplingParams) -> dict[str, Any]:
-        """`rrm.judge.chat.sampled_as`."""
         return sampled_as(self.engine, params)
 
     def messages(self, ask: WindowRequest) -> list[dict[str, str]]:
-        """A reading as it is sent."""
         content = neutralise_special(ask.chain.plan.reading(ask.number, ask.marks).text)
-        told = rubric(ask.mode, unfinished=self.unfinished) + (
+        system = rubric(ask.mode, unfinished=self.unfinished) + (
             GRID_TOLD if ask.last and not (self.trained or self.reader or self.planner.cut) else ""
         )
-        messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": content}]
         return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
 
     def run_requests(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
-        """Ask for the readings of each, one right after the other."""
-
         def answered(request: Request, reply: Reply | EngineError) -> Request | None:
             ask, opened = request.about
             ask.chain.take(ask, read_reply(reply if isinstance(reply, EngineError) else with_opening(reply, opened)))
@@ -111,7 +101,6 @@ class ServerBackend(Chat):
         branch_logprobs(self.engine, (self.request(chain, 0) for chain in chains), params, hear, opening)
 
     def request(self, chain: JudgeState, number: int) -> Request:
-        """What is sent for a reading."""
         ask = next_ask(chain, number)
         with self._tokenizing:
             messages = self.messages(ask)
@@ -122,7 +111,6 @@ class ServerBackend(Chat):
 
 
 def with_pictures(ask: WindowRequest, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages with the pictures whose marks they hold, where the judge sees."""
     trajectory = ask.chain.trajectory
     if not isinstance(trajectory, VisibleImages):
         return messages
@@ -130,7 +118,7 @@ def with_pictures(ask: WindowRequest, messages: list[dict[str, Any]]) -> list[di
 
 
 def writes(mode: Mode, trained: Sequence[Mode]) -> Mode:
-    """The mode in which a judge says what it finds in an earlier reading; `score` where it was trained to say nothing."""
+    """Return the mode of earlier readings; `score` where the judge was trained to write nothing."""
     if mode != "score":
         return mode
     if not trained or "critique" in trained:
@@ -144,8 +132,7 @@ def writes(mode: Mode, trained: Sequence[Mode]) -> Mode:
 def local_plan(
     prompter: Prompter, trajectory: Trajectory, mode: Mode, trained: Sequence[Mode]
 ) -> tuple[WindowPlan, Mode]:
-    """How a judge trained in these modes reads a transcript here, and what its earlier readings are asked for: with room for
-    slots where it is slots. Training rows are cut by it too."""
+    """Return a local judge's windows, which also cut training rows, and the mode of all but the last."""
     plan = prompter.plan(trajectory, mode)
     if mode != "score" or len(plan) == 1:
         return plan, mode
@@ -157,13 +144,12 @@ def local_plan(
 
 @dataclass(frozen=True)
 class LocalBackend:
-    """Asks a model in this process.
+    """Ask a model in this process.
 
     Args:
-        trained: the modes the judge was trained in; empty: any but `steps`.
-        is_bad: whether a step of this raw probability is called bad.
-        max_new_tokens: of a reply.
-        slots_sent: `measure` is of a server, which is sent a prompt once for each slot, as far as that slot (`rrm.judge.steps.ServedSlots`).
+        trained: modes the judge was trained in; empty: any but `steps`.
+        is_bad: maps a step's raw probability to its mark in later readings.
+        slots_sent: `measure` counts for a server that gets a prompt per slot (`rrm.judge.steps.ServedSlots`).
     """
 
     engine: TokenEngine
@@ -174,17 +160,14 @@ class LocalBackend:
     slots_sent: bool = False
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
-        """`local_plan`."""
         return local_plan(self.prompter, trajectory, mode, self.trained)
 
     @property
     def planner(self) -> Planner:
-        """Divides transcripts."""
         return self.prompter.planner
 
     def measure(self, trajectory: Trajectory, mode: Mode, samples: int) -> Reads:
-        """What is read of a transcript; tokens without findings. Equal prompts are prefilled once: the first reading of all
-        samples."""
+        """Count tokens without findings; all samples share the prefill of the first reading."""
         chain = JudgeState(trajectory, *self.plan(trajectory, mode), mode=mode)
         asks = [next_ask(chain, number) for number in range(len(chain.plan))]
         prompts = [self.prompter.reading(chain.plan, ask.number, ask.mode) for ask in asks]
@@ -195,11 +178,9 @@ class LocalBackend:
         return Reads(first + sum(later) * samples, len(asks) * samples, chain.plan.coverage, written * samples)
 
     def run_requests(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
-        """Ask for the readings of all, round by round."""
         hear_in_rounds(self.ask, chains, params, ended)
 
     def ask(self, asks: Sequence[WindowRequest], params: SamplingParams, take: Take) -> None:
-        """What each reading says, through `take` as it comes."""
         by_mode: dict[Mode, list[int]] = defaultdict(list)
         prompts = [self.prompter.reading(a.chain.plan, a.number, a.mode, a.marks) for a in asks]
         for i, (ask, prompt) in enumerate(zip(asks, prompts, strict=True)):
@@ -211,10 +192,10 @@ class LocalBackend:
             if mode == "steps":
                 slots = [[slot.at for slot in prompts[i].slots] for i in chosen]
                 rows = [prompts[i].ids for i in chosen]
-                found = self.engine.choice_logprobs(rows, slots, self.prompter.choices)
-                for i, logprobs in zip(chosen, found, strict=True):
+                choice_logprobs = self.engine.choice_logprobs(rows, slots, self.prompter.choices)
+                for i, logprobs in zip(chosen, choice_logprobs, strict=True):
                     steps = [slot.step for slot in prompts[i].slots]
-                    take(asks[i], Judgement("scored", findings=tuple(self._found(steps, logprobs))))
+                    take(asks[i], Judgement("scored", findings=tuple(self._findings(steps, logprobs))))
                 continue
 
             def on_row(row: int, judgement: Judgement, chosen: list[int] = chosen) -> None:
@@ -224,16 +205,15 @@ class LocalBackend:
             judge_rows(self.engine, self.prompter, [prompts[i] for i in chosen], keys, mode, params, on_row)
 
     def _key(self, ask: WindowRequest) -> str:
-        """Names a reply; every version's own, as seeds derive from it."""
+        # names a reply and seeds it, so each version keeps its own form
         if self.planner.cut:
             return f"{ask.chain.trajectory.id}/sample{ask.chain.sample}"
         return f"{ask.key}/sample0"
 
     def sampled(self, params: SamplingParams) -> dict[str, Any]:
-        """Nothing: each judgement knows its own temperature, as a retry's is another."""
+        # nothing: each judgement has its own temperature, as retries use another
         return {}
 
-    def _found(self, steps: Sequence[int | None], logprobs: Sequence[Sequence[float]]) -> list[Finding]:
-        """A finding a slot, by the raw probability."""
+    def _findings(self, steps: Sequence[int | None], logprobs: Sequence[Sequence[float]]) -> list[Finding]:
         sure = [(step, math.exp(good)) for step, (good, _) in zip(steps, logprobs, strict=True) if step is not None]
         return [Finding(step=k, verdict="bad" if self.is_bad(p) else "good", p_good=min(p, 1.0)) for k, p in sure]

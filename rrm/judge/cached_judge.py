@@ -1,7 +1,4 @@
-"""One judge for many callers: whoever asks while it judges waits, and is judged in the next batch with all who wait.
-
-Frameworks ask for one transcript at a time, from threads or coroutines; a judge is fast in batches and used by one thread at once.
-"""
+"""Batch the requests of many callers to one judge: those that wait are judged together next."""
 
 from __future__ import annotations
 
@@ -20,32 +17,22 @@ from rrm.data.trajectory import Trajectory
 
 
 class BatchJudge(Protocol):
-    """What is needed of a judge; every `AgentRRM` is one."""
-
     @property
     def judge(self) -> Callable[..., list[Feedback]]:
-        """`judge(trajectories, *, mode, samples, seed)`: one Feedback a trajectory, in order."""
+        """`judge(trajectories, *, mode, samples, seed)` returns one Feedback per trajectory, in order."""
         ...
 
 
+# one per judge, as a local engine serves one thread at a time
 _LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
-"""One a judge, however many ask it: an engine in this process is no two threads' at once."""
 
 
 def lock_of(judge: BatchJudge) -> threading.Lock:
-    """Held by whoever asks this judge."""
     return _LOCKS.setdefault(judge, threading.Lock())
 
 
 class JudgeQueue:
-    """A judge, how it is asked, and the queue before it. It can be pickled where its judge can: the queue stays behind.
-
-    Args:
-        judge: in this process or over a server.
-        mode: what it gives; `rrm.data.feedback.Mode`.
-        samples: replies whose scores are averaged.
-        seed: of sampled replies.
-    """
+    """A judge, its arguments and the queue before it; pickled without the queue."""
 
     def __init__(self, judge: BatchJudge, *, mode: Mode = "score", samples: int = 1, seed: int = 0) -> None:
         self.judge, self.mode, self.samples, self.seed = judge, mode, samples, seed
@@ -60,34 +47,32 @@ class JudgeQueue:
         self.__init__(**state)
 
     def ask(self, trajectories: Sequence[Trajectory]) -> list[Feedback]:
-        """One Feedback a trajectory, in order, judged in the caller's thread. Of those that are alike one is judged."""
+        """Judge in the caller's thread, in order; equal trajectories are judged once."""
         keys = [self._key(t) for t in trajectories]
-        said: dict[tuple[str, str, str], Feedback] = {}
+        by_key: dict[tuple[str, str, str], Feedback] = {}
         with self._lock:
             for batch in _of_unlike_names(dict(zip(keys, trajectories, strict=True))):
                 rows = self.judge.judge(list(batch.values()), mode=self.mode, samples=self.samples, seed=self.seed)
-                said |= zip(batch, rows, strict=True)
-        return [said[key] for key in keys]
+                by_key |= zip(batch, rows, strict=True)
+        return [by_key[key] for key in keys]
 
     def submit(self, trajectory: Trajectory) -> Future[Feedback]:
-        """Its judgement, once it is made; it has the judge's exception where judging it raised one."""
         future: Future[Feedback] = Future()
         self._waiting.put((trajectory, future))
         self._thread.submit(self._drain)
         return future
 
     async def ask_async(self, trajectories: Sequence[Trajectory]) -> list[Feedback]:
-        """`ask`, in a thread of its own: other coroutines go on, and those that ask meanwhile share a batch."""
+        """`ask` in another thread; requests of concurrent coroutines share a batch."""
         return list(await asyncio.gather(*(asyncio.wrap_future(self.submit(t)) for t in trajectories)))
 
     def _key(self, trajectory: Trajectory) -> tuple[str, str, str]:
-        """What makes two transcripts alike: the name, what every judge reads and, where this one's criteria allow it, the reference."""
+        # equal keys have one judgement
         criteria = getattr(self.judge, "criteria", None)
-        seen = trajectory.meta.get("reference") if criteria is not None and criteria.see_reference else None
-        return trajectory.id, trajectory.digest, repr(seen)
+        reference = trajectory.meta.get("reference") if criteria is not None and criteria.see_reference else None
+        return trajectory.id, trajectory.digest, repr(reference)
 
     def _drain(self) -> None:
-        """Judge all that wait."""
         batch: list[tuple[Trajectory, Future[Feedback]]] = []
         try:
             while True:
@@ -99,9 +84,9 @@ class JudgeQueue:
             self._answer(batch)
 
     def _answer(self, batch: list[tuple[Trajectory, Future[Feedback]]]) -> None:
-        """Judge these together; where that raises, each alone, so that whoever brought the cause is the only one who hears of it."""
+        """Judge a batch; on an exception judge each alone, so that only its cause gets it."""
         try:
-            said = self.ask([trajectory for trajectory, _ in batch])
+            judged = self.ask([trajectory for trajectory, _ in batch])
         except Exception as error:  # noqa: BLE001 - whoever waits is told
             if len(batch) == 1:
                 batch[0][1].set_exception(error)
@@ -113,7 +98,7 @@ class JudgeQueue:
                 if not future.done():
                     future.set_exception(error)
         else:
-            for (_, future), feedback in zip(batch, said, strict=True):
+            for (_, future), feedback in zip(batch, judged, strict=True):
                 future.set_result(feedback)
 
 
@@ -121,7 +106,7 @@ K = TypeVar("K", bound=tuple[str, ...])
 
 
 def _of_unlike_names(rows: dict[K, Trajectory]) -> list[dict[K, Trajectory]]:
-    """Batches in which no two transcripts have one name: judges tell rows apart by it."""
+    # judges tell rows apart by id
     batches: list[dict[K, Trajectory]] = []
     met: Counter[str] = Counter()
     for key, trajectory in rows.items():
@@ -133,20 +118,18 @@ def _of_unlike_names(rows: dict[K, Trajectory]) -> list[dict[K, Trajectory]]:
 
 
 def by_content(trajectory: Trajectory) -> Trajectory:
-    """The transcript, named by what a judge reads of it: replies are sampled by a transcript's name, and what a framework asks
-    twice then has one answer."""
+    """Return the transcript named by its digest, so equal ones get equally seeded replies."""
     return trajectory.model_copy(update={"id": trajectory.digest})
 
 
 def first_finding(feedback: Feedback) -> str | None:
-    """One line of what the judge found: the first step that it calls bad, else the first that it calls good; None: of none."""
-    found = sorted(clear(feedback.findings), key=lambda f: (f.verdict != "bad", f.step))
-    return format_findings(found[:1]) or None
+    """Return the first bad finding, else the first good one, as one line."""
+    findings = sorted(clear(feedback.findings), key=lambda f: (f.verdict != "bad", f.step))
+    return format_findings(findings[:1]) or None
 
 
-def said_of(feedback: Feedback) -> dict[str, Any]:
-    """What a framework's logs show of a judgement: score (nan where there is none: still a number's type), whether it failed, status,
-    first finding, and why there is no score."""
+def log_fields(feedback: Feedback) -> dict[str, Any]:
+    """Return log fields of a judgement: score (nan if none), failed, status, first finding, reason."""
     return {
         "score": math.nan if feedback.score is None else feedback.score,
         "failed": feedback.score is None,

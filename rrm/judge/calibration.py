@@ -1,23 +1,16 @@
-"""Calibration: raw scores to probabilities of success, one map per mode, stored with the judge as JSON.
+"""Calibration: raw scores to probabilities of success, one map per mode, stored as JSON.
 
-A transcript read in several windows is scored in another way than one read at once, so its scores have a map of their own
-(`steps@windowed`) where the labelled rows show that it takes one (`fit_by_reading`); the probabilities of single steps have
-theirs (`steps_p_good`).
+Platt scaling (Platt 1999), the default, is strictly increasing and so keeps all differences inside a group. It reads the logit
+of the raw score, right for a probability. For graded scores `platt_score` reads the raw score itself: a few wrong runs at
+0.9999 are far out on the logit and would flatten the map. Isotonic regression has plateaus, which make ties.
 
-Platt scaling (Platt 1999) is the default: it is strictly increasing, so it keeps every difference inside a group. It reads the
-logit of the raw score, which is right for a probability (a map of slope 1 and intercept 0 leaves it as it is). Where scores are
-grades, 0.8 of a run that succeeded, `platt_score` reads the raw score itself: a few wrong runs at 0.9999 are far out on the
-logit, and would flatten the map for all others. Isotonic regression is on offer, but its plateaus make ties.
-
-**A prior at the present map**, for a user's few labels (`rrm calibrate`). With N rows of raw scores x_i and labels y_i, q_i what the present
-map m says of x_i, and W = `PRIOR_LABELS`, the new map p minimises the penalised cross-entropy
+**Prior at the present map**, for a user's few labels (`rrm calibrate`). With N rows of raw scores x_i and labels y_i, q_i the
+present map m's value at x_i, and W = `PRIOR_LABELS`, the new map p minimises the penalised cross-entropy
 
     Σ_i H(y_i, p(x_i)) + W · (1/N) Σ_i H(q_i, p(x_i)),     H(t, p) = −t ln p − (1 − t) ln(1 − p)
 
-The second term is, but for a constant, W times the mean Kullback-Leibler divergence of p from m at these scores: the log-likelihood
-of W further labels of which m is right. It is least at p = m, so without labels the present map stays; with many it counts for nothing. As H is
-linear in its first argument, the sum is (1 + W/N) Σ_i H(t_i, p(x_i)) with t_i = (y_i + (W/N) q_i) / (1 + W/N): the same fit on labels that
-are drawn towards the present map (`towards`).
+The second term is, up to a constant, W times the mean Kullback-Leibler divergence of p from m, least at p = m. As H is linear
+in t, the sum is (1 + W/N) Σ_i H(t_i, p(x_i)) with t_i = (y_i + (W/N) q_i) / (1 + W/N): the same fit on labels `towards` m.
 """
 
 from __future__ import annotations
@@ -34,16 +27,12 @@ from rrm.data.feedback import Mode
 from rrm.data.splits import TooFew, grouped_folds
 from rrm.errors import RRMError
 
-EPS = 1e-6
-"""Raw scores are kept this far from 0 and 1 before the logit."""
-RIDGE = 100.0
-"""One over the weight of a slope's square, beside the summed cross-entropy."""
-NEWTON = 30
-"""Most steps of Newton's method, and most halvings of one."""
+EPS = 1e-6  # raw scores are clipped to [EPS, 1 - EPS] before the logit
+RIDGE = 100.0  # inverse weight of the squared slope, beside the summed cross-entropy
+NEWTON = 30  # most Newton steps, and most halvings of one
 PRIOR_LABELS = 20
-"""Labels that the present map counts for where a user's are added to it, and the fewest of these."""
-FOLDS = 5
-"""In which one map is compared with two."""
+"""Labels that the present map counts for beside a user's own, and fewest of those."""
+FOLDS = 5  # for comparing one map with two
 
 
 class Platt(BaseModel):
@@ -52,8 +41,7 @@ class Platt(BaseModel):
     method: Literal["platt"] = "platt"
     a: float = Field(gt=0)
     b: float
-    rows: int
-    """How many labelled rows it was fitted on."""
+    rows: int  # labelled rows of the fit
     reads: Literal["logit", "score"] = "logit"
 
     def __call__(self, raw: float) -> float:
@@ -63,8 +51,6 @@ class Platt(BaseModel):
 
 
 class Isotonic(BaseModel):
-    """Piecewise-linear through the fitted thresholds."""
-
     method: Literal["isotonic"] = "isotonic"
     x: list[float]
     y: list[float]
@@ -77,40 +63,34 @@ class Isotonic(BaseModel):
 Calibrator = Annotated[Platt | Isotonic, Field(discriminator="method")]
 
 
-P_GOOD = "steps_p_good"
-"""Key of the map of single steps' probabilities."""
+P_GOOD = "steps_p_good"  # key of the map of single steps' probabilities
 Key = Annotated[str, StringConstraints(pattern=r"^((full|critique|score|steps)(@windowed)?|steps_p_good)$")]
 
 
 def key_of(mode: Mode, windowed: bool = False) -> str:
-    """The key of a mode's map, for transcripts read at once or in several windows."""
     return f"{mode}@windowed" if windowed else mode
 
 
 class Calibration(BaseModel):
-    """The maps of a judge, by mode; a mode without one passes raw scores through."""
+    """Maps by `key_of` a mode, or `P_GOOD`; a mode without one passes raw scores through."""
 
     modes: dict[Key, Calibrator] = Field(default_factory=dict)
-    """By `key_of` a mode, or `P_GOOD`."""
 
     def apply(self, mode: Mode, raw: float, *, windowed: bool = False) -> float:
-        """The calibrated score of a raw one. A windowed one for which nothing was fitted takes the mode's own map: not
-        calibrated for it (`covers`), but on one scale with the others."""
+        """Calibrate a score; a windowed one without a map takes the mode's own (not `covers`)."""
         calibrator = self.modes.get(key_of(mode, windowed)) or self.modes.get(mode)
         return raw if calibrator is None else calibrator(raw)
 
     def p_good(self, raw: float) -> float:
-        """The calibrated probability that a step was good."""
         calibrator = self.modes.get(P_GOOD)
         return raw if calibrator is None else calibrator(raw)
 
     def covers(self, mode: Mode, *, windowed: bool = False) -> bool:
-        """Whether a map was fitted on transcripts read this way."""
         return key_of(mode, windowed) in self.modes
 
 
 def towards(y: np.ndarray, present: np.ndarray | None) -> np.ndarray:
-    """(N,) labels drawn towards what the present map says of these rows, (N,), as if it were `PRIOR_LABELS` of them; None: as they are."""
+    """Return (N,) labels drawn towards the present map's (N,) values with the weight of `PRIOR_LABELS`."""
     if present is None:
         return y
     weight = PRIOR_LABELS / len(y)
@@ -125,12 +105,8 @@ def fit(
 ) -> Platt | Isotonic:
     """Fit a map on raw scores and labels in [0, 1] (soft labels weigh both classes).
 
-    Args:
-        present: (N,) what the present map says of these rows, which is then the prior; None: the labels alone decide.
-
-    Raises:
-        TooFew: fewer than ten rows, or one class only.
-        RRMError: scores that do not rise with the labels.
+    `present` is (N,) values of the present map, as prior. Raises TooFew with fewer than ten rows or one class only, RRMError
+    if scores do not rise with the labels.
     """
     x, y = np.asarray(raw, dtype=np.float64), np.asarray(labels, dtype=np.float64)
     check_enough(y)
@@ -153,7 +129,7 @@ def fit(
 
 
 def half_of(calibrator: Calibrator, value: float = 0.5) -> float:
-    """The raw value in [0, 1] that is mapped to one half, or this value; an end of [0, 1] where all are mapped to one side of it."""
+    """Return the raw score in [0, 1] mapped to `value`, or the end nearest to it."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -162,13 +138,11 @@ def half_of(calibrator: Calibrator, value: float = 0.5) -> float:
 
 
 class CalibrationByLength(NamedTuple):
-    """What was fitted for transcripts read at once (False) and for those read in several windows (True)."""
+    # maps of transcripts read at once (False) and in several windows (True)
 
     maps: dict[bool, Platt | Isotonic]
-    lacking: dict[bool, str]
-    """Why a kind has no map."""
-    apart: bool
-    """Whether each kind has a map of its own; else all maps are one."""
+    lacking: dict[bool, str]  # reason why a kind has no map
+    apart: bool  # each kind has its own map; else all maps are one
 
 
 def fit_by_reading(
@@ -179,18 +153,12 @@ def fit_by_reading(
     method: CalibrationMethod = "platt",
     present: Sequence[float] | None = None,
 ) -> CalibrationByLength:
-    """Fit the maps of transcripts read at once and of those read in several windows, on (N,) rows of each.
+    """Fit the maps of transcripts read at once and of those read in several windows, on (N,) rows.
 
-    Where enough is known of both, one map of all rows serves both, unless two curves say the labels of other questions better: a
-    mean cross-entropy, out of fold, that is lower by more than its standard error over questions. Two maps of few rows
-    differ by chance, and then a transcript that grows past a window gains or loses by that alone. What few rows cannot show stays: of
-    225 rows a shift of half a logit is seen once in twelve draws. A kind of which too little is known has no map, nor one whose
-    scores clearly fall with the labels: there a curve of its own, that falls, is the better one.
-
-    Args:
-        windowed: whether a row was read in several windows.
-        questions: what a row is an attempt at; a question's rows share a fold.
-        present: as in `fit`, of each map.
+    With enough rows of both, one map serves both unless two curves have a lower out-of-fold cross-entropy by more than its
+    standard error over questions: maps of few rows differ by chance. (Of 225 rows a shift of half a logit shows once in
+    twelve draws.) A kind has no map if it has too few rows, or if its scores clearly fall with the labels. A question's rows
+    share a fold.
     """
     x, y, many = (
         np.asarray(raw, dtype=np.float64),
@@ -199,26 +167,28 @@ def fit_by_reading(
     )
     now = None if present is None else np.asarray(present, dtype=np.float64)
     lacking: dict[bool, str] = {}
-    for kind in (False, True):
+    for in_windows in (False, True):
         try:
-            check_enough(y[many == kind])
+            check_enough(y[many == in_windows])
         except RRMError as error:
-            lacking[kind] = str(error)
-    one: Platt | Isotonic | None = None
+            lacking[in_windows] = str(error)
+    joint: Platt | Isotonic | None = None
     if not lacking:
         try:
-            one = fit(raw, labels, method, present)
+            joint = fit(raw, labels, method, present)
         except RRMError:
-            one = None  # scores may rise inside each kind and fall over both
-    if one is not None and not _better_apart(x, y, many, questions, method, now):
-        return CalibrationByLength({False: one, True: one}, {}, apart=False)
+            joint = None  # scores may rise inside each kind and fall over both
+    if joint is not None and not _better_apart(x, y, many, questions, method, now):
+        return CalibrationByLength({False: joint, True: joint}, {}, apart=False)
     maps: dict[bool, Platt | Isotonic] = {}
-    for kind in {False, True} - set(lacking):
+    for in_windows in {False, True} - set(lacking):
         try:
-            mine = many == kind
-            maps[kind] = fit(x[mine].tolist(), y[mine].tolist(), method, None if now is None else now[mine].tolist())
+            mine = many == in_windows
+            maps[in_windows] = fit(
+                x[mine].tolist(), y[mine].tolist(), method, None if now is None else now[mine].tolist()
+            )
         except RRMError as error:
-            lacking[kind] = str(error)
+            lacking[in_windows] = str(error)
     return CalibrationByLength(maps, lacking, apart=True)
 
 
@@ -230,19 +200,18 @@ def _better_apart(
     method: CalibrationMethod,
     present: np.ndarray | None,
 ) -> bool:
-    """Whether two curves, which may fall, have a lower cross-entropy than one, out of fold, by more than one standard error."""
     lower = np.zeros(len(y))
     try:
         folds = grouped_folds(questions, FOLDS, seed=0)
         for fold in range(FOLDS):
             rest, here = folds != fold, folds == fold
             check_enough(y[rest])
-            one = curve(x[rest], y[rest], method, None if present is None else present[rest])
-            for kind in (False, True):
-                rows, mine = here & (many == kind), rest & (many == kind)
+            joint = curve(x[rest], y[rest], method, None if present is None else present[rest])
+            for in_windows in (False, True):
+                rows, mine = here & (many == in_windows), rest & (many == in_windows)
                 check_enough(y[mine])
                 own = curve(x[mine], y[mine], method, None if present is None else present[mine])
-                lower[rows] = _cross_entropy(one(x[rows]), y[rows]) - _cross_entropy(own(x[rows]), y[rows])
+                lower[rows] = _cross_entropy(joint(x[rows]), y[rows]) - _cross_entropy(own(x[rows]), y[rows])
     except TooFew:
         return False
     of_question = {q: i for i, q in enumerate(sorted(set(questions)))}
@@ -254,7 +223,7 @@ def _better_apart(
 def curve(
     x: np.ndarray, y: np.ndarray, method: CalibrationMethod, present: np.ndarray | None = None
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """`fit`'s map of (N,) raw scores and labels of both outcomes, whatever its slope: (M,) raw scores → (M,) calibrated ones."""
+    """Fit (N,) scores and labels of both outcomes, with any slope; returns the map of (M,) scores."""
     y = towards(y, present)
     if method == "isotonic":
         model = _isotonic(x, y)
@@ -264,20 +233,21 @@ def curve(
     return lambda raw: 1 / (1 + np.exp(-(a * _features(raw, reads) + b)))
 
 
-def curves(x: np.ndarray, y: np.ndarray, weights: np.ndarray, method: CalibrationMethod, at: np.ndarray) -> np.ndarray:
-    """`curve` of many weightings of the same rows at once: (N,) raw scores and labels, (B, N) weights ≥ 0, each with both outcomes
-    → (B, M) calibrated scores at (M,) raw ones."""
+def curves(
+    x: np.ndarray, y: np.ndarray, weights: np.ndarray, method: CalibrationMethod, points: np.ndarray
+) -> np.ndarray:
+    """Fit `curve` for (B, N) weightings ≥ 0 of the rows; returns (B, M) values at (M,) `points`."""
     if method == "isotonic":
         rows = np.arange(len(x))
         drawn = [np.repeat(rows, w.astype(np.int64)) for w in weights]
-        return np.stack([curve(x[i], y[i], method)(at) for i in drawn]) if drawn else np.empty((0, len(at)))
+        return np.stack([curve(x[i], y[i], method)(points) for i in drawn]) if drawn else np.empty((0, len(points)))
     reads = _reads(method)
     a, b = _logistics(_features(x, reads), y, weights)
-    return 1 / (1 + np.exp(-(a[:, None] * _features(at, reads) + b[:, None])))
+    return 1 / (1 + np.exp(-(a[:, None] * _features(points, reads) + b[:, None])))
 
 
 def _logistics(z: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(B,) slopes and intercepts as `_logistic`'s, by Newton's method with its steps halved until the loss falls."""
+    """Return (B,) slopes and intercepts as `_logistic`, by Newton's method with step halving."""
     middle, scale = z.mean(), z.std() or 1.0
     u, ridge = (z - middle) / scale, 1 / (RIDGE * scale**2)
 
@@ -314,7 +284,7 @@ def _isotonic(x: np.ndarray, y: np.ndarray) -> Any:
 
 
 def _logistic(z: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Slope and intercept; a weak ridge keeps a separable set finite."""
+    """Return slope and intercept; a weak ridge keeps a separable set finite."""
     from sklearn.linear_model import LogisticRegression
 
     features, classes = np.concatenate([z, z])[:, None], np.r_[np.ones(len(y)), np.zeros(len(y))]
@@ -327,23 +297,18 @@ def _reads(method: CalibrationMethod) -> Literal["logit", "score"]:
 
 
 def _features(x: np.ndarray, reads: Literal["logit", "score"]) -> np.ndarray:
-    """(N,) what a logistic map is linear in."""
     clipped = np.clip(x, EPS, 1 - EPS)
     return x if reads == "score" else np.log(clipped / (1 - clipped))
 
 
 def _cross_entropy(p: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(N,) of each row, in nats."""
+    # (N,), in nats
     sure = np.clip(p, EPS, 1 - EPS)
     return -(y * np.log(sure) + (1 - y) * np.log(1 - sure))
 
 
 def check_enough(y: np.ndarray, least: int = 10) -> None:
-    """Refuse (N,) labels in [0, 1] on which no map can be fitted.
-
-    Raises:
-        TooFew: fewer than `least`, or one class only.
-    """
+    """Raise TooFew for fewer than `least` (N,) labels in [0, 1], or one class only."""
     if len(y) < least or y.min() >= 0.5 or y.max() < 0.5:
         raise TooFew(
             f"calibration needs at least {least} rows with both outcomes, got {len(y)} with mean {y.mean() if len(y) else 0:.2f}"

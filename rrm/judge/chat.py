@@ -1,14 +1,13 @@
 """Judging over a ChatEngine: replies become Feedback, and every failure keeps its status.
 
-| what came back | status |
+| reply | status |
 |---|---|
-| no reply after the retries (time-out, HTTP error, refused connection) | `judge_error` |
-| the server refuses the key | none: `KeyRefused` is raised, since no other row would fare better |
-| empty reply, no score, one that can be read in no way or in two (`rrm.judge.score_text`), asked for once more | `unparsable` |
+| none after the retries (time-out, HTTP error, refused connection) | `judge_error`; a refused key raises `KeyRefused` |
+| empty, or without one unambiguous score (`rrm.judge.score_text`), also when asked again | `unparsable` |
 | the server cannot take a prompt of this length (`TooLong`) | `too_long` |
 | cut off by length before a complete score, or inside its thinking | `truncated` |
 
-Where the server gives log-probabilities the score is Σ p(v)·v over the grid, else the number in the text.
+With log-probabilities the score is Σ p(v)·v over the grid, else the number in the text.
 """
 
 from __future__ import annotations
@@ -24,50 +23,36 @@ from rrm.data.usage import Usage, total_of
 from rrm.engines.base import Answered, ChatEngine, Reply, Request, SamplingParams, converse
 from rrm.errors import EngineError, TooLong
 from rrm.judge.expected_score import expected_score
-from rrm.judge.hallucinated_steps import cut_from_critique, cut_from_trace, said_of
-from rrm.judge.score_text import open_think, outside_think, read_said, without_thoughts
+from rrm.judge.hallucinated_steps import cut_from_critique, cut_from_trace, cut_notice
+from rrm.judge.score_text import open_think, outside_think, parse_reply, without_thoughts
 from rrm.prompt.prompter import GRID
 
 
 @dataclass(frozen=True)
 class TranscriptFacts:
-    """What a row says of its transcript."""
-
     id: str
-    n_steps: int
-    """Findings that speak of later steps are left out."""
+    n_steps: int  # findings on later steps are dropped
     truncated_tokens: int = 0
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What one reply says."""
-
     status: Status
     trace: str | None = None
     critique: str | None = None
     raw_score: float | None = None
-    off_grid_mass: float | None = None
-    """Set exactly where `raw_score` is an expectation over the grid."""
-    said: float | None = None
-    """The number in the text, where `raw_score` is an expectation."""
+    off_grid_mass: float | None = None  # set exactly where `raw_score` is an expectation over the grid
+    text_score: float | None = None  # number in the text, where `raw_score` is an expectation
     reason: str | None = None
-    coverage: float | None = None
-    """Share of the transcript's tokens that was read for it."""
-    findings: tuple[Finding, ...] | None = None
-    """What it says of the steps; None: what the critique says."""
-    temperature: float | None = None
-    """The reply was sampled at, where that is known and something was sampled."""
-    criteria: Mapping[str, CriterionAnswer] | None = None
-    """Of a judge with criteria: the answers that were read."""
-    about: Mapping[str, Any] | None = None
-    """What its row says in `judge`, beyond what is known before it is asked."""
+    coverage: float | None = None  # share of the transcript's tokens that was read
+    findings: tuple[Finding, ...] | None = None  # None: parse them from the critique
+    temperature: float | None = None  # of the sampled reply, where known
+    criteria: Mapping[str, CriterionAnswer] | None = None  # answers that could be read, of a judge with criteria
+    about: Mapping[str, Any] | None = None  # further `judge` fields of the row
     usage: Usage | None = None
-    """What a server used for it."""
 
 
-MOST = 4000
-"""Characters of the unreadable reply, its last ones, that are sent back."""
+MOST = 4000  # last characters of an unreadable reply that are sent back
 SCORE_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"score": {"type": "number", "enum": list(GRID)}},
@@ -78,16 +63,18 @@ SCORE_SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Repair:
-    """A second request for a reply that cannot be read."""
+    """A second request for a reply that cannot be read.
+
+    Args:
+        problem: returns why a reply cannot be read; None: it can, or is not worth another request.
+        form: the required form of the new reply.
+        replaces_reply: the new reply replaces the old one; else only its score is taken.
+    """
 
     problem: Callable[[Request, Reply], str | None]
-    """Returns the reason why a reply cannot be read; None: it can be, or is not worth another request."""
     form: str
-    """Says what to reply with."""
     schema: dict[str, Any] | None = None
-    """Of the new reply, where the server can be held to one."""
-    whole: bool = True
-    """Whether the new reply takes the place of the old one; else its score alone, and the old one's texts stay."""
+    replaces_reply: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,7 +85,7 @@ class _Again:
 
 
 def with_repair(engine: ChatEngine, answered: Answered, repair: Repair) -> Answered:
-    """`answered`, which hears of an unreadable reply only once it was asked for again; at once where the engine is scripted."""
+    """Wrap `answered` to ask once more for an unreadable reply; not for scripted engines."""
     if not getattr(engine, "asks_again", True):
         return answered
 
@@ -110,9 +97,9 @@ def with_repair(engine: ChatEngine, answered: Answered, repair: Repair) -> Answe
         problem = repair.problem(request, reply)
         if problem is None:
             return answered(request, reply)
-        said = outside_think(open_think(reply.text)).strip()[-MOST:] or "(nothing outside the reasoning)"
-        told = f"Your reply cannot be read: {problem}. {repair.form}"
-        messages = [*request.messages, {"role": "assistant", "content": said}, {"role": "user", "content": told}]
+        quoted = outside_think(open_think(reply.text)).strip()[-MOST:] or "(nothing outside the reasoning)"
+        prompt = f"Your reply cannot be read: {problem}. {repair.form}"
+        messages = [*request.messages, {"role": "assistant", "content": quoted}, {"role": "user", "content": prompt}]
         about = _Again(request, reply, problem)
         return Request(messages, f"{request.key}/repair", begins=False, about=about, json_schema=repair.schema)
 
@@ -120,12 +107,10 @@ def with_repair(engine: ChatEngine, answered: Answered, repair: Repair) -> Answe
 
 
 def is_repair(request: Request) -> bool:
-    """Whether a request asks again for what could not be read."""
     return isinstance(request.about, _Again)
 
 
-def said_of_repair(reply: Reply) -> str | None:
-    """The reason that a row gives for a second request; None where there was none."""
+def repair_notice(reply: Reply) -> str | None:
     return reply.repaired and f"asked once more, as the first reply could not be read: {reply.repaired}"
 
 
@@ -133,30 +118,28 @@ def _joined(again: _Again, reply: Reply | EngineError, repair: Repair) -> Reply:
     first, usage = again.reply, total_of((again.reply.usage, reply.usage))
     if isinstance(reply, EngineError):
         return replace(first, usage=usage, repaired=f"{again.problem}; asked once more: {reply}")
-    if repair.whole:
+    if repair.replaces_reply:
         return replace(reply, usage=usage, repaired=again.problem)
-    said = read_said(open_think(first.text), ended=True)
-    texts = ((said.trace, "think"), (said.critique, "critique"))
-    kept = "".join(f"<{tag}>{text}</{tag}>" for text, tag in texts if text)
-    return replace(reply, text=kept + outside_think(open_think(reply.text)), usage=usage, repaired=again.problem)
+    parsed = parse_reply(open_think(first.text), ended=True)
+    texts = ((parsed.trace, "think"), (parsed.critique, "critique"))
+    prefix = "".join(f"<{tag}>{text}</{tag}>" for text, tag in texts if text)
+    return replace(reply, text=prefix + outside_think(open_think(reply.text)), usage=usage, repaired=again.problem)
 
 
 def score_problem(request: Request, reply: Reply) -> str | None:
-    """The reason why a reply has no score."""
-    return read_said(open_think(reply.text), ended=True).problem
+    return parse_reply(open_think(reply.text), ended=True).problem
 
 
 SCORE = Repair(
     score_problem,
     'Reply with nothing but the JSON object {"score": NUMBER}, the number from 0.0 to 1.0 with one decimal.',
     SCORE_SCHEMA,
-    whole=False,
+    replaces_reply=False,
 )
-"""Of a judge's score."""
 
 
 def sampled_as(engine: ChatEngine, params: SamplingParams) -> dict[str, Any]:
-    """What a row's `judge` says of how replies were sampled, known once the server has answered."""
+    # known once the server has answered
     refused = getattr(engine, "refuses_temperature", False)
     return {"temperature": None, "left_out": ["temperature"]} if refused else {"temperature": params.temperature}
 
@@ -170,11 +153,7 @@ def complete_all(
     take: Callable[[int, Reply | EngineError], None],
     repair: Repair,
 ) -> None:
-    """Every row's reply through `take`: many at once where the engine can, else one after the other; one that cannot be read is asked for again.
-
-    Args:
-        begins: which rows begin a piece of work, which a spending limit leaves out whole.
-    """
+    """Pass every row's reply to `take`; a spending limit skips rows from one that `begins`."""
 
     def answered(request: Request, reply: Reply | EngineError) -> None:
         take(request.about, reply)
@@ -189,7 +168,7 @@ def combine(
     info: JudgeInfo,
     calibrate: Callable[[float], float] | None = None,
 ) -> Feedback:
-    """One Feedback of one or more judgements: the scores' mean, and the texts of the judgement nearest to it (pure)."""
+    """Combine judgements into one Feedback: mean score, texts of the judgement nearest to it (pure)."""
     usage = total_of(j.usage for j in judgements)
     scored = [j for j in judgements if j.raw_score is not None]
     failed = [j for j in judgements if j.raw_score is None]
@@ -200,7 +179,7 @@ def combine(
     masses = [j.off_grid_mass for j in scored if j.off_grid_mass is not None]
     expected = len(masses) == len(scored)
     # a mean is of one kind: of expectations, or of numbers that were said
-    scores = [(j.raw_score if expected or j.said is None else j.said) or 0.0 for j in scored]
+    scores = [(j.raw_score if expected or j.text_score is None else j.text_score) or 0.0 for j in scored]
     mean = statistics.fmean(scores)
     nearest = scored[min(range(len(scored)), key=lambda i: abs(scores[i] - mean))]
     info = info.model_copy(
@@ -223,54 +202,61 @@ def _temperature(judgement: Judgement) -> dict[str, float]:
 
 def _feedback(
     item: TranscriptFacts,
-    said: Judgement,
+    judgement: Judgement,
     info: JudgeInfo,
     raw: float | None,
     score: float | None,
     reason: str | None,
     usage: Usage | None,
 ) -> Feedback:
-    trace, phantoms = cut_from_trace(said.trace, item.n_steps) if said.trace else (said.trace, set[int]())
-    critique, more = cut_from_critique(said.critique, item.n_steps) if said.critique else (said.critique, set[int]())
-    findings = parse_findings(said.critique, item.n_steps) if said.findings is None else list(said.findings)
+    trace, phantoms = (
+        cut_from_trace(judgement.trace, item.n_steps) if judgement.trace else (judgement.trace, set[int]())
+    )
+    critique, more = (
+        cut_from_critique(judgement.critique, item.n_steps) if judgement.critique else (judgement.critique, set[int]())
+    )
+    findings = (
+        parse_findings(judgement.critique, item.n_steps) if judgement.findings is None else list(judgement.findings)
+    )
     return Feedback(
         id=item.id,
-        status=said.status,
-        criteria=None if said.criteria is None else dict(said.criteria),
+        status=judgement.status,
+        criteria=None if judgement.criteria is None else dict(judgement.criteria),
         score=score,
         raw_score=raw,
         trace=trace,
         critique=critique,
         findings=findings,
         truncated_tokens=item.truncated_tokens,
-        coverage=said.coverage,
+        coverage=judgement.coverage,
         usage=usage,
-        judge=info.model_copy(update=dict(said.about)) if said.about else info,
-        reason="; ".join(filter(None, (reason, said_of(phantoms | more)))) or None,
+        judge=info.model_copy(update=dict(judgement.about)) if judgement.about else info,
+        reason="; ".join(filter(None, (reason, cut_notice(phantoms | more)))) or None,
     )
 
 
 def read_reply(reply: Reply | EngineError) -> Judgement:
-    """What one reply says, or why it says nothing (see the table at the top)."""
+    """Parse a reply into its judgement or typed failure (see the table at the top)."""
     if isinstance(reply, EngineError):
         return Judgement(
             "too_long" if isinstance(reply, TooLong) else "judge_error", reason=str(reply), usage=reply.usage
         )
     text = open_think(reply.text)
-    parsed = read_said(text, ended=reply.stop_reason != "length")
-    again = said_of_repair(reply)
+    parsed = parse_reply(text, ended=reply.stop_reason != "length")
+    again = repair_notice(reply)
     if parsed.score is None:
         reason = _why_cut(reply, text) if parsed.cut else "; ".join(filter(None, (parsed.problem, again)))
         status: Status = "truncated" if parsed.cut else "unparsable"
         return Judgement(status, parsed.trace, parsed.critique, reason=reason, usage=reply.usage)
     expected = expected_score(reply, parsed.score)
     score, off_grid = expected or (parsed.score, None)
-    said = parsed.score if expected else None
-    return Judgement("scored", parsed.trace, parsed.critique, score, off_grid, said, reason=again, usage=reply.usage)
+    text_score = parsed.score if expected else None
+    return Judgement(
+        "scored", parsed.trace, parsed.critique, score, off_grid, text_score, reason=again, usage=reply.usage
+    )
 
 
 def _why_cut(reply: Reply, text: str) -> str:
-    """What a reply that was cut off by length had come to."""
     thought = reply.usage.reasoning_tokens if reply.usage is not None else 0
     if "<think>" in without_thoughts(text) or (thought and not text.strip()):
         # all tries' tokens are counted together, so of one alone it is known how long it thought

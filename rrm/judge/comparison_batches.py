@@ -1,17 +1,14 @@
-"""Who meets whom, and what it comes to: attempts at one question in heats, and the heats' orders as relative scores (pure).
+"""Heats of attempts at one question, and the relative scores of their orders (pure).
 
-A group that one prompt holds is one heat. A larger one is read in heats of `size` along a circle drawn by seed, each starting half a
-heat (rounded down) after the one before it, so that every attempt stands in two heats or three and neighbours share members: in two where
-`size` is even and its half divides the attempts, in three where it is 3.
+A group that fits one prompt is one heat. A larger one is read in heats of `size` along a circle drawn by seed, each starting
+half a heat (rounded down) after the last, so every attempt is in two or three heats and neighbours share members.
 
     score(i) = mean over the other attempts j of P(i before j)
 
-P is how often i was placed before j where the two met, ties ½. Where they did not, it is 1 if others lead from i down to j and none
-back up, and ½ if none lead either way: orders that contradict each other nowhere keep whom they place above whom. Where others lead
-both ways, the heats contradict each other, and P is e^(a_i) / (e^(a_i) + e^(a_j)) with the strengths a of a Bradley-Terry model of all
-meetings (Bradley and Terry 1952; ties ½; one virtual tie of each attempt with an average one, so that nobody's strength is infinite).
-In one heat the score is the share of the others that an attempt was placed before: first is 1,
-last is 0, and all alike are ½.
+P is the share of meetings in which i was placed before j, ties ½. For a pair that never met it is 1 if meetings lead from i
+down to j and none back, ½ if none lead either way, and else e^(a_i) / (e^(a_i) + e^(a_j)) with the strengths a of a
+Bradley-Terry model of all meetings (Bradley and Terry 1952; ties ½; one virtual tie of each attempt with an average one keeps
+strengths finite). In one heat the first scores 1, the last 0, and all alike ½.
 """
 
 from __future__ import annotations
@@ -25,18 +22,13 @@ from itertools import combinations
 from typing import Generic, TypeVar
 
 A = TypeVar("A", bound=Hashable)
-ROUNDS = 200
-"""Of the fit; each is exact in one strength, and the strengths of a few dozen attempts settle in far fewer."""
+ROUNDS = 200  # of the fit; a few dozen attempts settle in far fewer
 
 
 def draw_heats(attempts: Sequence[A], size: int, seed: int) -> list[list[A]]:
-    """The heats of a group, each in the order in which it is shown, drawn by seed.
+    """Draw a group's heats by seed, each in display order, of at most `size` attempts.
 
-    Args:
-        size: most attempts of a heat, at least 2.
-
-    Raises:
-        ValueError: fewer than two attempts, or a size below 2.
+    Raises ValueError for fewer than two attempts, or a size below 2.
     """
     if size < 2 or len(attempts) < 2:
         raise ValueError(f"a heat compares at least two attempts, got {len(attempts)} in heats of {size}")
@@ -53,22 +45,14 @@ def draw_heats(attempts: Sequence[A], size: int, seed: int) -> list[list[A]]:
 
 @dataclass
 class ComparisonGraph(Generic[A]):
-    """What heats said: for each pair how often they met, and how often the one was placed before the other."""
-
+    # (i, j) → times i was placed before j; a tie is ½ for both
     wins: dict[tuple[A, A], float] = field(default_factory=lambda: defaultdict(float))
-    """(i, j) → how often i was before j; a tie is ½ to both."""
-    earlier: float = 0.0
-    """Decided meetings that the attempt won which was shown first."""
+    earlier: float = 0.0  # decided meetings won by the attempt displayed first
     decided: int = 0
 
-    def add(self, shown: Sequence[A], places: Sequence[int]) -> None:
-        """One heat's outcome.
-
-        Args:
-            shown: attempts in the order in which they were shown.
-            places: their places, 1 the best; equal places are ties.
-        """
-        for (i, place_i), (j, place_j) in combinations(zip(shown, places, strict=True), 2):
+    def add(self, order: Sequence[A], places: Sequence[int]) -> None:
+        """Add one heat: attempts in display order, and their places (1 the best, equal ones tied)."""
+        for (i, place_i), (j, place_j) in combinations(zip(order, places, strict=True), 2):
             won = 0.5 if place_i == place_j else float(place_i < place_j)
             self.wins[i, j] += won
             self.wins[j, i] += 1.0 - won
@@ -77,12 +61,11 @@ class ComparisonGraph(Generic[A]):
                 self.earlier += won
 
     def met(self, i: A, j: A) -> float:
-        """How often two attempts met."""
         return self.wins.get((i, j), 0.0) + self.wins.get((j, i), 0.0)
 
     def together(self, attempts: Sequence[A]) -> list[list[A]]:
-        """The attempts in sets that meetings connect, largest first, then by who stands first."""
-        left, found = list(attempts), list[list[A]]()
+        """Return the connected sets of attempts, largest first, then by their first member."""
+        left, sets = list(attempts), list[list[A]]()
         while left:
             reached, waiting = {left[0]}, [left[0]]
             while waiting:
@@ -90,12 +73,12 @@ class ComparisonGraph(Generic[A]):
                 more = [j for j in left if j not in reached and self.met(here, j)]
                 reached.update(more)
                 waiting += more
-            found.append([a for a in left if a in reached])
+            sets.append([a for a in left if a in reached])
             left = [a for a in left if a not in reached]
-        return sorted(found, key=len, reverse=True)
+        return sorted(sets, key=len, reverse=True)
 
     def scores(self, attempts: Sequence[A]) -> list[float]:
-        """Relative scores in [0, 1] of at least two connected attempts; their mean is ½."""
+        """Return relative scores in [0, 1] of at least two connected attempts; their mean is ½."""
         strength = self._strengths(attempts)
         below = {i: self._below(i, attempts) for i in attempts}
 
@@ -110,7 +93,7 @@ class ComparisonGraph(Generic[A]):
         return [math.fsum(before(i, j) for j in attempts if j != i) / (len(attempts) - 1) for i in attempts]
 
     def _below(self, top: A, attempts: Sequence[A]) -> set[A]:
-        """Those that meetings lead down to from an attempt, each placed no later than the next."""
+        """Return attempts reachable from `top` by meetings placed no later than the next."""
         reached, waiting = {top}, [top]
         while waiting:
             here = waiting.pop()
@@ -124,7 +107,7 @@ class ComparisonGraph(Generic[A]):
         return reached
 
     def _strengths(self, attempts: Sequence[A]) -> dict[A, float]:
-        """e^a of each attempt, by the minorise-maximise rounds of Hunter (2004)."""
+        """Return e^a of each attempt, by the minorise-maximise rounds of Hunter (2004)."""
         strength = dict.fromkeys(attempts, 1.0)
         rivals = {i: [j for j in attempts if j != i and self.met(i, j)] for i in attempts}
         for _ in range(ROUNDS):

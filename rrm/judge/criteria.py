@@ -1,13 +1,11 @@
-"""Asking a chat model the questions of criteria, about transcripts of any length.
+"""Ask a chat model the questions of criteria, about transcripts of any length.
 
-A transcript is rendered, disarmed and read in windows as by any judge of prompt version 2 (`rrm.prompt.windows`), but for its system
-prompt: that stands in our system message where the criteria allow it, else nowhere. Every reading but the last is asked for notes on
-its steps; the last one is given these notes, as many as an eighth of the window holds (of bad steps first, then the latest), above
-its digest, and answers all questions.
+Transcripts are rendered, disarmed and read in windows as in prompt version 2 (`rrm.prompt.windows`), except that the agent's
+system prompt moves into our system message where the criteria allow it, else it is left out. Earlier readings write notes on
+their steps; the last one gets these notes (an eighth of the window: bad steps first, then the latest) and answers all.
 
-Whether a server holds its replies to a JSON schema is found out with the first request, which is sent alone: refused, or answered by
-something that is no JSON object, it is asked again in tags, and so are all that follow. A single text that is refused with the schema
-is asked again without it, too.
+The first request, sent alone, shows whether the server enforces a JSON schema. If it is refused, or answered without a JSON
+object, it and all later ones ask for tags. A single text refused with the schema is asked again without it, too.
 """
 
 from __future__ import annotations
@@ -27,20 +25,16 @@ from rrm.engines.base import Reply, Request, SamplingParams
 from rrm.errors import ConfigError, EngineError, SchemaRefused
 from rrm.judge.answers import is_object, read_answers, read_notes
 from rrm.judge.backends import ServerBackend, with_pictures
-from rrm.judge.chat import Judgement, Repair, complete_all, read_reply, said_of_repair
+from rrm.judge.chat import Judgement, Repair, complete_all, read_reply, repair_notice
 from rrm.judge.windowed import Ended, JudgeState, Take, WindowRequest, hear_in_rounds
 from rrm.prompt.criteria import TAG, Criteria, answer_schema, beside_text, notes_text, system_text
 from rrm.prompt.neutralise import neutralise, neutralise_special
 from rrm.prompt.windows import Planner, WindowPlan
 
-POLICY, REFERENCE = 0.25, 0.125
-"""Shares of a window that the agent's policy and the reference answer take at most; what exceeds them loses its middle."""
-NOTES = 0.125
-"""Share of a window that the notes of earlier readings take."""
-FREE = 300
-"""Tokens of a system message for which the budget has room (`rrm.judge.serving.RUBRIC`)."""
-LEAST = 0.25
-"""Of a window that must be left for the transcript beside the questions."""
+POLICY, REFERENCE = 0.25, 0.125  # most of a window for policy and reference, which lose their middle
+NOTES = 0.125  # share of a window for notes of earlier readings
+FREE = 300  # tokens of a system message that fit beside the budget (`rrm.judge.serving.RUBRIC`)
+LEAST = 0.25  # share of a window that must be left for the transcript
 UNFINISHED = "\n\nThe run goes on after the last step that you see: that the task is not done yet is no fault."
 _NOTE_LINES = "Your notes on steps that you read before:\n"
 _BLOCK = re.compile(rf"<(?=\s*+/?+\s*+{TAG}\b)", re.IGNORECASE)
@@ -49,27 +43,18 @@ _INSTRUCTORS = ("system", "developer")
 
 @dataclass(frozen=True)
 class ExtraContext:
-    """What a model reads beside a transcript."""
-
     text: str
     saw_reference: bool
-    cut: bool
-    """Whether the policy or the reference had to be shortened."""
+    cut: bool  # the policy or the reference was shortened
 
 
 @dataclass(frozen=True)
 class CriteriaBackend(ServerBackend):
-    """Asks a chat engine the questions, for all readings of a round at once where it can."""
-
     criteria: Criteria = field(kw_only=True)
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
-        """How a transcript is read, and what its earlier readings are asked for.
-
-        Raises:
-            ConfigError: the questions leave too little room for a transcript.
-        """
-        shown = without_instructions(trajectory)
+        # raises ConfigError if the questions leave too little room for a transcript
+        bare = without_instructions(trajectory)
         longest = system_text(self.criteria, "full", structured=False, beside=self.beside(trajectory).text)
         taken = max(len(self.planner.encode(longest)) - FREE * self.planner.scale, 0)
         room = self.planner.budget - taken
@@ -78,13 +63,13 @@ class CriteriaBackend(ServerBackend):
                 f"the criteria {self.criteria.name} take {taken // self.planner.scale} tokens of a window of "
                 f"{self.planner.budget // self.planner.scale}: ask less, or raise --transcript-tokens (and the server's context)"
             )
-        plan = self._planner(room).plan(shown, slots=False)
+        plan = self._planner(room).plan(bare, slots=False)
         if len(plan) > 1:
-            plan = self._planner(room - int(self.planner.budget * NOTES)).plan(shown, slots=False)
+            plan = self._planner(room - int(self.planner.budget * NOTES)).plan(bare, slots=False)
         return plan, "critique"
 
     def beside(self, trajectory: Trajectory) -> ExtraContext:
-        """The policy and the reference answer of a transcript, as far as the criteria allow them."""
+        """Return a transcript's policy and reference answer, as far as the criteria allow them."""
         policy = policy_of(trajectory) if self.criteria.see_policy else None
         reference = "\n".join(references(trajectory.meta.get("reference"))) if self.criteria.see_reference else ""
         cut, texts = 0, []
@@ -99,24 +84,21 @@ class CriteriaBackend(ServerBackend):
         return ExtraContext(beside_text(*texts), bool(reference), cut > 0)
 
     def messages(self, ask: WindowRequest, *, structured: bool = False) -> list[dict[str, str]]:
-        """A reading as it is sent."""
         beside = self.beside(ask.chain.trajectory).text
         if ask.last:
-            told = system_text(self.criteria, ask.mode, structured=structured, beside=beside)
+            system = system_text(self.criteria, ask.mode, structured=structured, beside=beside)
         else:
-            told = notes_text(self.criteria, beside)
-        told += UNFINISHED if self.unfinished else ""
+            system = notes_text(self.criteria, beside)
+        system += UNFINISHED if self.unfinished else ""
         content = self._notes(ask) + ask.chain.plan.reading(ask.number, ask.marks).text
         content = self.planner.clean(neutralise_special(_without_blocks(content)))
-        messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": content}]
         return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
 
     def run_requests(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
-        """Ask for the readings of all, round by round."""
         hear_in_rounds(self.ask, chains, params, ended)
 
     def ask(self, asks: Sequence[WindowRequest], params: SamplingParams, take: Take) -> None:
-        """What each reading says, through `take` as it comes."""
         self._in_tags([ask for ask in asks if not ask.last], params, take)
         waiting = [ask for ask in asks if ask.last]
         if self._takes_schema is None:
@@ -133,12 +115,12 @@ class CriteriaBackend(ServerBackend):
         return Planner(own.tokenizer, room, own.clean, max_windows=own.max_windows)
 
     def _notes(self, ask: WindowRequest) -> str:
-        """What earlier readings noted, of bad steps first, then of the latest, within its room; in the steps' order."""
-        chain, kept = ask.chain, dict[tuple[int, int], str]()
+        """Return earlier notes within their room, in the steps' order; bad and then late steps come first."""
+        chain, lines = ask.chain, dict[tuple[int, int], str]()
         room = int(self.planner.budget * NOTES) - len(self.planner.encode(_NOTE_LINES))
 
         def latest(steps: Iterable[int]) -> Iterator[tuple[int, int]]:
-            """Step and number of the last findings on these; more than there are ids would not fit."""
+            # (step, number) of the last findings; more than `room` steps cannot fit
             for k in sorted(steps, reverse=True)[: max(room, 0)]:
                 yield from ((k, i) for i in reversed(range(len(chain.findings[k]))))
 
@@ -146,12 +128,12 @@ class CriteriaBackend(ServerBackend):
         for k, i in (*bad, *latest(chain.findings)):
             line = _note(chain.findings[k][i])
             size = len(self.planner.encode(line))
-            if (k, i) not in kept and size <= room:
-                kept[k, i], room = line, room - size
-        return _NOTE_LINES + "".join(kept[i] for i in sorted(kept)) + "\n" if kept else ""
+            if (k, i) not in lines and size <= room:
+                lines[k, i], room = line, room - size
+        return _NOTE_LINES + "".join(lines[i] for i in sorted(lines)) + "\n" if lines else ""
 
     def _in_schema(self, asks: Sequence[WindowRequest], params: SamplingParams, take: Take) -> list[WindowRequest]:
-        """Ask with a JSON schema; returns those that are to be asked in tags."""
+        """Ask with a JSON schema; returns the requests to repeat in tags."""
         again: list[WindowRequest] = []
 
         def ask_again(ask: WindowRequest, reply: Reply | EngineError) -> None:
@@ -184,7 +166,7 @@ class CriteriaBackend(ServerBackend):
 
     @property
     def _takes_schema(self) -> bool | None:
-        """Whether the engine holds replies to a schema; None: not found out yet."""
+        # whether the engine enforces a schema; None: not yet known
         return getattr(self.engine, "takes_schema", False)
 
     def _remember(self, takes: bool) -> None:
@@ -209,15 +191,15 @@ class CriteriaBackend(ServerBackend):
             ask = asks[request.about]
             if structured and self._takes_schema is None and not is_object(reply):
                 return None  # it holds no reply to a schema: the question is asked in tags
-            found = self._read(ask, reply, structured=structured)
-            unread = found.status == "unparsable" and len(found.criteria or ()) < len(self.criteria.questions)
-            return found.reason if ask.last and unread else None
+            judgement = self._read(ask, reply, structured=structured)
+            unread = judgement.status == "unparsable" and len(judgement.criteria or ()) < len(self.criteria.questions)
+            return judgement.reason if ask.last and unread else None
 
         repair = Repair(problem, "Answer every question again, all in the form that was asked for and nothing else.")
         complete_all(self.engine, rows, sent, keys, begins, lambda i, reply: judge(asks[i], reply), repair)
 
     def _read(self, ask: WindowRequest, reply: Reply | EngineError, *, structured: bool) -> Judgement:
-        """What a reply says; of the last reading with how it was asked."""
+        """Parse a reply; the last reading's also records how it was asked."""
         if isinstance(reply, EngineError):
             return read_reply(reply)
         n_steps = ask.chain.n_steps
@@ -231,12 +213,12 @@ class CriteriaBackend(ServerBackend):
             if beside.cut
             else None
         )
-        reason = "; ".join(filter(None, (judgement.reason, said_of_repair(reply), short))) or None
+        reason = "; ".join(filter(None, (judgement.reason, repair_notice(reply), short))) or None
         return replace(judgement, about=about, reason=reason, usage=reply.usage)
 
 
 def _without_blocks(text: str) -> str:
-    """A transcript's own answer blocks, disarmed: one that the model quotes would pass for its answer."""
+    # a quoted answer block of the transcript would pass for the model's
     return _BLOCK.sub("(", text)
 
 
@@ -246,18 +228,16 @@ def _disarmed(text: str) -> str:
 
 
 def policy_of(trajectory: Trajectory) -> str | None:
-    """What the agent was told before its first message, as its system prompt; None where there is none."""
-    told = [m.text().strip() for m in trajectory.prelude if m.role in _INSTRUCTORS]
-    return "\n\n".join(filter(None, told)) or None
+    texts = [m.text().strip() for m in trajectory.prelude if m.role in _INSTRUCTORS]
+    return "\n\n".join(filter(None, texts)) or None
 
 
 def without_instructions(trajectory: Trajectory) -> Trajectory:
-    """The transcript without its system prompt, which stands apart; what the agent is told later stays in its place."""
+    """Return the transcript without its leading system prompt; later instructions stay."""
     first = len(trajectory.prelude)
-    kept = [m for i, m in enumerate(trajectory.messages) if i >= first or m.role not in _INSTRUCTORS]
-    return trajectory.model_copy(update={"messages": kept})
+    messages = [m for i, m in enumerate(trajectory.messages) if i >= first or m.role not in _INSTRUCTORS]
+    return trajectory.model_copy(update={"messages": messages})
 
 
 def _note(finding: Finding) -> str:
-    """A note's line: the judge's own words, of what anybody wrote."""
     return f"[step {finding.step}] {finding.verdict}: {neutralise(' '.join(finding.text.split()))}\n"

@@ -1,8 +1,8 @@
-"""The expected score of a server's reply: Σ p(v)·v over the grid, from the log-probabilities of the tokens of its number.
+"""The expected score of a server's reply: Σ p(v)·v over the grid, from its number's tokens.
 
-A reply shows one way through the grid. What the others would have come to is seen where one token settles the value (`7` after
-`0.`, `1` at the start), and not where one leaves several open: of a reply that says 1.0, everything that follows `0`. Such another
-way is asked for (`branch_logprobs`), where the reply was opened for the judge and can be gone on with from anywhere.
+A reply shows one path through the grid. Alternatives count where one token settles the value (`7` after `0.`, `1` at the
+start). One that leaves several values open (a 1.0's alternative `0`) takes another request (`branch_logprobs`), where the
+reply was prefilled and so can be continued from anywhere.
 """
 
 from __future__ import annotations
@@ -19,52 +19,42 @@ from rrm.errors import EngineError
 from rrm.judge.score_text import score_blocks
 from rrm.prompt.prompter import GRID
 
-MIN_MASS = 0.9
-"""Probability the server's alternatives must place on the grid before their expectation is believed."""
-MIN_OPEN = 0.005
-"""Probability of another way from which it is asked for: less could not move a score by as much."""
+MIN_MASS = 0.9  # least probability of the grid for its expectation to count
+MIN_OPEN = 0.005  # least probability of another path to request; less could not move a score by as much
 _NUMBER = re.compile(r"<score>([^<]*)(?:</score>|\Z)")
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A token of the number, and what might have stood in its place."""
-
-    index: int
-    """In the reply's tokens."""
-    way: tuple[str, ...]
-    """The number's tokens before it."""
-    before: str
-    """What the token begins with that is not the number's: `>`."""
-    path: float
-    """log p of getting there."""
+    index: int  # in the reply's tokens
+    way: tuple[str, ...]  # the number's tokens before it
+    before: str  # start of the token that is not the number's, such as `>`
+    path: float  # log p of getting there
 
     def values(self, token: str) -> list[float]:
-        """Grid values that the number may still become with this token here."""
         return _read_number("".join(self.way).lstrip(), self.before, token)
 
 
 def expected_score(reply: Reply, sampled: float, min_mass: float = MIN_MASS) -> tuple[float, float] | None:
-    """(Σ p(v)·v renormalised over the grid, mass off the grid), read at the reply's score tokens.
+    """Return (Σ p(v)·v renormalised over the grid, mass off the grid), read at the reply's score tokens.
 
-    Walks the sampled number token by token. At each position an alternative that settles the value ("0.7" as one
-    token, or "7" after "0.") adds its probability to it; one that leaves several values open ("0", "0.") is followed
-    only where it was sampled, here or in one of `reply.others`.
+    At each token of the sampled number an alternative that settles the value ("0.7" as one token, or "7" after "0.") adds its
+    probability; one that leaves several open ("0", "0.") is followed only where sampled, here or in `reply.others`.
 
-    Returns None where there are no log-probabilities, they do not show the number `sampled`, it is no grid value, or
-    less than `min_mass` is settled: then the parsed number is the score.
+    Returns None without log-probabilities, if they do not show the number `sampled`, if it is no grid value, or if less than
+    `min_mass` is settled: then the parsed number is the score.
     """
     if not reply.top_logprobs or not _grid_values(str(sampled), True) or _start(reply, sampled) is None:
         return None
-    found: dict[tuple[str, ...], tuple[float, float]] = {}
+    settled: dict[tuple[str, ...], tuple[float, float]] = {}
     for way in (reply, *reply.others):
-        for place in _places(way, sampled if way is reply else None):
-            for token, logprob in (way.top_logprobs or [])[place.index].items():
-                values = place.values(token)
+        for position in _places(way, sampled if way is reply else None):
+            for token, logprob in (way.top_logprobs or [])[position.index].items():
+                values = position.values(token)
                 if len(values) == 1:  # ways share their beginnings: what both show counts once
-                    found[(*place.way, token)] = values[0], place.path + logprob
+                    settled[(*position.way, token)] = values[0], position.path + logprob
     mass = dict.fromkeys(GRID, 0.0)
-    for value, logprob in found.values():
+    for value, logprob in settled.values():
         mass[value] += math.exp(logprob)
     covered = sum(mass.values())
     if covered < min_mass:
@@ -75,14 +65,13 @@ def expected_score(reply: Reply, sampled: float, min_mass: float = MIN_MASS) -> 
 
 
 def other_way(reply: Reply, least: float = MIN_OPEN) -> Reply | None:
-    """The reply as far as the likeliest token that would have left several grid values open and was not sampled; None where no
-    such token has the probability `least`. What follows it is not known."""
+    """Return the reply up to its likeliest unsampled token that leaves several grid values open."""
     best: tuple[float, int, str] | None = None
-    for place in _places(reply, None):
-        for token, logprob in (reply.top_logprobs or [])[place.index].items():
-            likely = place.path + logprob >= math.log(least)
-            if likely and token != reply.tokens[place.index] and len(place.values(token)) > 1:
-                best = max(best or (-math.inf, 0, ""), (place.path + logprob, place.index, token))
+    for position in _places(reply, None):
+        for token, logprob in (reply.top_logprobs or [])[position.index].items():
+            likely = position.path + logprob >= math.log(least)
+            if likely and token != reply.tokens[position.index] and len(position.values(token)) > 1:
+                best = max(best or (-math.inf, 0, ""), (position.path + logprob, position.index, token))
     if best is None or reply.top_logprobs is None:
         return None
     _, index, token = best
@@ -92,7 +81,7 @@ def other_way(reply: Reply, least: float = MIN_OPEN) -> Reply | None:
 
 @dataclass(frozen=True)
 class _Look:
-    """A second request: about which one, its reply, and the other way as far as it is known."""
+    # a follow-up request, with the first one, its reply and the start of the other path
 
     request: Request
     reply: Reply
@@ -106,11 +95,9 @@ def branch_logprobs(
     answered: Answered,
     opening: Callable[[Request], str],
 ) -> None:
-    """`rrm.engines.base.converse`, with a further request for the other way of a score, where there is one: a reply that is handed on
-    has it in `others`.
+    """Run `rrm.engines.base.converse`, adding a score's other path to the reply's `others`.
 
-    Args:
-        opening: what is put into the mouth of a request's reply; empty: nothing, and its reply cannot be gone on with.
+    `opening` returns the prefilled text of a request's reply; if empty, that reply cannot be continued.
     """
 
     def heard(request: Request, reply: Reply | EngineError) -> Request | None:
@@ -123,15 +110,15 @@ def branch_logprobs(
         other = other_way(with_opening(reply, opened))
         if other is None:
             return answered(request, reply)
-        said = {**request.messages[-1], "content": other.text}
+        message = {**request.messages[-1], "content": other.text}
         look = _Look(request, reply, other)
-        return Request([*request.messages[:-1], said], f"{request.key}/other", begins=False, about=look)
+        return Request([*request.messages[:-1], message], f"{request.key}/other", begins=False, about=look)
 
     converse(engine, requests, params, heard)
 
 
 def with_opening(reply: Reply, opening: str) -> Reply:
-    """The reply with its opening tag in front, which a server that goes on from it does not repeat."""
+    """Prepend the prefilled opening tag, unless the server repeats it."""
     if not opening or reply.text.lstrip().startswith(opening):
         return reply
     top = reply.top_logprobs and [{opening: 0.0}, *reply.top_logprobs]
@@ -139,46 +126,46 @@ def with_opening(reply: Reply, opening: str) -> Reply:
 
 
 def _with_other(look: _Look, reply: Reply | EngineError) -> Reply:
-    """The first reply with what a second request says of the other way; without, where that failed: its number is still there."""
+    """Return the first reply with the other path; unchanged where the follow-up failed."""
     usage = total_of((look.reply.usage, reply.usage))
     if isinstance(reply, EngineError) or not reply.top_logprobs:
         return replace(look.reply, usage=usage)
-    known, text = look.other, reply.text
-    if text.startswith(known.text):  # a server that repeats what it went on from
+    other, text = look.other, reply.text
+    if text.startswith(other.text):  # a server that repeats what it went on from
         return replace(look.reply, usage=usage)
     way = Reply(
-        known.text + text,
+        other.text + text,
         reply.stop_reason,
-        [*(known.top_logprobs or []), *reply.top_logprobs],
-        [*known.tokens, *reply.tokens],
+        [*(other.top_logprobs or []), *reply.top_logprobs],
+        [*other.tokens, *reply.tokens],
     )
     return replace(look.reply, usage=usage, others=(way,))
 
 
 def _places(reply: Reply, sampled: float | None) -> Iterator[_Place]:
-    """The tokens of the last score's number, up to that which settles it."""
+    """Yield the tokens of the last score's number, up to the one that settles it."""
     start = _start(reply, sampled)
     if start is None or not reply.top_logprobs:
         return
     index, offset = start
-    place = _Place(index, (), reply.tokens[index][:offset], 0.0)
-    while place.index < len(reply.tokens):
-        yield place
-        token = reply.tokens[place.index]
-        if len(place.values(token)) <= 1:
+    position = _Place(index, (), reply.tokens[index][:offset], 0.0)
+    while position.index < len(reply.tokens):
+        yield position
+        token = reply.tokens[position.index]
+        if len(position.values(token)) <= 1:
             return
-        path = place.path + reply.top_logprobs[place.index].get(token, -math.inf)
-        place = _Place(place.index + 1, (*place.way, token.removeprefix(place.before)), "", path)
+        path = position.path + reply.top_logprobs[position.index].get(token, -math.inf)
+        position = _Place(position.index + 1, (*position.way, token.removeprefix(position.before)), "", path)
 
 
 def _start(reply: Reply, sampled: float | None) -> tuple[int, int] | None:
-    """(token, offset in it) where the last score's number starts, if it reads as `sampled`; None: whatever it reads as."""
+    """Return (token, offset in it) of the last score's number, if it equals `sampled` (None: any)."""
     tokens = reply.tokens
     text = "".join(tokens)
-    found = list(_NUMBER.finditer(text)) if sampled is None else [m for m in score_blocks(text) if _is(m[1], sampled)]
-    if not found:
+    matches = list(_NUMBER.finditer(text)) if sampled is None else [m for m in score_blocks(text) if _is(m[1], sampled)]
+    if not matches:
         return None
-    position = found[-1].end(1) - len(found[-1][1].lstrip())
+    position = matches[-1].end(1) - len(matches[-1][1].lstrip())
     for index, token in enumerate(tokens):
         if position < len(token):
             return index, position
@@ -194,7 +181,7 @@ def _is(written: str, value: float) -> bool:
 
 
 def _read_number(written: str, before: str, token: str) -> list[float]:
-    """Grid values the number may still become with `token` after `written`; `before` must open the token."""
+    """Return the grid values possible with `token` after `written`; `before` must open the token."""
     if not token.startswith(before):
         return []
     text = (written + token[len(before) :]).lstrip()
@@ -203,7 +190,7 @@ def _read_number(written: str, before: str, token: str) -> list[float]:
 
 
 def _grid_values(number: str, closed: bool) -> list[float]:
-    """Grid values that `number` is (closed) or may become (open)."""
+    """Return the grid values that `number` is (closed) or may become (open)."""
     try:
         value = parse_score(number)
     except ValueError:

@@ -1,4 +1,4 @@
-"""int8 for a judge that says verdicts alone, on a CPU where the extra `fast` is installed (`rrm.engines.int8`)."""
+"""int8 on a CPU, for judges of mode `steps` alone, with the extra `fast` (`rrm.engines.int8`)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,12 @@ if TYPE_CHECKING:
     from rrm.engines.int8 import Int8Engine
 
 INT8 = "int8"
-"""The dtype's name."""
 
 
 def takes_int8(dtype: str | None, device: str, modes: Sequence[str], attention: str | None) -> bool:
-    """Whether a judge is to be read in int8 if that can be had: it says verdicts alone, on a CPU, and no other dtype is asked for.
+    """Return whether to load in int8 if available; `dtype` and `attention` as requested.
 
-    Args:
-        dtype: as asked for; None: the best there is.
-        attention: an implementation of it that is asked for.
-
-    Raises:
-        ConfigError: int8 is asked for, and is not for this judge or device.
+    Raises ConfigError if int8 is requested and does not fit this judge or device.
     """
     fits = device.startswith("cpu") and list(modes) == ["steps"] and attention is None
     if dtype == INT8 and not fits:
@@ -46,17 +40,13 @@ def int8_engine(
     *,
     required: bool,
 ) -> tuple[Int8Engine, str] | None:
-    """(the engine, hash over the folders). None, and a notice that says why, where float32 is to do.
+    """Return (engine, hash over the folders); None, with a logged notice, where float32 is used instead.
 
     Args:
         folders: the judge's, and its base's.
-        model: loads the float32 model, an adapter merged; called where its graph is not in the cache.
-        in_float: loads the engine for all but verdicts.
-        required: raise instead.
-
-    Raises:
-        MissingExtra, EngineError, OSError: it is required and the library is absent or fails, the processor or the model does not fit,
-            or the cache cannot be written.
+        model: loads the float32 model, adapter merged; called if its graph is not cached.
+        in_float: loads the engine for everything but verdicts.
+        required: raise MissingExtra, EngineError or OSError instead of returning None.
     """
     try:
         needs("fast", "reading steps in int8, three times as fast,", "openvino")

@@ -1,8 +1,4 @@
-"""Steps that a judge speaks of and the run does not have: what is said of them is cut, and the row says so.
-
-A trace or critique goes on to people, to training labels and into an agent's prompt; a finding about step 5 of a run of two
-steps is made up.
-"""
+"""Cut text about steps that the run does not have, and name these steps in the row."""
 
 from __future__ import annotations
 
@@ -12,12 +8,11 @@ from collections.abc import Callable, Collection
 from rrm.data.verdicts import anchors, named_steps, read_findings
 
 _TRACE_LINE = re.compile(r"^[ \t*_>•-]*\[[ \t]*step[ \t]+#?(\d{1,6})[ \t]*\]", re.IGNORECASE | re.MULTILINE)
-_SAID = re.compile(r"[^\n]*(?:\n[ \t]+\S[^\n]*)*\n?")
-"""A line and the indented ones under it."""
+_PARAGRAPH = re.compile(r"[^\n]*(?:\n[ \t]+\S[^\n]*)*\n?")  # a line and the indented ones under it
 
 
 def cut_from_critique(critique: str, n_steps: int) -> tuple[str, set[int]]:
-    """The critique without the lines about steps that do not exist, and which steps these were."""
+    """Return the critique without lines about missing steps, and these steps."""
     gone, findings = set[int](), _steps_found(critique, n_steps)
     while True:  # what is an anchor depends on the others: without the bracketed ones `Step 7:` heads a part
         places = anchors(critique)
@@ -28,22 +23,21 @@ def cut_from_critique(critique: str, n_steps: int) -> tuple[str, set[int]]:
         if not all(
             step in left for step in findings
         ):  # prose under what was cut would run on behind another step's verdict
-            cut, _ = _cut(critique, places, lambda listed: bool(named_steps(listed, n_steps)), whole=True)
+            cut, _ = _cut(critique, places, lambda listed: bool(named_steps(listed, n_steps)), to_next=True)
         critique, gone = cut, gone | more
 
 
 def cut_from_trace(trace: str, n_steps: int) -> tuple[str, set[int]]:
-    """The trace without its `[step k]` lines of steps that do not exist; prose ("Step 5: conclude") stays, it is thought."""
+    """Cut `[step k]` lines of missing steps; prose ("Step 5: conclude") stays, as it is thought."""
     return _cut(trace, _trace_lines(trace), lambda listed: bool(named_steps(listed, n_steps)))
 
 
 def only_critique(critique: str, n_steps: int, steps: Collection[int]) -> str:
-    """The critique without its parts about other steps of the run; those about steps that the run does not have stay."""
+    """Return the critique without parts about other steps of the run; missing steps' parts stay."""
     return _cut(critique, anchors(critique), lambda listed: _about(listed, n_steps, steps))[0]
 
 
 def only_trace(trace: str, n_steps: int, steps: Collection[int]) -> str:
-    """The trace without its lines about other steps of the run, as `only_critique`."""
     return _cut(trace, _trace_lines(trace), lambda listed: _about(listed, n_steps, steps))[0]
 
 
@@ -61,22 +55,21 @@ def _steps_found(critique: str, n_steps: int) -> list[int]:
 
 
 def _cut(
-    text: str, places: list[tuple[int, str]], stays: Callable[[str], bool], *, whole: bool = False
+    text: str, places: list[tuple[int, str]], stays: Callable[[str], bool], *, to_next: bool = False
 ) -> tuple[str, set[int]]:
-    """Cut from each anchor whose steps do not stay to the end of what it says, at most (`whole`: always) to the next anchor."""
-    kept, at, gone = [], 0, set[int]()
+    """Cut text from each anchor whose steps do not stay, within (`to_next`: up to) the next anchor."""
+    pieces, position, gone = [], 0, set[int]()
     for i, (start, listed) in enumerate(places):
         stop = places[i + 1][0] if i + 1 < len(places) else len(text)
         if not stays(listed):
-            said = None if whole else _SAID.match(text, start, stop)
-            kept.append(text[at:start])
-            at = said.end() if said else stop
+            match = None if to_next else _PARAGRAPH.match(text, start, stop)
+            pieces.append(text[position:start])
+            position = match.end() if match else stop
             gone |= {int(k) for k in re.findall(r"\d+", listed)}
-    return ("".join([*kept, text[at:]]).strip(), gone) if gone else (text, gone)
+    return ("".join([*pieces, text[position:]]).strip(), gone) if gone else (text, gone)
 
 
-def said_of(gone: set[int]) -> str | None:
-    """What the row says of the steps that were cut; None where none was."""
+def cut_notice(gone: set[int]) -> str | None:
     if not gone:
         return None
     named = ", ".join(map(str, sorted(gone)[:5])) + (", …" if len(gone) > 5 else "")

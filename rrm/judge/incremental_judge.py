@@ -1,8 +1,7 @@
-"""A run that is judged again and again while it grows, by a judge that reads slots: only what is new is computed.
+"""Judge a growing run again and again by its slots, computing only what is new.
 
-A slot's probability depends on the tokens up to it alone (`rrm.prompt.windows`). So what was read at one is known as long as the
-prompt begins with the same tokens, and an engine in this process keeps their keys and values. Where a prompt changes (a window's
-digest says more), what stands behind the change is read anew: the result is always that of judging the prefix afresh.
+A slot's probability depends on the tokens up to it alone (`rrm.prompt.windows`), so it is reused while the prompt begins with
+the same tokens; a local engine also keeps keys and values. Results equal those of judging the prefix afresh.
 """
 
 from __future__ import annotations
@@ -21,25 +20,17 @@ from rrm.judge.judge_request import JudgeRequest, unspoken
 from rrm.judge.steps import LocalSlots, SlotAsk, SlotReader, Take, WindowSlots, judge_steps
 
 _NAMES = itertools.count()
-KEPT_READINGS = 2
-"""Of a run in windows, the last so many keep their keys and values: earlier windows do not change, and nothing of them is computed."""
+KEPT_READINGS = 2  # latest windows whose keys and values are kept; earlier windows do not change
 
 
 @dataclass
 class _KnownWindow:
-    """What was read of one reading."""
-
     ids: list[int]
-    p_good: Mapping[int, float]
-    """By the slot's token."""
+    p_good: Mapping[int, float]  # by the slot's token
 
 
 class KeptSlots:
-    """A reader that asks another one only for the slots it does not know.
-
-    Args:
-        reader: of a judge here, or behind a server; its asks' keys stay the same from call to call.
-    """
+    """Ask a reader only for slots that are not cached by the ask's key."""
 
     def __init__(self, reader: SlotReader) -> None:
         self._reader = LocalSlots(reader.engine, keep=True) if isinstance(reader, LocalSlots) else reader
@@ -48,36 +39,33 @@ class KeptSlots:
 
     @property
     def engine(self) -> object:
-        """The reader's own."""
         return self._reader.engine
 
     def read(self, asks: Sequence[SlotAsk], choices: tuple[int, int], take: Take) -> None:
-        """As `SlotReader.read`."""
-        known = [self._still_known(ask) for ask in asks]
+        cached = [self._still_known(ask) for ask in asks]
         missing = [
-            replace(ask.prompt, slots=tuple(s for s in ask.prompt.slots if s.at not in said))
-            for ask, said in zip(asks, known, strict=True)
+            replace(ask.prompt, slots=tuple(s for s in ask.prompt.slots if s.at not in p_good))
+            for ask, p_good in zip(asks, cached, strict=True)
         ]
-        asked = [number for number, prompt in enumerate(missing) if prompt.slots]
-        for number in sorted(set(range(len(asks))) - set(asked)):
-            take(number, WindowSlots([known[number][slot.at] for slot in asks[number].prompt.slots]))
+        unread = [number for number, prompt in enumerate(missing) if prompt.slots]
+        for number in sorted(set(range(len(asks))) - set(unread)):
+            take(number, WindowSlots([cached[number][slot.at] for slot in asks[number].prompt.slots]))
 
-        def heard(k: int, found: WindowSlots | EngineError) -> None:
-            number = asked[k]
-            if isinstance(found, WindowSlots):
-                said = known[number] | {s.at: p for s, p in zip(missing[number].slots, found.p_good, strict=True)}
+        def heard(k: int, result: WindowSlots | EngineError) -> None:
+            number = unread[k]
+            if isinstance(result, WindowSlots):
+                p_good = cached[number] | {s.at: p for s, p in zip(missing[number].slots, result.p_good, strict=True)}
                 prompt = asks[number].prompt
-                self._known[asks[number].key] = _KnownWindow(prompt.ids, said)
-                found = WindowSlots([said[slot.at] for slot in prompt.slots], found.usage)
-            take(number, found)
+                self._known[asks[number].key] = _KnownWindow(prompt.ids, p_good)
+                result = WindowSlots([p_good[slot.at] for slot in prompt.slots], result.usage)
+            take(number, result)
 
-        if asked:
-            rows = [SlotAsk(self._key(asks[k].key), missing[k], asks[k].begins) for k in asked]
+        if unread:
+            rows = [SlotAsk(self._key(asks[k].key), missing[k], asks[k].begins) for k in unread]
             self._reader.read(rows, choices, heard)
             self._forget_old()
 
     def close(self) -> None:
-        """Let the engine forget what it keeps."""
         self._release(list(self._known))
         self._known.clear()
 
@@ -85,11 +73,11 @@ class KeptSlots:
         return f"{self._name}/{key}"
 
     def _still_known(self, ask: SlotAsk) -> dict[int, float]:
-        known = self._known.get(ask.key)
-        if known is None:
+        window = self._known.get(ask.key)
+        if window is None:
             return {}
-        same = common_prefix([known.ids, ask.prompt.ids])
-        return {at: p for at, p in known.p_good.items() if at < same}
+        same = common_prefix([window.ids, ask.prompt.ids])
+        return {token: p for token, p in window.p_good.items() if token < same}
 
     def _forget_old(self) -> None:
         self._release(list(self._known)[:-KEPT_READINGS])
@@ -101,14 +89,9 @@ class KeptSlots:
 
 
 class Follower:
-    """Judges one growing run in mode `steps`.
+    """Judge one growing run in mode `steps`; a server's judge needs its tokenizer here.
 
-    Args:
-        judge: one whose slots can be read: trained in `steps`, here or on a server whose tokenizer is here.
-        seed: for the rows; nothing is sampled.
-
-    Raises:
-        RRMError: the judge has no slots to read.
+    Raises RRMError if the judge has no slots to read.
     """
 
     def __init__(self, judge: AgentRRM, *, seed: int = 0) -> None:
@@ -118,17 +101,16 @@ class Follower:
         self._slots = KeptSlots(reader)
 
     def judge(self, trajectory: Trajectory) -> Feedback:
-        """What `AgentRRM.judge` says of the run so far. Any run may be given: what it shares with the one before is not read again."""
+        """Return `AgentRRM.judge`'s row of the run so far; the prefix shared with the last call is reused."""
         judge = self._judge
         info = judge.info("steps", self._seed)
         if not trajectory.steps:
             return unspoken(trajectory, info)
         # the same name from call to call: readings are known by it
         run = trajectory.model_copy(update={"id": "run"})
-        wanted = JudgeRequest(info, judge.params(self._seed, 0.0), judge.settings.calibration, 1, True, None)
-        (found,) = judge_steps(self._slots, self._prompter, [run], wanted, judge.settings.verdicts)
-        return DomainFlagger(judge.domain, [run]).mark(found.model_copy(update={"id": trajectory.id}), run)
+        request = JudgeRequest(info, judge.params(self._seed, 0.0), judge.settings.calibration, 1, True, None)
+        (feedback,) = judge_steps(self._slots, self._prompter, [run], request, judge.settings.verdicts)
+        return DomainFlagger(judge.domain, [run]).mark(feedback.model_copy(update={"id": trajectory.id}), run)
 
     def close(self) -> None:
-        """Let the judge's engine forget the run."""
         self._slots.close()

@@ -1,4 +1,4 @@
-"""A judge's directory, the one package of a judge: `judge.json` beside weights, an adapter, or just the server it is on.
+"""A judge's directory: `judge.json` beside weights, an adapter, or just the server it is on.
 
     judge.json                 settings, calibration, hashes of the training questions (`JudgeSettings`)
     domain.json                the form of what it was measured on, which marks other transcripts (`rrm.judge.domain`)
@@ -28,72 +28,64 @@ from rrm.data.jsonl import read_lines
 from rrm.data.printing import describe
 from rrm.engines.shipped_judges import FILE
 from rrm.errors import RRMError
-from rrm.judge.abstention import VerdictRule
+from rrm.judge.abstention import AgreementPromise, VerdictRule
 from rrm.judge.calibration import Calibration
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.rendering import PROMPT_VERSION, PROMPT_VERSIONS
 
 log = logging.getLogger(__name__)
-BLEND = ("blend", "default_blend")
-"""Settings of older judges, which nothing reads any more."""
-CALIBRATED = ("calibration.json", "calibration.jsonl")
-"""Written by `rrm calibrate`: what was fitted, and the rows used."""
+BLEND = ("blend", "default_blend")  # settings of older judges, which nothing reads
+CALIBRATED = ("calibration.json", "calibration.jsonl")  # by `rrm calibrate`: what was fitted, and the rows used
 
 
 class JudgeSettings(BaseModel):
-    """Stored with the weights, so that a judge judges as it was trained to."""
+    """The settings of `judge.json`: how a judge was trained and calibrated to judge."""
 
     model_config = ConfigDict(extra="forbid")
 
     schema_version: int = 1
     name: str = "judge"
-    base: str | None = None
-    """Base model of an adapter (`smollm2`, a hub id or a directory); None where the weights are whole."""
-    base_revision: str | None = None
-    """Branch, tag or commit of a base on the hub."""
-    engine: str | None = None
-    """`openai:BASE_URL#model` of a judge whose weights are on a server; None where they are here."""
+    base: str | None = None  # base model of an adapter (`smollm2`, a hub id or a directory)
+    base_revision: str | None = None  # branch, tag or commit of a base on the hub
+    engine: str | None = None  # `openai:BASE_URL#model` of a judge whose weights are on a server
     opening: bool = True
-    """Whether the reply's first tag (`<think>`, `<critique>` or `<score>`, by mode) is part of the prompt, as in training.
-    False for a chat model that was never trained to judge."""
-    modes: list[Mode] = Field(default_factory=list)
-    """Modes the judge was trained in; empty: not recorded. Another one is said to be untried."""
-    default_mode: Mode | None = None
-    """The mode that `rrm score` uses where none is named; None: `full`."""
+    """The reply's first tag (`<think>`, `<critique>`, `<score>`) is in the prompt; not for chat models."""
+    modes: list[Mode] = Field(default_factory=list)  # in which the judge was trained; empty: not recorded
+    default_mode: Mode | None = None  # of `rrm score` where none is named; None: `full`
     threshold: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Mode `steps`: a step is good whose calibrated p_good is at least this; another value than one half is an older judge's."""
+    """Mode `steps`: least calibrated p_good of a good step; only older judges differ from one half."""
     unsure_band: tuple[float, float] | None = None
-    """`[low, high]`: the judge abstains on a step with low < p_good < high (`rrm.judge.abstention`); null: on none for this reason."""
+    """`[low, high]`: the judge abstains on a step with low < p_good < high (`rrm.judge.abstention`)."""
+    promise: AgreementPromise | None = None  # of verdicts on whole runs; None: rows have a score and no verdict
     prompt_version: str = PROMPT_VERSION
-    """How transcripts are rendered (`rrm.prompt`): 1 cuts what exceeds the budget, 2 reads it in windows."""
+    """Rendering of transcripts (`rrm.prompt`): 1 cuts what exceeds the budget, 2 reads it in windows."""
     step_tokens: int | None = None
-    """Tokens of a step that are shown, in prompt version 3: a longer step loses its middle, and coverage says so; null: all."""
+    """Prompt version 3: tokens of a step that are shown; a longer one loses its middle; null: all."""
     transcript_tokens: int = 2048
     max_new_tokens: int = 512
+    # the server's options that vary answers (`ServerOptions.deciding`), as calibrated with
     request: dict[str, Any] = Field(default_factory=dict)
-    """How its server is asked, of what varies the answers (`ServerOptions.deciding`), of a judge that was calibrated so."""
+    # most windows read of a transcript, as calibrated with; None: all
     max_windows: int | None = Field(default=None, ge=1)
-    """Windows read of a transcript at most, of a judge that was calibrated so; None: all."""
     grid: list[float] = Field(default_factory=lambda: [i / 10 for i in range(11)])
     calibration: Calibration = Field(default_factory=Calibration)
+    # for the reader: data, rows, seed, command, versions, hardware
     trained_on: dict[str, Any] = Field(default_factory=dict)
-    """Facts for the reader: data, rows, seed, command, versions, hardware."""
+    # for the reader, of each map that `rrm calibrate` fitted: rows, questions, label sources, samples, seed
     calibrated_on: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Facts for the reader of each map that `rrm calibrate` fitted: rows, questions, where the labels are from, samples, seed."""
-    criteria: Criteria | None = None
-    """The questions that it answers, instead of the fixed rubric; of a chat model alone."""
+    criteria: Criteria | None = None  # a chat model's questions, instead of the fixed rubric
+    # `rrm.data.questions.question_key` of each question it was trained on, so that an evaluation can report overlap
     training_questions: list[str] = Field(default_factory=list)
-    """`rrm.data.questions.question_key` of each question it was trained on, so that an evaluation can say when it meets one."""
 
     @model_validator(mode="before")
     @classmethod
-    def _without_blend(cls, told: Any, info: ValidationInfo) -> Any:
-        """Drop what older judges say of a blend with a lexical model; where there was one, that is said once."""
-        if not isinstance(told, dict):
-            return told
-        if told.get("blend") is not None:
-            _tell_of_blend(str(info.context or told.get("name", "judge")))
-        return {key: value for key, value in told.items() if key not in BLEND}
+    def _without_blend(cls, raw: Any, info: ValidationInfo) -> Any:
+        """Drop older judges' settings of a blend with a lexical model; warn once where there was one."""
+        if not isinstance(raw, dict):
+            return raw
+        if raw.get("blend") is not None:
+            _tell_of_blend(str(info.context or raw.get("name", "judge")))
+        return {key: value for key, value in raw.items() if key not in BLEND}
 
     @model_validator(mode="after")
     def _band_in_order(self) -> JudgeSettings:
@@ -103,12 +95,11 @@ class JudgeSettings(BaseModel):
 
     @property
     def verdicts(self) -> VerdictRule:
-        """What it makes of a step's p_good."""
         return VerdictRule(self.threshold, self.unsure_band)
 
     @property
     def fixed_rubric(self) -> bool:
-        """Whether it was trained, or calibrated, to judge one run by the fixed rubric, and can be asked nothing else."""
+        """True where it was trained or calibrated for the fixed rubric, and answers nothing else."""
         return self.criteria is None and bool(self.modes or self.trained_on or self.calibration != Calibration())
 
 
@@ -121,11 +112,7 @@ def _tell_of_blend(judge: str) -> None:
 
 
 def calibrated_questions(folder: Path | None) -> list[str]:
-    """The questions (`rrm.data.questions.question_key`) of the rows that `rrm calibrate` fitted a judge's maps on; none where it did not.
-
-    Raises:
-        ReadError: a line of its record is damaged.
-    """
+    """Read the `rrm.data.questions.question_key`s of a judge's calibration rows; ReadError if damaged."""
     path = folder and folder / CALIBRATED[1]
     if path is None or not path.is_file():
         return []
@@ -140,11 +127,7 @@ def calibrated_questions(folder: Path | None) -> list[str]:
 
 
 def load_settings(folder: Path) -> JudgeSettings:
-    """The settings in a judge's directory; defaults for a plain model directory.
-
-    Raises:
-        RRMError: the file is there but not valid, or was written for another prompt version.
-    """
+    """Read a judge's settings, defaults for a plain model; RRMError where invalid or of another version."""
     path = folder / FILE
     if not path.is_file():
         return JudgeSettings()
@@ -161,38 +144,34 @@ def load_settings(folder: Path) -> JudgeSettings:
 
 
 def save_settings(folder: Path, settings: JudgeSettings) -> None:
-    """Write `judge.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILE).write_text(settings.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
+# files that decide a judge's scores, beside `judge.json`, its own code and its replies' end tokens
 DECISIVE = (
     "*.safetensors", "config.json", "adapter_config.json", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json",
     "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt",
 )  # fmt: skip
-"""Files that decide a judge's scores, beside `judge.json`, its own code and where its replies end (`content_hash`)."""
 CONFIGS = ("config.json", "tokenizer_config.json")
 _CODE = re.compile(r"([\w-]+)\.\w+")
 _BESIDE = re.compile(r"^[^\S\n]*+(?:from|import)[^\S\n]++\.(\w+)", re.MULTILINE)
+# settings that decide no score
 FOR_THE_READER = {"name", "default_mode", "trained_on", "calibrated_on", "training_questions"}
-"""What `judge.json` says that decides no score."""
+# settings that older judges were hashed without, with the values that change nothing for them
 LATER: dict[str, Any] = {
     "threshold": 0.5,
     "unsure_band": None,
+    "promise": None,
     "step_tokens": None,
     "criteria": None,
     "max_windows": None,
     "request": {},
 }
-"""Settings that older judges were hashed without, and the values that change nothing for them."""
 
 
 def base_of(folder: Path, settings: JudgeSettings) -> str:
-    """What an adapter is over: as its judge.json says, else as its adapter_config.json does.
-
-    Raises:
-        RRMError: neither names a base.
-    """
+    """Return an adapter's base, by judge.json, else adapter_config.json; RRMError where none is named."""
     config = folder / "adapter_config.json"
     try:
         base = settings.base or json.loads(config.read_text(encoding="utf-8")).get("base_model_name_or_path")
@@ -204,7 +183,7 @@ def base_of(folder: Path, settings: JudgeSettings) -> str:
 
 
 def content_hash(*folders: Path) -> str:
-    """Twelve hex digits over what decides a judge's scores: its own folder's weights and settings, and its base's weights."""
+    """Hash the first folder's weights and settings, and its base's weights, to 12 hex digits."""
     digest = hashlib.sha256()
     for number, folder in enumerate(folders):
         for path in sorted({path for pattern in DECISIVE for path in folder.glob(pattern)} | set(own_code(folder))):
@@ -219,19 +198,14 @@ def content_hash(*folders: Path) -> str:
 
 
 def own_code(folder: Path, configs: Sequence[str] = CONFIGS) -> list[Path]:
-    """The Python files that a model or tokenizer brings along: those that an `auto_map` names, and what they import from
-    beside themselves. Other scripts in the folder are the user's; transformers runs none of them.
-
-    Raises:
-        RRMError: a config that is not JSON.
-    """
+    """List the Python files that transformers runs: those in an `auto_map`, and their relative imports."""
     waiting: list[str] = []
     for config in configs:
         named = _read_json(folder / config).get("auto_map") or {}
         for entry in named.values() if isinstance(named, dict) else [named]:
             for name in entry if isinstance(entry, list) else [entry]:
-                found = _CODE.fullmatch(name) if isinstance(name, str) else None  # `org/repo--…` lies elsewhere
-                waiting += [found[1]] if found else []
+                match = _CODE.fullmatch(name) if isinstance(name, str) else None  # `org/repo--…` lies elsewhere
+                waiting += [match[1]] if match else []
     files: set[Path] = set()
     while waiting:
         path = folder / f"{waiting.pop()}.py"
@@ -242,23 +216,22 @@ def own_code(folder: Path, configs: Sequence[str] = CONFIGS) -> list[Path]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """A JSON file's object; empty where there is no such file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except ValueError as error:
         raise RRMError(f"{path}: not JSON: {error}") from error
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def settings_hash(settings: JudgeSettings) -> str:
-    """Twelve hex digits over a judge's settings, where its weights are not ours to see."""
-    told = settings.model_dump(mode="json", exclude=FOR_THE_READER)
-    said = json.dumps({k: v for k, v in told.items() if k not in LATER or LATER[k] != v}, sort_keys=True)
-    return hashlib.sha256(said.encode("ascii")).hexdigest()[:12]
+    """Hash the settings that decide scores; 12 hex digits."""
+    values = settings.model_dump(mode="json", exclude=FOR_THE_READER)
+    text = json.dumps({k: v for k, v in values.items() if k not in LATER or LATER[k] != v}, sort_keys=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
 
 
 def _file_hash(path: Path) -> str:
-    """A file's SHA-256. The hub's cache stores weights under theirs, so those need not be read."""
+    """Return a file's SHA-256, which the hub's cache has as the name of weights."""
     real = path.resolve()
     if real.parent.name == "blobs" and re.fullmatch(r"[0-9a-f]{64}", real.name):
         return real.name

@@ -1,4 +1,4 @@
-"""What a judge is asked for, whichever way it reads (`cut`, `windowed`, `steps`), and how its judgements become rows."""
+"""A request to a judge, whichever way it reads, and how its judgements become rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ OnReading = Callable[[str, int], None]
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """Asked of each transcript.
+    """A request to judge each transcript.
 
     Args:
-        info: of the rows; its mode is the one that is asked for.
-        samples: judgements of each.
-        together: whether these become one Feedback, or each its own.
-        on_feedback: hears of each row as soon as it is judged.
-        on_reading: hears of each reading that was made of a transcript that takes several, by its id and how many it takes.
+        samples: judgements of each, combined into one Feedback if `together`.
+        on_feedback: called with each row as soon as it is judged.
+        on_reading: called with (id, number of readings) after each reading of a transcript that takes several.
+        sources: by key of a map, the `score_source` of the scores it was fitted on; absent: not recorded.
     """
 
     info: JudgeInfo
@@ -36,11 +35,9 @@ class JudgeRequest:
     on_feedback: Callable[[Feedback], None] | None
     on_reading: OnReading | None = None
     sources: Mapping[str, str | None] = field(default_factory=dict)
-    """By a map's key, of which kind the scores were that it was fitted on: expectations, or numbers that were said; absent: not recorded."""
 
     @property
     def mode(self) -> Mode:
-        """What is asked for."""
         return self.info.mode
 
     def rows(
@@ -51,12 +48,7 @@ class JudgeRequest:
         windowed: bool = False,
         sampled: Mapping[str, Any] | None = None,
     ) -> list[Feedback]:
-        """A transcript's judgements, calibrated.
-
-        Args:
-            windowed: whether it was read in windows.
-            sampled: what the rows' `judge` says of how replies were sampled, where the judgements do not.
-        """
+        """Return calibrated rows; `sampled` are `judge` fields on sampling that the judgements lack."""
         calibrated = self.calibration.covers(self.mode, windowed=windowed)
         info = self.info.model_copy(update={"calibrated": calibrated, **(sampled or {"temperature": None})})
         groups = [judgements] if self.together else [[judgement] for judgement in judgements]
@@ -64,7 +56,7 @@ class JudgeRequest:
         return [self._of_its_kind(combine(item, group, info, calibrate), windowed) for group in groups]
 
     def _of_its_kind(self, row: Feedback, windowed: bool) -> Feedback:
-        """The row; uncalibrated where the map was fitted on scores of another kind."""
+        """Undo the calibration if the map was fitted on scores of another source."""
         key = key_of(self.mode, windowed)
         fitted_on = self.sources.get(key if key in self.calibration.modes else key_of(self.mode))
         if row.raw_score is None or fitted_on in (None, row.judge.score_source):
@@ -75,7 +67,6 @@ class JudgeRequest:
         return row.model_copy(update={"score": row.raw_score, "judge": judge, "reason": reason})
 
     def tell(self, rows: Sequence[Feedback]) -> None:
-        """Say that these rows are judged."""
         if self.on_feedback is not None:
             for feedback in rows:
                 self.on_feedback(feedback)
@@ -85,5 +76,5 @@ REASON = "the agent never spoke: the transcript has no step (no message of an as
 
 
 def unspoken(trajectory: Trajectory, info: JudgeInfo) -> Feedback:
-    """The row of such a transcript: `unparsable`, which is not judged again on --retry-errors, without text or number."""
+    # `unparsable` is not judged again on --retry-errors
     return Feedback(id=trajectory.id, status="unparsable", coverage=0.0, judge=info, reason=REASON)

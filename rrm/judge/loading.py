@@ -1,4 +1,4 @@
-"""Loading a judge: a directory, a shipped judge or a hub id, with an adapter, whole weights, or the name of a server."""
+"""Load a judge: a directory, shipped judge, hub id or server's model."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ if TYPE_CHECKING:
     from rrm.engines.openai import OpenAIEngine
 
 log = logging.getLogger(__name__)
-VISION = "vision:"
-"""Begins the name of a vision-language model that is loaded here: a folder or hub id follows."""
+VISION = "vision:"  # prefix of a local vision-language model's folder or hub id
 DTYPES = ("float32", "bfloat16", "float16")
-REPLY, REPLY_EACH = 512, 128
-"""Tokens of a reply to criteria: beside the answers, and of each."""
+REPLY, REPLY_EACH = 512, 128  # reply tokens to criteria: beside the answers, and for each
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How to load a judge; None leaves a value to the judge. See `rrm.judge.agent_rrm.AgentRRM.from_pretrained`."""
+    """Options of `AgentRRM.from_pretrained`; None leaves a value to the judge."""
 
     settings: str | Path | None = None
     device: str | None = None
@@ -54,57 +52,43 @@ class LoadOptions:
     criteria: Criteria | None = None
     server: ServerOptions | None = None
     images: int | None = None
-    """Pictures of a transcript that are shown at most; 0: none."""
-    trust_remote_code: bool = False
-    """Said by who loads, never by what is loaded."""
+    trust_remote_code: bool = False  # set by the caller, never by what is loaded
 
     @property
     def hub_token(self) -> str | None:
-        """`token`, `$VARIABLE` read from the environment."""
+        # `$VARIABLE` is read from the environment
         return None if self.token is None else filled(self.token, "--token")
 
     def over(self, settings: JudgeSettings) -> JudgeSettings:
-        """The settings with the budgets given here in the place of their own."""
         names = ("transcript_tokens", "max_new_tokens", "max_windows")
-        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        budgets: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.criteria is not None and settings.criteria is None:
             room = None if self.max_new_tokens else reply_tokens(self.criteria)
-            given |= {"criteria": self.criteria, "max_new_tokens": self.max_new_tokens or room}
-            given |= {"default_mode": settings.default_mode or "score"}
-        return settings.model_copy(update={name: value for name, value in given.items() if value is not None})
+            budgets |= {"criteria": self.criteria, "max_new_tokens": self.max_new_tokens or room}
+            budgets |= {"default_mode": settings.default_mode or "score"}
+        return settings.model_copy(update={name: value for name, value in budgets.items() if value is not None})
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a judge is made of."""
-
     engine: TokenEngine | ChatEngine
     settings: JudgeSettings
     model: str
     model_hash: str | None
-    prompter: Prompter | None = None
-    """Of a judge in this process."""
-    reader: Prompter | None = None
-    """Renders for a server with the judge's own tokenizer, where its directory holds one."""
+    prompter: Prompter | None = None  # of a local judge
+    reader: Prompter | None = None  # renders for a server with the judge's own tokenizer, if its directory has one
     folder: Path | None = None
-    """The directory it came from."""
     dtype: str | None = None
-    images: ImageBudget | None = None
-    """What it is shown of pictures; None: words in their places."""
+    images: ImageBudget | None = None  # None: words replace pictures
 
 
 def reply_tokens(criteria: Criteria) -> int:
-    """Tokens of a reply to criteria at most: a sentence and its answer a question, and what is said of the run besides."""
+    # a sentence and an answer per question, and text on the run
     return REPLY + REPLY_EACH * len(criteria.questions)
 
 
 def load(model: str | None, options: LoadOptions) -> Loaded:
-    """The parts of the judge that `model` names.
-
-    Raises:
-        RRMError: no such judge, or one that cannot be used.
-        ConfigError: an option that does not go with it.
-    """
+    """Load the judge that `model` names; raises RRMError if unusable, ConfigError for an unfit option."""
     if model is not None and model.startswith("openai:"):
         folder, _ = find_folder(str(options.settings), options, weights=False) if options.settings else (None, False)
         return _load_served(model, model, folder, options)
@@ -132,11 +116,9 @@ def load(model: str | None, options: LoadOptions) -> Loaded:
 
 
 def find_folder(model: str | None, options: LoadOptions, *, weights: bool = True) -> tuple[Path, bool]:
-    """A judge's directory, and whether it came from the hub (`weights`: these too, not its settings alone).
+    """Return a judge's directory and whether it came from the hub, with or without its weights.
 
-    Raises:
-        RRMError: there is no such directory, shipped judge or repository.
-        ConfigError: a revision of something that is not on the hub.
+    Raises RRMError if there is none, ConfigError for a revision of something not on the hub.
     """
     folder = shipped(DEFAULT) if model is None else judge_folder(model)
     if folder is not None:
@@ -170,14 +152,13 @@ def find_folder(model: str | None, options: LoadOptions, *, weights: bool = True
 
 
 def _load_served(spec: str, model: str, folder: Path | None, options: LoadOptions) -> Loaded:
-    """A judge whose weights are on a server; with a directory's settings where there is one, else an untrained one."""
     from rrm.engines.openai import OpenAIEngine
 
     for name in ("dtype", "attn_implementation", "batch_tokens"):
         if getattr(options, name) is not None:
             raise ConfigError(f"{name} is a local judge's; {model} runs on a server")
-    asked = _asked(folder, options)
-    how = {"timeout_s": options.timeout_s, "concurrency": options.concurrency, "options": asked}
+    server = _server_options(folder, options)
+    how = {"timeout_s": options.timeout_s, "concurrency": options.concurrency, "options": server}
     engine = OpenAIEngine.from_spec(spec, **{k: v for k, v in how.items() if v is not None})
     model = public(model)  # a password in the address belongs into no row
     settings, reader = _served_parts(engine, folder, options)
@@ -189,41 +170,36 @@ def _load_served(spec: str, model: str, folder: Path | None, options: LoadOption
     if folder is None:
         return Loaded(engine, settings.model_copy(update={"name": model}), model, None, images=budget)
     addresses, name = addresses_of(spec)
-    told = ",".join(saved(url)[0] for url in addresses)  # as it is saved: it is hashed, and on cards
-    settings = settings.model_copy(update={"engine": f"openai:{told}#{name}"})
+    names = ",".join(saved(url)[0] for url in addresses)  # as it is saved: it is hashed, and on cards
+    settings = settings.model_copy(update={"engine": f"openai:{names}#{name}"})
     return Loaded(engine, settings, model, settings_hash(settings), reader=reader, folder=folder, images=budget)
 
 
 def _load_command(model: str, options: LoadOptions) -> Loaded:
-    """A chat model behind a program."""
     from rrm.engines.command import CommandEngine
 
     taken = ("timeout_s", "concurrency", "transcript_tokens", "max_windows", "max_new_tokens", "criteria")
-    if given := [f.name for f in fields(options) if f.name not in taken and getattr(options, f.name) != f.default]:
-        raise ConfigError(f"{', '.join(given)}: not of {model}, a program has settings of its own; leave that out")
+    if unfit := [f.name for f in fields(options) if f.name not in taken and getattr(options, f.name) != f.default]:
+        raise ConfigError(f"{', '.join(unfit)}: not of {model}, a program has settings of its own; leave that out")
     engine = CommandEngine(model.removeprefix("command:"), options.timeout_s or 60.0, options.concurrency or 8)
-    own = JudgeSettings(name=model, opening=False, prompt_version=PROMPT_VERSION, transcript_tokens=8192)
-    return Loaded(engine, options.over(own), model, None)
+    own = JudgeSettings(name=engine.name, opening=False, prompt_version=PROMPT_VERSION, transcript_tokens=8192)
+    return Loaded(engine, options.over(own), engine.name, None)
 
 
-def _asked(folder: Path | None, options: LoadOptions) -> ServerOptions | None:
-    """How a server is asked: as was said, and as the judge's directory says.
-
-    Raises:
-        ConfigError: they say different things, and the calibration is of what the directory says.
-    """
+def _server_options(folder: Path | None, options: LoadOptions) -> ServerOptions | None:
+    """Merge a server's options; raises ConfigError where they differ from the calibrated ones."""
     own = {} if folder is None else load_settings(folder).request
     if not own:
         return options.server
-    given = options.server or ServerOptions()
+    server = options.server or ServerOptions()
     for name, value in own.items():
-        said = getattr(given, name, value)
-        if said is not None and said != value:
+        chosen = getattr(server, name, value)
+        if chosen is not None and chosen != value:
             raise ConfigError(
-                f"{folder} was calibrated with {name} {value!r}, not {said!r}: leave out --{name.replace('_', '-')}, or calibrate it again"
+                f"{folder} was calibrated with {name} {value!r}, not {chosen!r}: leave out --{name.replace('_', '-')}, or calibrate it again"
             )
     try:
-        return replace(given, **own)
+        return replace(server, **own)
     except TypeError as error:
         raise ConfigError(f"{folder}: {FILE} asks its server in a way that is not known: {', '.join(own)}") from error
 
@@ -231,7 +207,7 @@ def _asked(folder: Path | None, options: LoadOptions) -> ServerOptions | None:
 def _served_parts(
     engine: OpenAIEngine, folder: Path | None, options: LoadOptions
 ) -> tuple[JudgeSettings, Prompter | None]:
-    """What a judge on a server reads and writes, within the server's context, and its reader."""
+    """Return a server judge's settings, fitted to its context, and its reader."""
     from rrm.judge.serving import fitted
 
     plain = JudgeSettings(opening=False, prompt_version=PROMPT_VERSION)
@@ -247,7 +223,6 @@ def _served_parts(
 
 
 def _check_windows(settings: JudgeSettings, options: LoadOptions) -> None:
-    """Refuse a number of windows for a judge that has none."""
     if options.max_windows is not None and settings.prompt_version == CUT_VERSION:
         raise ConfigError(
             f"max_windows is of prompt version {PROMPT_VERSION}; {settings.name} was made for version {CUT_VERSION}, which cuts a "
@@ -256,7 +231,7 @@ def _check_windows(settings: JudgeSettings, options: LoadOptions) -> None:
 
 
 def check_criteria(settings: JudgeSettings, options: LoadOptions) -> None:
-    """Refuse other questions than those that a judge was trained or calibrated with."""
+    """Refuse questions other than those a judge was trained or calibrated with."""
     if options.criteria is None:
         return
     if settings.criteria is not None and settings.criteria.hash != options.criteria.hash:
@@ -274,7 +249,6 @@ def check_criteria(settings: JudgeSettings, options: LoadOptions) -> None:
 
 
 def _reader(tokenizer: Any, settings: JudgeSettings) -> Prompter | None:
-    """Renders within the judge's budget with its own tokenizer; None where there is none."""
     if tokenizer is None:
         return None
     return Prompter(
@@ -283,9 +257,7 @@ def _reader(tokenizer: Any, settings: JudgeSettings) -> Prompter | None:
 
 
 def _own_tokenizer(folder: Path, options: LoadOptions) -> Any:
-    """The judge's own tokenizer, which measures its budget as in training; None where it has none, or nothing reads it here.
-
-    An adapter that reads slots may have its base's: their places are found by it."""
+    # None if there is none; an adapter that reads slots may use its base's, by which they are found
     own = (folder / "tokenizer.json").is_file()
     settings = load_settings(folder)
     if not own and not ("steps" in settings.modes and (folder / "adapter_config.json").is_file()):
@@ -298,21 +270,17 @@ def _own_tokenizer(folder: Path, options: LoadOptions) -> Any:
     return _tokenizer(folder if own else _base_folder(folder, settings, options, weights=False), options)
 
 
-def _tokenizer(place: Path, options: LoadOptions) -> Any:
+def _tokenizer(folder: Path, options: LoadOptions) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(str(place), trust_remote_code=options.trust_remote_code)
+        return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=options.trust_remote_code)
     except (OSError, ValueError) as error:
-        raise RRMError(f"cannot load the tokenizer of {str(place)!r}: {error}") from error
+        raise RRMError(f"cannot load the tokenizer of {str(folder)!r}: {error}") from error
 
 
 def load_reader(model: str | None, options: LoadOptions) -> tuple[JudgeSettings, Prompter | None]:
-    """A judge's settings, and what renders its prompts, without its weights; None for a server of which only the name is known.
-
-    Raises:
-        RRMError: no such judge.
-    """
+    """Return a judge's settings, and its prompter without weights (None: a server without a directory)."""
     if model is not None and model.startswith("command:"):
         return _load_command(model, options).settings, None
     served = model is not None and model.startswith("openai:")
@@ -325,8 +293,8 @@ def load_reader(model: str | None, options: LoadOptions) -> tuple[JudgeSettings,
     if spec is not None:
         from rrm.engines.openai import OpenAIEngine
 
-        asked = _asked(folder, options)
-        how = {} if asked is None else {"options": asked}
+        server = _server_options(folder, options)
+        how = {} if server is None else {"options": server}
         return _served_parts(OpenAIEngine.from_spec(spec, **how), folder, options)
     assert folder is not None
     settings = options.over(load_settings(folder))
@@ -341,7 +309,7 @@ def load_reader(model: str | None, options: LoadOptions) -> tuple[JudgeSettings,
 
 
 def _load_local(folder: Path, settings: JudgeSettings, model: str | None, options: LoadOptions) -> Loaded:
-    """A judge over an in-process engine; an adapter is merged into its base."""
+    """Load a judge with an in-process engine; an adapter is merged into its base."""
     needs("local", "a judge whose weights run in this process", "torch", "transformers")
     import torch
 
@@ -358,19 +326,19 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     _check_local(model or "the default judge", options)
     if options.dtype not in (None, INT8, *DTYPES):
         raise ConfigError(f"dtype {options.dtype!r}: choose one of {', '.join((*DTYPES, INT8))}")
-    place = options.device or default_device()
-    if place.startswith("cpu"):
+    device = options.device or default_device()
+    if device.startswith("cpu"):
         keep_freed_memory()
-    number = getattr(torch, options.dtype) if options.dtype in DTYPES else default_dtype(place)
+    number = getattr(torch, options.dtype) if options.dtype in DTYPES else default_dtype(device)
     batch: dict[str, Any] = {"max_batch_tokens": options.batch_tokens} if options.batch_tokens else {}
 
     def in_float() -> tuple[HFEngine, Any, str]:
         weights, tokenizer, hashed = load_weights(folder, model, settings, number, options)
-        return HFEngine(weights.eval(), tokenizer, device=place, **batch), tokenizer, hashed
+        return HFEngine(weights.eval(), tokenizer, device=device, **batch), tokenizer, hashed
 
     fast: tuple[Int8Engine, str] | None = None
     tokenizer: Any = None
-    if takes_int8(options.dtype, place, settings.modes, options.attn_implementation):
+    if takes_int8(options.dtype, device, settings.modes, options.attn_implementation):
         folders = _weight_folders(folder, settings, options)
         tokenizer = _tokenizer(folder if (folder / "tokenizer.json").is_file() else folders[-1], options)
         fast = int8_engine(
@@ -390,98 +358,92 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
 
 
 def _weight_folders(folder: Path, settings: JudgeSettings, options: LoadOptions) -> list[Path]:
-    """The judge's folder, and behind an adapter's that of its base."""
     adapter = (folder / "adapter_config.json").is_file()
     return [folder, _base_folder(folder, settings, options)] if adapter else [folder]
 
 
 def _check_local(name: str, options: LoadOptions) -> None:
-    """Refuse what is said to servers alone."""
     own = {"timeout": options.timeout_s, "concurrency": options.concurrency, "context": options.context}
-    given = [option for option, value in own.items() if value is not None]
-    given += [] if options.server is None else options.server.given
-    if given:
-        said = ", ".join(option.replace("_", "-") for option in given)
+    names = [option for option, value in own.items() if value is not None]
+    names += [] if options.server is None else options.server.given
+    if names:
+        listed = ", ".join(option.replace("_", "-") for option in names)
         raise ConfigError(
-            f"{said}: such options are a server's; {name} runs in this process: leave that out, or name a server (openai:BASE_URL#model; timeout and "
+            f"{listed}: such options are a server's; {name} runs in this process: leave that out, or name a server (openai:BASE_URL#model; timeout and "
             "concurrency also go with http://HOST:PORT of rrm serve)"
         )
 
 
 def _load_vision(model: str, options: LoadOptions) -> Loaded:
-    """A vision-language model in this process, which was not trained to judge and is talked to as on a server."""
     needs("images", "a vision-language judge in this process", "torch", "transformers", "PIL")
     import torch
 
     from rrm.engines.hf.vision import load_vision
 
     _check_local(model, options)
-    given = {
+    unfit = {
         "settings": options.settings,
         "attn_implementation": options.attn_implementation,
         "batch_tokens": options.batch_tokens,
     }
-    if said := [name for name, value in given.items() if value is not None]:
-        raise ConfigError(f"{', '.join(said)}: not of {model}, which runs in this process and was not trained to judge")
+    if names := [name for name, value in unfit.items() if value is not None]:
+        raise ConfigError(
+            f"{', '.join(names)}: not of {model}, which runs in this process and was not trained to judge"
+        )
     name = model.removeprefix(VISION)
     folder = Path(name).expanduser()
     if not folder.is_dir():
         folder = download(name, revision=options.revision, token=options.hub_token, code=options.trust_remote_code)
     if options.dtype is not None and options.dtype not in DTYPES:
         raise ConfigError(f"dtype {options.dtype!r}: choose one of {', '.join(DTYPES)}")
-    place = options.device or default_device()
-    number = getattr(torch, options.dtype) if options.dtype else default_dtype(place)
+    device = options.device or default_device()
+    number = getattr(torch, options.dtype) if options.dtype else default_dtype(device)
     settings = options.over(JudgeSettings(name=model, opening=False, prompt_version=PROMPT_VERSION))
-    engine = load_vision(folder, device=place, dtype=number, trust_remote_code=options.trust_remote_code)
-    shown = 8 if options.images is None else options.images
-    budget = ImageBudget(number=shown, decode=True) if shown else None
-    kind = str(number).removeprefix("torch.")
-    return Loaded(engine, settings, model, content_hash(folder), dtype=kind, images=budget)
+    engine = load_vision(folder, device=device, dtype=number, trust_remote_code=options.trust_remote_code)
+    limit = 8 if options.images is None else options.images
+    budget = ImageBudget(number=limit, decode=True) if limit else None
+    dtype = str(number).removeprefix("torch.")
+    return Loaded(engine, settings, model, content_hash(folder), dtype=dtype, images=budget)
 
 
 def load_weights(
     folder: Path, model: str | None, settings: JudgeSettings, dtype: Any, options: LoadOptions
 ) -> tuple[Any, Any, str]:
-    """(model, tokenizer, hash over both folders); an adapter's base is loaded in float32, merged, then cast.
-
-    Raises:
-        RRMError: nothing loadable there, naming the place.
-    """
+    """Return (model, tokenizer, hash); an adapter is merged into its float32 base, then cast."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     adapter = (folder / "adapter_config.json").is_file()
-    place = _base_folder(folder, settings, options) if adapter else folder
+    source = _base_folder(folder, settings, options) if adapter else folder
     own_tokenizer = (folder / "tokenizer.json").is_file()
     # False, not None: transformers would ask on a terminal, and wait
     how: dict[str, Any] = {"trust_remote_code": options.trust_remote_code}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder if own_tokenizer else place), **how)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder if own_tokenizer else source), **how)
         if options.attn_implementation:
             how["attn_implementation"] = options.attn_implementation
         # whole weights load in their final type; a merge in bfloat16 would round the adapter away
         import torch
 
-        with named_damage(place):
+        with named_damage(source):
             weights = AutoModelForCausalLM.from_pretrained(
-                str(place), dtype=torch.float32 if adapter else dtype, use_safetensors=True, **how
+                str(source), dtype=torch.float32 if adapter else dtype, use_safetensors=True, **how
             )
     except (OSError, ValueError, ImportError) as error:  # ImportError: an attention that is not installed
-        raise RRMError(f"cannot load the judge {model or str(place)!r}: {error}") from error
+        raise RRMError(f"cannot load the judge {model or str(source)!r}: {error}") from error
     if adapter:
         from peft import PeftModel
 
         with named_damage(folder):
             weights = PeftModel.from_pretrained(weights, str(folder)).merge_and_unload().to(dtype)
-    return weights, tokenizer, content_hash(folder, place) if adapter else content_hash(folder)
+    return weights, tokenizer, content_hash(folder, source) if adapter else content_hash(folder)
 
 
 def _base_folder(folder: Path, settings: JudgeSettings, options: LoadOptions, *, weights: bool = True) -> Path:
-    """Where an adapter's base lies, fetched from the hub where it has to be (`weights`: these too)."""
-    place = base_path(base_of(folder, settings))
-    if Path(place).is_dir():
-        return Path(place)
+    base = base_path(base_of(folder, settings))
+    if Path(base).is_dir():
+        return Path(base)
     return download(
-        place, revision=settings.base_revision, token=options.hub_token, weights=weights, code=options.trust_remote_code
+        base, revision=settings.base_revision, token=options.hub_token, weights=weights, code=options.trust_remote_code
     )
 
 

@@ -1,4 +1,4 @@
-"""Judging with a model in this process: prompts as token ids, scores as expectations over the grid."""
+"""Judging with a local model: prompts as token ids, scores as expectations over the grid."""
 
 from __future__ import annotations
 
@@ -20,50 +20,41 @@ from rrm.prompt.rendering import OPENINGS
 from rrm.prompt.template import render
 
 SCORE_TAG = "<score>"
-SCORE_ROOM = 8
-"""Positions kept for the tokens of a score."""
-RETRIES = 2
-"""How often a malformed reply is written again."""
+SCORE_ROOM = 8  # positions reserved for a score's tokens
+RETRIES = 2  # of a malformed reply
 RETRY_TEMPERATURE = 0.7
-SLICE_SECONDS = 10.0
-"""How long finished rows wait for others to be scored with; and what a slice of rows in `score` mode should take."""
-SLICE_ROWS = 16
-"""Rows that are scored together at most while others are still being written, and in `score` mode's first slice."""
+SLICE_SECONDS = 10.0  # longest wait of finished rows to be scored together; target time of a slice in `score` mode
+SLICE_ROWS = 16  # most rows scored together while others are being written; first slice in `score` mode
 TOO_LONG = "prompt and reply exceed the model's positions; choose a smaller transcript budget"
-"""Why nothing was asked of a model here."""
-OnRow = Callable[[int, Judgement], None]
-"""Called with a row's number and its judgement."""
+OnRow = Callable[[int, Judgement], None]  # called with a row's number and its judgement
 
 
 @dataclass(frozen=True)
 class Written:
-    """A reply up to its opened score tag: what a full judgement is read from."""
+    # a reply up to its opened score tag
 
     ids: list[int]
-    text: str
-    """With the opening tag in front; without special tokens."""
+    text: str  # starts with the opening tag; without special tokens
     completion: Completion
 
 
 def written_at_most(prompt: Prompt, mode: Mode, max_new_tokens: int) -> int:
-    """Tokens that one reading writes at most, a slot counted as one; `max_new_tokens` is of a reply's text."""
+    """Return most tokens that a reading writes, one per slot; `max_new_tokens` is of a reply's text."""
     if mode == "steps":
         return len(prompt.slots)
     return SCORE_ROOM if mode == "score" else max_new_tokens + SCORE_ROOM
 
 
 def fits(engine: TokenEngine, prompt: Prompt, mode: Mode, max_new_tokens: int) -> bool:
-    """Whether a prompt and what is written after it lie within the model's positions; `max_new_tokens` is of a reply's text."""
     room = getattr(engine, "max_positions", None)
     written = {"score": SCORE_ROOM, "steps": 0}.get(mode, max_new_tokens + SCORE_ROOM)
     return room is None or len(prompt.ids) + written <= room
 
 
 def expectation(logprobs: Sequence[float]) -> tuple[float, float]:
-    """Σ p(v)·v over the grid, renormalised over it; and the probability that was off the grid.
+    """Return Σ p(v)·v renormalised over the grid, and the probability off the grid.
 
-    Args:
-        logprobs: log p of each grid value, in `GRID`'s order; natural logarithms.
+    `logprobs` are natural log p of each grid value, in `GRID`'s order.
     """
     top = max(logprobs)
     weights = [math.exp(x - top) for x in logprobs]
@@ -74,7 +65,7 @@ def expectation(logprobs: Sequence[float]) -> tuple[float, float]:
 def score_rows(
     engine: TokenEngine, prompter: Prompter, rows: Sequence[Sequence[int]], keys: Sequence[str] | None = None
 ) -> list[tuple[float, float]]:
-    """(raw score, off-grid mass) of token rows that end with an opened score tag."""
+    """Return (raw score, off-grid mass) of token rows that end with an opened score tag."""
     if not rows:
         return []
     return [expectation(x) for x in engine.continuation_logprobs(rows, prompter.grid(), keys)]
@@ -88,7 +79,6 @@ def write_replies(
     params: SamplingParams,
     keys: Sequence[str],
 ) -> list[Written]:
-    """Sample each reply as far as its score tag."""
     completions = engine.generate([p.ids for p in prompts], params, keys)
     return [_written(prompter, completion, mode) for completion in completions]
 
@@ -101,7 +91,7 @@ def judge_written(
     keys: Sequence[str],
     mode: Mode,
 ) -> list[Judgement]:
-    """Read the texts and take the expected score where the reply opened its score tag."""
+    """Parse the texts, and compute the expected score where a reply opened its score tag."""
     ready = [i for i, w in enumerate(written) if w.text.endswith(SCORE_TAG) and _problem(w, mode) is None]
     rows = [prompts[i].ids + written[i].ids for i in ready]
     scores = dict(zip(ready, score_rows(engine, prompter, rows, [keys[i] for i in ready]), strict=True))
@@ -119,7 +109,6 @@ def judge_written(
 
 
 def _problem(reply: Written, mode: Mode) -> str | None:
-    """Why a reply is not of its mode's form, apart from its score."""
     parts = parse_judgement(reply.text)
     if not parts.critique:
         return "no <critique> block"
@@ -137,12 +126,10 @@ def judge_rows(
     params: SamplingParams,
     on_row: OnRow,
 ) -> None:
-    """Judge each prompt; a malformed reply is written again, and the first failure is kept where every retry fails too.
+    """Judge each prompt, retrying malformed replies; the first failure stays if all retries fail.
 
-    Args:
-        keys: name the replies, whose seeds derive from them.
-        on_row: hears of each row as soon as it is judged: in slices of about `SLICE_SECONDS` in `score` mode, else while others are
-            still being written.
+    `keys` name and seed the replies. `on_row` is called with each row as soon as it is judged: in slices of about
+    `SLICE_SECONDS` in `score` mode, else while others are being written.
     """
     if mode == "score":
         _score_in_slices(engine, prompter, prompts, on_row)
@@ -158,8 +145,8 @@ def judge_rows(
             raise EngineError(
                 f"{len(rows)} replies need distinct row ids, got {len(by_key)} distinct: give rows ids of their own"
             )
-        for row, read in _write_and_read(engine, prompter, prompts, by_key, mode, params):
-            judgement = replace(read, temperature=params.temperature)
+        for row, parsed in _write_and_read(engine, prompter, prompts, by_key, mode, params):
+            judgement = replace(parsed, temperature=params.temperature)
             first.setdefault(row, judgement)
             if judgement.status == "scored" or attempt == RETRIES:
                 on_row(row, judgement if judgement.status == "scored" else first[row])
@@ -169,7 +156,7 @@ def judge_rows(
 
 
 def _score_in_slices(engine: TokenEngine, prompter: Prompter, prompts: Sequence[Prompt], on_row: OnRow) -> None:
-    """`score` mode: rows of like length together, longest first."""
+    # rows of like length together, longest first
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i].ids), reverse=True)
     for rows in windows(order, max(len(order), 1), first=SLICE_ROWS, seconds=SLICE_SECONDS):
         scored = score_rows(engine, prompter, [prompts[i].ids for i in rows])
@@ -185,7 +172,7 @@ def _write_and_read(
     mode: Mode,
     params: SamplingParams,
 ) -> Iterator[tuple[int, Judgement]]:
-    """Sample a reply to each row as far as its score tag, and read it, in the order in which they end."""
+    """Sample and parse each row's reply, in order of completion."""
     pending: list[tuple[str, Completion]] = []
     with open_session(engine, params) as session:
         for key, row in sorted(by_key.items(), key=lambda pair: len(prompts[pair[1]].ids), reverse=True):
@@ -211,28 +198,18 @@ def _written(prompter: Prompter, completion: Completion, mode: Mode) -> Written:
 
 
 class TemplatedEngine:
-    """A `ChatEngine` over a `TokenEngine`.
-
-    Args:
-        tokenizer: the model's, with the template it is used with (`rrm.prompt.template.set_template`).
-    """
+    """A `ChatEngine` over a `TokenEngine`, with the model's tokenizer and template."""
 
     takes_schema = False
-    """Nothing holds what it writes to a form."""
 
     def __init__(self, engine: TokenEngine, tokenizer: Any) -> None:
         self.engine, self.tokenizer = engine, tokenizer
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
-        """One reply; `TooLong` where prompt and reply exceed the model's positions."""
         return one_reply(self, messages, params, key)
 
     def converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
-        """Ask each request, and after it what `answered` says comes next, all in one running batch.
-
-        Raises:
-            EngineError: two at work have one key.
-        """
+        """Ask all in one running batch; raises EngineError if two at work have one key."""
         room, at_work = getattr(self.engine, "max_positions", None), dict[str, Request]()
 
         def begin(request: Request | None, ids: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""A loaded judge with other criteria: what answers stays as it is, and so does all that is known of it."""
+"""Replace the criteria of a loaded judge."""
 
 from __future__ import annotations
 
@@ -12,19 +12,16 @@ from rrm.prompt.criteria import Criteria
 
 
 def with_criteria(judge: AgentRRM, criteria: Criteria) -> AgentRRM:
-    """The judge with other questions, over the same engine: nothing is loaded, nor a server connected to, a second time.
+    """Return the judge with other questions over the same engine.
 
-    A judge that answers criteria keeps its budgets, so that transcripts are read in the same windows whatever is asked; of one that judges
-    by the fixed rubric a reply gets the tokens that the questions may take.
-
-    Raises:
-        ConfigError: it was trained or calibrated with the questions that it has, or `rrm serve` has it.
+    A judge that answers criteria keeps its budgets, so windows stay the same; one with the fixed rubric gets reply tokens for
+    these questions. Raises ConfigError if it was trained or calibrated with its questions, or is behind `rrm serve`.
     """
     if hasattr(judge, "address"):
         raise ConfigError(f"{judge.model}: the criteria of a judge behind `rrm serve` are said where it is served")
     plain = judge.settings.model_copy(update={"criteria": None})
     check_criteria(plain if judge.folder is None else load_settings(judge.folder), LoadOptions(criteria=criteria))
     reply = None if judge.criteria is None else judge.settings.max_new_tokens
-    found = copy.copy(judge)
-    found.settings = LoadOptions(criteria=criteria, max_new_tokens=reply).over(plain)
-    return found
+    other = copy.copy(judge)
+    other.settings = LoadOptions(criteria=criteria, max_new_tokens=reply).over(plain)
+    return other

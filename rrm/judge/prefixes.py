@@ -1,4 +1,4 @@
-"""Judging runs that go on: a chat model is told so, and its scores mean something once they are calibrated on such runs."""
+"""Judging runs that continue; a chat model's scores of them need a calibration on such runs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,12 @@ from rrm.judge.judge_dir import JudgeSettings
 
 
 def of_prefixes(settings: JudgeSettings) -> bool:
-    """Whether a judge's maps were fitted on runs that were cut at a step (`rrm calibrate --prefixes`)."""
+    # `rrm calibrate --prefixes`
     return any(facts.get("prefixes") for facts in settings.calibrated_on.values())
 
 
 def of_unfinished(judge: AgentRRM) -> AgentRRM:
-    """The same judge, asked of runs that go on.
-
-    Raises:
-        ConfigError: it was trained to judge: it has one rubric.
-    """
+    """Return the judge, told that runs continue; raises ConfigError if it was trained to judge."""
     if not is_chat_model(judge):
         raise ConfigError(f"{judge.model} is no chat model on a server: runs that go on are judged as others are")
     other = copy.copy(judge)
@@ -31,20 +27,20 @@ def of_unfinished(judge: AgentRRM) -> AgentRRM:
 
 
 def is_chat_model(judge: object) -> bool:
-    """Whether a judge is a model on a server that was not trained to judge."""
+    # on a server, not trained to judge
     if not isinstance(judge, AgentRRM) or hasattr(judge, "address"):  # behind `rrm serve` nobody knows
         return False
     return judge.prompter is None and not judge.settings.modes
 
 
 def lacks_prefixes(judge: object, mode: Mode) -> bool:
-    """Whether a judge's scores of runs that go on mean nothing: a chat model's without a map for them."""
-    known = isinstance(judge, AgentRRM) and of_prefixes(judge.settings) and judge.settings.calibration.covers(mode)
-    return is_chat_model(judge) and not known
+    """Return whether a judge is a chat model without a map for runs that continue."""
+    covered = isinstance(judge, AgentRRM) and of_prefixes(judge.settings) and judge.settings.calibration.covers(mode)
+    return is_chat_model(judge) and not covered
 
 
 def prefix_of(trajectory: Trajectory, seed: int) -> Trajectory:
-    """A run that is cut behind one of its steps but the last, drawn by seed and id; one of a single step as it is."""
+    """Cut a run behind a step before its last, drawn by seed and id; a run of one step stays."""
     starts = [step.message_index for step in trajectory.steps[1:]]
     if not starts:
         return trajectory

@@ -1,4 +1,4 @@
-"""What a judge reads of a transcript, as text: for people who ask why it said what it said."""
+"""The text that a judge reads of a transcript."""
 
 from __future__ import annotations
 
@@ -12,26 +12,16 @@ from rrm.prompt.rendering import CharacterTokenizer
 
 @dataclass(frozen=True)
 class Shown:
-    """The readings of a transcript, without rubric and template."""
-
     version: str
     texts: list[str]
-    tokens: list[int]
-    """Of each text."""
-    steps: list[tuple[int, ...]]
-    """That each text shows."""
-    transcript_tokens: int
-    """Of the whole transcript."""
-    coverage: float
-    """Share of the transcript's tokens that the readings show."""
+    tokens: list[int]  # of each text
+    steps: list[tuple[int, ...]]  # in each text
+    transcript_tokens: int  # of the complete transcript
+    coverage: float  # share of the transcript's tokens that the readings show
 
 
 def shown(judge: AgentRRM, trajectory: Trajectory, mode: Mode) -> Shown:
-    """What a judge reads in a mode; its engine is not asked, so nothing is told of what it found.
-
-    Raises:
-        RRMError: the judge cannot be asked for the mode.
-    """
+    """Return a judge's readings before any finding; raises RRMError for an unsupported mode."""
     judge.abilities.check(mode)
     prompter = judge.prompter or judge.reader
     # without the judge's own tokenizer a token counts as four characters

@@ -1,4 +1,4 @@
-"""Ranking attempts at one question: a chat model compares them in one prompt, and its orders become relative scores.
+"""Rank attempts at one question: one prompt compares them, and its orders become relative scores.
 
     attempt A 4c1d09
     [step 1]
@@ -6,14 +6,9 @@
     attempt B 4c1d09
     …                                       → <ranking>B > A = C</ranking>
 
-The line that opens an attempt ends in a code drawn from the seed and the contents of all attempts: no attempt can know the code of a
-prompt that it is part of, and so none can open another. Attempts are shown in an order drawn by seed; a larger group is read in
-heats that overlap (`rrm.judge.comparison_batches`). Attempts with equal contents are shown once and share their place.
-
-A relative score is the share of the others that an attempt was placed before: the scores of a question average to ½, and say nothing
-of how good its attempts are. An order that cannot be read, or that leaves an attempt out, is a typed failure, never a place.
-
-Pictures are words in such a prompt, also to a judge that sees, and each row of a transcript with pictures says so.
+An attempt's first line ends in a code drawn from the seed and all attempts' contents, so no attempt can forge another's. The
+display order is drawn by seed; a larger group is read in overlapping heats (`rrm.judge.comparison_batches`). Attempts with
+equal contents are displayed once and share their place. Pictures are words in such a prompt, and the rows say so.
 """
 
 from __future__ import annotations
@@ -46,14 +41,10 @@ from rrm.prompt.rendering import render_transcript, task_text
 from rrm.prompt.windows import Planner
 
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-SIZE = 6
-"""Attempts of a heat."""
-TASK = 0.25
-"""Share of a window that the task takes at most."""
-ORDER_DECIDES = 0.25
-"""Share of the pairs shown in both orders from which it is warned that the order decided them: half are, where a judge tosses a coin."""
-LEAST = 48
-"""Tokens that an attempt must have room for."""
+SIZE = 6  # attempts of a heat
+TASK = 0.25  # most of a window for the task
+ORDER_DECIDES = 0.25  # warn from this share of pairs decided by the order; a coin toss decides half of them
+LEAST = 48  # tokens that an attempt must have room for
 _RANKING = re.compile(r"<ranking>((?:[^<]++|<(?!/?ranking>))*+)</ranking>", re.IGNORECASE)
 _FORGED = re.compile(r"<(?=\s*+/?+\s*+ranking\b)", re.IGNORECASE)
 _RULES = (
@@ -70,48 +61,33 @@ _REPLY = (
 
 @dataclass(frozen=True)
 class Ranking:
-    """A question's attempts, compared."""
-
-    feedback: list[Feedback]
-    """In the attempts' order; `score` is relative, None where an attempt could not be placed."""
-    decided: int = 0
-    """Pairs that met with one placed before the other, of attempts with different contents."""
-    earlier: float = 0.0
-    """Of these, won by the one that was shown first: without position bias about half."""
-    tied: int = 0
-    """Pairs that met and were placed alike."""
-    both: int = 0
-    """Pairs of a heat that was shown in both orders (of two heats, where a pair stands in both), and"""
-    agreed: int = 0
-    """of these, those that came out the same both times; and"""
-    turned: int = 0
-    """those that the one won which was shown first both times, or last both times: their order decided."""
-    usage: Usage | None = None
-    """What a server used for all its prompts; None: no server was asked."""
+    feedback: list[Feedback]  # in the attempts' order; `score` is relative, None where an attempt could not be placed
+    decided: int = 0  # untied meetings of attempts with different contents
+    earlier: float = 0.0  # of these, won by the one displayed first: about half without position bias
+    tied: int = 0  # meetings
+    both: int = 0  # pairs of heats displayed in both orders, counted per heat
+    agreed: int = 0  # of these, with the same outcome both times
+    turned: int = 0  # of these, won both times by the one displayed first, or by the last: the order decided
+    usage: Usage | None = None  # of a server, for all prompts
 
 
 @dataclass
 class _Heat:
-    """One prompt, and what came of it."""
-
     group: int
-    shown: list[int]
-    """Attempts, the first ones with their contents, in the order in which they are shown."""
+    order: list[int]  # first attempts of their contents, in display order
     messages: list[dict[str, str]]
-    cut: dict[int, tuple[int, int]]
-    """By attempt: (tokens that were left out, all of its tokens)."""
+    cut: dict[int, tuple[int, int]]  # by attempt: (tokens left out, all of its tokens)
     places: list[int] | None = None
     failed: tuple[Status, str] | None = None
     usage: Usage | None = None
 
     def take_reply(self, reply: Reply | EngineError) -> None:
-        """Take its order, or why there is none."""
         self.usage = reply.usage
         if isinstance(reply, EngineError):
             self.failed = ("too_long" if isinstance(reply, TooLong) else "judge_error", str(reply))
             return
         try:
-            self.places = read_ranking(reply.text, len(self.shown))
+            self.places = read_ranking(reply.text, len(self.order))
         except ValueError as error:
             cut = reply.stop_reason == "length" and not _RANKING.search(reply.text)
             why = "cut off by length before a whole <ranking>" if cut else str(error)
@@ -121,29 +97,23 @@ class _Heat:
 @dataclass
 class _Group:
     attempts: Sequence[Trajectory]
-    first: dict[str, int]
-    """By digest, the first attempt with these contents."""
+    first: dict[str, int]  # by digest, the first attempt with these contents
     code: str
     beside: ExtraContext | None
     batches: list[_Heat] = field(default_factory=list)
 
     def copies(self, attempt: int) -> list[int]:
-        """All attempts with the contents of this one."""
         return [i for i, t in enumerate(self.attempts) if t.digest == self.attempts[attempt].digest and t.steps]
 
 
 def group_hash(attempts: Sequence[Trajectory]) -> str:
-    """Twelve hex digits over the contents of attempts that are compared: another attempt changes all relative scores."""
+    """Return twelve hex digits over compared attempts' contents, on which all relative scores depend."""
     text = json.dumps(sorted(t.digest for t in attempts))
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
 
 
 def check_ranks(judge: AgentRRM, size: int = SIZE) -> None:
-    """Whether a judge can compare attempts.
-
-    Raises:
-        ConfigError: it was trained to judge one transcript, or `size` is not in 2 … 26.
-    """
+    """Raise ConfigError if the judge was trained on single transcripts, or `size` is not in 2 … 26."""
     if judge.settings.fixed_rubric:
         raise ConfigError(
             f"{judge.model} was trained to judge one run at a time and cannot compare several: name a chat model "
@@ -164,17 +134,16 @@ def rank_groups(
 ) -> list[Ranking]:
     """Compare the attempts of each group; all prompts are sent at once.
 
-    An attempt without a step is not compared, nor is one that has no other beside it: both are `unparsable`, with the reason.
+    An attempt without a step, or without another beside it, is `unparsable` with the reason.
 
     Args:
-        size: attempts of a prompt at most.
-        both_orders: show each heat a second time, in the opposite order.
-        seed: of heats and orders.
-        on_ranking: hears of each group by its number as soon as all of it is compared.
+        size: most attempts of a prompt.
+        both_orders: repeat each heat in the opposite order.
+        on_ranking: called with each group's number and ranking as soon as it is complete.
 
     Raises:
         ConfigError: as `check_ranks`.
-        SpendingLimit: the money is spent: groups that were begun were compared and heard of, the rest was not.
+        SpendingLimit: the limit is reached; groups that were begun are compared and reported, the others are not.
     """
     check_ranks(judge, size)
     served = getattr(judge, "rank_groups", None)
@@ -186,10 +155,10 @@ def rank_groups(
     ready = []
     for number, attempts in enumerate(groups):
         first = {t.digest: i for i, t in reversed(list(enumerate(attempts))) if t.steps}
-        told = derive_seed(seed, "rank", group_hash(attempts))
-        shown = backend.beside(attempts[0]) if isinstance(backend, CriteriaBackend) and attempts else None
-        group = _Group(attempts, first, hashlib.sha256(str(told).encode("ascii")).hexdigest()[:6], shown)
-        drawn = draw_heats(sorted(first.values()), size, told) if len(first) > 1 else []
+        group_seed = derive_seed(seed, "rank", group_hash(attempts))
+        beside = backend.beside(attempts[0]) if isinstance(backend, CriteriaBackend) and attempts else None
+        group = _Group(attempts, first, hashlib.sha256(str(group_seed).encode("ascii")).hexdigest()[:6], beside)
+        drawn = draw_heats(sorted(first.values()), size, group_seed) if len(first) > 1 else []
         for order in (o for heat in drawn for o in ([heat, heat[::-1]] if both_orders else [heat])):
             group.batches.append(prompts.heat(number, group, order))
         ready.append(group)
@@ -224,11 +193,9 @@ def rank_groups(
 
 
 def _repair(heats: Sequence[_Heat]) -> Repair:
-    """An order that cannot be read is asked for once more."""
-
     def problem(request: Request, reply: Reply) -> str | None:
         try:
-            read_ranking(reply.text, len(heats[request.about].shown))
+            read_ranking(reply.text, len(heats[request.about].order))
         except ValueError as error:
             return str(error)
         return None
@@ -237,24 +204,23 @@ def _repair(heats: Sequence[_Heat]) -> Repair:
 
 
 def read_ranking(text: str, n: int) -> list[int]:
-    """Places of the attempts A, B, … of a reply, 1 the best; equal places are ties. The last whole block counts.
+    """Parse the places of attempts A, B, …, 1 the best, equal ones tied, from the last complete block.
 
-    Raises:
-        ValueError: there is none, it names an attempt twice or one that was not shown, or it leaves one out.
+    Raises ValueError without a block, or if it names an attempt twice, an unknown one, or leaves one out.
     """
     blocks = _RANKING.findall(outside_think(open_think(text)))
     if not blocks:
         raise ValueError("no whole <ranking>…</ranking>" if text.strip() else "empty reply")
     places: dict[str, int] = {}
     for tier in blocks[-1].split(">"):
-        place = len(places) + 1
-        for said in tier.split("="):
-            name = re.sub(r"\Aattempt\s+", "", said.strip().strip("*`[]()").strip(), flags=re.IGNORECASE).upper()
+        rank = len(places) + 1
+        for label in tier.split("="):
+            name = re.sub(r"\Aattempt\s+", "", label.strip().strip("*`[]()").strip(), flags=re.IGNORECASE).upper()
             if len(name) != 1 or name not in NAMES[:n]:
-                raise ValueError(f"the ranking names {said.strip()[:40]!r}, and the attempts are A to {NAMES[n - 1]}")
+                raise ValueError(f"the ranking names {label.strip()[:40]!r}, and the attempts are A to {NAMES[n - 1]}")
             if name in places:
                 raise ValueError(f"the ranking names attempt {name} twice")
-            places[name] = place
+            places[name] = rank
     if left := [name for name in NAMES[:n] if name not in places]:
         raise ValueError(f"the ranking gives attempt {left[0]} no place")
     return [places[name] for name in NAMES[:n]]
@@ -262,17 +228,14 @@ def read_ranking(text: str, n: int) -> list[int]:
 
 @dataclass(frozen=True)
 class _Prompts:
-    """Writes prompts within a window."""
-
     planner: Planner
     criteria: Criteria | None
 
     def heat(self, number: int, group: _Group, order: list[int]) -> _Heat:
-        """The prompt of attempts in an order; failed where they leave each other no room."""
         planner, scale = self.planner, self.planner.scale
         system = self._system(group, len(order))
-        shown = without_instructions(group.attempts[order[0]])
-        task, _ = planner.shortened(f"Task: {task_text(shown)}", int(planner.budget * TASK))
+        bare = without_instructions(group.attempts[order[0]])
+        task, _ = planner.shortened(f"Task: {task_text(bare)}", int(planner.budget * TASK))
         taken = max(len(planner.encode(system)) - FREE * scale, 0) + len(planner.encode(task))
         room = (planner.budget - taken) // len(order) - 24 * scale  # its opening line, and what joins
         if room < LEAST * scale:
@@ -290,21 +253,20 @@ class _Prompts:
         return _Heat(number, order, [{"role": "system", "content": system}, {"role": "user", "content": content}], cut)
 
     def _attempt(self, trajectory: Trajectory, room: int) -> tuple[str, int]:
-        """An attempt's steps as text, and how many tokens were left out."""
         own = trajectory.messages[len(trajectory.prelude) :]
         bare = without_instructions(trajectory.model_copy(update={"task": "", "tools": None, "messages": own}))
-        found = render_transcript(bare, self.planner.tokenizer, room)
-        return found.text.partition("\n")[
+        rendered = render_transcript(bare, self.planner.tokenizer, room)
+        return rendered.text.partition("\n")[
             2
-        ], found.truncated_tokens  # its first line is the task, which stands above all
+        ], rendered.truncated_tokens  # its first line is the task, which stands above all
 
     def _system(self, group: _Group, n: int) -> str:
         parts = [_RULES.format(code=group.code)]
         if self.criteria is not None:
-            asked = "\n".join(f"- {' '.join(q.ask.split())}" for q in self.criteria.questions.values() if q.weight)
+            questions = "\n".join(f"- {' '.join(q.ask.split())}" for q in self.criteria.questions.values() if q.weight)
             parts += [
                 self.criteria.instructions.strip(),
-                f"The better attempt is the one that does better by these:\n{asked}",
+                f"The better attempt is the one that does better by these:\n{questions}",
             ]
         else:
             parts.append(
@@ -313,17 +275,16 @@ class _Prompts:
         if group.beside is not None:
             parts.append(group.beside.text)
         example = f"{NAMES[n - 1]} > {' = '.join(NAMES[: n - 1])}"
-        return "\n\n".join(part for part in (*parts, _REPLY.format(example=example)) if part)
+        return "\n\n".join(text for text in (*parts, _REPLY.format(example=example)) if text)
 
 
 def _ranking(group: _Group, info: JudgeInfo) -> Ranking:
-    """What a group's heats come to."""
-    attempts, seen, meetings, tied = group.attempts, ComparisonGraph[int](), ComparisonGraph[int](), 0
+    attempts, graph, meetings, tied = group.attempts, ComparisonGraph[int](), ComparisonGraph[int](), 0
     for heat in group.batches:
         if heat.places is None:
             continue
-        seen.add(heat.shown, heat.places)
-        spread = [(copy, p) for i, p in zip(heat.shown, heat.places, strict=True) for copy in group.copies(i)]
+        graph.add(heat.order, heat.places)
+        spread = [(copy, p) for i, p in zip(heat.order, heat.places, strict=True) for copy in group.copies(i)]
         meetings.add([i for i, _ in spread], [p for _, p in spread])
         tied += sum(not who for who in _won(heat).values())
     placed = meetings.together([i for i, t in enumerate(attempts) if t.steps])
@@ -336,54 +297,53 @@ def _ranking(group: _Group, info: JudgeInfo) -> Ranking:
     name = group_hash(attempts)
     rows = [_with_images(_feedback(group, i, scores, info, name), t) for i, t in enumerate(attempts)]
     # a pair that meets in two heats may come out otherwise for the others beside it: only a heat and its reverse tell of the order
-    turns = [(one, other) for one, other in pairwise(group.batches) if other.shown == one.shown[::-1]]
-    twice = [(won, _won(other)[pair]) for one, other in turns if other.places for pair, won in _won(one).items()]
+    turns = [(first, second) for first, second in pairwise(group.batches) if second.order == first.order[::-1]]
+    twice = [(won, _won(second)[pair]) for first, second in turns if second.places for pair, won in _won(first).items()]
     agreed, turned = sum(a == b for a, b in twice), sum(a * b < 0 for a, b in twice)
     used = total_of(heat.usage for heat in group.batches)
-    return Ranking(rows, seen.decided, seen.earlier, tied, len(twice), agreed, turned, used)
+    return Ranking(rows, graph.decided, graph.earlier, tied, len(twice), agreed, turned, used)
 
 
 def _won(heat: _Heat) -> dict[tuple[int, int], int]:
-    """Of each pair of a heat's attempts, the lower number first: 1 where that one was placed before the other, −1 behind it, 0 tied.
-    Empty where the heat failed."""
-    placed = sorted(zip(heat.shown, heat.places or [], strict=heat.places is not None))
+    """Return 1 for each pair (i < j) if i was placed before j, −1 behind, 0 tied; {} for a failed heat."""
+    placed = sorted(zip(heat.order, heat.places or [], strict=heat.places is not None))
     return {(i, j): (q > p) - (q < p) for (i, p), (j, q) in combinations(placed, 2)}
 
 
 def _feedback(group: _Group, i: int, scores: Mapping[int, float], info: JudgeInfo, name: str) -> Feedback:
-    """An attempt's row."""
     trajectory = group.attempts[i]
     if not trajectory.steps:
         return unspoken(trajectory, info)
-    heats = [h for h in group.batches if group.first[trajectory.digest] in h.shown]
-    shown: dict[str, Any] = {}
+    heats = [h for h in group.batches if group.first[trajectory.digest] in h.order]
+    extra: dict[str, Any] = {}
     if cuts := [h.cut[group.first[trajectory.digest]] for h in heats if h.cut]:
-        lost, whole = max(cuts)
-        shown = {"truncated_tokens": lost, "coverage": 1.0 - lost / max(whole, 1)}
+        lost, total = max(cuts)
+        extra = {"truncated_tokens": lost, "coverage": 1.0 - lost / max(total, 1)}
     failed = [h.failed for h in heats if h.failed is not None]
     score = scores.get(i)
     if score is None:
         alone: tuple[Status, str] = ("unparsable", "no other attempt at this question to compare it with")
         status, why = failed[0] if failed else alone
-        return Feedback(id=trajectory.id, status=status, reason=why, judge=info, **shown)
-    place = 1 + sum(other > score for other in scores.values())
-    rank = Ranked(position=place, n_compared=len(scores), n_batches=len(heats) - len(failed), group=name)
-    said = f"{len(failed)} of its {len(heats)} heats failed ({failed[0][1]})" if failed else None
+        return Feedback(id=trajectory.id, status=status, reason=why, judge=info, **extra)
+    position = 1 + sum(other > score for other in scores.values())
+    rank = Ranked(position=position, n_compared=len(scores), n_batches=len(heats) - len(failed), group=name)
+    note = f"{len(failed)} of its {len(heats)} heats failed ({failed[0][1]})" if failed else None
     return Feedback(
-        id=trajectory.id, status="scored", score=score, raw_score=score, rank=rank, judge=info, reason=said, **shown
+        id=trajectory.id, status="scored", score=score, raw_score=score, rank=rank, judge=info, reason=note, **extra
     )
 
 
 def _with_images(row: Feedback, trajectory: Trajectory) -> Feedback:
-    """The row, with what was shown of the transcript's pictures: none."""
-    told = told_of(trajectory, COMPARED)
-    return row if told is None else row.model_copy(update={"images": ImagesRead.model_validate(told)})
+    images = told_of(trajectory, COMPARED)
+    return row if images is None else row.model_copy(update={"images": ImagesRead.model_validate(images)})
 
 
 def position_bias(rankings: Sequence[Ranking]) -> dict[str, Any]:
-    """What the orders in which attempts were shown did: `first_won`, the share of decided pairs that the one shown first won
-    (about ½ without bias), of how many `pairs`; `tied` ones; with both orders, the share of pairs of a heat in which they agree, and of those in
-    which the order decided (`order_decided`: who won in the one lost in the other). None where no heat was shown in both."""
+    """Return how display orders affected results.
+
+    `first_won` is the share of decided pairs won by the one displayed first, about ½ without bias. `orders_agree` and
+    `order_decided` are shares of pairs displayed in both orders, None without any.
+    """
     decided, both = sum(r.decided for r in rankings), sum(r.both for r in rankings)
     return {
         "first_won": round(sum(r.earlier for r in rankings) / decided, 4) if decided else None,
@@ -395,11 +355,7 @@ def position_bias(rankings: Sequence[Ranking]) -> dict[str, Any]:
 
 
 def bias_complaint(bias: Mapping[str, Any]) -> str:
-    """What to say where the order decided many pairs; "" where it did not, or where both orders were not shown.
-
-    Args:
-        bias: of `position_bias`.
-    """
+    """Return a warning where the order decided many pairs (`position_bias`), else ""."""
     share = bias["order_decided"]
     if share is None or share < ORDER_DECIDES:
         return ""

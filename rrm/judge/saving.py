@@ -1,4 +1,4 @@
-"""Saving a judge as its directory, and putting that on the hub: whatever it is made of, it comes back as it was."""
+"""Save a judge as its directory, and upload that to the hub."""
 
 from __future__ import annotations
 
@@ -16,24 +16,21 @@ from rrm.errors import RRMError
 from rrm.judge.judge_dir import CALIBRATED, CONFIGS, JudgeSettings, base_of, own_code, save_settings
 
 log = logging.getLogger(__name__)
+# nothing else is copied beside `judge.json`, as a run's folder may hold anything
 PACKAGE = (
     "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json",
     "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template.jinja",
     "evaluation.json", "README.md", "LICENSE*", "domain.json", *CALIBRATED,
 )  # fmt: skip
-"""Files of a judge's directory beside `judge.json`. Nothing else is copied: a run's folder may hold anything."""
-KEPT = ("README.md", "LICENSE*")
-"""Those that may be the folder's own, and decide nothing."""
+KEPT = ("README.md", "LICENSE*")  # may be the target folder's own, and decide nothing
+# of a judge whose weights are on a server
 SMALL = (
     "tokenizer*", "special_tokens_map.json", "chat_template.jinja", "evaluation.json", "README.md", "domain.json",
     *CALIBRATED,
 )  # fmt: skip
-"""Those of a judge whose weights are on a server."""
 
 
 class SavableJudge(Protocol):
-    """What is saved of an `AgentRRM`."""
-
     engine: Any
     prompter: Any
     settings: JudgeSettings
@@ -41,11 +38,7 @@ class SavableJudge(Protocol):
 
 
 def save_judge(judge: SavableJudge, folder: Path) -> Path:
-    """Write `folder`: weights or adapter as they came, or the name of the server; tokenizer, cards and `judge.json`.
-
-    Raises:
-        RRMError: an engine whose weights cannot be saved.
-    """
+    """Write `folder` as loaded, with the server's name or weights; raises RRMError if it cannot."""
     settings = judge.settings
     base = local_base(judge)
     if base is not None and base == folder.expanduser().resolve():
@@ -78,7 +71,7 @@ def save_judge(judge: SavableJudge, folder: Path) -> Path:
 
 
 def _refuse_to_replace(folder: Path, code: list[Path]) -> None:
-    """RRMError where a script in `folder`, which is not the code of the judge there, has the name of one to come."""
+    # of a judge's folder only its own code may be replaced
     for path in code:
         there = folder / path.name
         if there.is_file() and there.read_bytes() != path.read_bytes() and there not in own_code(folder):
@@ -88,7 +81,7 @@ def _refuse_to_replace(folder: Path, code: list[Path]) -> None:
 
 
 def local_base(judge: SavableJudge) -> Path | None:
-    """The folder of this machine that holds the weights under the judge's adapter; None where there is none such."""
+    """Return the local folder with the weights under the judge's adapter, None if none."""
     if judge.folder is None or not (judge.folder / "adapter_config.json").is_file():
         return None
     base = Path(base_of(judge.folder, judge.settings)).expanduser()
@@ -104,11 +97,7 @@ def push_judge(
     revision: str | None,
     commit_message: str,
 ) -> str:
-    """Save to a temporary folder and commit that; returns the commit's address.
-
-    Raises:
-        RRMError: an adapter over a base that only this machine has; what the hub says.
-    """
+    """Save and commit to the hub; returns the commit's address. Raises RRMError for a local base."""
     base = local_base(judge)
     if base is not None:
         raise RRMError(
@@ -121,19 +110,19 @@ def push_judge(
 
 
 def _address(judge: SavableJudge) -> str:
-    """The server's address without what may be secret in it; that belongs into no file."""
+    """Return the server's address without possible secrets, which belong into no file."""
     url = getattr(judge.engine, "base_url", None)
     if url is None:
         raise RRMError(f"{type(judge.engine).__name__} is no server that another process could ask")
-    kept = [saved(one) for one in url.split(",")]
-    if lacking := sorted({what for _, some in kept for what in some}):
+    addresses = [saved(item) for item in url.split(",")]
+    if lacking := sorted({secret for _, some in addresses for secret in some}):
         log.warning(
             "%s has the server's address without %s, which may be secret: give the whole address to use it, "
             "--model 'openai:ADDRESS#MODEL' --settings DIR",
             FILE,
             ", ".join(lacking),
         )
-    return ",".join(address for address, _ in kept)
+    return ",".join(address for address, _ in addresses)
 
 
 def _copy(source: Path, target: Path, patterns: tuple[str, ...]) -> None:

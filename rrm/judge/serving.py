@@ -1,7 +1,6 @@
-"""How much of a transcript a server's model reads at once: what the server says of its context, or what the caller says.
+"""Fit a judge's transcript budget into a server's context, beside the rubric and the reply.
 
-A window, the rubric and the reply stand in the context together. Without the judge's own tokenizer a token is estimated as four
-characters of text; logs, code and JSON have fewer, down to 2.4, so of a known context only `SHARE` is filled.
+Without the judge's own tokenizer a token is estimated as four characters; logs, code and JSON have down to 2.4.
 """
 
 from __future__ import annotations
@@ -14,22 +13,14 @@ from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.rendering import CUT_VERSION
 
 log = logging.getLogger(__name__)
-UNKNOWN = 32_768
-"""Tokens of a context that nobody knows: a shorter one shows, as a server that reads less than it is sent is found out."""
-RUBRIC = 300
-"""Tokens kept for rubric and chat template."""
-SHARE = 0.6
-"""Of the room, where tokens are estimated as four characters."""
-LEAST = 256
-"""Fewest transcript tokens worth asking with."""
+UNKNOWN = 32_768  # tokens of an unknown context; a shorter one is detected, as truncated requests are found out
+RUBRIC = 300  # tokens reserved for rubric and chat template
+SHARE = 0.6  # of the room, with estimated tokens
+LEAST = 256  # fewest transcript tokens worth asking with
 
 
 def room(context: int, max_new_tokens: int, exact: bool) -> int:
-    """Transcript tokens that fit beside rubric and reply; `exact`: counted by the judge's own tokenizer.
-
-    Raises:
-        ConfigError: fewer than `LEAST`.
-    """
+    """Return the transcript tokens that fit; raises ConfigError for fewer than `LEAST`."""
     left = int((context - max_new_tokens - RUBRIC) * (1.0 if exact else SHARE))
     if left < LEAST:
         raise ConfigError(
@@ -42,15 +33,14 @@ def room(context: int, max_new_tokens: int, exact: bool) -> int:
 def fitted(
     settings: JudgeSettings, engine: OpenAIEngine, *, context: int | None, chosen: bool, exact: bool
 ) -> JudgeSettings:
-    """The settings with a transcript budget that fits into the server's context. A judge of prompt version 1 keeps its own.
+    """Return the settings with a transcript budget that fits the context; prompt version 1 keeps its own.
 
     Args:
-        context: as the caller says; None: the server is asked (`rrm.engines.contexts`).
-        chosen: whether the settings' budget was chosen, by a judge's directory or the caller, and not just the default.
-        exact: whether the judge's own tokenizer counts.
+        context: as set by the caller; None: the server is asked (`rrm.engines.contexts`).
+        chosen: the budget was set by a judge's directory or the caller, not by default.
+        exact: the judge's own tokenizer counts.
 
-    Raises:
-        ConfigError: the context leaves no room, or is given for a judge of prompt version 1.
+    Raises ConfigError if the context leaves no room, or is set for a judge of prompt version 1.
     """
     if settings.prompt_version == CUT_VERSION:
         if context is not None:

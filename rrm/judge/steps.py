@@ -1,18 +1,13 @@
-"""Mode `steps`: the probability that each step was good, and the score, read at slots in one prefill (DESIGN §4).
+"""Mode `steps`: each step's probability of being good, and the score, read at slots (DESIGN §4).
 
-    p_good of a step   softmax over the two verdict tokens at its slot; of a step read in parts, `rrm.judge.abstention`
-    raw score          the same at the slot of the run, at the end of the last reading
+    p_good of a step   softmax over the two verdict tokens at its slot; for a step in parts see `rrm.judge.abstention`
+    raw score          the same at the run's slot, at the end of the last reading
 
-A server is asked to complete each prompt as far as a slot by one token (`/completions` with token ids, all slots of a reading in one
-request), and what it says of that token are the verdict's probabilities. The prompts begin alike, so a server with a prefix cache
-computes each token once. vLLM, llama.cpp and SGLang take token ids; a server of chat completions alone shows no slots.
+A server completes each prompt up to a slot by one token (`/completions` with token ids, all slots of a reading in one
+request). vLLM, llama.cpp and SGLang take token ids; chat completions alone give no slots.
 
-A transcript that exceeds a window takes several readings, each of which is told what the judge found of earlier steps. So the
-readings of one transcript come one after the other, and those of many transcripts together.
-
-A judge that was trained in this mode and never wrote text answers `full` and `critique` from it: the trace is the exact digest
-of what each step did, a finding says what the rules say of its step, or else how likely it is to be good. Nothing is made up. One
-that was not trained in `score` either gives the same score there, without findings.
+A judge trained only in this mode answers `full` and `critique` from it: the trace is the exact digest of each step, a finding
+the rules' text or its probability. One not trained in `score` gives the same score there, without findings.
 """
 
 from __future__ import annotations
@@ -37,99 +32,71 @@ from rrm.prompt.prompter import Prompt, Prompter
 from rrm.prompt.rules import check_steps, rules_trace
 from rrm.prompt.windows import WindowPlan
 
-TOP = 20
-"""Alternatives a server is asked for at a slot: the most that vLLM gives by default."""
-LEAST = -700.0
-"""A lower log-probability counts as this: the exponential of both is nothing."""
+TOP = 20  # alternatives requested at a slot: vLLM's default limit
+LEAST = -700.0  # floor of log-probabilities, whose exponential is zero
 
 
 @dataclass(frozen=True)
 class WindowSlots:
-    """A reading's slots."""
-
-    p_good: Sequence[float]
-    """Of good against bad at each, before calibration."""
+    p_good: Sequence[float]  # of good against bad at each, before calibration
     usage: Usage | None = None
-    """What a server used for it."""
 
 
 @dataclass(frozen=True)
 class SlotAsk:
-    """A reading whose slots are wanted."""
-
     key: str
-    """Names it."""
     prompt: Prompt
-    begins: bool
-    """Whether it is the first of its transcript."""
+    begins: bool  # it is the first of its transcript
 
 
-Take = Callable[[int, WindowSlots | EngineError], None]
-"""Hears of an ask by its number."""
+Take = Callable[[int, WindowSlots | EngineError], None]  # called with the ask's number
 
 
 class SlotReader(Protocol):
-    """Reads slots."""
-
     @property
     def engine(self) -> Any:
-        """Of the model; `max_positions`, where it has them, bound a prompt."""
+        # its `max_positions`, if any, bound a prompt
         ...
 
     def read(self, asks: Sequence[SlotAsk], choices: tuple[int, int], take: Take) -> None:
-        """Each ask's slots, or why there are none.
+        """Pass each ask's slots or error to `take`; `choices` are the tokens of good and of bad.
 
-        Args:
-            choices: the tokens of good and of bad.
-
-        Raises:
-            SpendingLimit: the money is spent: some asks that begin a transcript were left out.
+        Raises SpendingLimit after leaving out some asks that begin a transcript.
         """
         ...
 
 
 @dataclass(frozen=True)
 class LocalSlots:
-    """In a model here.
-
-    Args:
-        keep: whether the engine keeps each reading's keys and values under the ask's key, until it is told to release them.
-    """
+    """Read slots in a local model; with `keep` it keeps an ask's keys and values until released."""
 
     engine: TokenEngine
     keep: bool = False
 
     def read(self, asks: Sequence[SlotAsk], choices: tuple[int, int], take: Take) -> None:
-        """All in few forwards."""
         positions = [[slot.at for slot in ask.prompt.slots] for ask in asks]
         keys = [ask.key for ask in asks] if self.keep else None
-        found = self.engine.choice_logprobs([ask.prompt.ids for ask in asks], positions, choices, keys)
-        for number, logprobs in enumerate(found):
+        choice_logprobs = self.engine.choice_logprobs([ask.prompt.ids for ask in asks], positions, choices, keys)
+        for number, logprobs in enumerate(choice_logprobs):
             take(number, WindowSlots([math.exp(good) for good, _ in logprobs]))
 
 
 @dataclass(frozen=True)
 class ServedSlots:
-    """In a model behind a server.
-
-    Args:
-        decode: a token's text.
-        timeout_s: of a request.
-    """
+    """Read slots on a server; `decode` returns a token's text."""
 
     engine: ChatEngine
     decode: Callable[[int], str]
     timeout_s: float
 
     def read(self, asks: Sequence[SlotAsk], choices: tuple[int, int], take: Take) -> None:
-        """A request a reading, many at once."""
         good, bad = ((f"token_id:{choice}", self.decode(choice)) for choice in choices)
 
         def answered(request: Request, reply: Reply | EngineError) -> None:
             if isinstance(reply, Reply):
                 try:
-                    found = [p_good(top, good, bad) for top in reply.top_logprobs or []]
-                    take(request.about, WindowSlots(found, reply.usage))
+                    probabilities = [p_good(top, good, bad) for top in reply.top_logprobs or []]
+                    take(request.about, WindowSlots(probabilities, reply.usage))
                     return
                 except EngineError as error:
                     error.usage = reply.usage
@@ -146,47 +113,37 @@ class ServedSlots:
 
 
 def p_good(top: dict[str, float], good: Sequence[str], bad: Sequence[str]) -> float:
-    """The probability of good against bad among a token's alternatives; one that is not listed is below all that are.
+    """Return the probability of good against bad; an unlisted one is below all listed.
 
-    Args:
-        top: log-probabilities by the token's name.
-        good, bad: names that the two may have.
-
-    Raises:
-        EngineError: neither is listed, or one is and nothing below it: of the other nothing is known then.
+    `top` has log-probabilities by the token's name; `good` and `bad` are possible names. Raises EngineError if neither is
+    listed, or only one, with nothing below it.
     """
     top = {name: max(value, LEAST) for name, value in top.items()}
-    said = [next((top[name] for name in names if name in top), None) for names in (good, bad)]
-    if said == [None, None]:
-        what = (
+    logprobs = [next((top[name] for name in names if name in top), None) for names in (good, bad)]
+    if logprobs == [None, None]:
+        reason = (
             f"of the {len(top)} likeliest tokens at a slot neither is a verdict"
             if top
             else "it says no log-probabilities"
         )
-        raise EngineError(f"the server's model reads no slots: {what}; check that it serves this judge's weights")
+        raise EngineError(f"the server's model reads no slots: {reason}; check that it serves this judge's weights")
     least = min(top.values())
-    if None in said and least in said:
+    if None in logprobs and least in logprobs:
         raise EngineError(
             f"of the {len(top)} likeliest tokens at a slot the last is one verdict, and the other is not among them, so that nothing is known of "
             f"it: let the server give {TOP} log-probabilities"
         )
-    first, second = (least if logprob is None else logprob for logprob in said)
+    first, second = (least if logprob is None else logprob for logprob in logprobs)
     return 1.0 / (1.0 + math.exp(second - first))
 
 
 @dataclass
 class SlotReadings:
-    """What the slots of one transcript said, before calibration."""
-
-    p_good: dict[int, float] = field(default_factory=dict)
-    """By the steps read so far."""
-    outcome: float | None = None
-    """None until the last reading."""
+    p_good: dict[int, float] = field(default_factory=dict)  # by step, of the readings so far
+    outcome: float | None = None  # None until the last reading
     usage: Usage | None = None
-    """What a server used so far."""
 
     def take(self, prompt: Prompt, p_good: Sequence[float]) -> None:
-        """Add a reading's slots: the probability of good at each."""
         for slot, p in zip(prompt.slots, p_good, strict=True):
             if slot.step is None:
                 self.outcome = p
@@ -196,36 +153,30 @@ class SlotReadings:
 
 @dataclass(frozen=True)
 class UnreadableTranscript:
-    """One transcript that could not be read."""
-
     why: EngineError
     usage: Usage | None
-    """What a server used for it all the same."""
 
 
 @dataclass(frozen=True)
 class StepScores:
-    """One transcript as it was read."""
-
-    said: SlotReadings
+    slots: SlotReadings
     coverage: float
     truncated_tokens: int
-    windowed: bool
-    """In more than one reading, or not whole."""
+    windowed: bool  # several readings, or incomplete
 
 
 def judge_steps(
-    reader: SlotReader, prompter: Prompter, trajectories: Sequence[Trajectory], wanted: JudgeRequest, rule: VerdictRule
+    reader: SlotReader, prompter: Prompter, trajectories: Sequence[Trajectory], request: JudgeRequest, rule: VerdictRule
 ) -> list[Feedback]:
-    """Each transcript's slots as its Feedback; `rule` makes verdicts of calibrated p_good."""
-    calibration, done = wanted.calibration, dict[int, Feedback]()
+    """Return each transcript's Feedback from its slots; `rule` maps calibrated p_good to verdicts."""
+    calibration, done = request.calibration, dict[int, Feedback]()
 
-    def take(row: int, read: StepScores | UnreadableTranscript) -> None:
-        done[row] = to_feedback(trajectories[row], read, wanted.info, wanted.mode, calibration, rule)
-        wanted.tell([done[row]])
+    def take(row: int, result: StepScores | UnreadableTranscript) -> None:
+        done[row] = to_feedback(trajectories[row], result, request.info, request.mode, calibration, rule)
+        request.tell([done[row]])
 
     read_steps(
-        reader, prompter, trajectories, lambda raw: calibration.p_good(raw) < rule.threshold, take, wanted.on_reading
+        reader, prompter, trajectories, lambda raw: calibration.p_good(raw) < rule.threshold, take, request.on_reading
     )
     return [done[row] for row in range(len(trajectories))]
 
@@ -238,26 +189,23 @@ def read_steps(
     on_row: Callable[[int, StepScores | UnreadableTranscript], None],
     on_reading: OnReading | None = None,
 ) -> None:
-    """Read each transcript's slots; those of like length together, longest first, in slices of about `SLICE_SECONDS`.
+    """Read each transcript's slots, longest first, in slices of about `SLICE_SECONDS`.
 
-    Args:
-        is_bad: whether a step of this raw probability is called bad in later readings.
-        on_row: hears of each row as soon as it is read, or why it could not be.
-        on_reading: as in `JudgeRequest`.
-
-    Raises:
-        SpendingLimit: a server's money is spent: what was begun was read to its end, the rest was not begun.
+    `is_bad` maps a step's raw probability to its mark in later readings; `on_row` is called with each row as soon as it is read
+    or failed. Raises SpendingLimit at the limit, once the transcripts that were begun are read.
     """
     plans = [prompter.plan(trajectory, "steps") for trajectory in trajectories]
     order = sorted(range(len(plans)), key=lambda i: plans[i].transcript_tokens, reverse=True)
     for rows in windows(order, max(len(order), 1), first=SLICE_ROWS, seconds=SLICE_SECONDS):
         slice_ = {i: (trajectories[i].id, plans[i]) for i in rows}
-        for i, said in _read_slice(reader, prompter, slice_, is_bad, on_reading):
+        for i, slots in _read_slice(reader, prompter, slice_, is_bad, on_reading):
             plan = plans[i]
             cut = plan.transcript_tokens - plan.shown_tokens
             on_row(
                 i,
-                said if isinstance(said, UnreadableTranscript) else StepScores(said, plan.coverage, cut, plan.windowed),
+                slots
+                if isinstance(slots, UnreadableTranscript)
+                else StepScores(slots, plan.coverage, cut, plan.windowed),
             )
 
 
@@ -268,32 +216,32 @@ def _read_slice(
     is_bad: Callable[[float], bool],
     on_reading: OnReading | None,
 ) -> Iterator[tuple[int, SlotReadings | UnreadableTranscript]]:
-    """Reading after reading of these transcripts; each is yielded after its last."""
-    said, number, limit = {i: SlotReadings() for i in named}, 0, None
+    # yields each transcript after its last reading
+    so_far, number, limit = {i: SlotReadings() for i in named}, 0, None
     left, bad = list(named), {i: dict[int, bool]() for i in named}
     while left:
         prompts = {i: prompter.reading(named[i][1], number, "steps", bad[i]) for i in left}
-        asked = [i for i in left if fits(reader.engine, prompts[i], "steps", 0)]
-        yield from ((i, UnreadableTranscript(TooLong(TOO_LONG), said[i].usage)) for i in left if i not in asked)
-        asks = [SlotAsk(f"{named[i][0]}/reading{number + 1}", prompts[i], number == 0) for i in asked]
-        found: dict[int, WindowSlots | EngineError] = {}
+        chosen = [i for i in left if fits(reader.engine, prompts[i], "steps", 0)]
+        yield from ((i, UnreadableTranscript(TooLong(TOO_LONG), so_far[i].usage)) for i in left if i not in chosen)
+        asks = [SlotAsk(f"{named[i][0]}/reading{number + 1}", prompts[i], number == 0) for i in chosen]
+        results: dict[int, WindowSlots | EngineError] = {}
         try:
-            reader.read(asks, prompter.choices, found.__setitem__)
+            reader.read(asks, prompter.choices, results.__setitem__)
         except SpendingLimit as reached:
             limit = reached
         number, left = number + 1, []
-        for i, slots in ((asked[k], found[k]) for k in sorted(found)):
-            said[i].usage = total_of((said[i].usage, slots.usage))
+        for i, slots in ((chosen[k], results[k]) for k in sorted(results)):
+            so_far[i].usage = total_of((so_far[i].usage, slots.usage))
             if on_reading is not None and len(named[i][1]) > 1:
                 on_reading(named[i][0], len(named[i][1]))
             if isinstance(slots, EngineError):
-                yield i, UnreadableTranscript(slots, said[i].usage)
+                yield i, UnreadableTranscript(slots, so_far[i].usage)
                 continue
-            said[i].take(prompts[i], slots.p_good)
+            so_far[i].take(prompts[i], slots.p_good)
             spoken_of = {slot.step for slot in prompts[i].slots}
-            bad[i] |= {step: True for step, p in said[i].p_good.items() if step in spoken_of and is_bad(p)}
+            bad[i] |= {step: True for step, p in so_far[i].p_good.items() if step in spoken_of and is_bad(p)}
             if number == len(named[i][1]):
-                yield i, said[i]
+                yield i, so_far[i]
             else:
                 left.append(i)
     if limit is not None:
@@ -302,31 +250,26 @@ def _read_slice(
 
 def to_feedback(
     trajectory: Trajectory,
-    read: StepScores | UnreadableTranscript,
+    result: StepScores | UnreadableTranscript,
     info: JudgeInfo,
     mode: Mode,
     calibration: Calibration,
     rule: VerdictRule,
 ) -> Feedback:
-    """What was read as Feedback: calibrated, with a finding for each step, and with text where `mode` asks for it.
-
-    Args:
-        mode: `steps`, or `score`, `critique` or `full` of a judge that reads these from its slots.
-        rule: makes verdicts of calibrated p_good.
-    """
-    if isinstance(read, UnreadableTranscript):
+    """Return calibrated Feedback; `mode` is `steps`, or one that the judge answers from its slots."""
+    if isinstance(result, UnreadableTranscript):
         return Feedback(
             id=trajectory.id,
-            status="too_long" if isinstance(read.why, TooLong) else "judge_error",
+            status="too_long" if isinstance(result.why, TooLong) else "judge_error",
             coverage=0.0,
-            usage=read.usage,
+            usage=result.usage,
             judge=info.model_copy(update={"calibrated": None}),
-            reason=str(read.why),
+            reason=str(result.why),
         )
-    assert read.said.outcome is not None  # its slot ends the last reading
-    raw = min(max(read.said.outcome, 0.0), 1.0)
-    calibrated = calibration.covers("steps", windowed=read.windowed)
-    findings = [] if mode == "score" else findings_of(read.said.p_good, calibration, rule)
+    assert result.slots.outcome is not None  # its slot ends the last reading
+    raw = min(max(result.slots.outcome, 0.0), 1.0)
+    calibrated = calibration.covers("steps", windowed=result.windowed)
+    findings = [] if mode == "score" else findings_of(result.slots.p_good, calibration, rule)
     texts: dict[str, Any] = {}
     if mode in ("full", "critique"):
         findings = with_texts(findings, trajectory)
@@ -336,12 +279,12 @@ def to_feedback(
     return Feedback(
         id=trajectory.id,
         status="scored",
-        score=calibration.apply("steps", raw, windowed=read.windowed),
+        score=calibration.apply("steps", raw, windowed=result.windowed),
         raw_score=raw,
         findings=findings,
-        truncated_tokens=read.truncated_tokens,
-        coverage=read.coverage,
-        usage=read.said.usage,
+        truncated_tokens=result.truncated_tokens,
+        coverage=result.coverage,
+        usage=result.slots.usage,
         judge=info.model_copy(
             update={
                 "score_source": "expected",
@@ -355,13 +298,12 @@ def to_feedback(
 
 
 def findings_of(p_good: Mapping[int, float], calibration: Calibration, rule: VerdictRule) -> list[Finding]:
-    """One finding a step that was read, in the steps' order."""
     sure = {step: min(max(calibration.p_good(p), 0.0), 1.0) for step, p in sorted(p_good.items())}
     return [Finding(step=k, verdict=rule(p), p_good=p) for k, p in sure.items()]
 
 
 def with_texts(findings: Sequence[Finding], trajectory: Trajectory) -> list[Finding]:
-    """The findings in words: the rules' where they agree on the step, else its probability."""
+    """Add each finding's text: the rules' where they agree, else its probability."""
     ruled = {finding.step: finding for finding in check_steps(trajectory)[0]}
 
     def text(finding: Finding) -> str:

@@ -1,17 +1,12 @@
-"""Transcripts read window after window by a judge that writes (prompt version 2, DESIGN §4).
+"""Read transcripts window by window with a judge that writes (prompt version 2, DESIGN §4).
 
-The readings of one transcript come one after the other, each told what was found in those before it. Here round k asks for the
-k-th reading of every transcript that has one. A server is asked for many transcripts at once, each reading right after the one
-before it, and attempts at one question beside each other: what their prompts begin with alike it still knows. Of an earlier
-reading counts what it says of its steps; score, and the end of trace and critique, come from the last one.
+A transcript's readings run in order, each with marks of earlier findings. Locally, round k asks for the k-th reading of every
+transcript. A server gets many transcripts at once, and attempts at one question next to each other, as it caches their common
+prefix. Earlier readings contribute findings; the score and the end of trace and critique come from the last one.
 
-| mode | what earlier readings are asked for |
-|---|---|
-| `full`, `critique` | the same |
-| `score` | on a server, the critique; here, the slots of a judge trained in `steps`, else the text it was trained to write |
-
-A judge trained in `score` alone finds nothing in a window that it could pass on: it reads the ending, and `coverage` says so.
-A reading without a reply, or too long, fails its row. One whose reply cannot be read counts as not read.
+In mode `score` earlier readings give a server's critique, or locally the slots of a judge trained in `steps`, else its text. A
+judge trained in `score` alone reads only the ending, as `coverage` shows. A reading without a reply, or too long, fails its
+row; one with an unreadable reply counts as not read.
 """
 
 from __future__ import annotations
@@ -38,8 +33,7 @@ from rrm.judge.hallucinated_steps import only_critique, only_trace
 from rrm.judge.judge_request import JudgeRequest, OnReading, unspoken
 from rrm.prompt.windows import Planner, WindowPlan
 
-UNANSWERED = frozenset({"judge_error", "too_long"})
-"""What ends a row at whichever reading it happens."""
+UNANSWERED = frozenset({"judge_error", "too_long"})  # statuses that end a row at any reading
 
 
 @dataclass
@@ -48,38 +42,29 @@ class JudgeState:
 
     trajectory: Trajectory
     plan: WindowPlan
-    earlier: Mode
-    """What the readings before the last are asked for."""
+    earlier: Mode  # mode of the readings before the last
     mode: Mode
     sample: int = 0
-    findings: dict[int, list[Finding]] = field(default_factory=dict)
-    """By the steps that were spoken of so far."""
+    findings: dict[int, list[Finding]] = field(default_factory=dict)  # by step
+    # marks for later readings: True for each step with a bad finding
     bad: dict[int, bool] = field(default_factory=dict)
-    """What later readings are told: True for each step of which something bad was said."""
     traces: list[str] = field(default_factory=list)
     critiques: list[str] = field(default_factory=list)
     read_tokens: int = 0
-    unread: list[int] = field(default_factory=list)
-    """Numbers, from 1, of the readings whose reply could not be read."""
-    why: str | None = None
-    """Of the first of them."""
-    result: Judgement | None = None
-    """Set after the last reading."""
+    unread: list[int] = field(default_factory=list)  # numbers, from 1, of readings with an unreadable reply
+    why: str | None = None  # of the first of them
+    result: Judgement | None = None  # set after the last reading
     usage: Usage | None = None
-    """What a server used for all readings so far."""
-    row: int = 0
-    """Of the transcript among those that are judged."""
+    row: int = 0  # index of the transcript
+    # all judgements of the transcript, with this one
     together: list[JudgeState] = field(default_factory=list, repr=False)
-    """All judgements of the transcript, this one among them."""
     on_reading: OnReading | None = None
 
     @cached_property
     def n_steps(self) -> int:
-        """How many steps the transcript has."""
         return len(self.trajectory.steps)
 
     def take(self, ask: WindowRequest, judgement: Judgement) -> None:
-        """Add what a reading says."""
         self.usage = total_of((self.usage, judgement.usage))
         judgement = replace(judgement, usage=self.usage)
         count = len(self.plan)
@@ -89,8 +74,8 @@ class JudgeState:
             where = f"reading {ask.number + 1} of {count}: {judgement.reason}"
             judgement = replace(judgement, reason=where)
         if count == 1 or judgement.status in UNANSWERED:
-            read = self.plan.shown_tokens if judgement.status not in UNANSWERED else self.read_tokens
-            self.result = replace(judgement, coverage=self._share(read))
+            tokens = self.plan.shown_tokens if judgement.status not in UNANSWERED else self.read_tokens
+            self.result = replace(judgement, coverage=self._share(tokens))
             return
         if judgement.status == "scored" or ask.last:
             self.read_tokens += self.plan.new_tokens(ask.number)
@@ -105,13 +90,13 @@ class JudgeState:
         return tokens / self.plan.transcript_tokens if self.plan.transcript_tokens else 1.0
 
     def _listen(self, ask: WindowRequest, judgement: Judgement) -> None:
-        """Keep what is said of the steps that the reading shows, unless an earlier one spoke of them; of a step in parts, of each."""
+        """Add what concerns steps new in this reading; for a step in parts, every part counts."""
         parted, n_steps = self.plan.parted, self.n_steps
         new = {step for step in ask.steps if step in parted or step not in self.findings}
-        found = judgement.findings
-        if found is None:
-            found = parse_findings(judgement.critique, n_steps)
-        for finding in found:
+        findings = judgement.findings
+        if findings is None:
+            findings = parse_findings(judgement.critique, n_steps)
+        for finding in findings:
             if finding.step in new:
                 self.findings.setdefault(finding.step, []).append(finding)
                 if is_bad_of_parts([finding.verdict]):
@@ -122,7 +107,6 @@ class JudgeState:
             self.critiques.append(only_critique(judgement.critique, n_steps, new))
 
     def _joined(self, last: Judgement) -> Judgement:
-        """The whole chain as one judgement: the last reading's score, everyone's words."""
         reason = last.reason
         if self.unread:
             which = f"reading{'s' * (len(self.unread) > 1)} {', '.join(map(str, self.unread))} of {len(self.plan)}"
@@ -135,64 +119,49 @@ class JudgeState:
             judgement,
             trace=trace if self.mode == "full" else last.trace,
             critique="\n".join(filter(None, self.critiques)) or None,
-            findings=tuple(f for found in self.findings.values() for f in findings_of_parts(found)),
+            findings=tuple(f for parts in self.findings.values() for f in findings_of_parts(parts)),
         )
 
 
 @dataclass(frozen=True)
 class WindowRequest:
-    """One reading that is wanted."""
-
     chain: JudgeState
     number: int
     marks: Mapping[int, bool]
-    steps: tuple[int, ...]
-    """That it shows."""
+    steps: tuple[int, ...]  # that it shows
 
     @property
     def last(self) -> bool:
-        """Whether the score comes from it."""
         return self.number == len(self.chain.plan) - 1
 
     @property
     def mode(self) -> Mode:
-        """What is asked for."""
         return self.chain.mode if self.last else self.chain.earlier
 
     @property
     def key(self) -> str:
-        """Names it; its seed derives from that. A transcript in one reading is asked for as one of version 1 is."""
+        """Names and seeds the reply; for a single reading as in prompt version 1."""
         name = self.chain.trajectory.id + (f"/sample{self.chain.sample}" if self.chain.sample else "")
         return name if self.last else f"{name}/reading{self.number + 1}"
 
 
-Ended = Callable[[JudgeState], None]
-"""Hears of a transcript's last judgement."""
+Ended = Callable[[JudgeState], None]  # called after a transcript's last reading
 
 
 class Backend(Protocol):
-    """Who answers for readings: a model here, or a server."""
-
     @property
-    def planner(self) -> Planner:
-        """Divides transcripts."""
-        ...
+    def planner(self) -> Planner: ...
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, Mode]:
-        """How a transcript is read, and what its earlier readings are asked for."""
+        """Return a transcript's windows, and the mode of all readings but the last."""
         ...
 
-    def sampled(self, params: SamplingParams) -> dict[str, Any]:
-        """What a row's `judge` says of how replies are sampled, where the judgements do not."""
-        ...
+    def sampled(self, params: SamplingParams) -> dict[str, Any]: ...
 
-    def run_requests(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None:
-        """Ask for all readings of each."""
-        ...
+    def run_requests(self, chains: Iterable[JudgeState], params: SamplingParams, ended: Ended) -> None: ...
 
 
 Take = Callable[[WindowRequest, Judgement], None]
-"""Hears of what a reading says."""
 
 
 def hear_in_rounds(
@@ -201,21 +170,17 @@ def hear_in_rounds(
     params: SamplingParams,
     ended: Ended,
 ) -> None:
-    """Ask for the first readings of all, then for their second ones, and so on.
+    """Ask for the first readings of all at once, then the second, and so on.
 
-    Args:
-        ask: asks for many at once.
-
-    Raises:
-        SpendingLimit: the money is spent: what was begun was read to its end, the rest was not begun.
+    Raises SpendingLimit at the limit, once the transcripts that were begun are read.
     """
     heard, limit = set[int](), None
 
-    def take(asked: WindowRequest, judgement: Judgement) -> None:
-        heard.add(id(asked.chain))
-        asked.chain.take(asked, judgement)
-        if asked.chain.result is not None:
-            ended(asked.chain)
+    def take(request: WindowRequest, judgement: Judgement) -> None:
+        heard.add(id(request.chain))
+        request.chain.take(request, judgement)
+        if request.chain.result is not None:
+            ended(request.chain)
 
     left, number = list(chains), 0
     while left:
@@ -233,10 +198,10 @@ def hear_in_rounds(
 def chains_of(
     backend: Backend, trajectories: Iterable[Trajectory], mode: Mode, samples: int, on_reading: OnReading | None = None
 ) -> Iterator[JudgeState]:
-    """`samples` judgements of each transcript, each with the findings of its own earlier readings."""
+    # each sample has its own findings
     budget = getattr(backend, "images", None)
-    for row, given in enumerate(trajectories):
-        trajectory = given if budget is None else seen(given, budget)
+    for row, original in enumerate(trajectories):
+        trajectory = original if budget is None else seen(original, budget)
         plan, earlier = backend.plan(trajectory, mode)
         together = list[JudgeState]()
         for sample in range(samples):
@@ -250,14 +215,10 @@ def chains_of(
 def hear_all(
     backend: Backend,
     trajectories: Iterable[Trajectory],
-    wanted: JudgeRequest,
+    request: JudgeRequest,
     ended: Callable[[JudgeState, list[Feedback]], None],
 ) -> None:
-    """Judge each transcript, and say its rows as soon as its last reading is answered, with one of its chains.
-
-    Args:
-        trajectories: read as they are needed where a server is asked.
-    """
+    """Judge each transcript, and call `ended` with one of its chains and its rows when complete."""
 
     def end(chain: JudgeState) -> None:
         results = [c.result for c in chain.together if c.result is not None]
@@ -265,23 +226,19 @@ def hear_all(
             return
         cut = chain.plan.transcript_tokens - chain.plan.shown_tokens
         item = TranscriptFacts(chain.trajectory.id, chain.n_steps, -(-cut // backend.planner.scale))
-        rows = wanted.rows(item, results, windowed=chain.plan.windowed, sampled=backend.sampled(wanted.params))
-        if (told := told_of(chain.trajectory)) is not None:
-            rows = [row.model_copy(update={"images": ImagesRead.model_validate(told)}) for row in rows]
+        rows = request.rows(item, results, windowed=chain.plan.windowed, sampled=backend.sampled(request.params))
+        if (images := told_of(chain.trajectory)) is not None:
+            rows = [row.model_copy(update={"images": ImagesRead.model_validate(images)}) for row in rows]
         ended(chain, rows)
 
-    chains = chains_of(backend, trajectories, wanted.mode, wanted.samples, wanted.on_reading)
-    backend.run_requests(chains, wanted.params, end)
+    chains = chains_of(backend, trajectories, request.mode, request.samples, request.on_reading)
+    backend.run_requests(chains, request.params, end)
 
 
 def judge_in_windows(
-    backend: Backend, trajectories: Sequence[Trajectory], wanted: JudgeRequest, *, together: bool
+    backend: Backend, trajectories: Sequence[Trajectory], request: JudgeRequest, *, together: bool
 ) -> list[list[Feedback]]:
-    """Each transcript's judgements, in the order of the transcripts.
-
-    Args:
-        together: attempts at one question are asked for beside each other, whose prompts begin alike to a server.
-    """
+    """Return judgements in order; `together` puts attempts at one question next to each other."""
     done: dict[int, list[Feedback]] = {}
     order = list(range(len(trajectories)))
     if together:
@@ -289,29 +246,23 @@ def judge_in_windows(
 
     def end(chain: JudgeState, rows: list[Feedback]) -> None:
         done[order[chain.row]] = rows
-        wanted.tell(rows)
+        request.tell(rows)
 
-    hear_all(backend, [trajectories[row] for row in order], wanted, end)
+    hear_all(backend, [trajectories[row] for row in order], request, end)
     return [done[row] for row in range(len(trajectories))]
 
 
 def judge_stream(
     backend: Backend,
     trajectories: Iterable[Trajectory],
-    wanted: JudgeRequest,
+    request: JudgeRequest,
     domain: OutOfDomainDetector | None,
     on_feedback: Callable[[Feedback], None],
 ) -> None:
-    """Judge each transcript; one without a step is `unparsable`, and nobody is asked.
+    """Judge each transcript, consumed in a thread of their own; `on_feedback` gets one row at a time.
 
-    Args:
-        trajectories: read in a thread of their own, a little ahead.
-        wanted: its own `on_feedback` is not called.
-        domain: marks rows unlike what the judge was measured on.
-        on_feedback: hears of each row as soon as it is judged, of one at a time.
-
-    Raises:
-        SpendingLimit: the money is spent: what was begun was judged, the rest was not.
+    One without a step is `unparsable`. The request's own `on_feedback` is not called. Raises SpendingLimit at the limit, once
+    the transcripts that were begun are judged.
     """
     one_at_a_time = threading.Lock()
 
@@ -324,14 +275,13 @@ def judge_stream(
             if trajectory.steps:
                 yield trajectory
             else:
-                tell(unspoken(trajectory, wanted.info), trajectory)
+                tell(unspoken(trajectory, request.info), trajectory)
 
     def ended(chain: JudgeState, rows: list[Feedback]) -> None:
         tell(rows[0], chain.trajectory)
 
-    hear_all(backend, spoken(), wanted, ended)
+    hear_all(backend, spoken(), request, ended)
 
 
 def next_ask(chain: JudgeState, number: int) -> WindowRequest:
-    """The `number`-th reading, with what was found before it."""
     return WindowRequest(chain, number, chain.bad, chain.plan.steps(number))

@@ -1,1 +1,1 @@
-"""A transcript becomes what a judge reads: rendering within a budget, disarmed text, the prompt of each mode."""
+"""The prompts of a judge: rendering within a budget, disarmed text, the format of each mode."""

@@ -1,4 +1,4 @@
-"""What an agent's step did, read from OpenAI tool calls or from the conventions agents write in plain text.
+"""Read an agent's actions from OpenAI tool calls or from the conventions agents write in plain text.
 
 Text conventions: `<execute>code</execute>` (MINT), `Action: tool[input]` and `Action Input:` (ReAct), `<search>q</search>`,
 query tags, `<tool_call>{json}</tool_call>`, `<function_call>[send(to="x")]</function_call>` (AgentDojo), fenced Python,
@@ -28,8 +28,8 @@ _EMPTY_ANSWER = re.compile(rf"<({'|'.join(ANSWER_TAGS)})>\s*+</\1>")
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
 _FUNCTION_CALLS = re.compile(r"<function_call>\s*+\[\s*+((\w[\w.]*+)\s*+\(.*?)(</function_call>|\Z)", re.DOTALL)
 _CALL = re.compile(r"(\w[\w.]*+)\s*+\((.*)\)", re.DOTALL)
+# strings (to the end, where unclosed), brackets and commas: by these a list of calls is split
 _IN_CALLS = re.compile(r"""\"(?:\\.|[^"\\])*+\\?(?:"|\Z)|'(?:\\.|[^'\\])*+\\?(?:'|\Z)|[()\[\]{},]""", re.DOTALL)
-"""What is needed to part calls: strings (to the end, where unclosed), brackets, commas."""
 _REACT = re.compile(
     r"^Action(?: \d+)?:[ \t]*+([A-Za-z_][\w.-]*+(?:[ ]++[\w.-]++)*+)[ \t]*+\[(.*?)\][ \t]*+$", re.MULTILINE
 )
@@ -40,30 +40,28 @@ _ALFWORLD = re.compile(
     r"^>[ \t]*((?:go to|take|put|open|close|use|clean|heat|cool|examine|look|inventory)\b.*)$", re.MULTILINE
 )
 
+# begins a call's result; behind an agent's own call, in its own message, the result is made up
 RESULT = re.compile(
     r"<(?:tool_response|tool_result|tool_output|execution_result|observation|information)\b|<\|observation\|>|<｜tool▁outputs?▁begin｜>"
     r"|^[ \t]*+Observation(?: \d{1,3})?[ \t]*+:",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Where a text begins to tell what a call gave back. Behind an agent's own call, in its own message, that is made up."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing a step did. `text` is the call's arguments, the code, or the answer, whitespace normalised."""
+    """One action of a step. `text`: the call's arguments, the code, or the answer, whitespace normalised."""
 
     kind: ActionKind
     name: str
     text: str
     malformed: bool = False
-    raw: str = field(default="", compare=False)
-    """What stands in the text, with its line breaks and indentation; empty for a native call."""
-    span: tuple[int, int] = field(default=(0, 0), compare=False)
-    """Where it stands in the message's text, from its opening mark to its closing one."""
+    raw: str = field(default="", compare=False)  # with line breaks and indentation; empty for a native call
+    span: tuple[int, int] = field(default=(0, 0), compare=False)  # in the message's text, from opening to closing mark
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Equal for two actions that do the same."""
+        # equal for two actions that do the same
         return (self.kind, self.name.lower(), self.text if self.kind == "code" else self.text.lower())
 
 
@@ -95,12 +93,12 @@ def _from_tagged_json(body: str, closed: bool) -> Action:
 
 
 def _from_calls(body: str, name: str, closed: bool) -> list[Action]:
-    """The calls of `read(id=1), send(to="a")]`, one action each; one malformed action of `name` where they cannot be told apart."""
-    parts, depth, start, end = list[str](), 0, 0, None
+    """Parse `read(id=1), send(to="a")]`, one action a call; one malformed action of `name` if that fails."""
+    texts, depth, start, end = list[str](), 0, 0, None
     for m in _IN_CALLS.finditer(body):
         sign = m[0]
         if sign in (",", "]") and depth == 0:
-            parts.append(body[start : m.start()].strip())
+            texts.append(body[start : m.start()].strip())
             start = m.end()
             if sign == "]":
                 end = m.end()
@@ -109,45 +107,44 @@ def _from_calls(body: str, name: str, closed: bool) -> list[Action]:
             depth += 1
         elif sign in ")]}":
             depth -= 1
-    parts = parts[:-1] if parts and not parts[-1] else parts  # a comma behind the last
-    calls = [_CALL.fullmatch(part) for part in parts]
+    texts = texts[:-1] if texts and not texts[-1] else texts  # a comma behind the last
+    calls = [_CALL.fullmatch(text) for text in texts]
     if not closed or end is None or body[end:].strip() or not all(calls):
         return [Action("call", name, _squeeze(body), malformed=True)]
     return [Action("call", call[1], _squeeze(call[0])) for call in calls if call]
 
 
 def actions_in(text: str) -> list[Action]:
-    """Actions written in plain text, in the order in which they occur."""
-    found: list[Action] = []
+    collected: list[Action] = []
 
     def add(m: re.Match[str], raw: str, *actions: Action) -> None:
-        found.extend(replace(action, raw=raw, span=m.span()) for action in actions)
+        collected.extend(replace(action, raw=raw, span=m.span()) for action in actions)
 
-    for kind, name, pattern in _BLOCKS:
+    for action_kind, name, pattern in _BLOCKS:
         for m in pattern.finditer(text):
-            add(m, m[1], Action(kind, name, _squeeze(m[1]), malformed=not m[2]))
+            add(m, m[1], Action(action_kind, name, _squeeze(m[1]), malformed=not m[2]))
     for m in _TOOL_CALL.finditer(text):
         add(m, m[1], _from_tagged_json(m[1], bool(m[2])))
     for m in _FUNCTION_CALLS.finditer(text):
         add(m, m[1], *_from_calls(m[1], m[2], bool(m[3])))
     for pattern in (_REACT, _REACT_INPUT):
         for m in pattern.finditer(text):
-            kind: ActionKind = "answer" if m[1].lower() in ANSWER_CALLS else "call"
-            add(m, m[2], Action(kind, m[1].strip(), _squeeze(m[2])))
+            action_kind: ActionKind = "answer" if m[1].lower() in ANSWER_CALLS else "call"
+            add(m, m[2], Action(action_kind, m[1].strip(), _squeeze(m[2])))
     for m in _ALFWORLD.finditer(text):
         add(m, m[1], Action("call", m[1].split()[0], _squeeze(m[1])))
-    if any(action.kind != "answer" for action in found):  # an empty `<final_answer>` beside a call is none
-        found = [action for action in found if action.kind != "answer" or action.text or action.malformed]
-    return sorted(found, key=lambda action: action.span[0])
+    if any(action.kind != "answer" for action in collected):  # an empty `<final_answer>` beside a call is none
+        collected = [action for action in collected if action.kind != "answer" or action.text or action.malformed]
+    return sorted(collected, key=lambda action: action.span[0])
 
 
 def actions_of(step: Step) -> list[Action]:
-    """What the step did, in order; empty when it only talks."""
     if step.message.tool_calls:
         return [_from_tool_call(call) for call in step.message.tool_calls]
     return actions_in(step.message.text())
 
 
+# verbs of tools that change what later calls find: files, records, a page, the time
 _CHANGES = re.compile(
     r"add|append|apply|assign|book|buy|cancel|change|checkout|clean|click|close|commit|cool|copy|create|delete|"
     r"deploy|drop|edit|enable|disable|exchange|fill|forward|go|goto|heat|insert|install|kill|launch|login|logout|"
@@ -155,7 +152,6 @@ _CHANGES = re.compile(
     r"remove|rename|replace|reply|reset|restart|return|rm|save|schedule|scroll|send|set|sleep|start|stop|submit|"
     r"swap|switch|take|toggle|touch|transfer|type|undo|uninstall|update|upload|use|wait|write"
 )
-"""Verbs of tools that change what later calls find: files, records, a page, the time."""
 _READS = re.compile(r"check|describe|fetch|find|get|list|lookup|query|read|search|show|status|view")
 _RUNS = re.compile(r"bash|code|command|exec|execute|interpreter|ipython|python|run|shell|sql|terminal")
 _WORDS = re.compile(r"[A-Z]?[a-z]++|[A-Z]++(?![a-z])")
@@ -169,7 +165,7 @@ _CODE_CHANGES = re.compile(
 
 
 def changes_state(action: Action) -> bool:
-    """Whether an action may change what later calls find, as its tool's name says, or, where it runs code, what is in that."""
+    """Tell from an action's tool name, or from its code, if it may change what later calls find."""
     words = [word.lower() for word in _WORDS.findall(action.name)]
 
     def says(verbs: re.Pattern[str]) -> bool:
@@ -181,17 +177,16 @@ def changes_state(action: Action) -> bool:
 
 
 def makes_up_result(step: Step) -> bool:
-    """Whether the message goes on, behind a call of its own, with what that call gave back. Of a native call it is not known what stood
-    behind it: there only tags of results count, as `Observation:` may be a thought."""
+    """Tell if the message continues, behind a call of its own, with the result of that call."""
     text = step.message.text()
-    if step.message.tool_calls:
+    if step.message.tool_calls:  # here only tags count: `Observation:` may be a thought
         return any(m[0].startswith("<") for m in RESULT.finditer(text))
     calls = [action for action in actions_in(text) if action.kind != "answer" and not action.malformed]
     return bool(calls) and RESULT.search(text, calls[0].span[1]) is not None
 
 
 def observation_text(step: Step) -> str:
-    """What came back, without the `Observation:` label and without the environment's count of steps that are left."""
+    """The step's results without the `Observation:` label and the environment's count of steps left."""
     text = "\n".join(m.text() for m in step.observations)
     text = re.sub(r"^\s*Observation(?: \d+)?:[ \t]*\n?", "", text)
     text = re.sub(r"You have \d+ steps? left.*?$", "", text, flags=re.MULTILINE)
@@ -199,10 +194,9 @@ def observation_text(step: Step) -> str:
 
 
 def final_answer(trajectory: Trajectory) -> tuple[int, str] | None:
-    """The last proposed answer as (step number, text); None when the run ends without one.
+    """The last proposed answer as (step number, text), empty ones apart; None without one.
 
-    An empty one proposes nothing. Where no step marks its answer, a last message that only talks, and that nothing answers, is
-    the answer; so are its words beside an empty block.
+    Where no step marks its answer, a last message that only talks, and that nothing answers, is the answer.
     """
     steps = trajectory.steps
     for step in reversed(steps):

@@ -1,10 +1,10 @@
-"""How agents write their final answer: the one list of the forms that are known.
+"""The forms of a final answer that are recognised.
 
     a block       `<solution>x</solution>` (MINT), `<answer>x</answer>` (R1-Searcher, Search-R1), `<final_answer>x</final_answer>`
     a call        `finish(answer=x)`, `Action: Finish[x]` (ReAct), and `answer`, `submit`, `final_answer`
-    a statement   `\\\\boxed{x}`; a line `Answer: x` or `Final Answer: x`, bold or not; `The answer is x`; `#### 42` (GSM8K)
+    a statement   `\\boxed{x}`; a line `Answer: x` or `Final Answer: x`, bold or not; `The answer is x`; `#### 42` (GSM8K)
 
-A block and a call are actions: the environment takes them. A statement is an answer where nothing else marks one.
+A block and a call are actions. A statement is an answer where nothing else marks one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 
 ANSWER_TAGS = ("solution", "answer", "final_answer")
+# lower case; tools with one argument, ReAct actions
 ANSWER_CALLS = frozenset({"finish", "answer", "submit", "final_answer"})
-"""Names in lower case, of tools with one argument and of ReAct actions."""
 
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]++|\{[^{}]*+\})*+)\}")
 _LINE = re.compile(
@@ -22,13 +22,13 @@ _LINE = re.compile(
     | ^\#\#\#\#[ \t]*([-+$]?\d[\d,.]*)[ \t]*$""",
     re.MULTILINE | re.VERBOSE,
 )
+# Markdown's emphasis, opened or closed; a `*` between spaces is a list's or a product's
 _MARK = re.compile(r"(?<=[^\s*])\*{1,3}|\*{1,3}(?=[^\s*]|\Z)|(?<![\w_])_{1,3}(?=\w|\Z)|(?<=[^\s_])_{1,3}(?!\w)")
-"""Markdown's emphasis, opened or closed; a `*` between spaces is a list's or a product's."""
 _EMPHASISED = re.compile(r"(\*{1,3}|_{1,3})(?=\S)(.+)(?<=\S)\1")
 
 
 def stated_answer(text: str) -> str | None:
-    """The last answer stated in plain text, or None. What stands in `\\boxed{}` goes before what a line states."""
+    """The last answer stated in plain text, or None; `\\boxed{}` takes precedence over lines."""
     if boxed := _BOXED.findall(text):
         return _unmarked("", boxed[-1])
     if not (lines := list(_LINE.finditer(text))):
@@ -39,11 +39,7 @@ def stated_answer(text: str) -> str | None:
 
 
 def _unmarked(before: str, answer: str) -> str:
-    """The answer without a full stop and without Markdown's emphasis; `*` and `_` that close nothing stay (`A*`, `x_`).
-
-    Args:
-        before: what stands before it from the line's start, where an emphasis may open: `**Answer: `.
-    """
+    """Strip full stop and Markdown's emphasis (open in `before`); unpaired `*`, `_` stay (`A*`, `x_`)."""
     answer = " ".join(answer.split())
     marks = _MARK.findall(before)
     opened = marks[-1] if len(marks) % 2 else ""

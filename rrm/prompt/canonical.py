@@ -1,4 +1,4 @@
-"""Canonical steps: a step's thought, calls, results and answer look the same whatever form its log has (DESIGN §4).
+"""Canonical steps: thought, calls, results and answer in one form, whatever the log has (DESIGN §4).
 
 ReAct text, tagged blocks, code blocks and native tool calls become
 
@@ -28,25 +28,21 @@ from rrm.prompt.failures import error_of
 from rrm.prompt.neutralise import neutralise_canonical
 from rrm.prompt.rendering import LABELS, NO_RESULT, answers, on_one_line, water_fill
 
-MOST_JSON = 200_000
-"""Characters of a result that is read as JSON; a longer one stays as it is."""
+MOST_JSON = 200_000  # characters of a result that is read as JSON; a longer one stays as it is
 MOST_DEPTH = 8
-MOST_SIGNATURES = 12
-"""Tools whose parameters are shown; of more the names alone, so that the head of a prompt stays short."""
-TASK = 0.75
-"""Share of a head that is cut which the task may take of the others' room: what is asked decides what they are for."""
-LEFT_OUT = " … {} tokens left out … "
-"""Stands where the middle of a part of the head was cut."""
+MOST_SIGNATURES = 12  # tools whose parameters are shown; of more, names alone
+TASK = 0.75  # share of a cut head that the task may take of the others' room
+LEFT_OUT = " … {} tokens left out … "  # replaces the middle of a cut part of the head
+# written around a thought by frameworks
 _LABELS = re.compile(
     r"^[ \t]*(?:Thought|Action)(?:[ \t]\d+)?:[ \t]*|</?(?:thought|think|function_thought|function_call|final_answer|tool_call)>",
     re.MULTILINE,
 )
-"""What frameworks write around a thought."""
 
 
 @dataclass(frozen=True)
 class CanonicalCall:
-    """One call. `arguments` is text where the agent wrote no JSON object (code, a ReAct input, a malformed call)."""
+    """One call. `arguments` is text where the agent wrote no JSON object (code, ReAct input, malformed)."""
 
     name: str
     arguments: dict[str, Any] | str
@@ -54,7 +50,7 @@ class CanonicalCall:
 
     @property
     def text(self) -> str:
-        """`name: value` for one string, else `name(key=value, …)`; long strings follow as lines of their own."""
+        """`name: value` for one string, else `name(key=value, …)`; long strings follow on lines of their own."""
         name = on_one_line(self.name)
         if isinstance(self.arguments, str):
             return f"{name}: {self.arguments}" if self.arguments else f"{name}()"
@@ -68,46 +64,40 @@ class CanonicalCall:
 
 @dataclass(frozen=True)
 class CanonicalStep:
-    """What a step did and what came back."""
-
     thought: str
     calls: tuple[CanonicalCall, ...]
-    answer: str | None
-    """A final answer that the step marks (a `finish` call, `<solution>`, `Finish[…]`)."""
-    returns: tuple[tuple[str, str], ...]
-    """(`result`, `user` or `instructions`, text) in the order in which they are shown."""
+    answer: str | None  # a final answer that the step marks (`finish`, `<solution>`, `Finish[…]`)
+    returns: tuple[tuple[str, str], ...]  # (`result`, `user` or `instructions`, text) in the order shown
 
     @property
     def action_text(self) -> str:
-        """Thought, calls and answer; nothing in it opens a block of the judge's prompt."""
-        parts = (
+        """Thought, calls and answer, disarmed: nothing in it opens a block of the judge's prompt."""
+        lines = (
             [neutralise_canonical(f"\n{self.thought}")] if self.thought else []
         )  # it begins a line: no label of ours opens it
-        parts += [neutralise_canonical(f"call {call.text}") for call in self.calls]
-        parts += [] if self.answer is None else [f"answer: {neutralise_canonical(self.answer)}"]
-        return "\n".join(part.strip() for part in parts) or "(nothing)"
+        lines += [neutralise_canonical(f"call {call.text}") for call in self.calls]
+        lines += [] if self.answer is None else [f"answer: {neutralise_canonical(self.answer)}"]
+        return "\n".join(line.strip() for line in lines) or "(nothing)"
 
     @property
     def return_text(self) -> str:
-        """What came back, a labelled part each."""
         return "\n".join(f"{label}: {neutralise_canonical(text).strip()}" for label, text in self.returns)
 
 
 def canonical_step(step: Step) -> CanonicalStep:
-    """The canonical form of one step."""
     thought, calls, answer = canonical_message(step.message)
     return CanonicalStep(thought, calls, answer, tuple(_returns(step)))
 
 
 def canonical_message(message: Message) -> tuple[str, tuple[CanonicalCall, ...], str | None]:
-    """(thought, calls, answer) of an agent's message. What its text repeats of native calls is shown once, as a call."""
+    """(thought, calls, answer) of an agent's message; native calls that its text repeats are listed once."""
     text = message.text()
     written = [(action, _from_text(action, text)) for action in actions_in(text)]
-    found = [_from_native(call) for call in message.tool_calls or []] or [part for _, part in written]
-    said = [part for part in found if isinstance(part, str)] or [p for _, p in written if p and isinstance(p, str)]
-    calls, answer = tuple(part for part in found if isinstance(part, CanonicalCall)), said[-1] if said else None
-    shown = {answer, *(call.text for call in calls)}
-    rest = _without(text, {a.span for a, part in written if (part if isinstance(part, str) else part.text) in shown})
+    items = [_from_native(call) for call in message.tool_calls or []] or [item for _, item in written]
+    stated = [item for item in items if isinstance(item, str)] or [p for _, p in written if p and isinstance(p, str)]
+    calls, answer = tuple(item for item in items if isinstance(item, CanonicalCall)), stated[-1] if stated else None
+    listed = {answer, *(call.text for call in calls)}
+    rest = _without(text, {a.span for a, item in written if (item if isinstance(item, str) else item.text) in listed})
     thought = "\n".join(p for p in ((message.reasoning_content or "").strip(), rest) if p)
     return thought, calls, answer
 
@@ -148,7 +138,7 @@ def _json_object(text: str) -> dict[str, Any] | None:
 
 
 def _keyword_arguments(text: str) -> dict[str, Any] | None:
-    """`send(to="a", cc=["b"])` as a dict; None where it is no call of literals that JSON has."""
+    """`send(to="a", cc=["b"])` as a dict; None unless a call with JSON literals alone."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if isinstance(call, ast.Call) and not call.args:
@@ -159,16 +149,15 @@ def _keyword_arguments(text: str) -> dict[str, Any] | None:
 
 
 def _without(text: str, spans: set[tuple[int, int]]) -> str:
-    """The text less what stands elsewhere in the step and the labels that frameworks write."""
-    kept, at = list[str](), 0
+    pieces, position = list[str](), 0
     for start, end in sorted(spans):
-        kept.append(text[at:start])
-        at = max(at, end)
-    return _LABELS.sub("", "".join([*kept, text[at:]])).strip()
+        pieces.append(text[position:start])
+        position = max(position, end)
+    return _LABELS.sub("", "".join([*pieces, text[position:]])).strip()
 
 
 def _returns(step: Step) -> Iterator[tuple[str, str]]:
-    """(label, readable text) of what came back, results in the order of their calls."""
+    """(label, readable text) of each result and user turn, results in the order of their calls."""
     for _, message in answers(step):
         if message is None:
             yield tuple(NO_RESULT.split(": ", 1))  # pyright: ignore[reportReturnType]
@@ -218,7 +207,6 @@ def _lines(value: Any, depth: int) -> list[str]:
 
 
 def _dict_lines(value: dict[Any, Any], depth: int) -> list[str]:
-    """Neighbouring plain values share a line; what is nested follows its key, indented."""
     lines, plain = list[str](), list[str]()
     for key, inner in value.items():
         if _is_leaf(inner):
@@ -251,38 +239,41 @@ def _value(value: Any) -> str:
 
 
 def head_texts(trajectory: Trajectory) -> dict[str, str]:
-    """`Instructions` (what the agent was told before its first message), `Tools` (signatures) and `Task`."""
+    """`Instructions` (messages before the agent's first), `Tools` (signatures) and `Task`."""
     task = trajectory.task.strip()
-    told = [text for m in trajectory.prelude if (text := m.text().strip()) and text != task]
+    instructions = [text for m in trajectory.prelude if (text := m.text().strip()) and text != task]
     users = [m.text().strip() for m in trajectory.prelude if m.role == "user"]
     if not task and users:
         task = users[-1]
-        told = [text for text in told if text != task]
-    parts = {"Instructions": "\n".join(told), "Tools": _signatures(trajectory), "Task": task or "(no task given)"}
+        instructions = [text for text in instructions if text != task]
+    parts = {
+        "Instructions": "\n".join(instructions),
+        "Tools": _signatures(trajectory),
+        "Task": task or "(no task given)",
+    }
     return {label: neutralise_canonical(text) for label, text in parts.items() if text}
 
 
 def canonical_room(sizes: Mapping[str, int], room: int) -> dict[str, int]:
-    """Ids of `room` that each part of the head gets: the task all it needs up to `TASK` of it, the others what is left."""
+    """Divide `room` ids: the task gets its size up to `TASK` of it, the other parts the rest."""
     others = {label: size for label, size in sizes.items() if label != "Task"}
     task = min(sizes["Task"], max(room - sum(others.values()), int(room * TASK)))
     return {"Task": task} | dict(zip(others, water_fill(list(others.values()), room - task), strict=True))
 
 
 def _signatures(trajectory: Trajectory) -> str:
-    """`name(parameter, …)` of each tool on offer; names alone where there are many."""
-    found = list[str]()
+    signatures = list[str]()
     many = len(trajectory.tools or []) > MOST_SIGNATURES
     for tool in trajectory.tools or []:
         inner = tool["function"] if isinstance(tool.get("function"), dict) else tool
         parameters = inner.get("parameters") or inner.get("input_schema") or {}
         names = parameters.get("properties") if isinstance(parameters, dict) else None
-        found.append(
+        signatures.append(
             f"{inner.get('name', '?')}({', '.join(map(str, names))})"
             if isinstance(names, dict) and names and not many
             else str(inner.get("name", "?"))
         )
-    return ", ".join(found)
+    return ", ".join(signatures)
 
 
 Form = Literal["own", "native", "react"]
@@ -290,7 +281,6 @@ _REACT_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 def in_form(trajectory: Trajectory, form: Form) -> Trajectory:
-    """The run in another form; `own` is the log's."""
     if form == "own":
         return trajectory
     write = native_step if form == "native" else _react_step
@@ -301,9 +291,9 @@ def in_form(trajectory: Trajectory, form: Form) -> Trajectory:
 
 
 def native_step(step: CanonicalStep, number: int) -> list[Message]:
-    """One step as a message with `tool_calls` and its results; a marked answer is a call of `finish`.
+    """One step as a message with `tool_calls` (a marked answer is `finish`) and its results.
 
-    Ids say which result is whose where each call has one. A thought that would be read as an action is the message's reasoning.
+    Calls have ids if each has a result. A thought that would be read as an action becomes the message's reasoning.
     """
     calls = list(step.calls) + ([] if step.answer is None else [CanonicalCall("finish", {"answer": step.answer})])
     each = step.answer is None and sum(label == "result" for label, _ in step.returns) == len(step.calls)
@@ -322,20 +312,18 @@ def native_step(step: CanonicalStep, number: int) -> list[Message]:
 
 
 def _arguments(call: CanonicalCall) -> dict[str, Any] | str:
-    """As a native call holds them: text that is no malformed call (code, a ReAct input) is its one argument."""
+    # a text that is not malformed (code, a ReAct input) is the one argument of a native call
     if isinstance(call.arguments, dict) or call.malformed:
         return call.arguments
     return {"input": call.arguments} if call.arguments else {}
 
 
 def _reads_as(message: Message, step: CanonicalStep) -> bool:
-    """Whether an agent's message is read as this step's thought, calls and answer."""
     return CanonicalStep(*canonical_message(message), ()).action_text == step.action_text
 
 
 def _react_step(step: CanonicalStep, number: int) -> list[Message]:
-    """`Thought:`, `Action:` and `Action Input:`; code stands in a block; results are observations. What these cannot hold (a malformed
-    call, a code block in the thought) stays native."""
+    """ReAct lines, results as observations; a step that these cannot hold stays native."""
     lines = [f"Thought {number}: {step.thought}"] if step.thought else []
     lines += map(_react_call, step.calls)
     if step.answer is not None:
@@ -353,7 +341,7 @@ def _react_step(step: CanonicalStep, number: int) -> list[Message]:
 
 
 def _react_call(call: CanonicalCall) -> str:
-    """A call in ReAct's lines; in a tagged block where those cannot hold it (a name with blanks, a text of several lines)."""
+    """A call in ReAct's lines, or in a tagged block (a name with blanks, a text of several lines)."""
     single = _only_string(call)
     if call.name == "python" and single is not None and "</execute>" not in single:
         return f"<execute>{single}</execute>"

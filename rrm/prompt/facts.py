@@ -1,4 +1,4 @@
-"""Writes facts about each step that a program can check, as a line of the judge's prompt (prompt version 3).
+"""Write facts about each step that a program can check, as a line of the prompt (version 3).
 
     noted: same call as step 2, same result          the calls stand in an earlier step as well
     noted: no tool Refund; lacks order_id             against the tools that the run had on offer
@@ -22,65 +22,61 @@ from rrm.prompt.failures import error_of
 from rrm.prompt.neutralise import neutralise_canonical
 from rrm.prompt.rendering import on_one_line
 
-CODE = frozenset({"python", "bash", "code", "sql"})
-"""Calls whose argument is a program: its names are its own."""
-MOST, LONGEST = 4, 24
-"""Values or names that are listed, and characters of one."""
+CODE = frozenset({"python", "bash", "code", "sql"})  # calls whose argument is a program: its names are its own
+MOST, LONGEST = 4, 24  # values or names listed, and characters of one
 _WORD = re.compile(r"[^\W_](?:[\w@.,+'’:/#-]{0,80}[^\W_])?")
-_PATH, _PART = re.compile(r"[/,:#]+"), re.compile(r"[^\w.]+|\.(?!\d)")
-"""Stand between the parts of a word."""
+_PATH, _PART = re.compile(r"[/,:#]+"), re.compile(r"[^\w.]+|\.(?!\d)")  # between the parts of a word
 _SQL = re.compile(r"\s*(?:select|insert|update|delete|with|create|alter)\b", re.IGNORECASE)
+# not compared: an agent computes dates and times from words such as `next Friday at ten`
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:T.*)?|\d\d?:\d\d(?::\d\d)?")
-"""Dates and times are not compared: an agent computes them from words such as `next Friday at ten`."""
 _SENTENCE = re.compile(r"(?:^|[.!?:\n*>\"“(-])\s*$")
 
 
 def facts(trajectory: Trajectory) -> list[str]:
     """Return one line for each step, empty where there is no fact. Time is linear in the run's length."""
     offered = dict(_offered(trajectory))
-    seen = _words(" ".join([trajectory.task, *(m.text() for m in trajectory.prelude)]))
+    words_before = _words(" ".join([trajectory.task, *(m.text() for m in trajectory.prelude)]))
     latest: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = {}
     calls, failed, lines = Counter[str](), 0, list[str]()
     for number, step in enumerate(map(canonical_step, trajectory.steps), start=1):
-        said = list[str]()
+        notes = list[str]()
         key = json.dumps([[c.name, c.arguments] for c in step.calls], sort_keys=True, default=str)
         if step.calls and key in latest:
             before, returned = latest[key]
-            said.append(f"same call as step {before}, {'same' if returned == step.returns else 'other'} result")
-        said += [fault for call in step.calls for fault in _against(call, offered)]
-        new = list(dict.fromkeys(word for word in _values(step) if _plain(word) not in seen))
+            notes.append(f"same call as step {before}, {'same' if returned == step.returns else 'other'} result")
+        notes += [fault for call in step.calls for fault in _against(call, offered)]
+        new = list(dict.fromkeys(word for word in _values(step) if _plain(word) not in words_before))
         if new:
             more = f" and {len(new) - MOST} more" if len(new) > MOST else ""
-            said.append(f"nowhere before: {', '.join(word[:LONGEST] for word in new[:MOST])}{more}")
+            notes.append(f"nowhere before: {', '.join(word[:LONGEST] for word in new[:MOST])}{more}")
         if not step.calls:
-            said += [f"step {failed} failed"] if failed and failed == number - 1 else []
-            said.append(f"calls so far: {_listed(calls)}")
-        lines.append(neutralise_canonical(on_one_line("; ".join(said))))
+            notes += [f"step {failed} failed"] if failed and failed == number - 1 else []
+            notes.append(f"calls so far: {_listed(calls)}")
+        lines.append(neutralise_canonical(on_one_line("; ".join(notes))))
         if step.calls:
             latest[key] = (number, step.returns)
         calls.update(call.name for call in step.calls)
         failed = number if any(label == "result" and error_of(text) for label, text in step.returns) else failed
         for _, text in step.returns:
-            seen |= _words(text)
+            words_before |= _words(text)
     return lines
 
 
 def _offered(trajectory: Trajectory) -> Iterator[tuple[str, tuple[frozenset[str], frozenset[str]] | None]]:
-    """Yield each tool's name with its parameters and its required parameters; None in their place where the log has no schema."""
+    """Yield each tool's name with its (parameters, required parameters), or None without a schema."""
     for tool in trajectory.tools or []:
         inner = tool["function"] if isinstance(tool.get("function"), dict) else tool
         schema = inner.get("parameters") or inner.get("input_schema")
         properties = schema.get("properties") if isinstance(schema, dict) else None
         required = schema.get("required") if isinstance(schema, dict) else None
-        known = isinstance(properties, dict) and isinstance(required, list)
+        complete = isinstance(properties, dict) and isinstance(required, list)
         yield (
             str(inner.get("name")),
-            (frozenset(map(str, properties)), frozenset(map(str, required))) if known else None,  # pyright: ignore[reportArgumentType]
+            (frozenset(map(str, properties)), frozenset(map(str, required))) if complete else None,  # pyright: ignore[reportArgumentType]
         )
 
 
 def _against(call: CanonicalCall, offered: dict[str, tuple[frozenset[str], frozenset[str]] | None]) -> Iterator[str]:
-    """Yield the ways in which a call does not fit the tools on offer."""
     name = call.name[:LONGEST]
     if call.malformed:
         yield f"{name} is malformed"
@@ -92,10 +88,10 @@ def _against(call: CanonicalCall, offered: dict[str, tuple[frozenset[str], froze
     schema = offered[call.name]
     if schema is None or isinstance(call.arguments, str):
         return
-    known, required = schema
+    properties, required = schema
     if missing := sorted(required - call.arguments.keys()):
         yield f"{name} lacks {', '.join(word[:LONGEST] for word in missing[:MOST])}"
-    if known and (foreign := sorted(call.arguments.keys() - known)):
+    if properties and (foreign := sorted(call.arguments.keys() - properties)):
         yield f"{name} has no {', '.join(word[:LONGEST] for word in foreign[:MOST])}"
 
 
@@ -114,7 +110,6 @@ def _values(step: CanonicalStep) -> Iterator[str]:
 
 
 def _text(call: CanonicalCall) -> str:
-    """Join the values of a call, one on each line."""
     if isinstance(call.arguments, str):
         return call.arguments
     return "\n".join(
@@ -123,19 +118,18 @@ def _text(call: CanonicalCall) -> str:
 
 
 def _words(text: str) -> set[str]:
-    """Collect the words of a text in plain form, and the parts of compound words."""
-    found = set[str]()
+    words = set[str]()
     for match in _WORD.finditer(text):
         word = match.group()
-        found.add(_plain(word))
+        words.add(_plain(word))
         if not word.isalnum():
             for between in (_PATH, _PART):
-                found.update(_plain(part) for part in between.split(word) if part)
-    return found
+                words.update(_plain(piece) for piece in between.split(word) if piece)
+    return words
 
 
 def _plain(word: str) -> str:
-    """Normalise a word: lower case, no possessive ending, no thousands' separators, no zeros at the end of a decimal."""
+    """Normalise a word: lower case, no possessive, thousands' separators or trailing zeros of a decimal."""
     word = word.lower().removesuffix("'s").removesuffix("’s")
     if word[0].isdigit():
         word = word.replace(",", "")
@@ -144,7 +138,6 @@ def _plain(word: str) -> str:
 
 
 def _listed(calls: Counter[str]) -> str:
-    """List the names of the called tools with their counts."""
     named = [
         f"{name[:LONGEST]} {count}" if count > 1 else name[:LONGEST] for name, count in calls.most_common(2 * MOST)
     ]

@@ -1,9 +1,7 @@
-"""Whether a tool's result reports that the call failed.
+"""Detects tool results that report a failed call.
 
-A result that speaks of errors is not one: `error rate: 3 %` is a measurement, a log that was asked for has tracebacks of
-others. So a failure is looked for only in the forms in which tools, shells, compilers and servers report theirs, and, but
-for Python's exceptions, only where they do so: on the first line. What is missed costs a finding, what is made up costs
-a false one; where in doubt it is a result.
+A result that speaks of errors is not one: `error rate: 3 %` is a measurement. So a failure is recognised only in the forms in which
+tools, shells, compilers and servers report theirs and, Python's exceptions apart, only on the first line. In doubt it is a result.
 
     exception          `ValueError: …`, `gaierror   Traceback (most recent call last)`
     not understood     the environment could not read the action: `Invalid Action. Valid Actions are …`
@@ -17,10 +15,8 @@ import json
 import re
 from typing import Any
 
-MOST_JSON = 100_000
-"""Characters of a result that is parsed to look for its `error`; a longer one that starts with it is known by its start."""
-_LINE = 400
-"""Characters of the first line that are read."""
+MOST_JSON = 100_000  # characters of a result that is parsed for its `error`; of a longer one only the start is matched
+_LINE = 400  # characters of the first line that are read
 
 _EXCEPTION = re.compile(
     r"^[^\S\n]*+(?:[\w.]+\.)?(?!Error:[^\S\n]*+(?![45]\d\d[^\S\n]*+$)[-+]?+[\d.]++[^\S\n]*+(?:%[^\S\n]*+)?+$)"  # a measured one
@@ -28,8 +24,8 @@ _EXCEPTION = re.compile(
     re.MULTILINE,
 )
 _TRACEBACK = re.compile(r"^(?:(\w+)[^\S\n]++)?Traceback \(most recent call last\)", re.MULTILINE)
+# MINT's words; they may follow the result of another action of the same step
 _NO_INPUT = re.compile(r"^I don't understand your input", re.MULTILINE)
-"""MINT's words; they may follow the result of another action of the same step."""
 _NOT_UNDERSTOOD = re.compile(
     r"^\W*+(?:invalid action\b|unknown (?:tool|action)\b|could not parse\b|malformed (?:command|action)\b"
     r"|no (?:sql|bash|python) code was found|format your (?:sql|bash|python) command)"
@@ -88,6 +84,7 @@ _ERROR_FIRST = re.compile(
     re.IGNORECASE,
 )
 _NO_ERROR = frozenset({"", "no", "none", "no error", "no errors", "null", "false", "ok", "n/a", "0"})
+# written by environments alone, to an agent whose action they could not read or refused
 _FOR_AGENTS = re.compile(
     r"""^\W*+(?:
       [A-Z_ ]*ERROR\]                                                        # [CALL ERROR] …
@@ -99,7 +96,6 @@ _FOR_AGENTS = re.compile(
     )""",
     re.VERBOSE,
 )
-"""What only an environment writes, to an agent: that it could not read, or refused, what it wrote, and what to write."""
 _TRANSIENT = re.compile(
     r"time[d ]?[- ]?out|temporar|unavailable|rate limit|try again|connection (?:reset|refused|error)|\b50[0234]\b|busy",
     re.IGNORECASE,
@@ -107,7 +103,7 @@ _TRANSIENT = re.compile(
 
 
 def _json_error(text: str) -> bool:
-    """Whether a JSON object, or each object of an array, says that it is an error; `{"error": null}`, `{"error": 0.03}` do not."""
+    """Tell if a JSON object, or each of an array, reports an error; `{"error": null}` does not."""
     if len(text) > MOST_JSON or text[-1] not in "}]":
         return bool(_ERROR_FIRST.match(text))
     try:
@@ -128,14 +124,13 @@ def _says_error(value: dict[str, Any]) -> bool:
 
 
 def _is_said(error: Any) -> bool:
-    """Whether the value of a key for errors is one."""
     if isinstance(error, str):
         return error.strip().rstrip(".").lower() not in _NO_ERROR
     return error is True or (isinstance(error, dict | list) and bool(error))
 
 
 def error_of(observation: str) -> str | None:
-    """The error an observation reports: an exception's name, `not understood`, or `error`; None where there is none."""
+    """The error reported: an exception's name, `not understood` or `error`; None without one."""
     text = observation.strip()
     first = text.partition("\n")[0][:_LINE].rstrip()
     if _NOT_UNDERSTOOD.search(first) or _NO_INPUT.search(text):
@@ -149,12 +144,11 @@ def error_of(observation: str) -> str | None:
 
 
 def told_by_environment(observation: str) -> bool:
-    """Whether a message in the role of the user is an environment's, which has no role of its own: it says that it could not
-    read the agent's action, or refuses it. A person writes of errors, too (`Unable to access my account …`)."""
+    """Tell an environment's message in the user's role from a person's: it refuses the agent's action."""
     first = observation.strip().partition("\n")[0][:_LINE]
     return bool(_FOR_AGENTS.match(first) or _NO_INPUT.search(observation))
 
 
 def is_transient(error: str) -> bool:
-    """Whether a failure, by its text, is one that a retry can cure (time-out, rate limit, busy)."""
+    # a retry can cure it
     return bool(_TRANSIENT.search(error))

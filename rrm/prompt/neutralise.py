@@ -1,11 +1,10 @@
-"""Disarm transcript text: nothing an agent or a tool wrote may open or close a block of the judge's prompt or reply.
+"""Disarm transcript text: nothing in it opens or closes a block of the judge's prompt or reply.
 
-Three families are disarmed by swapping their brackets for round ones: the judge's tags (`<score>` becomes `(score)`),
-chat-template control tokens (`<|im_end|>` becomes `(|im_end|)`) and step markers (`[step 3]` becomes `(step 3)`). A fourth
-are the labels that begin the prompt's lines: `result: 42` in an agent's words, which would pass for what a tool said, becomes
-`(result) 42`. They stay within a line, and on a text's first, which the prompt continues after a label of its own.
-Look-alikes count too: the match runs on a skeleton in which compatibility forms, homoglyphs, HTML entities and
-invisible characters are folded away, with an index back to the original text. All other text stays as it is.
+Three families have their brackets swapped for round ones: the judge's tags (`<score>` becomes `(score)`), chat-template
+control tokens (`<|im_end|>` becomes `(|im_end|)`) and step markers (`[step 3]` becomes `(step 3)`). Labels at the start of a
+line (`result: 42` in an agent's words) become `(result) 42`; within a line and on a text's first line they stay.
+Look-alikes count too: matching runs on a skeleton without compatibility forms, homoglyphs, HTML entities and invisible
+characters, with an index back to the original text. All other text stays as it is.
 """
 
 from __future__ import annotations
@@ -64,6 +63,7 @@ _CONTROL = (
     # StarCoder's and SmolLM2's special tokens
     re.compile(r"<(?:repo_?name|file_sep|filename|gh_stars|issue_\w{5,7}|jupyter_\w{4,6}|empty_output)>"),
 )
+# special tokens of one model family or another, for text whose tokenizer is not known
 _MODELS_OWN = (
     # Mistral's and GLM's, BERT's
     re.compile(
@@ -76,7 +76,6 @@ _MODELS_OWN = (
         r"|unused\d{1,4})\s*+>"
     ),
 )
-"""Special tokens of one model family or another: to be disarmed where it is not known which tokenizer will read them."""
 _PATTERNS = (
     re.compile(rf"<\s*+[/\\]?\s*+(?:{_TAGS})\b[^<>\n]{{0,40}}>?|<\s*+[/\\]\s*+(?:{_TAGS})"),
     re.compile(r"\|\s*+>"),
@@ -84,31 +83,29 @@ _PATTERNS = (
     re.compile(r"\[\s*+step\s*+#?\s*+\d{1,9}\s*+\]?"),
 )
 _BREAK = r"\n\r\x85\u2028\u2029"
+# begins a line as `rrm.prompt.rendering` begins its own; groups: the word and the character that ends it
 _LABEL = re.compile(
     rf"(?<=[{_BREAK}])[ \t]*+(?:(?P<label>task|tools|agent|result|user|instructions)\s*+(?P<colon>:)"
     r"|(?P<call>call)(?P<blank>[ \t])(?=[^\s{]{1,80}[ \t]*+\{))"
 )
-"""Begins a line as `rrm.prompt.rendering` begins its own; groups are the word and the character that ends it, were it lines below."""
+# the same for `rrm.prompt.canonical`, and results as frameworks begin them
 _CANONICAL_LABEL = re.compile(
     rf"(?<=[{_BREAK}])[ \t]*+(?:(?P<label>task|tools|agent|result|user|answer|noted|instructions|observation(?:[ \t]\d{{1,9}})?)\s*+(?P<colon>:)"
     rf"|(?P<call>call)(?P<blank>[ \t])(?=[^:({{{_BREAK}]{{0,200}}[:({{]))"
 )
-"""The same as `rrm.prompt.canonical` begins its own, and a result as frameworks begin it."""
 _FILL = r"(?:[^\w()]|_)*+"
+# the digest's mark `(bad)` (`rrm.prompt.windows`), which in a tool's name would pass for the judge's finding; nothing else may
+# stand between its brackets: `OSError(bad file)` is no mark
 _MARK = re.compile(rf"\({_FILL}[\W_]{{0,4}}+{_spaced('bad')}{_FILL}(?:[\W_]{{0,4}}?\)|[\W_]{{0,4}}\Z)")
-"""What marks a step in the digest (`rrm.prompt.windows`): in a tool's name it would pass for the judge's own finding. Nothing else
-stands between its brackets: `OSError(bad file)` is none."""
 _ROUND = {"<": "(", ">": ")", "[": "(", "]": ")"}
 _BRACKET = re.compile(r"[<>\[\]]")
 _ROUND_ONE = re.compile(r"[()]")
-_AWAY = {"(": "", ")": ""}
-"""What brackets become that are round already."""
-ROUNDS = 16
-"""Of swaps, before every bracket is swapped: markers nested deeper stand in no honest text."""
+_AWAY = {"(": "", ")": ""}  # for brackets that are round already
+ROUNDS = 16  # of swaps, before every bracket is swapped: markers nested deeper stand in no honest text
 
 
 def _skeleton(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Fold look-alikes: returns the skeleton and, per skeleton character, its span [start, stop) in `text`."""
+    """Fold look-alikes; returns the skeleton and each character's span [start, stop) in `text`."""
     chars: list[str] = []
     spans: list[tuple[int, int]] = []
     i = 0
@@ -141,7 +138,7 @@ def _disarm_once(
     labels: re.Pattern[str] | None = None,
     away: re.Pattern[str] | None = None,
 ) -> str:
-    """One round: brackets in what `patterns` match become round, those in what `away` matches go."""
+    """One round: make brackets round in matches of `patterns`, drop them in matches of `away`."""
     skeleton, spans = _skeleton(text)
     swaps: dict[int, tuple[int, str]] = {}
     for match in labels.finditer(skeleton) if labels else ():
@@ -158,18 +155,18 @@ def _disarm_once(
     if not swaps:
         return text
     out: list[str] = []
-    at = 0
+    position = 0
     for start in sorted(swaps):
         stop, replacement = swaps[start]
-        if start < at:
+        if start < position:
             continue
-        out += (text[at:start], replacement)
-        at = stop
-    return "".join(out) + text[at:]
+        out += (text[position:start], replacement)
+        position = stop
+    return "".join(out) + text[position:]
 
 
 def _clean(text: str) -> str:
-    """Drop what a tokenizer cannot take (lone surrogates become U+FFFD) and C0 controls but tab and newline."""
+    """Replace lone surrogates by U+FFFD, and C0 controls except tab and newline by blanks."""
     text = text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", " ", text)
 
@@ -177,11 +174,7 @@ def _clean(text: str) -> str:
 def _disarm(
     text: str, patterns: Sequence[re.Pattern[str]], labels: re.Pattern[str] | None = None, mark: bool = False
 ) -> str:
-    """Clean, then swap brackets to a fixed point, since a swap may leave a new marker behind (`<<score>score>`).
-
-    Args:
-        mark: take the brackets of the digest's mark away too.
-    """
+    """Clean, then swap brackets to a fixed point: a swap may leave a new marker behind (`<<score>score>`)."""
     text = _clean(text)
     first, away = ("<[|&(", _MARK) if mark else ("<[|&", None)
     if text.isascii() and not any(c in text for c in first) and not (labels and labels.search(text.lower())):
@@ -196,17 +189,17 @@ def _disarm(
 
 
 def neutralise(text: str) -> str:
-    """Disarm `text` (see the module's docstring); idempotent, and the identity on text without markers."""
+    """Disarm `text`; idempotent, and the identity on text without markers."""
     return _disarm(text, _PATTERNS, _LABEL)
 
 
 def neutralise_canonical(text: str) -> str:
-    """Disarm `text` as `neutralise` does, and the labels that version 3 alone writes."""
+    """`neutralise`, and disarm the labels that only version 3 writes."""
     return _disarm(text, _PATTERNS, _CANONICAL_LABEL)
 
 
 def neutralise_digest(text: str) -> str:
-    """Disarm a line of the digest: `neutralise`, and what marks a step there loses its brackets: `(bad)` becomes `bad`."""
+    """`neutralise` a line of the digest, and turn its mark `(bad)` into `bad`."""
     return _disarm(text, _PATTERNS, _LABEL, mark=True)
 
 
@@ -219,16 +212,10 @@ def _control_and(tags: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
 
 
 def neutralise_control(text: str, tags: Sequence[str] = ()) -> str:
-    """Disarm only chat-template control tokens and the named tags, for text a policy reads in a tool's result.
-
-    The judge's own tags and step markers stay as they are, unless `tags` names them.
-    """
+    """Disarm only chat-template control tokens and the named tags, for results that a policy reads."""
     return _disarm(text, _control_and(tuple(tags)))
 
 
 def neutralise_special(text: str) -> str:
-    """Disarm special tokens of the common model families in a rendered transcript that a server will tokenise.
-
-    Our own step markers, labels and tags stay; `neutralise` has been over the transcript's pieces before.
-    """
+    """Disarm special tokens of common model families; our own step markers, labels and tags stay."""
     return _disarm(text, (*_CONTROL, *_MODELS_OWN))

@@ -1,11 +1,11 @@
-"""`rules`: programmatic checks on each step of any Trajectory, and the neutral trace line of what a step did.
+"""`rules`: programmatic checks on each step of a Trajectory, and a neutral trace line of what it did.
 
-No model, no label is used: neither outcome nor reference is read, so these annotations never leak them. A check speaks
-only of what is on the page (a repeated call, an ignored error); it cannot tell whether a query was a good idea.
+Neither a model nor a label, outcome or reference is used, so these annotations never leak them. A check sees only what is in the
+log (a repeated call, an ignored error); it cannot tell if a query was a good idea.
 
 Score. 1.0 less 0.2 for each step with a minor fault (repeat, unused result, talk without action) and 0.3 for each step
-with a major one (ignored error, malformed call, empty or degenerate message, a result made up), not below 0.1; a loop counts once; at most 0.4 when the final
-answer occurs in nothing that came back, at most 0.2 when the run gives up or ends without an answer. On the grid 0.1.
+with a major one (ignored error, malformed call, empty or degenerate message, a result made up), not below 0.1; a loop counts once;
+at most 0.4 when the final answer occurs in no result, at most 0.2 when the run gives up or ends without an answer. On the grid 0.1.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from rrm.prompt.actions import Action, actions_of, changes_state, final_answer, 
 from rrm.prompt.answers import stated_answer
 from rrm.prompt.failures import error_of, is_transient, told_by_environment
 
+# Of the checks: labels of another version are not mixed into one file.
+# 2: failures as shells and servers report them, more forms of an answer (`rrm.prompt.failures`, `rrm.prompt.answers`).
+# 3: a person's words are no tool's failure; a result that its log calls an error is one; each call of a list counts; an empty
+# answer is an action, and answers nothing.
+# 4: a repeated call whose result differs, or that follows a change, is no repeat; a loop is one finding; figures that came back
+# support an answer of any length; a made-up result is a mistake.
 VERSION = 4
-"""Of the checks: labels of another version are not mixed into one file. 2: failures as shells and servers report them, and more
-forms of an answer (`rrm.prompt.failures`, `rrm.prompt.answers`). 3: what a person says is no tool's failure; a result
-that its log calls an error is one; each call of a list counts; an empty answer is an action, and answers nothing. 4: a call again whose
-result differs, or that follows a change, is no repeat; a loop is one finding; figures that came back support an answer of any length;
-a result that the agent makes up is a mistake."""
 MAJOR = frozenset({"ignored_error", "malformed", "empty", "degenerate", "invented"})
 MINOR = frozenset({"repeat", "unused", "no_action"})
 _GAVE_UP = re.compile(
@@ -47,7 +48,7 @@ _READABLE = frozenset({"gets a number", "gets a result", "gets text"})
 
 
 class _StepFacts:
-    """A step, and what is asked of it again for the steps after and before it; each answer is found once."""
+    """A step and what the checks derive from it, each computed once."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -58,12 +59,11 @@ class _StepFacts:
 
     @cached_property
     def keys(self) -> tuple[tuple[str, str, str], ...]:
-        """What the step called and ran; equal for two steps that do the same."""
+        # equal for two steps that do the same
         return tuple(a.key for a in self.actions if a.kind != "answer")
 
     @cached_property
     def changes(self) -> bool:
-        """Whether it may have changed what later calls find, as far as its actions' words say."""
         return any(changes_state(action) for action in self.actions)
 
     @cached_property
@@ -76,21 +76,18 @@ class _StepFacts:
 
     @cached_property
     def error(self) -> str | None:
-        """The failure that came back (`error_of`). Where the log itself says that a result is an error, it is one; what a person
-        replies is none."""
+        """The failure that came back (`error_of`, or the log's own flag); a person's reply is none."""
         if not self.actions and _answered_by_user(self.step):
             return None
         flagged = any((m.model_extra or {}).get("is_error") is True for m in self.step.observations)
         return error_of(self.observation) or ("error" if flagged else None)
 
     @cached_property
-    def seen(self) -> PhraseText:
-        """The observation, to look for phrases in."""
+    def phrases(self) -> PhraseText:
         return PhraseText(normalise(self.observation))
 
     @cached_property
-    def said(self) -> set[str]:
-        """Content words of its message and its actions."""
+    def words(self) -> set[str]:
         return content_words(" ".join([self.step.message.text(), *(a.text for a in self.actions)]))
 
 
@@ -112,8 +109,8 @@ def _describe_action(action: Action) -> str:
     return "prints text only" if _PRINT_ONLY.fullmatch(action.text) else "runs code"
 
 
-def _describe_observation(read: _StepFacts) -> str:
-    observation, error = read.observation, read.error
+def _describe_observation(facts: _StepFacts) -> str:
+    observation, error = facts.observation, facts.error
     if error:
         return error if error in ("error", "not understood") else f"error {error[:30]}"
     if "your answer is wrong" in observation.lower():
@@ -130,46 +127,44 @@ def _describe_observation(read: _StepFacts) -> str:
 
 
 class _Earlier:
-    """The steps before one. An answer is looked for in those that have its words alone."""
-
     def __init__(self) -> None:
-        self._reads: list[_StepFacts] = []
-        self._with: dict[str, list[int]] = {}
-        """A word → the places, in `_reads`, of the steps whose result has it."""
+        self._steps: list[_StepFacts] = []
+        self._with: dict[str, list[int]] = {}  # word → indices in `_steps` of the steps whose result has it
         self._indexed = 0
 
-    def add(self, read: _StepFacts) -> None:
-        self._reads.append(read)
+    def add(self, facts: _StepFacts) -> None:
+        self._steps.append(facts)
 
     def latest_with(self, phrase: str) -> _StepFacts | None:
         """The latest step whose result has a normalised phrase, or None."""
-        for at in range(self._indexed, len(self._reads)):
-            for word in self._reads[at].seen.words:
-                self._with.setdefault(word, []).append(at)
-        self._indexed = len(self._reads)
-        known = whole_words(phrase)
-        places = min((self._with.get(word, []) for word in known), key=len) if known else range(len(self._reads))
-        return next((self._reads[at] for at in reversed(places) if self._reads[at].seen.contains(phrase)), None)
+        for index in range(self._indexed, len(self._steps)):
+            for word in self._steps[index].phrases.words:
+                self._with.setdefault(word, []).append(index)
+        self._indexed = len(self._steps)
+        words = whole_words(phrase)
+        places = min((self._with.get(word, []) for word in words), key=len) if words else range(len(self._steps))
+        return next(
+            (self._steps[index] for index in reversed(places) if self._steps[index].phrases.contains(phrase)), None
+        )
 
 
 def _answer_origin(answer: str, earlier: _Earlier) -> str:
-    """Where the answer was seen before: ` seen in step j`, ` not seen before`, or nothing for yes/no and long answers."""
+    """The answer's source: ` seen in step j`, ` not seen before`, or nothing for yes/no and long answers."""
     phrase = normalise(answer)
     if not phrase or phrase in YES_NO or len(phrase.split()) > 12:
         return ""
-    read = earlier.latest_with(phrase)
-    return " not seen before" if read is None else f" seen in step {read.step.index}"
+    facts = earlier.latest_with(phrase)
+    return " not seen before" if facts is None else f" seen in step {facts.step.index}"
 
 
 def _answered_by_user(step: Step) -> bool:
-    """Whether a person replied, and not an environment in the role of the user (`error: write …`)."""
-    said = step.observations
-    return bool(said) and all(m.role == "user" for m in said) and not told_by_environment(observation_text(step))
+    """Tell a person's reply from an environment's (`error: write …`)."""
+    replies = step.observations
+    return bool(replies) and all(m.role == "user" for m in replies) and not told_by_environment(observation_text(step))
 
 
-def _described(read: _StepFacts, earlier: _Earlier, repeated: _StepFacts | None) -> str:
-    """What the step did and what came back; `repeated`: the latest of the `earlier` ones that did the very same."""
-    text, actions = read.text, read.actions
+def _described(facts: _StepFacts, earlier: _Earlier, repeated: _StepFacts | None) -> str:
+    text, actions = facts.text, facts.actions
     if repeated:
         did = f"repeats step {repeated.step.index}"
     elif actions:
@@ -178,7 +173,7 @@ def _described(read: _StepFacts, earlier: _Earlier, repeated: _StepFacts | None)
         did = "empty message"
     elif is_degenerate(text):
         did = "repeats the same text"
-    elif _answered_by_user(read.step):
+    elif _answered_by_user(facts.step):
         return "speaks to the user; the user replies"
     else:
         stated = stated_answer(text)
@@ -187,27 +182,23 @@ def _described(read: _StepFacts, earlier: _Earlier, repeated: _StepFacts | None)
     if answers:
         did = f"{did} and " if did else ""
         did += f"proposes an answer{_answer_origin(answers[-1].text, earlier)}"
-    return f"{did}; {_describe_observation(read)}" if read.step.observations else did
+    return f"{did}; {_describe_observation(facts)}" if facts.step.observations else did
 
 
 def step_lines(steps: Sequence[Step]) -> list[str]:
-    """At most about 12 words a step on what it did and what came back, without judging it.
-
-    Each step is read once, however many later ones ask what it did and whether it showed their answer.
-    """
+    """Describe each step in about 12 words, what it did and what came back, without judging it."""
     latest: dict[tuple[tuple[str, str, str], ...], _StepFacts] = {}
     earlier = _Earlier()
     lines = []
-    for read in map(_StepFacts, steps):
-        lines.append(_described(read, earlier, latest.get(read.keys)))
-        if read.keys:
-            latest[read.keys] = read
-        earlier.add(read)
+    for facts in map(_StepFacts, steps):
+        lines.append(_described(facts, earlier, latest.get(facts.keys)))
+        if facts.keys:
+            latest[facts.keys] = facts
+        earlier.add(facts)
     return lines
 
 
 def rules_trace(trajectory: Trajectory) -> str:
-    """One line `[step k] what it did; what came back` for every step."""
     lines = step_lines(trajectory.steps)
     return "\n".join(f"[step {k}] {line}" for k, line in enumerate(lines, start=1))
 
@@ -216,7 +207,7 @@ def rules_trace(trajectory: Trajectory) -> str:
 
 
 def is_degenerate(text: str) -> bool:
-    """Whether a text mostly repeats itself: some six words occur at least five times, or it packs to under 6 %."""
+    """Detect a text that repeats itself: some six words at least five times, or it packs to under 6 %."""
     words = text.split()
     if len(words) >= 40:
         _, count = Counter(tuple(words[i : i + 6]) for i in range(len(words) - 5)).most_common(1)[0]
@@ -226,45 +217,37 @@ def is_degenerate(text: str) -> bool:
     return len(data) >= 1000 and len(zlib.compress(data)) < 0.06 * len(data)
 
 
-def _came_back_again(earlier: _StepFacts, read: _StepFacts) -> bool:
-    """Whether a call again brought the same; so it is taken to where nothing has come back yet."""
-    return not read.step.observations or normalise(earlier.observation) == normalise(read.observation)
+def _came_back_again(earlier: _StepFacts, facts: _StepFacts) -> bool:
+    return not facts.step.observations or normalise(earlier.observation) == normalise(facts.observation)
 
 
 def _check_action(
-    read: _StepFacts, same: Sequence[_StepFacts], is_last: bool, changed: bool = False
+    facts: _StepFacts, same: Sequence[_StepFacts], is_last: bool, changed: bool = False
 ) -> tuple[str, str] | None:
-    """The fault in what the step did, as (code, text), or None.
-
-    Args:
-        same: the steps so far that did the very same, it last.
-        changed: whether a step since the last of them may have changed what is found.
-    """
-    text, actions = read.text, read.actions
+    """The fault in the step as (code, text); `same`: the steps that did the very same, this one last."""
+    text, actions = facts.text, facts.actions
     if not text and not actions:
         return "empty", "the message is empty; take an action or answer"
     if is_degenerate(text):
         return "degenerate", "repeats the same text over and over; stop and act"
     if any(a.malformed and a.kind == "call" for a in actions):
         return "malformed", "the call's arguments are malformed; write valid arguments"
-    if makes_up_result(read.step):
+    if makes_up_result(facts.step):
         return "invented", "makes up the result of its own call; stop at the call and read what comes back"
-    if len(same) > 1 and not changed and _came_back_again(same[-2], read):
+    if len(same) > 1 and not changed and _came_back_again(same[-2], facts):
         earlier, number = same[-2], same[-2].step.index
         if earlier.error is None:
             return "repeat", f"repeats the call of step {number} and learns nothing new; try another one"
         if not is_transient(earlier.observation) or len(same) > 2:
             return "ignored_error", f"ignores the error and repeats step {number}; fix the cause first"
-    if read.error == "not understood":
+    if facts.error == "not understood":
         return "malformed", "no action that the environment understands; use the required format"
-    if not actions and not is_last and not stated_answer(text) and not _answered_by_user(read.step):
+    if not actions and not is_last and not stated_answer(text) and not _answered_by_user(facts.step):
         return "no_action", "takes no action; call a tool or answer"
     return None
 
 
 class _Answers:
-    """Normalised answers. Only those are looked for in a text of which it has the first word."""
-
     def __init__(self) -> None:
         self._by_word: dict[str, dict[str, None]] = {}
 
@@ -276,74 +259,68 @@ class _Answers:
         return any(text.contains(phrase) for word in near for phrase in self._by_word.get(word, ()))
 
 
-def _check_result(read: _StepFacts, said: set[str], answers: _Answers, task_words: set[str]) -> bool | None:
-    """Whether a later message uses a content word that this step's result brought, or answers with something in it.
-
-    None where nothing can be said: no result, or an error. `said` and `answers` are those of the later steps.
-    """
-    if not read.actions or _describe_observation(read) not in _READABLE or _shows(read.step):
+def _check_result(facts: _StepFacts, later_words: set[str], answers: _Answers, task_words: set[str]) -> bool | None:
+    """Tell if a later message uses a new word of this result, or answers with it; None without a result."""
+    if not facts.actions or _describe_observation(facts) not in _READABLE or _shows(facts.step):
         return None
-    if answers.any_in(read.seen):
+    if answers.any_in(facts.phrases):
         return True
-    brought = content_words(read.observation) - read.said - task_words
-    return not brought.isdisjoint(said) if brought else None
+    brought = content_words(facts.observation) - facts.words - task_words
+    return not brought.isdisjoint(later_words) if brought else None
 
 
 def _check_results(run: Sequence[_StepFacts], task_words: set[str]) -> list[bool | None]:
-    """`_check_result` of each step; from the end, as what is said later grows that way. None for the last step."""
-    said, answers = set[str](), _Answers()
+    """`_check_result` of each step, computed from the end; None for the last step."""
+    later_words, answers = set[str](), _Answers()
     used: list[bool | None] = []
-    for read in reversed(run):
-        used.append(_check_result(read, said, answers, task_words) if used else None)
-        said |= read.said
-        for action in read.actions:
+    for facts in reversed(run):
+        used.append(_check_result(facts, later_words, answers, task_words) if used else None)
+        later_words |= facts.words
+        for action in facts.actions:
             if action.kind == "answer":
                 answers.add(normalise(action.text))
     return used[::-1]
 
 
 def _shows(step: Step) -> bool:
-    """Whether the result is more than text (an image): what it brought cannot be read here."""
-    parts = [part for m in step.observations if isinstance(m.content, list) for part in m.content]
-    return any(not isinstance(part, dict) or part.get("type", "text") != "text" for part in parts)
+    # more than text (an image), which is not read here
+    items = [item for m in step.observations if isinstance(m.content, list) for item in m.content]
+    return any(not isinstance(item, dict) or item.get("type", "text") != "text" for item in items)
 
 
-def _put_together(answer: str, seen: Sequence[PhraseText]) -> bool:
-    """Whether an answer has figures, and each of them came back somewhere ("20C versus 3C" of two results)."""
+def _put_together(answer: str, results: Sequence[PhraseText]) -> bool:
+    # figures of several results make one answer ("20C versus 3C")
     words = answer.split()
     figures = [word for word in words if any(c.isdigit() for c in word)]
-    return bool(figures) and all(any(text.contains(f) for text in seen) for f in figures)
+    return bool(figures) and all(any(text.contains(f) for text in results) for f in figures)
 
 
 def _check_ending(trajectory: Trajectory, run: Sequence[_StepFacts]) -> tuple[str, Finding] | None:
-    """The fault in how the run ends: gave up, no answer, or an answer that nothing supports."""
+    """The fault in how the run ends: gave up, no answer, or an answer that no result supports."""
     last = run[-1].step
     answer = final_answer(trajectory)
     if _GAVE_UP.search(last.message.text()) and (answer is None or answer[0] == last.index):
         return "gave_up", Finding(step=last.index, verdict="bad", text="gives up; keep looking with another query")
     if answer is None:
         # a conversation with a user is done when the user is, it needs no final answer
-        conversation = any(_answered_by_user(read.step) for read in run)
+        conversation = any(_answered_by_user(facts.step) for facts in run)
         text = "ends without an answer; answer from what was found"
         return None if conversation else ("no_answer", Finding(step=last.index, verdict="bad", text=text))
     phrase = normalise(answer[1])
     if not phrase or phrase in YES_NO or len(phrase.split()) > 12:
         return None
     before = run[: answer[0] - 1]
-    if (not before and not trajectory.tools) or any(_shows(read.step) for read in before):
+    if (not before and not trajectory.tools) or any(_shows(facts.step) for facts in before):
         return None
-    seen = [read.seen for read in before]
-    if not any(text.contains(phrase) for text in seen) and not _put_together(phrase, seen):
+    results = [facts.phrases for facts in before]
+    if not any(text.contains(phrase) for text in results) and not _put_together(phrase, results):
         text = "the answer occurs in no result; check it with a tool first"
         return "unsupported", Finding(step=answer[0], verdict="bad", text=text)
     return None
 
 
 def check_steps(trajectory: Trajectory) -> tuple[list[Finding], Counter[str]]:
-    """Findings in step order, and how many steps have each kind of fault.
-
-    A step without a fault is called good where a later message uses what it brought.
-    """
+    """Findings in step order (good: the result is used later), and the number of steps with each fault."""
     run, findings, faults = [_StepFacts(step) for step in trajectory.steps], list[Finding](), Counter[str]()
     task_words = content_words(trajectory.task or " ".join(m.text() for m in trajectory.prelude))
     if not run:
@@ -352,23 +329,23 @@ def check_steps(trajectory: Trajectory) -> tuple[list[Finding], Counter[str]]:
     if ending:
         faults[ending[0]] += 1
     did_same: dict[tuple[tuple[str, str, str], ...], list[_StepFacts]] = {}
+    # the last step that may have changed something; the length in steps of the running loop
     last_change, period = 0, None
-    """The last step that may have changed something; how many steps the loop that is running goes back."""
-    for read, result_used in zip(run, _check_results(run, task_words), strict=True):
-        step, same = read.step, did_same.setdefault(read.keys, []) if read.keys else []
-        same.append(read)
+    for facts, result_used in zip(run, _check_results(run, task_words), strict=True):
+        step, same = facts.step, did_same.setdefault(facts.keys, []) if facts.keys else []
+        same.append(facts)
         back = step.index - same[-2].step.index if len(same) > 1 else None
         changed = back is not None and last_change > step.index - back
-        if read.changes and not (back and _came_back_again(same[-2], read)):
+        if facts.changes and not (back and _came_back_again(same[-2], facts)):
             last_change = step.index
         looping, period = period, None
         if ending and ending[1].step == step.index:
             findings.append(ending[1])
             continue
-        fault = _check_action(read, same, step.index == len(run), changed)
+        fault = _check_action(facts, same, step.index == len(run), changed)
         if fault and fault[0] in ("repeat", "ignored_error"):
             period = back
-            if looping == back:  # of one loop, found already
+            if looping == back:  # the same loop: it has its finding
                 continue
         used = None if fault else result_used
         if used is False:
@@ -393,11 +370,7 @@ def rules_score(faults: Counter[str]) -> float:
 
 
 def annotate(trajectories: Iterable[Trajectory], *, counts: Counter[str] | None = None) -> Iterator[Annotation]:
-    """One annotation a trajectory: findings, critique, trace and the rules' process score.
-
-    Args:
-        counts: gains `without_steps`: runs in which the agent never spoke, of which there is nothing to say.
-    """
+    """Yield an annotation for each trajectory; `counts` gains `without_steps`, which get none."""
     counts = Counter() if counts is None else counts
     for trajectory in trajectories:
         if not trajectory.steps:

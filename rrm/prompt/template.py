@@ -1,4 +1,4 @@
-"""The chat form of a judge's base: which template it is prompted in, what ends its turn, and what must not come out of data.
+"""The chat form of a judge's base: its template, its end of a turn, and its special tokens.
 
 | the base has | template | a reply ends with |
 |---|---|---|
@@ -23,15 +23,15 @@ from rrm.prompt.neutralise import ROUNDS
 from rrm.prompt.rendering import CHAT_TEMPLATE
 
 START, END = "<|im_start|>", "<|im_end|>"
+# for bases that were never taught a chat form
 PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] + ':\n' }}"
     "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] + eos_token }}{% endgeneration %}"
     "{% else %}{{ message['content'] }}{% endif %}{{ '\n\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant:\n' }}{% endif %}"
 )
-"""For bases that were never taught a chat form."""
+# for templates that write today's date: a judge's prompt must not change from day to day
 DATE = "1 January 2025"
-"""What a template that writes today's date is told: a judge's prompt must not change with the day it is used on."""
 _NO_CLOCK = "{% macro strftime_now(form) %}" + DATE + "{% endmacro %}"
 _SAID = "kept apart by this"
 _OPEN_THINK = re.compile(r"<think>\s*\Z")
@@ -39,7 +39,7 @@ _SWAP = str.maketrans("<>[]", "()()")
 
 
 def set_template(tokenizer: Any) -> int:
-    """Give the tokenizer its judge's chat template; returns the id that ends a reply (see the module's table).
+    """Give the tokenizer its judge's chat template; returns the id that ends a reply.
 
     Raises:
         RRMError: no token ends a turn, and the tokenizer names no end of text.
@@ -68,16 +68,16 @@ def _is_token(tokenizer: Any, text: str) -> bool:
 
 
 def _end_of_turn(tokenizer: Any) -> int | None:
-    """The first special token behind what an assistant said, else the end of text."""
+    """The first special token behind an assistant's words, else the end of text."""
     talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": _SAID}]
     try:
         text = _render(tokenizer, talk, add_generation_prompt=False)
     except TemplateError:  # it wants another conversation than this: only the end of text is known
         return tokenizer.eos_token_id
-    _, said, after = text.rpartition(_SAID)
+    _, separator, after = text.rpartition(_SAID)
     special = set(special_tokens(tokenizer).values())
-    found = [i for i in tokenizer.encode(after, add_special_tokens=False) if i in special] if said else []
-    return found[0] if found else tokenizer.eos_token_id
+    endings = [i for i in tokenizer.encode(after, add_special_tokens=False) if i in special] if separator else []
+    return endings[0] if endings else tokenizer.eos_token_id
 
 
 def _render(tokenizer: Any, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
@@ -87,19 +87,13 @@ def _render(tokenizer: Any, messages: list[dict[str, str]], *, add_generation_pr
 
 
 def render(tokenizer: Any, messages: list[dict[str, str]]) -> str:
-    """The judge's messages (system, user) as text that the opening of a reply follows.
-
-    A template that opens a reasoning block of its own has it taken off, since a judge's reply opens with the tag of its mode.
-    """
+    """The messages as text that a reply's opening follows, without a template's open reasoning block."""
     text = _render(tokenizer, as_taken(tokenizer, messages), add_generation_prompt=True)
     return _OPEN_THINK.sub("", text)
 
 
 def as_taken(tokenizer: Any, messages: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The judge's messages in the roles that the template has: without a system role the rubric heads the user's turn.
-
-    Also what is sent to a server of this judge, which would refuse a system message, or drop it.
-    """
+    """The messages in the template's roles; without a system role the rubric heads the user's turn."""
     if messages[0]["role"] != "system" or _has_system_role(tokenizer, tokenizer.chat_template):
         return messages
     return [{"role": "user", "content": "\n\n".join(m["content"] for m in messages)}]
@@ -107,7 +101,7 @@ def as_taken(tokenizer: Any, messages: list[dict[str, str]]) -> list[dict[str, s
 
 @lru_cache(maxsize=16)
 def _has_system_role(tokenizer: Any, template: str) -> bool:
-    """Asked with texts of our own: a transcript may quote the rubric, which then seems to be in the prompt."""
+    # asked with texts of our own: a transcript may quote the rubric, which then seems to be in the prompt
     probe = [{"role": "system", "content": _SAID}, {"role": "user", "content": "a"}]
     try:
         return _SAID in _render(tokenizer, probe, add_generation_prompt=True)
@@ -116,19 +110,15 @@ def _has_system_role(tokenizer: Any, template: str) -> bool:
 
 
 def special_tokens(tokenizer: Any) -> dict[str, int]:
-    """Every special token's text and id."""
     added = {str(token): i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     return added | {str(t): tokenizer.convert_tokens_to_ids(t) for t in tokenizer.all_special_tokens}
 
 
 class SpecialTokenEscaper:
-    """Rewrites data so that none of a tokenizer's special tokens comes out of it: `[TOOL_CALLS]` becomes `(TOOL_CALLS)`.
-
-    `rrm.prompt.neutralise` disarms what looks like a control token to anyone; this adds what is one to this very
-    tokenizer, `[gMASK]` or `<start_of_image>`. Text without such tokens stays as it is.
+    """Disarms a tokenizer's own special tokens in data: `[TOOL_CALLS]` becomes `(TOOL_CALLS)`.
 
     Args:
-        also: further texts that must not come out: a sign that a processor looks for, whether the tokenizer takes it for special or not.
+        also: further texts to disarm, special to the tokenizer or not, such as a sign that a processor looks for.
     """
 
     def __init__(self, tokenizer: Any, also: Iterable[str] = ()) -> None:
@@ -145,10 +135,10 @@ class SpecialTokenEscaper:
         )
 
     def __call__(self, text: str) -> str:
-        """The text, disarmed; idempotent."""
+        """Disarm the text; idempotent."""
         swapped = 0
         for _ in range(ROUNDS):  # a swap may leave another token behind
-            text, swapped = self._tokens.subn(lambda found: _disarmed(found.group()), text)
+            text, swapped = self._tokens.subn(lambda match: _disarmed(match.group()), text)
             if not swapped:
                 break
         if (swapped or self._folded) and self._ids & set(self._tokenizer.encode(text, add_special_tokens=False)):
@@ -157,7 +147,7 @@ class SpecialTokenEscaper:
 
 
 def _disarmed(token: str) -> str:
-    """The token with round brackets; one without brackets is taken apart by a blank, a single character becomes a dot."""
+    # without brackets: split by a blank; a single character becomes a dot
     swapped = token.translate(_SWAP)
     if swapped != token:
         return swapped

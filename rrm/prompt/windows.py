@@ -9,17 +9,15 @@
     call search {"query": "…"}
     result: …
     [step 42] is                                  a slot, where the mode has them: the next token's probability is p_good
-    [step 42] calls search (bad)                  the run's end, in a mode with slots: what the first parts of a step that
-                                                  goes on in this window were found to be, which its own slot is not told
+    [step 42] calls search (bad)                  the run's end, in a mode with slots: the finding on the first parts of a
+                                                  step that goes on in this window, which its own slot does not see
     the run goes on with [step 43]                where it does, in a mode that writes: this is not its end
 
-A window is filled with whole steps, from the left; a step that is longer than a window is read in parts. So a step's window
-and all that stands before it depend on nothing that comes after: a prefix of a run is read exactly as the whole run is.
-What is read last, and scored, is the window with the ending; where that holds little, the ending is read once more with
-as many steps before it as there is room for.
+A window is filled with whole steps from the left; a step longer than a window is read in parts. So a step's window and its
+context depend on nothing that comes after: a prefix of a run is read exactly as the whole run is. The last window, with the
+ending, is scored; where it holds little, the ending is read once more with as many steps before it as fit.
 
-Version 3 shows canonical steps, each with what a program notes of it (`rrm.prompt.facts`), a digest without findings, and the same head
-in every window.
+Version 3 shows canonical steps with noted facts (`rrm.prompt.facts`), a digest without findings, and the same head in every window.
 Every text is encoded by itself, so a reading is a list of token ids that is known piece by piece.
 """
 
@@ -50,53 +48,42 @@ from rrm.prompt.rendering import (
 )
 from rrm.prompt.rules import check_steps, step_lines
 
-FIRST_HEAD, CANONICAL_HEAD = 0.5, 0.25
-"""Share of a window that task and tools may take in the first one; what exceeds it loses its middle."""
+FIRST_HEAD, CANONICAL_HEAD = 0.5, 0.25  # share of the first window for task and tools; what exceeds it loses its middle
+# shares of task and tools, and of the digest, in a later window. In version 3 the head is the first window's, and the digest
+# shorter: at 1,024 tokens a step of 320 stands whole beside both
 HEAD, DIGEST, CANONICAL_DIGEST = 0.125, 0.2, 0.125
-"""Shares that task and tools, and the digest, may take in a later window: most of it is for new steps. In version 3 the head is the first
-window's, and the digest shorter: at 1,024 tokens a step of 320 stands whole beside both."""
-MOST_HEAD, MOST_DIGEST = 512, 1024
-"""Tokens they take at most, however long the window is."""
+MOST_HEAD, MOST_DIGEST = 512, 1024  # tokens at most, however long the window is
+# a last window with steps in less than LITTLE of its room is followed by a reading of the ending, which fills ENDING of it
 LITTLE, ENDING = 0.25, 0.5
-"""A last window that its steps fill less than the one is followed by a reading of the ending, which fills the other."""
-SLOT = "[step {step}] is"
-"""Opens a slot. Brackets with a step's number come out of no transcript (`rrm.prompt.neutralise`)."""
-AFTER_SLOT = "\n"
-"""The input after a slot, whatever the verdict was."""
-_NEAR = 16
-"""Tokens in which a character ends."""
+SLOT = "[step {step}] is"  # brackets with a step's number come out of no transcript (`rrm.prompt.neutralise`)
+AFTER_SLOT = "\n"  # the input after a slot, whatever the verdict
+_NEAR = 16  # tokens in which a character ends
+# ends a window without slots that is not the run's end: what has not happened yet is no fault of its steps
 GOES_ON = "the run goes on with [step {step}]\n"
-"""Ends a window without slots that is not the run's end: what has not happened yet is no fault of its steps."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a verdict is read: the logits at token `at` of a reading."""
+    """A verdict is read from the logits at token `at` of a reading."""
 
     at: int
-    step: int | None
-    """None: the run's outcome."""
+    step: int | None  # None: the run's outcome
 
 
 @dataclass(frozen=True)
 class Window:
-    """One prompt of a transcript, without what the chat template puts around it."""
+    """One prompt of a transcript, without the chat template around it."""
 
     text: str
     ids: list[int]
+    # of steps (or parts of steps) that no earlier window showed, in order of `at`, an index into `ids`; empty without slots
     slots: tuple[Slot, ...]
-    """Those of steps (or parts of steps) that no earlier window showed, in order of `at`, an index into `ids`; empty in modes
-    without slots."""
-    steps: tuple[int, ...]
-    """Numbers of the steps it shows, whole or in part."""
-    markers: tuple[int, ...]
-    """The step of each `[step k]` that it writes itself, in order: any other would be forged."""
+    steps: tuple[int, ...]  # numbers of the steps it shows, whole or in part
+    markers: tuple[int, ...]  # step of each `[step k]` that it writes itself, in order: any other would be forged
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """A text of the prompt with its ids."""
-
     text: str
     ids: list[int]
 
@@ -106,12 +93,9 @@ _NOTHING = _Piece("", [])
 
 @dataclass(frozen=True)
 class _Block:
-    """A step, or one part of it."""
-
     step: int
     piece: _Piece
     tokens: int
-    """Transcript tokens in it."""
 
 
 _Window = list[_Block]
@@ -121,14 +105,13 @@ class Planner:
     """Divides transcripts into windows of at most `budget` ids.
 
     Args:
-        tokenizer: whose ids are counted and returned; one whose ids are finer than tokens says so by `ids_a_token`.
+        tokenizer: its ids are counted and returned; finer ones than tokens have `ids_a_token`.
         budget: ids of a window: task, tools, digest, steps and slots.
-        clean: applied to every text of the transcript (a tokenizer's own special tokens are disarmed there).
+        clean: applied to every text of the transcript (disarms a tokenizer's own special tokens).
         slot_end: ids that a slot ends with, so that the two verdicts differ in the next token alone.
-        max_windows: windows that are read of a transcript at most; None: all (`WindowPlan.limit`).
+        max_windows: windows read of a transcript; None: all (`WindowPlan.limit`).
         canonical: steps in their canonical form (prompt version 3), and every window with the same head.
-        step_tokens: ids of a canonical step that are shown; a longer one loses the middle of what the agent wrote or of what came
-            back. None: all.
+        step_tokens: ids of a canonical step; a longer one loses the middle of its action or its result. None: all.
         cut: one reading, cut to the budget (prompt version 1).
     """
 
@@ -150,19 +133,17 @@ class Planner:
         self.fixed = self.encode(AFTER_SLOT)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text by itself."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def piece(self, text: str) -> _Piece:
-        """A text with its ids."""
         return _Piece(text, self.encode(text))
 
     def slot(self, step: int) -> list[int]:
-        """Ids of the slot after a step: its verdict is read at the last one."""
+        """Ids of the slot after a step; its verdict is read at the last one."""
         return self.encode(SLOT.format(step=step)) + self.slot_end
 
     def shortened(self, text: str, keep: int, marker: str = MARKER) -> tuple[str, int]:
-        """A text of at most `keep` ids (head, marker and tail), and how many of its ids are left out."""
+        """A text of at most `keep` ids (head, marker and tail), and the number of its ids left out."""
         ids = self.encode(text)
         if len(ids) <= keep:
             return text, 0
@@ -172,22 +153,21 @@ class Planner:
         return cut + self.tokenizer.decode(ids[len(ids) - tail :]).lstrip("�"), lost
 
     def told_of(self, trajectory: Trajectory) -> Trajectory:
-        """The run that the digest and the rules speak of: of canonical steps the same whatever form the log has."""
+        """The run that digest and rules describe: of canonical steps the same whatever form the log has."""
         return in_form(in_words(trajectory), "native") if self.canonical else trajectory
 
     def plan(self, trajectory: Trajectory, *, slots: bool) -> WindowPlan:
-        """How a transcript is read; with `slots` one follows each step (mode `steps`)."""
         plan = CutPlan(self, trajectory) if self.cut else WindowPlan(self, trajectory, slots)
         if self.max_windows is not None and len(plan) > self.max_windows:
-            found, _ = check_steps(self.told_of(trajectory))
-            plan.limit(self.max_windows, {f.step for f in found if f.verdict == "bad"})
+            findings, _ = check_steps(self.told_of(trajectory))
+            plan.limit(self.max_windows, {f.step for f in findings if f.verdict == "bad"})
         return plan
 
 
 class WindowPlan:
-    """The windows of one transcript. `reading(i, findings)` renders one; the last of them is the one to score.
+    """The windows of one transcript. `reading(i, findings)` renders one; the last is scored.
 
-    The windows are known at once; what a later one says of earlier steps depends on the findings so far.
+    The digest of a later window depends on the findings so far.
     """
 
     def __init__(self, planner: Planner, trajectory: Trajectory, slots: bool) -> None:
@@ -206,106 +186,91 @@ class WindowPlan:
         self._facts = facts(trajectory) if planner.canonical else []
         self._windows = self._filled(trajectory.steps)
         blocks = [b for window in self._windows for b in window]
-        self._next = {id(b): after.step for b, after in pairwise(blocks)}
-        """Number of the step that follows a block, by the block's id."""
+        self._next = {id(b): after.step for b, after in pairwise(blocks)}  # id of a block → number of the next step
+        # ids of the blocks that begin a step; the finding on the first part of one is shown if the next part begins a window
         self._starts = {id(b) for before, b in pairwise([None, *blocks]) if b and (not before or before.step < b.step)}
-        """Ids of the blocks that begin a step. What was found in the first part of one is told where the next begins a window."""
+        # of the whole transcript, in ids
         self.transcript_tokens = whole_head + self._cut_tokens + sum(b.tokens for w in self._windows for b in w)
-        """Ids of the whole transcript."""
         self._read_ending_again()
         self._kept = list(range(len(self._windows)))
 
     @cached_property
     def _lines(self) -> list[str]:
-        """What each step did, on one line."""
         return step_lines(self._planner.told_of(self._trajectory).steps)
 
     def __len__(self) -> int:
-        """How many readings there are."""
         return len(self._kept)
 
     @property
     def windowed(self) -> bool:
-        """Whether the transcript takes more than one window."""
         return len(self._windows) > 1
 
     @property
     def _head_tokens(self) -> int:
-        """Tokens of task and tools that the readings show: the first window has more of them than the others."""
         return self._first_tokens if 0 in self._kept else self._later_tokens
 
     @cached_property
     def shown_tokens(self) -> int:
-        """Transcript tokens (ids) that the readings show, each counted once."""
+        """Transcript tokens (ids) in the readings, each counted once."""
         return self._head_tokens + sum({id(b): b.tokens for i in self._kept for b in self._windows[i]}.values())
 
     @property
     def coverage(self) -> float:
-        """Share of the transcript's tokens that the readings show."""
         return self.shown_tokens / self.transcript_tokens if self.transcript_tokens else 1.0
 
     @cached_property
     def parted(self) -> frozenset[int]:
-        """Numbers of the steps that are read in parts."""
         blocks = {id(b): b.step for window in self._windows for b in window}
         return frozenset(step for step, parts in Counter(blocks.values()).items() if parts > 1)
 
     def steps(self, number: int) -> tuple[int, ...]:
-        """Numbers of the steps that the `number`-th reading shows, whole or in part."""
         return tuple(dict.fromkeys(b.step for b in self._windows[self._kept[number]]))
 
     def new_tokens(self, number: int) -> int:
-        """Transcript tokens (ids) that the `number`-th reading shows and none before it; task and tools are the first one's."""
+        """Transcript tokens first shown in the `number`-th reading; task and tools count in the first."""
         new = sum(b.tokens for b in self._windows[self._kept[number]] if self._shown_at[id(b)] == number)
         return new + self._head_tokens * (number == 0)
 
     def limit(self, most: int, flagged: Collection[int] = ()) -> WindowPlan:
-        """Read at most `most` windows: the last, the first, those with a flagged step, then others from the end.
-
-        Returns:
-            itself.
-
-        Raises:
-            ValueError: `most` is below 1.
-        """
+        """Keep at most `most` ≥ 1 windows: the last, the first, those with flagged steps, then from the end."""
         if most < 1:
             raise ValueError(f"max_windows must be at least 1, got {most}")
         last = len(self._windows) - 1
         marked = [i for i, window in enumerate(self._windows) if any(b.step in flagged for b in window)]
-        wanted = list(dict.fromkeys([last, 0, *marked, *range(last, -1, -1)]))
-        self._kept = sorted(wanted[:most])
+        order = list(dict.fromkeys([last, 0, *marked, *range(last, -1, -1)]))
+        self._kept = sorted(order[:most])
         for name in ("shown_tokens", "_shown_at"):
             self.__dict__.pop(name, None)  # of the readings before
         return self
 
     @cached_property
     def _shown_at(self) -> dict[int, int]:
-        """The first reading that shows a block, by the block's id."""
+        # id of a block → the first reading that shows it
         return {id(b): n for n in reversed(range(len(self))) for b in self._windows[self._kept[n]]}
 
     def reading(self, number: int, findings: Mapping[int, bool] | None = None, *, slots: bool | None = None) -> Window:
         """The `number`-th reading, from 0.
 
         Args:
-            findings: what was found of earlier steps, by their number: True where a step is bad. Version 3 tells none.
-            slots: False: without the slots that the plan was made with. None: as it was made.
+            findings: number of an earlier step → bad. Version 3 shows none.
+            slots: False: without the slots of the plan.
         """
-        at = self._kept[number]
-        window, planner = self._windows[at], self._planner
+        index = self._kept[number]
+        window, planner = self._windows[index], self._planner
         with_slots = self._slots if slots is None else slots and self._slots
         earlier = window[0].step - (id(window[0]) in self._starts) if window else 0
-        told, end, marked = {} if planner.canonical else findings or {}, _NOTHING, 0
-        shown = frozenset[int]()
+        flags, end, marked = {} if planner.canonical else findings or {}, _NOTHING, 0
+        steps_shown = frozenset[int]()
         if with_slots:  # a step's slot is not told what its earlier part's slot said; the run's slot, behind it, is
-            shown = frozenset(self.steps(number))
-            if earlier in shown and number == len(self) - 1 and told.get(earlier):
+            steps_shown = frozenset(self.steps(number))
+            if earlier in steps_shown and number == len(self) - 1 and flags.get(earlier):
                 end, marked = planner.piece(self._line(earlier, bad=True)), earlier
         elif window and (after := self._next.get(id(window[-1]))):
             end, marked = planner.piece(GOES_ON.format(step=after)), after
-        digest, markers = self._digest(earlier, told, shown) if at else (_NOTHING, [])
-        pieces = [self._later, digest] if at else [self._first]
+        digest, markers = self._digest(earlier, flags, steps_shown) if index else (_NOTHING, [])
+        pieces = [self._later, digest] if index else [self._first]
         text, ids = "".join(p.text for p in pieces), [i for p in pieces for i in p.ids]
-        found: list[Slot] = []
+        new_slots: list[Slot] = []
         for block in window:
             text += block.piece.text
             ids += block.piece.ids
@@ -314,38 +279,37 @@ class WindowPlan:
                 text += SLOT.format(step=block.step) + AFTER_SLOT
                 ids += planner.slot(block.step)
                 if self._shown_at[id(block)] == number:
-                    found.append(Slot(len(ids) - 1, block.step))
+                    new_slots.append(Slot(len(ids) - 1, block.step))
                 ids += planner.fixed
         markers += [marked] if marked else []
-        return Window(text + end.text, ids + end.ids, tuple(found), self.steps(number), tuple(markers))
+        return Window(text + end.text, ids + end.ids, tuple(new_slots), self.steps(number), tuple(markers))
 
     # ---- making it ----
 
     def _head(self, head: Mapping[str, str], room: int) -> tuple[_Piece, int]:
-        """Task and tools within `room` ids, and how many ids of them are cut."""
+        """Task and tools within `room` ids, and the number of their ids cut."""
         planner, parts = self._planner, dict[str, str]()
         sizes = {label: len(planner.encode(text)) for label, text in head.items()}
         cut = 0
-        kept, marker = (
+        rooms, marker = (
             (canonical_room(sizes, room), LEFT_OUT) if planner.canonical else (head_room(sizes, room), MARKER)
         )
         for label, text in head.items():
             if text:
-                parts[label], lost = planner.shortened(text, max(kept[label], 4 * planner.scale), marker)
+                parts[label], lost = planner.shortened(text, max(rooms[label], 4 * planner.scale), marker)
                 cut += lost
         return planner.piece("".join(f"{label}: {text}\n" for label, text in parts.items())), cut
 
     def _overhead(self, step: int) -> int:
-        """Ids that follow a step's block: its slot."""
         return len(self._planner.slot(step)) + len(self._planner.fixed) if self._slots else 0
 
     def _room_of_end(self, step: int) -> int:
-        """Ids that the end of a reading takes where a step goes on in it that was found bad."""
-        told = self._slots and not self._planner.canonical
-        return len(self._planner.encode(self._line(step, bad=True))) if told else 0
+        # of the line on a bad step that goes on in the reading
+        marks = self._slots and not self._planner.canonical
+        return len(self._planner.encode(self._line(step, bad=True))) if marks else 0
 
     def _filled(self, steps: Sequence[Step]) -> list[_Window]:
-        """Windows of whole steps from the left; a step that no window holds is divided."""
+        """Fill windows with whole steps from the left; divide a step that no window holds."""
         planner, windows = self._planner, list[_Window]([[]])
         budget = planner.budget - (0 if self._slots else len(planner.encode(GOES_ON.format(step=99999))))
         first = room = budget - len(self._first.ids)
@@ -367,71 +331,70 @@ class WindowPlan:
         planner = self._planner
         if planner.canonical:
             form = canonical_step(step)
-            said, seen = self._shortened(planner.clean(form.action_text), planner.clean(form.return_text))
+            action, result = self._shortened(planner.clean(form.action_text), planner.clean(form.return_text))
         else:
-            said, seen = f"agent: {agent_text(step.message)}", observation_text(step)
+            action, result = f"agent: {agent_text(step.message)}", observation_text(step)
         noted = self._facts[step.index - 1] if planner.canonical else ""
-        body = planner.clean("".join(f"{part}\n" for part in (said, seen, noted and f"noted: {noted}") if part))
+        body = planner.clean("".join(f"{line}\n" for line in (action, result, noted and f"noted: {noted}") if line))
         head = f"[step {step.index}]\n"
-        whole = planner.piece(head + body)
-        if len(whole.ids) <= most:
-            return [_Block(step.index, whole, len(whole.ids))]
+        piece = planner.piece(head + body)
+        if len(piece.ids) <= most:
+            return [_Block(step.index, piece, len(piece.ids))]
         ids = planner.encode(body)
         size -= len(planner.encode(f"{head}(part 999 of 999){MARKER}\n")) + self._room_of_end(step.index)
         size = max(size, 8 * planner.scale)
         chunks = list[list[int]]()
-        at = 0
-        while at < len(ids):
-            end = self._between_characters(ids, at, min(at + size, len(ids)))
-            chunks.append(ids[at:end])
-            at = end
+        start = 0
+        while start < len(ids):
+            end = self._between_characters(ids, start, min(start + size, len(ids)))
+            chunks.append(ids[start:end])
+            start = end
         blocks = []
-        for part, chunk in enumerate(chunks):
+        for number, chunk in enumerate(chunks):
             # a line's middle must not begin a line: it would pass for a label of ours
-            begins = f"{head}(part {part + 1} of {len(chunks)}){MARKER}" if part else head
+            begins = f"{head}(part {number + 1} of {len(chunks)}){MARKER}" if number else head
             text = planner.tokenizer.decode(chunk).rstrip("\n")
             blocks.append(_Block(step.index, planner.piece(f"{begins}{text}\n"), len(chunk)))
         return blocks
 
-    def _shortened(self, said: str, seen: str) -> tuple[str, str]:
-        """What the agent wrote and what came back, within the ids of a step that are shown."""
+    def _shortened(self, action: str, result: str) -> tuple[str, str]:
         planner = self._planner
         if planner.step_tokens is None:
-            return said, seen
-        sizes = [len(planner.encode(text)) for text in (said, seen)]
-        (said, lost), (seen, more) = map(planner.shortened, (said, seen), water_fill(sizes, planner.step_tokens))
+            return action, result
+        sizes = [len(planner.encode(text)) for text in (action, result)]
+        (action, lost), (result, more) = map(
+            planner.shortened, (action, result), water_fill(sizes, planner.step_tokens)
+        )
         self._cut_tokens += lost + more
-        return said, seen
+        return action, result
 
     def _between_characters(self, ids: Sequence[int], start: int, end: int) -> int:
-        """The last place up to `end` where no character is cut in two, as a token may be a part of one; `end` itself where none is near."""
+        """The last position up to `end` that splits no character (one may span tokens); `end` if none is near."""
         decode = self._planner.tokenizer.decode
 
-        def between(at: int) -> bool:
-            before, after = list(ids[max(at - _NEAR, start) : at]), list(ids[at : at + _NEAR])
-            said = decode(before)  # ends with the sign for half a character, unless that stands in the text
-            return not said.endswith("\ufffd") or said + decode(after) == decode(before + after)
+        def between(position: int) -> bool:
+            before, after = list(ids[max(position - _NEAR, start) : position]), list(ids[position : position + _NEAR])
+            text = decode(before)  # ends with the sign for half a character, unless that stands in the text
+            return not text.endswith("\ufffd") or text + decode(after) == decode(before + after)
 
-        return next((at for at in range(end, max(end - _NEAR, start), -1) if between(at)), end)
+        return next((position for position in range(end, max(end - _NEAR, start), -1) if between(position)), end)
 
     def _line(self, step: int, *, bad: bool) -> str:
-        """What a step did, and whether it was found bad, on one line."""
-        said = neutralise_digest(on_one_line(self._lines[step - 1]))
-        return f"[step {step}] {self._planner.clean(said)}{' (bad)' if bad else ''}\n"
+        text = neutralise_digest(on_one_line(self._lines[step - 1]))
+        return f"[step {step}] {self._planner.clean(text)}{' (bad)' if bad else ''}\n"
 
     def _digest(self, last: int, findings: Mapping[int, bool], but: Collection[int]) -> tuple[_Piece, list[int]]:
-        """What steps 1 … `last` did, within the digest's room: bad ones and recent ones a line each, the others counted; and which
-        have a line. Nothing that was found of the steps in `but` is told."""
+        """Lines of bad and recent steps up to `last` within the digest's room, and their numbers."""
         planner, lines = self._planner, dict[int, str]()
         room = self._digest_room - len(planner.encode("99999 earlier steps are not listed\n"))
-        bad = sorted((k for k, found in findings.items() if found and k <= last and k not in but), reverse=True)
-        told = frozenset(bad)
+        bad = sorted((k for k, is_bad in findings.items() if is_bad and k <= last and k not in but), reverse=True)
+        marked = frozenset(bad)
         used = 0
         for share, order in ((room // 2, bad), (room, range(last, 0, -1))):
             for k in order:
                 if k in lines:
                     continue
-                line = self._line(k, bad=k in told)
+                line = self._line(k, bad=k in marked)
                 size = len(planner.encode(line))
                 if used + size > share:
                     break
@@ -458,7 +421,7 @@ class WindowPlan:
 
 
 class CutPlan(WindowPlan):
-    """A transcript cut to one reading, as in prompt version 1: what exceeds the budget is left out, and counted."""
+    """A transcript cut to one reading (prompt version 1); the rest is left out, and counted."""
 
     def __init__(self, planner: Planner, trajectory: Trajectory) -> None:
         rendered = render_transcript(trajectory, planner.tokenizer, planner.budget)
@@ -470,9 +433,7 @@ class CutPlan(WindowPlan):
         self.transcript_tokens = self.shown_tokens + rendered.truncated_tokens
 
     def limit(self, most: int, flagged: Collection[int] = ()) -> WindowPlan:
-        """Itself: it is one reading."""
         return self
 
     def reading(self, number: int, findings: Mapping[int, bool] | None = None, *, slots: bool | None = None) -> Window:
-        """The one reading, which is told no findings."""
         return self._read

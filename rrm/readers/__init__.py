@@ -1,8 +1,8 @@
-"""Transcripts from any framework as `Trajectory`: `for trajectory in rrm.readers.read(["runs/", "-"]): …`
+"""Read transcripts of any framework as `Trajectory`.
 
-Each format is one small module with `NAME`, `sniff` and `parse`, and where it needs them `explode`, `gather` or `unpack`
-(see `rrm.readers.base`); add yours to `READERS`. The format is decided for each item by what it holds, so a folder or a file
-may mix formats.
+`for trajectory in rrm.readers.read(["runs/", "-"]): …`. Each format is one small module with `NAME`, `sniff` and `parse`, and
+optionally `explode`, `gather` or `unpack` (see `rrm.readers.base`); add yours to `READERS`. Each item is sniffed by itself, so a
+folder or a file may mix formats.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ READERS: tuple[Reader, ...] = (
     judge_sft, sharegpt, calls, langchain, vercel_ai, responses, bedrock, anthropic, openai, search_tags, react, mapping,
 )
 # fmt: on
-"""In the order they are asked: the more particular a format's marks, the earlier."""
+"""In the order they are asked: particular formats first."""
 FORMATS: dict[str, Reader] = {reader.NAME: reader for reader in READERS}
 # looked up once: to ask an object for a protocol costs more than to read a small transcript
 _CONTAINERS = {reader.NAME: reader for reader in READERS if isinstance(reader, Container)}
@@ -122,33 +122,35 @@ def read(
     if format == "mapping" and mapping is None:
         raise ConfigError("the format 'mapping' needs --map field=path, for example --map messages=log.turns")
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    return _read(listed, _How(format, mapping, outcome), on_error, strict)
+    return _read(listed, _Options(format, mapping, outcome), on_error, strict)
 
 
 def read_value(
     data: Any, name: str, *, format: str = "auto", unfolding: AttachmentBudget | None = None
 ) -> list[Trajectory | ReadError]:
-    """The runs in one parsed JSON value, of any format that a line of a file may have; what cannot be read is an error in its place.
+    """Read the runs in one parsed JSON value, of any format that a line of a file may have.
+
+    Unreadable runs come back as errors, in their place.
 
     Args:
-        name: in the place of a file's, for ids of runs without their own and for errors.
+        name: stands for the file's name, in ids of runs without their own and in errors.
         unfolding: what attachments may unfold to, over several values; None: as in a file.
 
     Raises:
         ConfigError: no such format.
     """
     check_format(format)
-    held: _Held = {}
-    how = _How(format, None, None, unfolding)
-    found = list(_file(name, iter([Value(None, data, whole=True)]), how, held))
-    for (_, kind), items in held.items():
-        found += _gathered(kind, items, how)
-    return found
+    pending: _Pending = {}
+    options = _Options(format, None, None, unfolding)
+    results = list(_file(name, iter([Value(None, data, whole=True)]), options, pending))
+    for (_, name), items in pending.items():
+        results += _gathered(name, items, options)
+    return results
 
 
 @dataclass(frozen=True)
-class _How:
-    """How items are read: the options of `read`."""
+class _Options:
+    """Options of `read`."""
 
     format: str
     mapping: dict[str, str] | None
@@ -158,12 +160,12 @@ class _How:
     """File -> samples of it that a later log holds again."""
 
     def passes(self, path: str, item: SourceItem) -> bool:
-        """Whether an item stands again in a later log of its task."""
+        """Return whether an item stands again in a later log of its task."""
         return path in self.superseded and key_of(item.value) in self.superseded[path]
 
 
 def check_format(format: str) -> None:
-    """`ConfigError` that names the nearest format for one that does not exist."""
+    """Raise a `ConfigError` that names the nearest format for one that does not exist."""
     if format != "auto" and format not in FORMATS:
         near = nearest(format.replace("-", "_"), FORMATS)
         hint = f" did you mean {near!r}?" if near else ""
@@ -171,15 +173,15 @@ def check_format(format: str) -> None:
 
 
 def sniff(value: Any) -> str | None:
-    """The name of the format one parsed item is in; None where nobody knows it."""
+    """Return the name of a parsed item's format; None where it is unknown."""
     return next((reader.NAME for reader in READERS if reader.sniff(value)), None)
 
 
 def _read(
-    paths: list[str | os.PathLike[str]], how: _How, on_error: OnError | None, strict: bool
+    paths: list[str | os.PathLike[str]], options: _Options, on_error: OnError | None, strict: bool
 ) -> Iterator[Trajectory]:
     ids, scales, notes = UniqueIds(), Scales(), Notes()
-    for result in _results(paths, how):
+    for result in _results(paths, options):
         if isinstance(result, ReadError):
             if on_error is not None:
                 on_error(result)
@@ -192,21 +194,21 @@ def _read(
         scales.add(result)
         notes.add(result)
         yield result
-    for said in (scales.complaint(), *notes.lines()):  # known only now: rows are handed on as they are read
-        if said:
-            log.warning("%s", printable(said))
+    for note in (scales.complaint(), *notes.lines()):  # known only now: rows are handed on as they are read
+        if note:
+            log.warning("%s", printable(note))
 
 
-_Held = dict[tuple[PurePath, str], list[SourceItem]]
+_Pending = dict[tuple[PurePath, str], list[SourceItem]]
 """(folder, format) -> the items of runs that are spread over the files of that folder"""
 
 
-def _results(paths: list[str | os.PathLike[str]], how: _How) -> Iterator[Trajectory | ReadError]:
-    """Everything the paths hold; what is spread over a folder follows when the folder's last file has been read."""
-    held: _Held = {}
+def _results(paths: list[str | os.PathLike[str]], options: _Options) -> Iterator[Trajectory | ReadError]:
+    """Read all paths; runs spread over a folder follow the folder's last file."""
+    pending: _Pending = {}
     listed = list(expand(paths))
-    how = replace(how, superseded=superseded(path for path in listed if isinstance(path, str)))
-    if again := sum(map(len, how.superseded.values())):
+    options = replace(options, superseded=superseded(path for path in listed if isinstance(path, str)))
+    if again := sum(map(len, options.superseded.values())):
         log.warning(
             "%d samples stand again in a later log of their task, a retry: only the last of each is read", again
         )
@@ -214,63 +216,67 @@ def _results(paths: list[str | os.PathLike[str]], how: _How) -> Iterator[Traject
         if isinstance(path, ReadError):
             yield path
             continue
-        for place in [p for p in held if not PurePath(path).is_relative_to(p[0])]:  # files come sorted: it is complete
-            yield from _gathered(place[1], held.pop(place), how)
-        yield from _file(path, values(path), how, held)
-    for (_, name), items in held.items():
-        yield from _gathered(name, items, how)
+        for key in [p for p in pending if not PurePath(path).is_relative_to(p[0])]:  # files come sorted: it is complete
+            yield from _gathered(key[1], pending.pop(key), options)
+        yield from _file(path, values(path), options, pending)
+    for (_, name), items in pending.items():
+        yield from _gathered(name, items, options)
 
 
 def _file(
-    path: str, found: Iterator[Value | Archive | ReadError] | Iterator[Value | ReadError], how: _How, held: _Held
+    path: str,
+    entries: Iterator[Value | Archive | ReadError] | Iterator[Value | ReadError],
+    options: _Options,
+    pending: _Pending,
 ) -> Iterator[Trajectory | ReadError]:
-    """Everything one file holds; what is spread over its lines follows at its end."""
+    """Read one file; runs spread over its lines follow at its end."""
     spread: dict[str, list[SourceItem]] = {}
-    for value in found:
+    for value in entries:
         if isinstance(value, ReadError):
             yield value
             continue
         if isinstance(value, Archive):
-            yield from _archive(value, how, held)
+            yield from _archive(value, options, pending)
             continue
-        items = list(_items(path, value, how.format, how.mapping))
+        items = list(_items(path, value, options.format, options.mapping))
         if not items:
             yield ReadError(path, value.line, "an empty list: nothing to read")
-        for item in items if how.unfolding is None else [replace(one, unfolding=how.unfolding) for one in items]:
-            name = item.format or (how.format if how.format != "auto" else sniff(item.value))
-            if how.passes(path, item):
+        for item in (
+            items if options.unfolding is None else [replace(item, unfolding=options.unfolding) for item in items]
+        ):
+            name = item.format or (options.format if options.format != "auto" else sniff(item.value))
+            if options.passes(path, item):
                 continue
             if name is None:
                 yield ReadError(path, item.line, unknown(item.value, READERS))
             elif (reader := _GATHERERS.get(name)) is None:
-                yield _parse(FORMATS[name], item, how.outcome)
+                yield _parse(FORMATS[name], item, options.outcome)
             elif reader.OVER_FOLDER:
-                held.setdefault((PurePath(path).parent, name), []).append(item)
+                pending.setdefault((PurePath(path).parent, name), []).append(item)
             else:
                 spread.setdefault(name, []).append(item)
     for name, items in spread.items():
-        yield from _gathered(name, items, how)
+        yield from _gathered(name, items, options)
 
 
-def _archive(archive: Archive, how: _How, held: _Held) -> Iterator[Trajectory | ReadError]:
-    """What a zip holds: one format's own document, or files like those of a folder."""
-    for reader in READERS if how.format == "auto" else [FORMATS[how.format]]:
+def _archive(archive: Archive, options: _Options, pending: _Pending) -> Iterator[Trajectory | ReadError]:
+    """Read a zip: one format's own document, or files like those of a folder."""
+    for reader in READERS if options.format == "auto" else [FORMATS[options.format]]:
         if isinstance(reader, Unpacker) and (runs := reader.unpack(archive)) is not None:
             for run in runs:
                 if isinstance(run, ReadError):
                     yield run
-                elif not how.passes(archive.path, run):
-                    yield _parse(reader, run, how.outcome)
+                elif not options.passes(archive.path, run):
+                    yield _parse(reader, run, options.outcome)
             return
-    for place, found in members(archive):
-        yield from _file(place, found, how, held)
+    for member, entries in members(archive):
+        yield from _file(member, entries, options, pending)
 
 
-def _gathered(name: str, items: list[SourceItem], how: _How) -> Iterator[Trajectory | ReadError]:
-    """The runs that items of one format make together."""
+def _gathered(name: str, items: list[SourceItem], options: _Options) -> Iterator[Trajectory | ReadError]:
     reader = _GATHERERS[name]
     for run in reader.gather(items):
-        yield run if isinstance(run, ReadError) else _parse(reader, run, how.outcome)
+        yield run if isinstance(run, ReadError) else _parse(reader, run, options.outcome)
 
 
 def _parse(reader: Reader, item: SourceItem, outcome: str | None) -> Trajectory | ReadError:
@@ -289,17 +295,17 @@ def _parse(reader: Reader, item: SourceItem, outcome: str | None) -> Trajectory 
         return ReadError(item.path, item.line, f"{describe(error)}{lines} (format {reader.NAME})")
 
 
-def _set_outcome(trajectory: Trajectory, record: Any, path: str, said: RunOutcome | None) -> None:
-    """Take the outcome from a named field; what the record calls its outcome is then a field like any other."""
+def _set_outcome(trajectory: Trajectory, record: Any, path: str, outcome: RunOutcome | None) -> None:
+    """Take the outcome from a named field; the record's own outcome becomes an ordinary field."""
     if isinstance(record, dict) and record.get("outcome") is not None and path.removesuffix("?") != "outcome":
         trajectory.meta.setdefault("outcome", record["outcome"])
-    trajectory.outcome = said and said.value
+    trajectory.outcome = outcome and outcome.value
     if trajectory.source is not None:
-        trajectory.source.outcome_field = said and said.field
+        trajectory.source.outcome_field = outcome and outcome.field
 
 
 def _items(path: str, value: Value, format: str, fields: dict[str, str] | None) -> Iterator[SourceItem]:
-    """The runs in one JSON value: itself, or the elements of a container where the file is nothing but that container."""
+    """Yield the runs in one JSON value: itself, or the elements where the file is nothing but a container."""
     data = value.data
     for name, reader in _CONTAINERS.items():
         if format in ("auto", name) and (runs := reader.explode(data)) is not None:
@@ -319,7 +325,7 @@ def _items(path: str, value: Value, format: str, fields: dict[str, str] | None) 
 
 
 def _is_run(data: Any, format: str, fields: dict[str, str] | None) -> bool:
-    """Whether a whole document is one run rather than a list or an object of runs."""
+    """Return whether a whole document is one run rather than a list or an object of runs."""
     if fields is not None:
         return mapping.fits(data, fields)
     if format == "auto":

@@ -1,7 +1,7 @@
-"""`adk`: sessions of Google's Agent Development Kit: `Session.model_dump()`, in either spelling, or the list of its events.
+"""`adk`: sessions of Google's Agent Development Kit, or the list of a session's events.
 
-An agent's name stands on its messages. Partial events repeat the whole one that follows, and are counted. Fields:
-https://google.github.io/adk-docs/sessions/session/.
+Reads `Session.model_dump()`, in either spelling. An agent's name stands on its messages. Partial events repeat the whole one that
+follows, and are only counted. Fields: https://google.github.io/adk-docs/sessions/session/.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ def _is_event(value: Any) -> bool:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One session."""
     record = record_of(item, "events")
     turns, usage, troubles, partial = Turns(), Counter[str](), list[dict[str, Any]](), 0
     for i, event in enumerate(record["events"]):
@@ -55,6 +54,6 @@ def parse(item: SourceItem) -> Trajectory:
         if (code := field(event, "errorCode")) is not None:
             troubles.append({"code": code, "message": field(event, "errorMessage"), "author": author})
     state = record.get("state")
-    found = {"state": state, "usage": dict(usage), "trouble": troubles, "partial_events": partial}
-    meta = {k: v for k, v in found.items() if v}
+    extras = {"state": state, "usage": dict(usage), "trouble": troubles, "partial_events": partial}
+    meta = {k: v for k, v in extras.items() if v}
     return conversation(item, NAME, record, turns.messages, ("id", "events", "state"), meta=meta)

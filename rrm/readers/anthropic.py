@@ -1,4 +1,4 @@
-"""`anthropic`: Messages API conversations, whose content is blocks (text, thinking, tool_use, tool_result, image)."""
+"""`anthropic`: Messages API conversations (blocks: text, thinking, tool_use, tool_result, image)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_to
 
 
 def sniff(value: Any) -> bool:
-    """Messages with Anthropic's blocks, also as a bare list; or a top-level `system` beside messages, or tools with an `input_schema`."""
+    """Match Anthropic's blocks (also in a bare list), a top-level `system`, or tools with `input_schema`."""
     if isinstance(value, list):
         return is_chat(value) and any(has_blocks(m.get("content")) for m in value)
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
@@ -29,22 +29,22 @@ def sniff(value: Any) -> bool:
 
 
 def has_blocks(content: Any) -> bool:
-    """Whether a message's content is in Anthropic's blocks, and not a text or parts that others have as well."""
+    """Return whether a content holds blocks that only Anthropic has."""
     types = [b.get("type") for b in content if isinstance(b, dict)] if isinstance(content, list) else []
     return any(isinstance(t, str) and is_block(t) for t in types)
 
 
 def content_of(message: Any) -> Any:
-    """A message's content, which ShareGPT calls `value`; None of what is no message."""
+    """Return a message's content (ShareGPT: `value`); None where it is no message."""
     if not isinstance(message, dict):
         return None
     content = message.get("content")
     return message.get("value") if content is None else content
 
 
-def is_block(kind: str) -> bool:
-    """Whether a part's type is one of Anthropic's that no one else has: a call, what a tool said, a thought."""
-    return kind in BLOCKS or kind.endswith(("_tool_use", "_tool_result"))
+def is_block(block_type: str) -> bool:
+    """Return whether a part's type is Anthropic's alone: a call, a tool's result, a thought."""
+    return block_type in BLOCKS or block_type.endswith(("_tool_use", "_tool_result"))
 
 
 def parse(item: SourceItem) -> Trajectory:
@@ -62,7 +62,7 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def anthropic_tools(raw: Any) -> list[dict[str, Any]] | None:
-    """`{name, description, input_schema}` as OpenAI function definitions; others are kept; None where unreadable."""
+    """Turn `{name, description, input_schema}` into OpenAI function definitions; None where unreadable."""
     if not isinstance(raw, list) or not all(isinstance(t, dict) for t in raw):
         return None
     named = [(t, {k: v for k, v in t.items() if k not in ("input_schema", "type")}) for t in raw]
@@ -73,7 +73,7 @@ def anthropic_tools(raw: Any) -> list[dict[str, Any]] | None:
 
 
 def unblock(raw: Any, where: str) -> list[dict[str, Any]]:
-    """One Anthropic message as chat messages: tool results become messages of their own, in the order of the blocks.
+    """Split an Anthropic message into chat messages: tool results become their own, in the blocks' order.
 
     Raises:
         ValueError: not an object with a known role, or a block that is neither an object nor text.
@@ -91,21 +91,20 @@ def unblock(raw: Any, where: str) -> list[dict[str, Any]]:
         block = {"type": "text", "text": block} if isinstance(block, str) else block
         if not isinstance(block, dict):
             raise ValueError(f"{where}.content[{i}] must be a block (an object), got {type(block).__name__}")
-        kind = str(block.get("type"))
-        if kind.endswith("tool_result"):
+        block_type = str(block.get("type"))
+        if block_type.endswith("tool_result"):
             out.append(_result(block, shell))
             current = None
             continue
         if current is None:
             current = {**shell, "content": None}
             out.append(current)
-        _add(current, kind, block)
+        _add(current, block_type, block)
     return out or [{**shell, "content": ""}]
 
 
-def _add(message: dict[str, Any], kind: str, block: dict[str, Any]) -> None:
-    """Put one block into the message it belongs to."""
-    if kind.endswith("tool_use"):  # one's own, the server's, an MCP server's
+def _add(message: dict[str, Any], block_type: str, block: dict[str, Any]) -> None:
+    if block_type.endswith("tool_use"):  # one's own, the server's, an MCP server's
         calls = message.setdefault("tool_calls", [])
         if block.get("id") is not None and any(call.get("id") == as_text(block["id"]) for call in calls):
             return
@@ -115,12 +114,12 @@ def _add(message: dict[str, Any], kind: str, block: dict[str, Any]) -> None:
             "arguments": {} if block.get("input") is None else block["input"],
         }
         calls.append(tool_call(call))
-    elif kind in ("thinking", "redacted_thinking"):
+    elif block_type in ("thinking", "redacted_thinking"):
         thought = "[redacted thinking]" if block.get("thinking") is None else block["thinking"]
         # Mistral's are of the same type, and lists of parts
-        said = text_of(thought) or as_text(thought)
-        message["reasoning_content"] = joined(message.get("reasoning_content"), said)
-    elif kind == "text" and not isinstance(message["content"], list):
+        text = text_of(thought) or as_text(thought)
+        message["reasoning_content"] = joined(message.get("reasoning_content"), text)
+    elif block_type == "text" and not isinstance(message["content"], list):
         message["content"] = joined(message["content"], as_text(block.get("text", "")))
     else:  # an image or document: from here on the content is a list of parts
         before = message["content"]

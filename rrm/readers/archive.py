@@ -1,4 +1,4 @@
-"""Zip archives (Inspect's `.eval`, a zipped folder), one member at a time, bounded against bombs. Nothing is written to disk."""
+"""Zip archives (Inspect's `.eval`, a zipped folder), read in memory by member, with size limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rrm.errors import ReadError
 from rrm.readers.base import Reader, SourceItem, printable
 
 MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
-"""How an archive begins; the second one is empty."""
+"""First bytes of an archive; the second of an empty one."""
 BLOCK = 1 << 18
 MAX_MEMBER = 1 << 30  # bytes a member may unpack to: it is held as JSON, which takes several times as much
 MAX_RATIO = 1_100  # deflate gives 1,032 at most; members that share their bytes, and zstd bombs, give more
@@ -25,7 +25,7 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFErro
 
 
 class Archive:
-    """The members of one zip archive, by name."""
+    """Members of one zip archive, by name."""
 
     def __init__(self, path: str, file: BinaryIO) -> None:
         """Open an archive.
@@ -49,15 +49,15 @@ class Archive:
 
     @property
     def names(self) -> list[str]:
-        """The members' names, as the archive lists them; of two of one name the later one counts, as in a zip."""
+        """Member names in the archive's order; of two of one name the later one counts, as in a zip."""
         return list(self._members)
 
     def place(self, name: str) -> str:
-        """What messages and sources call a member: `runs.eval!/samples/1_epoch_1.json`."""
+        """Name a member in messages and sources: `runs.eval!/samples/1_epoch_1.json`."""
         return f"{self.path}!/{printable(name)}"
 
     def blocks(self, name: str) -> Iterator[bytes]:
-        """A member's bytes, a block at a time.
+        """Yield a member's bytes in blocks.
 
         Raises:
             ValueError: while iterating: damaged, encrypted, packed by an unknown method, or larger than `MAX_MEMBER` or, with
@@ -66,14 +66,14 @@ class Archive:
         info = self._members[name]
         if info.flag_bits & 1:
             raise ValueError("the zip member is encrypted: unpack the archive")
-        read, crc = 0, 0
+        size, crc = 0, 0
         try:
             with self._open(info) as member:
                 while block := member.read(BLOCK):
-                    read += len(block)
+                    size += len(block)
                     crc = zlib.crc32(block, crc)
                     self._unpacked += len(block)
-                    if read > MAX_MEMBER:
+                    if size > MAX_MEMBER:
                         raise ValueError(f"the zip member unpacks to more than {MAX_MEMBER >> 20:,} MiB: not read")
                     if self._unpacked > max(FREE, MAX_RATIO * self._size):
                         raise ValueError(
@@ -105,4 +105,4 @@ class Unpacker(Reader, Protocol):
     """A reader of archives that are one document in several members (Inspect's `.eval`)."""
 
     def unpack(self, archive: Archive, /) -> Iterator[SourceItem | ReadError] | None:
-        """The runs of an archive, one at a time; None where it is none of the format's. The items go to `parse`."""
+        """Yield an archive's runs one at a time, for `parse`; None where it is not of the format."""

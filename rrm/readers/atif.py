@@ -1,7 +1,8 @@
-"""`atif`: Harbor's Agent Trajectory Interchange Format, ATIF v1.0 to v1.8 (https://harborframework.com/docs/trajectory-format).
+"""`atif`: Harbor's Agent Trajectory Interchange Format, v1.0 to v1.8.
 
-A step of the agent's is one message and the results of its observation; what a step says beside (`metrics`, `model_name`, …) stays
-on its message under the same name, so that `rrm convert --to atif` gives it back. An embedded subagent's trajectory is a run of its own.
+A step of the agent is one message and its observation's results; other fields of a step (`metrics`, `model_name`, …) stay on its
+message under their names, so that `rrm convert --to atif` gives them back. An embedded subagent's trajectory is a run of its own.
+Format: https://harborframework.com/docs/trajectory-format.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def sniff(value: Any) -> bool:
 
 
 def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
-    """A document and the subagents' trajectories embedded in it, at any depth; None where it embeds none."""
+    """Yield a document and the subagents' trajectories embedded in it, at any depth; None without any."""
     if not sniff(value) or not _embedded(value):
         return None
     return _runs(value)
@@ -52,12 +53,11 @@ def _runs(document: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def _embedded(document: dict[str, Any]) -> list[dict[str, Any]]:
-    found = document.get("subagent_trajectories")
-    return found if isinstance(found, list) and all(map(sniff, found)) else []
+    subagents = document.get("subagent_trajectories")
+    return subagents if isinstance(subagents, list) and all(map(sniff, subagents)) else []
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One trajectory."""
     record = item.value
     if not isinstance(record, dict) or not isinstance(record.get("steps"), list):
         raise ValueError("no list of `steps`")
@@ -77,42 +77,42 @@ def parse(item: SourceItem) -> Trajectory:
     written = extra.pop(OURS) if isinstance(extra.get(OURS), dict) else {}
     task, question = written.get("task"), written.get("question_id")
     if written:  # by `rrm.readers.atif_export`: what it put there goes back
-        known = ("task", "question_id", "outcome", "meta", "messages", "extra")
-        rest = {k: v for k, v in written.items() if k not in known}
+        reserved = ("task", "question_id", "outcome", "meta", "messages", "extra")
+        rest = {k: v for k, v in written.items() if k not in reserved}
         if "messages" in written:
             messages = as_they_were(messages, written["messages"])
             meta |= _with_findings(meta, record["steps"])
         extra |= {OURS: written["extra"]} if "extra" in written else {}
-        held = written["meta"] if isinstance(written.get("meta"), dict) else {}
-        meta = {**held, **meta, **({"extra": extra} if extra else {}), **({OURS: rest} if rest else {})}
+        written_meta = written["meta"] if isinstance(written.get("meta"), dict) else {}
+        meta = {**written_meta, **meta, **({"extra": extra} if extra else {}), **({OURS: rest} if rest else {})}
         if not extra:
             del meta["extra"]
-    told = {k: v for k, v in (("task", task), ("question_id", question)) if isinstance(v, str)}
-    return make(item, NAME, messages, meta=meta, id=id, outcome=_outcome(record), tools=tools, **told)
+    task_fields = {k: v for k, v in (("task", task), ("question_id", question)) if isinstance(v, str)}
+    return make(item, NAME, messages, meta=meta, id=id, outcome=_outcome(record), tools=tools, **task_fields)
 
 
 def _outcome(record: dict[str, Any]) -> RunOutcome | None:
     """The format has no place for it; producers say it under an `extra`."""
     metrics = record.get("final_metrics")
     own = record.get("extra")
-    for place, extra in (
+    for path, extra in (
         (f"extra.{OURS}", own.get(OURS) if isinstance(own, dict) else None),
         ("extra", own),
         ("final_metrics.extra", metrics.get("extra") if isinstance(metrics, dict) else None),
     ):
-        if isinstance(extra, dict) and (said := find_outcome(extra)) is not None:
-            return RunOutcome(said.value, f"{place}.{said.field}")
+        if isinstance(extra, dict) and (outcome := find_outcome(extra)) is not None:
+            return RunOutcome(outcome.value, f"{path}.{outcome.field}")
     return None
 
 
 def messages_of(steps: list[Any]) -> list[dict[str, Any]]:
-    """The messages of a document's steps, each followed by what came back; as `Message` dumps them."""
-    made = [m for k, step in enumerate(steps) for m in _messages(step, f"steps[{k}]")]
-    return [Message.model_validate(m).model_dump(exclude_none=True) for m in made]
+    """Return the messages of a document's steps, each followed by its results, as `Message` dumps them."""
+    messages = [m for k, step in enumerate(steps) for m in _messages(step, f"steps[{k}]")]
+    return [Message.model_validate(m).model_dump(exclude_none=True) for m in messages]
 
 
 def fingerprint(messages: list[dict[str, Any]]) -> str:
-    """16 hex digits over messages, by which the writer's changes know those that they are of."""
+    """Hash messages to 16 hex digits, by which the writer's changes know theirs."""
     return hashlib.sha256(json.dumps(messages, sort_keys=True).encode("ascii")).hexdigest()[:16]
 
 
@@ -133,7 +133,7 @@ def as_they_were(messages: list[dict[str, Any]], written: Any) -> list[dict[str,
     if not isinstance(changes, list) or not isinstance(order, list):
         raise ValueError(f"{where} must hold lists")
     places = range(len(messages))
-    if len(set(map(str, order))) != len(order) or not all(type(at) is int and at in places for at in order):
+    if len(set(map(str, order))) != len(order) or not all(type(index) is int and index in places for index in order):
         raise ValueError(f"{where}.order must name each message once at most")
     roles = [m["role"] for m in messages]
     for change in changes:
@@ -143,29 +143,31 @@ def as_they_were(messages: list[dict[str, Any]], written: Any) -> list[dict[str,
             raise ValueError(f"{where}.edits: {error}") from error
     if [m.get("role") if isinstance(m, dict) else None for m in messages] != roles:
         raise ValueError(f"{where}.edits may not change who spoke")
-    return [messages[at] for at in order]
+    return [messages[index] for index in order]
 
 
 def _with_findings(meta: dict[str, Any], steps: list[Any]) -> dict[str, Any]:
-    """The final metrics with what a judge found of the steps, where a judge's figures stand in them; no message says it."""
+    """Return the final metrics with a judge's findings of the steps, which no message holds; {} for none."""
     metrics = meta.get("final_metrics")
     extra = metrics.get("extra") if isinstance(metrics, dict) else None
     if not isinstance(metrics, dict) or not isinstance(extra, dict) or not isinstance(judged := extra.get(OURS), dict):
         return {}
-    found = list[Any]()
+    findings = list[Any]()
     agents = [step for step in steps if step["source"] == "agent"]
     for k, step in enumerate(agents, 1):
-        place = step if step.get("llm_call_count") == 0 else step.get("metrics")
-        own = place.get("extra") if isinstance(place, dict) else None
-        said = under_our_name(own).get("findings") if isinstance(own, dict) else None
-        found += [{"step": k, **one} for one in said if isinstance(one, dict)] if isinstance(said, list) else []
+        holder = step if step.get("llm_call_count") == 0 else step.get("metrics")
+        own = holder.get("extra") if isinstance(holder, dict) else None
+        listed = under_our_name(own).get("findings") if isinstance(own, dict) else None
+        findings += [{"step": k, **f} for f in listed if isinstance(f, dict)] if isinstance(listed, list) else []
     apart = judged.get("findings", [])
-    found += apart if isinstance(apart, list) else []
-    return {"final_metrics": {**metrics, "extra": {**extra, OURS: {**judged, "findings": found}}}} if found else {}
+    findings += apart if isinstance(apart, list) else []
+    return (
+        {"final_metrics": {**metrics, "extra": {**extra, OURS: {**judged, "findings": findings}}}} if findings else {}
+    )
 
 
 def _messages(step: Any, where: str) -> list[dict[str, Any]]:
-    """A step's message, then what came back."""
+    """Return a step's message and its results."""
     if not isinstance(step, dict):
         raise ValueError(f"{where} must be an object with source and message, got {type(step).__name__}")
     source = step.get("source")
@@ -203,33 +205,33 @@ def _call(raw: Any, where: str) -> dict[str, Any]:
     )
     if raw.get("tool_call_id") is not None:
         call["id"] = as_text(raw["tool_call_id"])
-    call |= {k: v for k, v in _held(call).items() if k not in ("name", "arguments", "id")}
+    call |= {k: v for k, v in _take_stored(call).items() if k not in ("name", "arguments", "id")}
     return call
 
 
 def _put_back(message: dict[str, Any], where: str) -> None:
-    """Give a message what `rrm.readers.atif_export` found no place for: a result's times, that it is an error, …"""
-    held = _held(message)
-    if "content" in held:
-        held["content"] = chat_content(held["content"])
-    if isinstance(calls := held.get("tool_calls"), list):
-        held["tool_calls"] = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
-    if message["role"] != "system" or held.get("role") != "developer":
-        held.pop("role", None)  # the format says who spoke
-    message |= held
+    """Restore what `rrm.readers.atif_export` found no place for: a result's times, that it is an error, …"""
+    stored = _take_stored(message)
+    if "content" in stored:
+        stored["content"] = chat_content(stored["content"])
+    if isinstance(calls := stored.get("tool_calls"), list):
+        stored["tool_calls"] = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+    if message["role"] != "system" or stored.get("role") != "developer":
+        stored.pop("role", None)  # the format says who spoke
+    message |= stored
 
 
-def _held(place: dict[str, Any]) -> dict[str, Any]:
-    """What the writer put under a place's `extra`, which is taken from there; what a judge found of the step stays."""
-    extra = place.get("extra")
+def _take_stored(holder: dict[str, Any]) -> dict[str, Any]:
+    """Remove and return the writer's fields under `extra`; a judge's findings of the step stay there."""
+    extra = holder.get("extra")
     ours = extra.get(OURS) if isinstance(extra, dict) else None
     if not isinstance(extra, dict) or not isinstance(ours, dict):
         return {}
     rest = {k: v for k, v in extra.items() if k != OURS}
     rest |= {OURS: {"findings": ours["findings"]}} if "findings" in ours else {}
-    place["extra"] = rest
+    holder["extra"] = rest
     if not rest:
-        del place["extra"]
+        del holder["extra"]
     return {k: v for k, v in ours.items() if k != "findings"}
 
 
@@ -239,7 +241,7 @@ def _results(raw: Any, names: dict[Any, str], where: str) -> list[dict[str, Any]
         return []
     if not isinstance(raw, dict) or not isinstance(raw.get("results"), list):
         raise ValueError(f"{where} must be an object with a list of `results`")
-    made = list[dict[str, Any]]()
+    messages = list[dict[str, Any]]()
     for i, result in enumerate(raw["results"]):
         if not isinstance(result, dict):
             raise ValueError(f"{where}.results[{i}] must be an object, got {type(result).__name__}")
@@ -253,19 +255,19 @@ def _results(raw: Any, names: dict[Any, str], where: str) -> list[dict[str, Any]
             if as_text(call) in names:
                 message["name"] = names[as_text(call)]
         _put_back(message, f"{where}.results[{i}]")
-        made.append(message)
-    return made
+        messages.append(message)
+    return messages
 
 
 def content_in(content: Any) -> str | list[dict[str, Any]] | None:
-    """Text as it is; of parts, images in the chat API's form (with their media type), others as they are."""
+    """Return text as it is; of parts, images in the chat API's form with their media type."""
     content = chat_content(content)
-    return [_part(part) for part in content] if isinstance(content, list) else content
+    return [_part(content_part) for content_part in content] if isinstance(content, list) else content
 
 
-def _part(part: dict[str, Any]) -> dict[str, Any]:
-    source = part.get("source")
-    if part.get("type") != "image" or not isinstance(source, dict) or not isinstance(source.get("path"), str):
-        return {k: v for k, v in part.items() if v is not None}
+def _part(content_part: dict[str, Any]) -> dict[str, Any]:
+    source = content_part.get("source")
+    if content_part.get("type") != "image" or not isinstance(source, dict) or not isinstance(source.get("path"), str):
+        return {k: v for k, v in content_part.items() if v is not None}
     rest = {k: v for k, v in source.items() if k != "path"}
     return {"type": "image_url", "image_url": {"url": source["path"]}, **rest}

@@ -1,8 +1,8 @@
-"""A Trajectory as ATIF v1.8 (Harbor's Agent Trajectory Interchange Format), with a judge's figures among its metrics.
+"""Write a Trajectory as ATIF v1.8, with a judge's figures among its metrics.
 
-What the `atif` reader read goes back to where it stood. What the format has no place for stands under `extra.agent_rrm` of the step, and
-in the document's own stands what the reader would still read otherwise than it was: results that came later than their step, names and
-ids that the format asks for. So task, messages and tools come back exactly (`Trajectory.digest`), with a judge's figures and without.
+Fields that the `atif` reader read go back to their places. Fields that the format lacks stand under `extra.agent_rrm` of the step;
+the document's own `extra.agent_rrm` lists what the reader would otherwise read differently: results later than their step, names and
+ids that the format requires. Task, messages and tools come back exactly (`Trajectory.digest`), with a judge's figures and without.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Object = dict[str, Any]
 
 
 def to_atif(trajectory: Trajectory, feedback: Feedback | None = None) -> Object:
-    """One document that Harbor's own models accept.
+    """Return one document that Harbor's own models accept.
 
     Args:
-        feedback: what a judge said: score, critique and the like go to `final_metrics.extra.agent_rrm`, what it found of a step to
+        feedback: a judgement: score, critique and the like go to `final_metrics.extra.agent_rrm`, findings of a step to
             that step's `metrics.extra.agent_rrm`.
 
     Raises:
@@ -48,11 +48,11 @@ def to_atif(trajectory: Trajectory, feedback: Feedback | None = None) -> Object:
     if not trajectory.messages:
         raise ValueError("no messages: an ATIF document has one step at least")
     steps = _Steps()
-    for at, message in enumerate(trajectory.messages):
+    for index, message in enumerate(trajectory.messages):
         if message.role == "tool":
-            steps.result(message, at)
+            steps.result(message, index)
         else:
-            steps.message(message, at)
+            steps.message(message, index)
     meta = dict(trajectory.meta)
     meta.pop("schema_version", None)
     document: Object = {"schema_version": VERSION}
@@ -76,46 +76,50 @@ def to_atif(trajectory: Trajectory, feedback: Feedback | None = None) -> Object:
 
 
 def _changed(trajectory: Trajectory, steps: _Steps) -> Object:
-    """What the reader needs beside the steps to have the messages as they were, {} for nothing."""
-    made = messages_of(steps.made)
-    order = sorted((at, place) for place, at in enumerate(at for each in steps.places for at in each) if at is not None)
-    places = [place for _, place in order]
-    wanted: list[Object] = list(made)
-    for message, place in zip(trajectory.messages, places, strict=True):
-        wanted[place] = message.model_dump(exclude_none=True)
-    found: Object = {"edits": changes} if (changes := list(edits(made, wanted))) else {}
-    found |= {"order": places} if places != list(range(len(made))) else {}
-    return {"of": fingerprint(made), **found} if found else {}
+    """Return what the reader needs beside the steps to restore the messages; {} for nothing."""
+    derived = messages_of(steps.made)
+    order = sorted(
+        (index, position)
+        for position, index in enumerate(index for each in steps.places for index in each)
+        if index is not None
+    )
+    places = [position for _, position in order]
+    originals: list[Object] = list(derived)
+    for message, position in zip(trajectory.messages, places, strict=True):
+        originals[position] = message.model_dump(exclude_none=True)
+    result: Object = {"edits": changes} if (changes := list(edits(derived, originals))) else {}
+    result |= {"order": places} if places != list(range(len(derived))) else {}
+    return {"of": fingerprint(derived), **result} if result else {}
 
 
 class _Steps:
-    """Steps as messages come; a result goes to the step whose call it answers."""
+    """Builds steps from messages; a result goes to the step whose call it answers."""
 
     def __init__(self) -> None:
         self.made: list[Object] = []
         self.agents: list[Object] = []
         """The agent's own, in order: the trajectory's step k is `agents[k - 1]`."""
         self.places: list[list[int | None]] = []
-        """Of each step: the places among the run's messages of its own one (None: there is none) and of its results."""
+        """For each step: indices of its own message (None: it has none) and of its results in the run."""
         self._callers: dict[str, tuple[int, str]] = {}
         """A call's id -> the last step that called it so, and the tool's name."""
 
-    def message(self, message: Message, at: int) -> None:
-        """A step for a message that is no tool's, and is the run's at this place."""
+    def message(self, message: Message, index: int) -> None:
+        """Add a step for a message that is no tool's."""
         step: Object = {"step_id": len(self.made) + 1, "source": SOURCES[message.role]}
         self.made.append(step)
-        self.places.append([at])
+        self.places.append([index])
         more = dict(message.model_extra or {})
         if more.get("step_id") == step["step_id"]:
             del more["step_id"]
         extra = _own_extra(more)
         step["message"] = self._content(message, more)
-        for key, kind in (("is_copied_context", bool), ("llm_call_count", int)):
-            if _is(more.get(key), kind) and not (kind is int and more[key] < 0):
+        for key, expected in (("is_copied_context", bool), ("llm_call_count", int)):
+            if _is(more.get(key), expected) and not (expected is int and more[key] < 0):
                 step[key] = more.pop(key)
         if message.role == "assistant":
             self.agents.append(step)
-            self._said(step, message, more)
+            self._add_agent_fields(step, message, more)
         else:
             calls = [_call(c, f"call_{step['step_id']}_{i}") for i, c in enumerate(message.tool_calls or (), 1)]
             more |= {"reasoning_content": message.reasoning_content} if message.reasoning_content is not None else {}
@@ -128,8 +132,8 @@ class _Steps:
             more["name"] = message.name
         _keep(step, extra, more)
 
-    def _said(self, step: Object, message: Message, more: Object) -> None:
-        """What only a step of the agent's has."""
+    def _add_agent_fields(self, step: Object, message: Message, more: Object) -> None:
+        """Fill in the fields that only an agent's step has."""
         if isinstance(more.get("model_name"), str):
             step["model_name"] = more.pop("model_name")
         if isinstance(more.get("reasoning_effort"), str) or _is(more.get("reasoning_effort"), float):
@@ -145,8 +149,8 @@ class _Steps:
         if step.get("llm_call_count") == 0 and ("metrics" in step or "reasoning_content" in step):
             more["llm_call_count"] = step.pop("llm_call_count")  # the format says that no model spoke there
 
-    def result(self, message: Message, at: int) -> None:
-        """A tool's message, as a result of the step that called for it; else of the last one."""
+    def result(self, message: Message, index: int) -> None:
+        """Add a tool's message to the step that called for it; else to the last one."""
         if not self.made:
             self.made.append({"step_id": 1, "source": "system", "message": ""})
             self.places.append([None])
@@ -176,21 +180,21 @@ class _Steps:
             more["tool_calls"] = [_call(c, f"call_{i}") for i, c in enumerate(message.tool_calls, 1)]
         _keep(result, extra, more)
         self.made[step].setdefault("observation", {"results": []})["results"].append(result)
-        self.places[step].append(at)
+        self.places[step].append(index)
 
     @staticmethod
     def _content(message: Message, more: Object) -> str | list[Object]:
-        """Text, or parts in the format's form; where that leaves something out, the parts are in `more` too."""
+        """Return text, or parts in the format's form; where those lose something, add the parts to `more`."""
         if not isinstance(message.content, list):
             return message.content or ""
-        made = [_part(part) for part in message.content]
-        if any(new.get("type") == "text" and new != part for part, new in zip(message.content, made, strict=True)):
+        parts = [_part(p) for p in message.content]
+        if any(new.get("type") == "text" and new != p for p, new in zip(message.content, parts, strict=True)):
             more["content"] = message.content
-        return made
+        return parts
 
     @staticmethod
     def _stamp(step: Object, message: Message, more: Object) -> None:
-        """The time in ISO 8601 where it can be said so."""
+        """Set the time in ISO 8601, or leave it in `more` where it has no such form."""
         stamp = message.timestamp
         try:
             if isinstance(stamp, str):
@@ -205,65 +209,65 @@ class _Steps:
 
 
 def _own_extra(more: Object) -> Object:
-    """An `extra` that the source has itself, taken from there: without what stands under our name, which the reader would put back."""
+    """Remove and return the source's own `extra`, without our entry, which the reader would restore."""
     extra = dict(more.pop("extra")) if isinstance(more.get("extra"), dict) else {}
     extra.pop(OURS, None)
     return extra
 
 
-def _keep(place: Object, extra: Object, more: Object) -> None:
-    """Put what the format has no field for into its `extra`."""
+def _keep(holder: Object, extra: Object, more: Object) -> None:
+    """Put fields that the format lacks into its `extra`."""
     extra = extra | ({OURS: more} if more else {})
     if extra:
-        place["extra"] = extra
+        holder["extra"] = extra
 
 
 def _call(call: ToolCall, id: str) -> Object:
-    """A call; one without an id gets one, for the format asks for it."""
+    """Write a call; one without an id gets one, which the format requires."""
     more = dict(call.model_extra or {})
     extra = _own_extra(more)
-    made: Object = {"tool_call_id": id if call.id is None else call.id, "function_name": call.name, "arguments": {}}
+    result: Object = {"tool_call_id": id if call.id is None else call.id, "function_name": call.name, "arguments": {}}
     if isinstance(call.arguments, dict):
-        made["arguments"] = call.arguments
+        result["arguments"] = call.arguments
     else:
         more["arguments"] = call.arguments
-    _keep(made, extra, more)
-    return made
+    _keep(result, extra, more)
+    return result
 
 
-def _part(part: Object) -> Object:
-    """A part of a content: text, an image or a sound at some place; anything else as the text of its JSON."""
-    if part.get("type") == "text" and isinstance(part.get("text"), str):
-        return {"type": "text", "text": part["text"]}
-    source, image = part.get("source"), part.get("image_url")
+def _part(content_part: Object) -> Object:
+    """Write a content's part: text, an image or a sound at a path; others as text of their JSON."""
+    if content_part.get("type") == "text" and isinstance(content_part.get("text"), str):
+        return {"type": "text", "text": content_part["text"]}
+    source, image = content_part.get("source"), content_part.get("image_url")
     url = image.get("url") if isinstance(image, dict) else image
-    kind = part.get("media_type")
-    if part.get("type") == "image_url" and isinstance(url, str):
-        kind = kind if isinstance(kind, str) else _media_type(url)
-    elif part.get("type") == "image" and isinstance(source, dict) and isinstance(source.get("data"), str):
-        kind = source.get("media_type")
-        url = f"data:{kind};base64,{source['data']}"
-    elif part.get("type") == "audio" and isinstance(source, dict) and isinstance(source.get("path"), str):
-        return part
-    if isinstance(url, str) and kind in IMAGES:
-        return {"type": "image", "source": {"media_type": kind, "path": url}}
-    return {"type": "text", "text": as_text(part)}
+    media_type = content_part.get("media_type")
+    if content_part.get("type") == "image_url" and isinstance(url, str):
+        media_type = media_type if isinstance(media_type, str) else _media_type(url)
+    elif content_part.get("type") == "image" and isinstance(source, dict) and isinstance(source.get("data"), str):
+        media_type = source.get("media_type")
+        url = f"data:{media_type};base64,{source['data']}"
+    elif content_part.get("type") == "audio" and isinstance(source, dict) and isinstance(source.get("path"), str):
+        return content_part
+    if isinstance(url, str) and media_type in IMAGES:
+        return {"type": "image", "source": {"media_type": media_type, "path": url}}
+    return {"type": "text", "text": as_text(content_part)}
 
 
 def _media_type(url: str) -> str | None:
-    """Of a data URL what it says, of others what their ending means."""
+    """Return the media type that a data URL names, or that a file's suffix means."""
     if url.startswith("data:"):
         return url[5:100].split(";")[0].split(",")[0]
     return mimetypes.guess_type(url.split("?")[0])[0]
 
 
-def _is(value: Any, kind: type) -> bool:
-    """Whether a value is of a field's kind; a boolean is no number."""
-    if kind is list:  # of numbers: token ids, log probabilities
+def _is(value: Any, expected: type) -> bool:
+    """Return whether a value has a field's type; a boolean is no number."""
+    if expected is list:  # of numbers: token ids, log probabilities
         return isinstance(value, list) and all(_is(v, float) for v in value)
-    if kind is bool:
+    if expected is bool:
         return isinstance(value, bool)
-    return isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
+    return isinstance(value, int | float if expected is float else int) and not isinstance(value, bool)
 
 
 def _is_reference(ref: Object) -> bool:
@@ -272,34 +276,34 @@ def _is_reference(ref: Object) -> bool:
 
 
 def _known(raw: Any, fields: dict[str, type]) -> tuple[Object, Object]:
-    """(what has a field of the format's, the rest, which goes to its `extra`)."""
+    """Split into (the format's own fields, the rest for its `extra`)."""
     if not isinstance(raw, dict):
         return {}, {} if raw is None else {OURS: raw}
-    known = {k: raw[k] for k, kind in fields.items() if _is(raw.get(k), kind)}
+    accepted = {k: raw[k] for k, expected in fields.items() if _is(raw.get(k), expected)}
     extra = raw["extra"] if isinstance(raw.get("extra"), dict) else {}
-    used = {*known, *(["extra"] if isinstance(raw.get("extra"), dict) else [])}
-    return known, {**{k: v for k, v in raw.items() if k not in used}, **extra}
+    used = {*accepted, *(["extra"] if isinstance(raw.get("extra"), dict) else [])}
+    return accepted, {**{k: v for k, v in raw.items() if k not in used}, **extra}
 
 
 def _agent(trajectory: Trajectory, meta: Object) -> Object:
     """The agent, as the source names it; else by the format it was read from."""
-    told: Any = meta.pop("agent") if isinstance(meta.get("agent"), dict | str) else {}
-    said: Object = {"name": told} if isinstance(told, str) else told
-    names = {k: said[k] for k in ("name", "version", "model_name") if isinstance(said.get(k), str)}
-    extra = dict(said["extra"]) if isinstance(said.get("extra"), dict) else {}
-    rest = {k: v for k, v in said.items() if k not in names and not (k == "extra" and isinstance(v, dict))}
+    raw: Any = meta.pop("agent") if isinstance(meta.get("agent"), dict | str) else {}
+    agent: Object = {"name": raw} if isinstance(raw, str) else raw
+    names = {k: agent[k] for k in ("name", "version", "model_name") if isinstance(agent.get(k), str)}
+    extra = dict(agent["extra"]) if isinstance(agent.get("extra"), dict) else {}
+    rest = {k: v for k, v in agent.items() if k not in names and not (k == "extra" and isinstance(v, dict))}
     if isinstance(meta.get("model"), str):
         names.setdefault("model_name", meta["model"])
     format = (trajectory.source.format if trajectory.source else None) or "unknown"
-    made: Object = {"name": format, "version": "unknown", **names}
+    result: Object = {"name": format, "version": "unknown", **names}
     if trajectory.tools is not None:
-        made["tool_definitions"] = trajectory.tools
-    _keep(made, extra, rest)
-    return made
+        result["tool_definitions"] = trajectory.tools
+    _keep(result, extra, rest)
+    return result
 
 
 def _extra(trajectory: Trajectory, meta: Object) -> Object:
-    """The document's `extra`: the source's own, the outcome, and under our name what has no other place."""
+    """Build the document's `extra`: the source's own, the outcome, and under our name the rest."""
     extra = dict(meta.pop("extra")) if isinstance(meta.get("extra"), dict) else {}
     ours: Object = {"task": trajectory.task, "question_id": trajectory.question_id, "outcome": trajectory.outcome}
     if trajectory.source is not None:
@@ -310,21 +314,21 @@ def _extra(trajectory: Trajectory, meta: Object) -> Object:
 
 
 def _judged(feedback: Feedback, agents: list[Object]) -> Object:
-    """What goes for the whole run; what was found of a step is put on that step."""
+    """Return the judge's row for the whole run; put findings of a step on that step."""
     row = json.loads(feedback.model_dump_json(exclude_none=True, exclude={"id", "findings"}))
-    found: dict[int, list[Object]] = {}
+    findings: dict[int, list[Object]] = {}
     for finding in feedback.findings:
-        found.setdefault(finding.step, []).append(finding.model_dump(exclude_none=True, exclude={"step"}))
+        findings.setdefault(finding.step, []).append(finding.model_dump(exclude_none=True, exclude={"step"}))
     for k, step in enumerate(agents, 1):
-        place = step if step.get("llm_call_count") == 0 else step.get("metrics", {})
-        extra = dict(place.get("extra", {}))
+        holder = step if step.get("llm_call_count") == 0 else step.get("metrics", {})
+        extra = dict(holder.get("extra", {}))
         before = extra.pop(OURS) if isinstance(extra.get(OURS), dict) else {}
         ours = {k: v for k, v in before.items() if k != "findings"}  # those are an earlier judge's
-        ours |= {"findings": found.pop(k)} if k in found else {}
+        ours |= {"findings": findings.pop(k)} if k in findings else {}
         extra |= {OURS: ours} if ours else {}
-        if extra or "extra" in place:
-            place["extra"] = extra
-            if place is not step:
-                step["metrics"] = place
-    apart = [{"step": k, **said} for k, each in found.items() for said in each]
+        if extra or "extra" in holder:
+            holder["extra"] = extra
+            if holder is not step:
+                step["metrics"] = holder
+    apart = [{"step": k, **finding} for k, each in findings.items() for finding in each]
     return {**row, **({"findings": apart} if apart else {})}

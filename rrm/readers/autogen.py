@@ -1,4 +1,4 @@
-"""`autogen`: AutoGen's messages: a `TaskResult` or a list of agents' messages and events, and the states that `save_state` gives.
+"""`autogen`: AutoGen's `TaskResult`, lists of its messages and events, and states from `save_state`.
 
 An agent's name stands on its messages. Fields: https://microsoft.github.io/autogen/stable/reference/python/autogen_agentchat.messages.html.
 """
@@ -24,16 +24,16 @@ PLACES = (
     "messages",
     "llm_context.messages",
     "message_thread",
-    *(f"agent_states.{kind}{of}.message_thread" for kind in MANAGERS for of in ("GroupChatManager", "Orchestrator")),
+    *(f"agent_states.{team}{end}.message_thread" for team in MANAGERS for end in ("GroupChatManager", "Orchestrator")),
 )
-"""Where a result or a state keeps its messages."""
+"""Paths of the messages in a result or a state."""
 WORDS = ("Message", "Event")
 ASKS_USER = "UserInputRequestedEvent"
-"""The kind by which a proxy of the user shows that it is one."""
+"""Type of the event that shows a proxy of the user."""
 PROXY = re.compile(r"(?:user|human)[ _-]?(?:proxy)?(?:[ _-]?agent)?", re.IGNORECASE)
 """Names of the user, and of proxies that do not show it."""
 BESIDE = ("ToolCallSummaryMessage", "ModelClientStreamingChunkEvent", "SelectorEvent", "MemoryQueryEvent", ASKS_USER)
-"""Kinds that say again what others say, or that no model is told; they are kept in the meta."""
+"""Types that repeat others, or that no model is told; they are kept in the meta."""
 Message = dict[str, Any]
 
 
@@ -51,17 +51,18 @@ def _are_messages(value: Any) -> bool:
 
 
 def _is_message(value: Any) -> bool:
-    if not isinstance(value, dict) or not isinstance(kind := value.get("type"), str) or "role" in value:
+    if not isinstance(value, dict) or not isinstance(message_type := value.get("type"), str) or "role" in value:
         return False
     return (
-        kind.endswith(WORDS)
+        message_type.endswith(WORDS)
         and "content" in value
-        and (isinstance(value.get("source"), str) or kind in ("SystemMessage", "FunctionExecutionResultMessage"))
+        and (
+            isinstance(value.get("source"), str) or message_type in ("SystemMessage", "FunctionExecutionResultMessage")
+        )
     )
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One task's messages, or an agent's context."""
     record = item.value if isinstance(item.value, dict) else {"messages": item.value}
     if (path := _place(record)) is None:
         raise ValueError(f"no list of AutoGen's messages at {', '.join(PLACES)}")
@@ -78,24 +79,24 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def _add(turns: Turns, message: Message, agents: set[str], users: set[str]) -> bool:
-    """Add one message; whether it belongs to the conversation."""
-    kind, content, source = message["type"], message["content"], message.get("source")
+    """Add one message; return whether it belongs to the conversation."""
+    message_type, content, source = message["type"], message["content"], message.get("source")
     usage = message.get("models_usage")
     time = message.get("created_at")
     more: Message = {
         k: v for k, v in (("id", message.get("id")), ("timestamp", time), ("usage", usage)) if v is not None
     }
     more |= {"metadata": message["metadata"]} if message.get("metadata") else {}
-    if kind in BESIDE:
+    if message_type in BESIDE:
         return False
-    if kind in ("ToolCallExecutionEvent", "FunctionExecutionResultMessage"):
+    if message_type in ("ToolCallExecutionEvent", "FunctionExecutionResultMessage"):
         for result in content if isinstance(content, list) else []:
             if isinstance(result, dict):
                 failed = result.get("is_error") is True
                 turns.came_back(
                     result.get("content"), result.get("call_id"), result.get("name"), failed=failed, timestamp=time
                 )
-    elif kind == "ThoughtEvent":
+    elif message_type == "ThoughtEvent":
         turns.thought(as_text(content), name=source, **more)
     elif isinstance(content, list) and content and all(isinstance(c, dict) and "arguments" in c for c in content):
         if message.get("thought"):
@@ -103,11 +104,11 @@ def _add(turns: Turns, message: Message, agents: set[str], users: set[str]) -> b
         turns.agent(name=source, **more)
         for call in content:
             turns.called(call.get("name", ""), call["arguments"], call.get("id"))
-    elif kind == "SystemMessage":
+    elif message_type == "SystemMessage":
         turns.add_text("system", content)
-    elif kind == "AssistantMessage" or (
+    elif message_type == "AssistantMessage" or (
         # what another than an agent says at the beginning asks
-        source not in users and kind != "UserMessage" and (turns.messages or source in agents)
+        source not in users and message_type != "UserMessage" and (turns.messages or source in agents)
     ):
         if message.get("thought"):
             turns.thought(as_text(message["thought"]), name=source)
@@ -119,12 +120,11 @@ def _add(turns: Turns, message: Message, agents: set[str], users: set[str]) -> b
 
 
 def _content(content: Any) -> Any:
-    """A text, or texts and pictures."""
     if not isinstance(content, list):
         return content
     return [
-        picture(part["data"], part.get("media_type"))
-        if isinstance(part, dict) and isinstance(part.get("data"), str)
-        else {"type": "text", "text": as_text(part)}
-        for part in content
+        picture(p["data"], p.get("media_type"))
+        if isinstance(p, dict) and isinstance(p.get("data"), str)
+        else {"type": "text", "text": as_text(p)}
+        for p in content
     ]

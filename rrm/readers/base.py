@@ -1,11 +1,10 @@
-"""What every reader shares: where an item stood, and how its parts become a Trajectory.
+"""The readers' shared parts: items, the reader protocols, and `make`, which builds a Trajectory.
 
 A reader is a module with `NAME`, `sniff(value) -> bool` and `parse(item) -> Trajectory`. It raises `ValueError` with a
-one-sentence reason where the item cannot be read; `rrm.readers.read` adds the path and the line. It may have `MARKS`: paths
-by which an error names it as the nearest format (`rrm.readers.formats`). Four more parts are optional: `explode`, where one
-document holds several runs (`Container`); `gather`, where one run is spread over the lines of a file or the files of a
-folder (`Gatherer`); `unpack`, where a zip archive is one document (`rrm.readers.archive.Unpacker`); and `outcome`, where
-labels are written in a way of the format's own (`Labeller`).
+one-sentence reason where the item cannot be read; `rrm.readers.read` adds the path and the line. Optional: `MARKS`, paths by which
+an error names it as the nearest format (`rrm.readers.formats`); `explode`, where one document holds several runs (`Container`);
+`gather`, where one run is spread over lines or files (`Gatherer`); `unpack`, where a zip archive is one document
+(`rrm.readers.archive.Unpacker`); `outcome`, where labels are written in a way of the format's own (`Labeller`).
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ DATA_SUFFIXES = (".gz", ".jsonl", ".ndjson", ".json", ".parquet", ".txt", ".log"
 
 
 class AttachmentBudget:
-    """How many characters the names of attachments may still stand for.
+    """Limit on the characters that named attachments unfold to.
 
     Args:
-        most: of all that is read with it.
+        most: total for all that is read with it.
     """
 
     def __init__(self, most: int) -> None:
@@ -63,7 +62,7 @@ class AttachmentBudget:
 
 @dataclass(frozen=True)
 class SourceItem:
-    """One thing to parse, and where it stood."""
+    """One thing to parse, and its place."""
 
     value: Any
     """The parsed JSON (or, for a plain text file, its text)."""
@@ -73,19 +72,19 @@ class SourceItem:
     key: str | None = None
     """The item's key, where the file is one JSON object of runs."""
     context: dict[str, Any] = field(default_factory=dict)
-    """What the file says once for all of its runs (tau2: domain, policy, the task's definition); `lines` and `lines_of` (how many, of which
-    session or trace) stand behind the reason of an error."""
+    """The file's words on all of its runs (tau2: domain, policy, task). `lines`, `lines_of` (how many,
+    of which session or trace) end an error's reason."""
     mapping: dict[str, str] | None = None
     """`field -> path`, for the `mapping` reader."""
     format: str | None = None
-    """The reader that must parse it, where the document it came out of has said so; None: `sniff` decides."""
+    """The reader that must parse it, where its document says so; None: `sniff` decides."""
     unfolding: AttachmentBudget | None = None
     """Shared with other items; None: of this one alone, as its reader allows."""
 
     def default_id(self) -> str:
         """`stem:key`, `stem:line` or `stem`, where the record has no id of its own."""
-        place = self.key if self.key is not None else self.line
-        return stem(self.path) if place is None else f"{stem(self.path)}:{place}"
+        suffix = self.key if self.key is not None else self.line
+        return stem(self.path) if suffix is None else f"{stem(self.path)}:{suffix}"
 
 
 class Reader(Protocol):
@@ -97,7 +96,7 @@ class Reader(Protocol):
         ...
 
     def sniff(self, value: Any, /) -> bool:
-        """Whether this looks like the reader's format; cheap, and never raises."""
+        """Return whether this looks like the reader's format; cheap, never raises."""
         ...
 
     def parse(self, item: SourceItem, /) -> Trajectory:
@@ -107,28 +106,28 @@ class Reader(Protocol):
 
 @runtime_checkable
 class Container(Reader, Protocol):
-    """A reader of documents that hold several runs, each with what the document says once for all of them."""
+    """A reader of documents that hold several runs."""
 
     def explode(self, value: Any, /) -> Iterator[tuple[Any, dict[str, Any]]] | None:
-        """The runs of a document, each with its `SourceItem.context`; None where this is no such document. Never raises."""
+        """Yield a document's runs, each with its `SourceItem.context`; None for other values. Never raises."""
 
 
 @runtime_checkable
 class Gatherer(Reader, Protocol):
-    """A reader whose runs are spread over several items (session lines, spans of a trace); they meet in `gather`.
+    """A reader whose runs are spread over several items (session lines, spans of a trace).
 
-    All items of the format are held in memory until the end of their file, or of their folder: that bounds what is held.
+    All items of the format are held in memory until the end of their file, or of their folder.
     """
 
     @property
     def OVER_FOLDER(self) -> bool:
-        """Whether a run may be spread over the files of one folder (a file an event), rather than over one file."""
+        """True where a run may be spread over the files of one folder (one file per event)."""
         ...
 
     def gather(self, items: Iterable[SourceItem], /) -> Iterator[SourceItem | ReadError]:
-        """One item a run, in order of appearance, from the items of one file (or folder) in reading order.
+        """Yield one item per run, in order of appearance, from the items of one file (or folder).
 
-        What comes out goes to `parse`, and `--outcome` names a path in its `value`. A part that belongs to no run is a
+        The results go to `parse`, and `--outcome` names a path in their `value`. A part that belongs to no run is a
         `ReadError`; nothing is left out without one.
         """
         ...
@@ -143,7 +142,7 @@ class Labeller(Reader, Protocol):
 
 
 def stem(path: str) -> str:
-    """The file's name without its data suffixes (`a/b.jsonl.gz` -> `b`); `stdin` for `-`."""
+    """Return a file's name without its data suffixes (`a/b.jsonl.gz` -> `b`); `stdin` for `-`."""
     name = "stdin" if path == "-" else PurePath(path).name
     while PurePath(name).suffix.lower() in DATA_SUFFIXES:
         name = PurePath(name).stem
@@ -151,7 +150,7 @@ def stem(path: str) -> str:
 
 
 def without(record: dict[str, Any], *used: str) -> dict[str, Any]:
-    """What the reader did not use: the trajectory's meta. The reference answer gets its common name, `reference`."""
+    """Return the unused fields, the trajectory's meta; the reference answer is renamed `reference`."""
     meta = {k: v for k, v in record.items() if k not in used and k != "outcome"}
     meta.update(meta.pop("meta") if isinstance(meta.get("meta"), dict) else {})
     if meta.get("reference") is None:
@@ -164,8 +163,7 @@ def without(record: dict[str, Any], *used: str) -> dict[str, Any]:
 
 
 def own_id(record: dict[str, Any], *keys: str) -> str | None:
-    """The record's own id as text (of a number, true, false or a list: its JSON), from the first of `keys` (default `id`) that
-    has one."""
+    """Return the first id under `keys` (default `id`) as text; numbers, booleans and lists as JSON."""
     for key in keys or ("id",):
         value = record.get(key)
         if isinstance(value, str) and value:
@@ -176,12 +174,10 @@ def own_id(record: dict[str, Any], *keys: str) -> str | None:
 
 
 def text_field(record: dict[str, Any], *keys: str) -> str | None:
-    """The first of `keys` that holds non-blank text."""
     return next((v for k in keys if isinstance(v := record.get(k), str) and v.strip()), None)
 
 
 def first_user_text(messages: list[dict[str, Any]]) -> str:
-    """The first user message's text; '' where there is none."""
     return next((text_of(m.get("content")) for m in messages if m["role"] == "user"), "")
 
 
@@ -249,15 +245,15 @@ def conversation(
     question_id: str | None = None,
     tools: list[dict[str, Any]] | None = None,
 ) -> Trajectory:
-    """`make` for a record whose question and outcome have the usual names: what is not `used` goes to meta."""
+    """Call `make` for a record with the usual names of question and outcome; unused fields go to meta."""
     task = text_field(record, "question") if task is None else task
-    found = without(record, *used) | (meta or {})
+    all_meta = without(record, *used) | (meta or {})
     more: dict[str, Any] = {"id": own_id(record, *ids), "outcome": find_outcome(record)}
-    return make(item, name, messages, meta=found, task=task, question_id=question_id, tools=tools, **more)
+    return make(item, name, messages, meta=all_meta, task=task, question_id=question_id, tools=tools, **more)
 
 
 def record_of(item: SourceItem, key: str) -> dict[str, Any]:
-    """The item's record, which has a list under `key`, or is that list."""
+    """Return the item's record, which has a list under `key`, or is that list."""
     record = item.value if isinstance(item.value, dict) else {key: item.value}
     if not isinstance(record.get(key), list):
         raise ValueError(f"no list of `{key}`")

@@ -1,4 +1,4 @@
-"""`bedrock`: Amazon Bedrock's Converse API: messages whose content is blocks without a type (`text`, `toolUse`, `toolResult`, …).
+"""`bedrock`: Amazon Bedrock's Converse API, whose blocks have no type (`text`, `toolUse`, …).
 
 A request's body, with the response's `output` and `usage` where they stand in one record, or the list of messages alone. Logs of whole
 calls are read by `calls`. Fields: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html.
@@ -30,13 +30,12 @@ def sniff(value: Any) -> bool:
 
 
 def has_blocks(content: Any) -> bool:
-    """Whether a message's content is in Converse's blocks."""
+    """Return whether a content is in Converse's blocks."""
     blocks = content if isinstance(content, list) else []
     return bool(blocks) and all(isinstance(b, dict) and len(b) == 1 and next(iter(b)) in BLOCKS for b in blocks)
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One conversation."""
     record = record_of(item, "messages")
     messages = system_of(record.get("system"))
     for i, message in enumerate(record["messages"]):
@@ -51,7 +50,6 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def reply_of(record: Any) -> Message | None:
-    """The message in a response of the API."""
     output = record.get("output") if isinstance(record, dict) else None
     message = output.get("message") if isinstance(output, dict) else None
     return message if isinstance(message, dict) and has_blocks(message.get("content")) else None
@@ -68,18 +66,18 @@ def tools_of(config: Any) -> list[dict[str, Any]] | None:
     """`toolConfig` as function definitions; None where it has none."""
     listed = config.get("tools") if isinstance(config, dict) else None
     specs = [t.get("toolSpec") for t in listed if isinstance(t, dict)] if isinstance(listed, list) else []
-    found = list[dict[str, Any]]()
+    tools = list[dict[str, Any]]()
     for spec in specs:
         if isinstance(spec, dict):
             schema = spec.get("inputSchema")
             schema = schema["json"] if isinstance(schema, dict) and "json" in schema else schema
             function = {k: v for k, v in spec.items() if k != "inputSchema"} | {"parameters": schema}
-            found.append({"type": "function", "function": function})
-    return found or None
+            tools.append({"type": "function", "function": function})
+    return tools or None
 
 
 def unblock(raw: Any, where: str) -> list[Message]:
-    """One message of Converse as chat messages: tool results become messages of their own, in the order of the blocks.
+    """Split a Converse message into chat messages: tool results become their own, in the blocks' order.
 
     Raises:
         ValueError: not an object with a role that the API has.
@@ -89,27 +87,27 @@ def unblock(raw: Any, where: str) -> list[Message]:
     turns, blocks, more = Turns(), raw.get("content"), {k: v for k, v in raw.items() if k not in ("role", "content")}
     pending = list[Any]()
     for block in blocks if isinstance(blocks, list) else [{"text": as_text(blocks or "")}]:
-        kind, inner = next(iter(block.items()), ("text", "")) if isinstance(block, dict) else ("text", as_text(block))
-        if kind == "toolUse" and isinstance(inner, dict):
+        name, inner = next(iter(block.items()), ("text", "")) if isinstance(block, dict) else ("text", as_text(block))
+        if name == "toolUse" and isinstance(inner, dict):
             turns.called(inner.get("name", ""), inner.get("input"), inner.get("toolUseId"))
-        elif kind == "toolResult" and isinstance(inner, dict):
-            _said(turns, raw["role"], pending, more)
+        elif name == "toolResult" and isinstance(inner, dict):
+            _flush(turns, raw["role"], pending, more)
             failed = inner.get("status") == "error"
             turns.came_back(_result(inner.get("content")), inner.get("toolUseId"), failed=failed)
-        elif kind == "reasoningContent":
+        elif name == "reasoningContent":
             text = inner.get("reasoningText") if isinstance(inner, dict) else inner
             text = text.get("text") if isinstance(text, dict) else text
             turns.thought(text if isinstance(text, str) else "[redacted thinking]")
-        elif kind != "cachePoint":
-            pending.append(_part(kind, inner))
-    _said(turns, raw["role"], pending, more)
+        elif name != "cachePoint":
+            pending.append(_part(name, inner))
+    _flush(turns, raw["role"], pending, more)
     if raw["role"] == "assistant":
         turns.agent(**more)
     return turns.messages or [{"role": raw["role"], "content": "", **more}]
 
 
-def _said(turns: Turns, role: str, pending: list[Any], more: Message) -> None:
-    """Put what was said so far into the messages."""
+def _flush(turns: Turns, role: str, pending: list[Any], more: Message) -> None:
+    """Move pending parts into the messages."""
     if pending and role == "assistant":
         turns.said([*pending])
     elif pending:
@@ -126,18 +124,18 @@ def _result(content: Any) -> Any:
     return [_part(*next(iter(b.items()), ("text", ""))) if isinstance(b, dict) else _part("text", b) for b in content]
 
 
-def _part(kind: str, inner: Any) -> Message:
+def _part(name: str, inner: Any) -> Message:
     """A block that is no call, result or thought as a chat part."""
-    if kind in ("text", "json"):
+    if name in ("text", "json"):
         return {"type": "text", "text": as_text(inner)}
-    if kind == "citationsContent" and isinstance(inner, dict) and isinstance(inner.get("content"), list):
+    if name == "citationsContent" and isinstance(inner, dict) and isinstance(inner.get("content"), list):
         return {
             "type": "text",
             "text": "\n".join(as_text(b.get("text", "")) for b in inner["content"] if isinstance(b, dict)),
         }
-    if kind == "guardContent" and isinstance(inner, dict) and isinstance(inner.get("text"), dict):
+    if name == "guardContent" and isinstance(inner, dict) and isinstance(inner.get("text"), dict):
         return {"type": "text", "text": as_text(inner["text"].get("text", ""))}
     source = inner.get("source") if isinstance(inner, dict) else None
-    if kind == "image" and isinstance(source, dict) and isinstance(source.get("bytes"), str):
+    if name == "image" and isinstance(source, dict) and isinstance(source.get("bytes"), str):
         return picture(source["bytes"], f"image/{inner.get('format', 'png')}")
-    return {"type": kind, kind: inner}
+    return {"type": name, name: inner}

@@ -1,6 +1,6 @@
-"""One logged model call: where its request and its answer stand in a record, and both as chat messages.
+"""Locate request and answer in a logged model call, and read both as chat messages.
 
-Bodies of four APIs are known: Chat Completions, Responses, Anthropic's Messages and Bedrock's Converse, told apart by what they hold (a
+Bodies of four APIs are known: Chat Completions, Responses, Anthropic's Messages and Bedrock's Converse, told apart by their fields (a
 proxy may ask in one and answer in another). Records: a pair under usual names, LiteLLM's payload (`messages` beside `response`),
 Bedrock's invocation logs, lines of OpenAI's and Anthropic's batches (a request or an answer alone, joined by `custom_id`).
 """
@@ -31,17 +31,17 @@ PAIRS = (
 HALVES = (("body", "response"), ("params", "result"))
 """The same in lines of batches, where a line has a `custom_id` and one of the two."""
 ENVELOPES = ("inputBodyJson", "outputBodyJson")
-"""Where Bedrock's invocation logs keep the two bodies."""
+"""Fields of the two bodies in Bedrock's invocation logs."""
 ASKED = ("messages", "input", "prompt", "instructions", "system", "tools", "toolConfig")
 """Fields of a request that become messages and tools; the others stay in meta."""
 ANSWERED = ("choices", "output", "content", "role", "message")
 IDS = ("conversationid", "threadid", "sessionid", "traceid")
-"""Ends of the names of ids that calls may share, without signs and case; the most particular first."""
+"""Ends of id names that calls may share, lower case without signs; the most particular first."""
 TIMES = ("endTime", "end_time", "response_created_at", "completed_at", "timestamp", "created_at")
 SECRETS = ("authorization", "api-key", "api_key", "apikey", "cookie")
-"""Parts of the names of headers that nobody else may read."""
+"""Parts of the names of secret headers."""
 KEYS = ("api_key", "apikey", "authorization")
-"""Names of fields that are secrets outside of headers, too."""
+"""Names of fields that are secrets outside headers, too."""
 Message = dict[str, Any]
 
 
@@ -64,14 +64,13 @@ class LoggedCall:
     response_id: str | None = None
     previous_id: str | None = None
     conversation: str | None = None
-    """Id of a conversation that the server keeps: each request then holds only what is new."""
+    """Id of a conversation that the server keeps: each request then holds only new messages."""
     unordered: str | None = None
-    """Why its place in that conversation is not known."""
+    """The reason why its place in that conversation is unknown."""
     lines: int = 1
 
     @property
     def custom_id(self) -> str | None:
-        """The id that joins the lines of a batch."""
         return own_id(self.record, "custom_id")
 
     def answer(self, other: LoggedCall) -> None:
@@ -83,34 +82,34 @@ class LoggedCall:
 
 
 def locate(record: Any) -> tuple[str | None, str | None] | None:
-    """The names of the fields with the request and with the answer; `.` is the record itself, None a missing half.
+    """Return the field names of request and answer; `.` is the record itself, None a missing half.
 
     None for a record that is no call. Cheap, and never raises.
     """
     if not isinstance(record, dict) or record.get("object") == "response":
         return None
-    for asked, answered in PAIRS:
-        bare = asked == "request" or "body" in asked  # others also name a data set's columns
-        if answered in record and is_request(body := _body(record.get(asked))):
-            answer = _body(record[answered])
+    for request_key, answer_key in PAIRS:
+        bare = request_key == "request" or "body" in request_key  # others also name a data set's columns
+        if answer_key in record and is_request(body := _body(record.get(request_key))):
+            answer = _body(record[answer_key])
             talk = body.get("messages") if isinstance(body, dict) else body  # to which a plain text may be the answer
             if is_answer(answer) or (bare and not answer) or (isinstance(answer, str) and is_chat(talk)):
-                return None if not bare and "messages" in record else (asked, answered)
+                return None if not bare and "messages" in record else (request_key, answer_key)
     if "response" in record and is_request({"messages": record.get("messages")}):
         answer = _body(record["response"])
         failed = "call_type" in record and (isinstance(answer, str) or not answer)  # LiteLLM's payload of a failed call
         return (".", "response") if is_answer(answer) or failed else None
     if "custom_id" in record:
-        for asked, answered in HALVES:
-            if is_request(_body(record.get(asked))):
-                return asked, answered if is_answer(_body(record.get(answered))) else None
-            if is_answer(_body(record.get(answered))):
-                return None, answered
+        for request_key, answer_key in HALVES:
+            if is_request(_body(record.get(request_key))):
+                return request_key, answer_key if is_answer(_body(record.get(answer_key))) else None
+            if is_answer(_body(record.get(answer_key))):
+                return None, answer_key
     return None
 
 
 def _body(raw: Any) -> Any:
-    """What stands in a field: out of its HTTP envelope, parsed where it was kept as text, joined where it was kept as a stream.
+    """Unwrap a field: take it out of its HTTP envelope, parse JSON text, join a stream.
 
     A stream that cannot be joined stays as it is.
     """
@@ -142,12 +141,12 @@ def is_request(body: Any) -> bool:
         return is_chat(body) or is_items(body)
     if is_chat(body.get("messages")) or is_items(body.get("messages")):
         return True
-    asked = body.get("input", body.get("prompt"))
-    return (isinstance(asked, str) and "model" in body) or is_chat(body.get("input")) or is_items(body.get("input"))
+    prompt = body.get("input", body.get("prompt"))
+    return (isinstance(prompt, str) and "model" in body) or is_chat(body.get("input")) or is_items(body.get("input"))
 
 
 def is_answer(body: Any) -> bool:
-    """A completion, a response, a message, a list of either, an error, or a stream that could not be joined."""
+    """Match a completion, response, message, list of either, error, or a stream that cannot be joined."""
     if event_streams.is_stream(body):
         return True
     if not isinstance(body, dict):
@@ -168,20 +167,22 @@ def read_call(record: Any, line: int | None) -> LoggedCall:
     Raises:
         ValueError: no call, or one whose messages cannot be read.
     """
-    if (place := locate(record)) is None:
+    if (keys := locate(record)) is None:
         raise ValueError(
             "no request with its answer in a form of Chat Completions, Responses, Anthropic's Messages or Bedrock's Converse"
         )
-    asked, answered = place
-    body = record if asked == "." else _body(record.get(asked)) if asked else None
-    answer = _body(record.get(answered)) if answered else None
+    request_key, answer_key = keys
+    body = record if request_key == "." else _body(record.get(request_key)) if request_key else None
+    answer = _body(record.get(answer_key)) if answer_key else None
     body = body if isinstance(body, dict) or body is None else {"messages": body}
-    meta = {k: v for k, v in record.items() if k not in ("outcome", "meta", *place, *(ASKED if asked == "." else ()))}
+    meta = {
+        k: v for k, v in record.items() if k not in ("outcome", "meta", *keys, *(ASKED if request_key == "." else ()))
+    }
     meta = _without_secrets(meta | (record["meta"] if isinstance(record.get("meta"), dict) else {}))
-    if asked not in (".", None) and body is not None:
-        meta["request"] = _envelope(record[asked], body, ASKED)
-    if answered is not None:
-        meta["response"] = _envelope(record[answered], answer, ANSWERED) | _rest(answer)
+    if request_key not in (".", None) and body is not None:
+        meta["request"] = _envelope(record[request_key], body, ASKED)
+    if answer_key is not None:
+        meta["response"] = _envelope(record[answer_key], answer, ANSWERED) | _rest(answer)
     reply = _reply(answer)
     _stamp(reply, record)
     answer = answer if isinstance(answer, dict) else {}
@@ -197,8 +198,8 @@ def read_call(record: Any, line: int | None) -> LoggedCall:
         response_id=own_id(answer) if answer.get("object") == "response" else None,
         previous_id=own_id(answer, "previous_response_id") or own_id(body or {}, "previous_response_id"),
     )
-    kept = answer.get("conversation") or (body or {}).get("conversation")
-    call.conversation = own_id(kept) if isinstance(kept, dict) else kept if isinstance(kept, str) else None
+    talk = answer.get("conversation") or (body or {}).get("conversation")
+    call.conversation = own_id(talk) if isinstance(talk, dict) else talk if isinstance(talk, str) else None
     return call
 
 
@@ -212,8 +213,8 @@ def _request(body: dict[str, Any]) -> list[Message]:
         return bedrock.system_of(body.get("system")) + chat_messages(raw)
     if anthropic.sniff(body):
         system = body.get("system")
-        said = [{"role": "system", "content": text_of(system) or as_text(system)}] if system else []
-        return said + [m for i, raw in enumerate(body["messages"]) for m in unblock(raw, f"messages[{i}]")]
+        messages = [{"role": "system", "content": text_of(system) or as_text(system)}] if system else []
+        return messages + [m for i, raw in enumerate(body["messages"]) for m in unblock(raw, f"messages[{i}]")]
     return chat_messages(raw)
 
 
@@ -227,9 +228,9 @@ def _reply(answer: Any) -> list[Message]:
     if not isinstance(answer, dict):
         return []
     if isinstance(choices := answer.get("choices"), list) and choices:
-        said = choices[0].get("message", choices[0].get("text"))
-        said = said if isinstance(said, dict) else {"content": said}
-        return [chat_message({"role": "assistant", **said}, "choices[0].message")]
+        reply = choices[0].get("message", choices[0].get("text"))
+        reply = reply if isinstance(reply, dict) else {"content": reply}
+        return [chat_message({"role": "assistant", **reply}, "choices[0].message")]
     if (message := bedrock.reply_of(answer)) is not None:
         return bedrock.unblock(message, "output.message")
     if isinstance(output := answer.get("output"), list):
@@ -240,7 +241,7 @@ def _reply(answer: Any) -> list[Message]:
 
 
 def _rest(answer: Any) -> dict[str, Any]:
-    """What the choices of a completion say beside the first one's message."""
+    """Return a completion's other choices, and the first one's fields beside its message."""
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list) or not choices:
         return {}
@@ -249,7 +250,7 @@ def _rest(answer: Any) -> dict[str, Any]:
 
 
 def _envelope(raw: Any, body: Any, used: tuple[str, ...]) -> dict[str, Any]:
-    """What an envelope and the body in it say beside the messages."""
+    """Return the fields of an envelope and its body that are not messages."""
     around = [k for k in ("body", *ENVELOPES) if isinstance(raw, dict) and k in raw]
     outside = {k: v for k, v in raw.items() if k not in around} if around else {}
     inside = {k: v for k, v in body.items() if k not in used and v is not None} if isinstance(body, dict) else {}
@@ -257,9 +258,9 @@ def _envelope(raw: Any, body: Any, used: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _without_secrets(value: Any, inside_headers: bool = False) -> Any:
-    """A value without keys and cookies, at any depth: what is judged may be shown or published.
+    """Remove keys and cookies at any depth: judged runs may be shown or published.
 
-    Headers may be an object, a list of pairs or of `{name, value}`; an `api_key` is one wherever it stands.
+    Headers may be an object, a list of pairs or of `{name, value}`; an `api_key` is removed anywhere.
     """
     if isinstance(value, list):
         if inside_headers and len(value) == 2 and _is_secret(value[0]):
@@ -297,11 +298,11 @@ def _tools(record: dict[str, Any], body: dict[str, Any]) -> list[dict[str, Any]]
 def _ids(record: dict[str, Any], body: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Ids that calls may share: fields of the record, of its metadata, of the request and of its headers."""
     request = record.get("request")
-    places = [record, body, request if isinstance(request, dict) else {}]
-    places += [v for p in list(places) for k, v in p.items() if isinstance(v, dict) and k in META]
+    holders = [record, body, request if isinstance(request, dict) else {}]
+    holders += [v for p in list(holders) for k, v in p.items() if isinstance(v, dict) and k in META]
     for name in reversed(IDS):
-        for place in reversed(places):  # what comes last stays: the record's own before those further in
-            for key, value in place.items():
+        for holder in reversed(holders):  # what comes last stays: the record's own before those further in
+            for key, value in holder.items():
                 word = "".join(c for c in key.lower() if c.isalnum())
                 if word.endswith(name) and "parent" not in word and isinstance(value, str | int) and str(value):
                     yield name, str(value)
@@ -311,8 +312,8 @@ META = ("metadata", "properties", "request_properties", "attributes", "headers",
 
 
 def _stamp(reply: list[Message], record: dict[str, Any]) -> None:
-    """When the answer came, on its messages."""
-    said = next((record[k] for k in TIMES if isinstance(record.get(k), str | int | float)), None)
-    if said is not None and not isinstance(said, bool):
+    """Set the answer's time on its messages."""
+    stamp = next((record[k] for k in TIMES if isinstance(record.get(k), str | int | float)), None)
+    if stamp is not None and not isinstance(stamp, bool):
         for message in reply:
-            message.setdefault("timestamp", said)
+            message.setdefault("timestamp", stamp)

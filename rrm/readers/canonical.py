@@ -22,7 +22,6 @@ def sniff(value: Any) -> bool:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """The trajectory itself."""
     if not isinstance(item.value, dict):
         raise ValueError(f"a canonical trajectory is an object, got {type(item.value).__name__}")
     version = item.value.get("schema_version", SCHEMA_VERSION)
@@ -37,46 +36,45 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def _unpacked(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of columns as the trajectory that it was; labels and judgement go to meta."""
-    held: dict[str, Any] = {}
+    """Return a row of columns as a trajectory; labels and judgement go to meta."""
+    columns: dict[str, Any] = {}
     for name in ("messages", "tools", "meta", "annotations", "feedback"):
         if row.get(name) is not None:
             try:
-                held[name] = DECODER.decode(row[name])
+                columns[name] = DECODER.decode(row[name])
             except (ValueError, TypeError, RecursionError) as error:
                 raise ValueError(f"the column `{name}` is no JSON text: {str(error)[:100]}") from error
-    meta = held.get("meta", {})
+    meta = columns.get("meta", {})
     if not isinstance(meta, dict):
         raise ValueError(f"the column `meta` must hold an object, got {type(meta).__name__}")
-    _add(meta, held)
+    _add(meta, columns)
     source = {"file": row.get("file"), "line": row.get("line"), "format": row.get("format")}
-    kept = {name: row[name] for name in ("schema_version", "id", "question_id", "outcome") if row.get(name) is not None}
+    own = {name: row[name] for name in ("schema_version", "id", "question_id", "outcome") if row.get(name) is not None}
     return {
-        **kept,
+        **own,
         "task": row.get("task") or "",
-        "messages": held["messages"],
-        "tools": held.get("tools"),
+        "messages": columns["messages"],
+        "tools": columns.get("tools"),
         "meta": meta,
         "source": source if isinstance(source["file"], str) else None,
     }
 
 
-def _add(meta: dict[str, Any], held: dict[str, Any]) -> None:
-    """Put labels and judgement into meta. What the source has under these names stays: labels go before its other entries, and where
-    there is no room, under our name."""
+def _add(meta: dict[str, Any], columns: dict[str, Any]) -> None:
+    """Put labels and judgement into meta, before its own labels; under our name where there is no room."""
     ours = under_our_name(meta)
-    if "annotations" in held:
+    if "annotations" in columns:
         own = meta.get("annotations", [])
-        if not isinstance(held["annotations"], list):
+        if not isinstance(columns["annotations"], list):
             raise ValueError("the column `annotations` must hold a list")
         if isinstance(own, list):
-            meta["annotations"] = held["annotations"] + own
+            meta["annotations"] = columns["annotations"] + own
         else:
-            ours = ours | {"annotations": held["annotations"]}
-    if "feedback" in held:
+            ours = ours | {"annotations": columns["annotations"]}
+    if "feedback" in columns:
         if "feedback" in meta:
-            ours = ours | {"feedback": held["feedback"]}
+            ours = ours | {"feedback": columns["feedback"]}
         else:
-            meta["feedback"] = held["feedback"]
+            meta["feedback"] = columns["feedback"]
     if ours:
         meta[OURS] = ours

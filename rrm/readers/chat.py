@@ -1,4 +1,4 @@
-"""A chat message from whatever wrote it: role, content and tool calls brought to the OpenAI shape."""
+"""Bring chat messages of any source to the OpenAI shape: role, content and tool calls."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def text_of(content: Any) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A value that should have been text: itself, or its JSON."""
+    """Return a value that should be text: itself, or its JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def chat_message(raw: Any, where: str = "message") -> dict[str, Any]:
-    """One message in the OpenAI shape; keys nobody knows are kept, None is dropped. A refusal without content is what was said."""
+    """Bring a message to the OpenAI shape; unknown keys stay, None goes, a lone refusal is the content."""
     if not isinstance(raw, dict):
         raise ValueError(f"{where} must be an object with a role, got {type(raw).__name__}")
     message = {k: v for k, v in raw.items() if v is not None}
@@ -86,14 +86,14 @@ def chat_message(raw: Any, where: str = "message") -> dict[str, Any]:
 
 
 def agent_message(text: str, thought: str = "", calls: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
-    """The message of what an agent said, thought and called; none where it did nothing."""
+    """Build an agent's message of text, thought and calls; none where all are empty."""
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     message |= ({"reasoning_content": thought} if thought else {}) | ({"tool_calls": calls} if calls else {})
     return [message] if text or thought or calls else []
 
 
 def _audit_trail(message: dict[str, Any]) -> None:
-    """Keep `timestamp` and `duration_s` where they have the right type; otherwise keep them under another name."""
+    """Keep `timestamp` and `duration_s` of the right type; store others as text."""
     stamp, duration = message.get("timestamp"), message.get("duration_s")
     if stamp is not None and (isinstance(stamp, bool) or not isinstance(stamp, str | int | float)):
         message["timestamp"] = as_text(stamp)
@@ -112,34 +112,40 @@ def chat_content(content: Any) -> str | list[dict[str, Any]] | None:
 
 TEXTS = ("text", "input_text", "output_text", "refusal")
 MEDIA = ("image", "audio", "video", "file", "document", "media", "screenshot")
-"""Words of which one stands in the type of every part that is no text."""
+"""Words in the types of parts that are no text."""
 HOLDERS = ("data", "file_data", "file_id", "image_url", "base64")
-"""Fields in one of which such a part holds its bytes, or names them; others hold them in an object: `source`, or their type's name."""
+"""Fields that hold or name a part's bytes; others use an object: `source`, or their type's name."""
 
 
 def result_content(content: Any) -> Any:
-    """A tool's result: a list of typed objects of which one is no part of a message (`{"type": "file", "path": …}`) as its JSON."""
+    """Return a tool's result; typed objects that are no message parts (`{"type": "file", …}`) as JSON."""
     typed = isinstance(content, list) and all(isinstance(p, dict) and isinstance(p.get("type"), str) for p in content)
     return as_text(content) if typed and content and not all(map(is_part, content)) else content
 
 
-def is_part(part: dict[str, Any]) -> bool:
-    """Whether an object with a type is a message's part, of any API: a text, or a picture, sound or file that it holds or names."""
-    kind = part["type"]
-    if kind in TEXTS:
-        return isinstance(part.get("refusal" if kind == "refusal" else "text"), str)
-    held = any(isinstance(part.get(key), dict) for key in ("source", kind)) or any(key in part for key in HOLDERS)
-    return any(word in kind for word in MEDIA) and (held or ("image" in kind and "url" in part))
+def is_part(content_part: dict[str, Any]) -> bool:
+    """Return whether a typed object is a message part of any API: text, picture, sound or file."""
+    part_type = content_part["type"]
+    if part_type in TEXTS:
+        return isinstance(content_part.get("refusal" if part_type == "refusal" else "text"), str)
+    has_data = any(isinstance(content_part.get(key), dict) for key in ("source", part_type)) or any(
+        key in content_part for key in HOLDERS
+    )
+    return any(word in part_type for word in MEDIA) and (has_data or ("image" in part_type and "url" in content_part))
 
 
-def _part(part: dict[str, Any]) -> dict[str, Any]:
-    """A refusal as text, which it is; other parts as they are."""
-    said = part.get("refusal")
-    return {**part, "type": "text", "text": said} if part.get("type") == "refusal" and isinstance(said, str) else part
+def _part(content_part: dict[str, Any]) -> dict[str, Any]:
+    """Turn a refusal into text; other parts stay."""
+    refusal = content_part.get("refusal")
+    return (
+        {**content_part, "type": "text", "text": refusal}
+        if content_part.get("type") == "refusal" and isinstance(refusal, str)
+        else content_part
+    )
 
 
 def tool_call(raw: Any) -> dict[str, Any]:
-    """A flat `{name, arguments, id}`; arguments that are no object stay text, for a malformed call is evidence."""
+    """Return a flat `{name, arguments, id}`; arguments that are no object stay text, as evidence."""
     if not isinstance(raw, dict):
         return {"name": "", "arguments": as_text(raw)}
     call = {k: v for k, v in raw.items() if v is not None}
@@ -155,7 +161,7 @@ def tool_call(raw: Any) -> dict[str, Any]:
 
 
 def tool_list(raw: Any) -> list[dict[str, Any]] | None:
-    """Tool definitions given as a list or as its JSON text; bare names become definitions; None where unreadable."""
+    """Read tool definitions from a list or its JSON; bare names become definitions; None if unreadable."""
     if isinstance(raw, str):
         try:
             raw = DECODER.decode(raw)

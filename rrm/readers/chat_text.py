@@ -1,6 +1,6 @@
-"""A chat as the text that a model read and wrote: ChatML's or Llama-3's marks, or what is left when special tokens were left out.
+"""Split a chat kept as text: ChatML's or Llama-3's marks, or role lines where those are missing.
 
-A mark inside of a message is that message's text: a turn begins only where the turn before it ended, and a tool's response only ends
+A mark inside a message is that message's text: a turn begins only where the turn before it ended, and a tool's response only ends
 with its own closing tag. Where the marks themselves were left out (verl decodes so), role lines take their place; a tool's text that
 imitates those cannot be told from them.
 """
@@ -37,20 +37,20 @@ _ENDS = {
     "call": ("</tool_call>",),
     "response": (RESPONSE_END,),
 }
-"""What is being read -> the tags that end it."""
+"""State of the parser -> the tags that end it."""
 _LINE = re.compile(rf"(?:\A|\n)({_NAMES})\n")
 _GLUED = re.compile(r"\A\s*+(system|user)\n\n(.*?)assistant\n\n\Z", re.DOTALL)
 _OPENS = re.compile(rf"\s*{RESPONSE}")
 
 
 def prompt_turns(text: str) -> tuple[list[Turn], str]:
-    """The turns of a prompt, and what it makes the model's own turn begin with ('' or, say, `<think>`)."""
+    """Return a prompt's turns, and the text with which it opens the model's turn ('' or, say, `<think>`)."""
     if (marks := _marks(text)) is not None:
         turns, closed = _marked(text, "user", *marks)
     elif glued := _GLUED.match(text):  # Llama-3's without its marks: nothing stands between a text and the next role
-        system, found, user = glued[2].partition("user\n\n")
-        turns = [("system", system), ("user", user)] if glued[1] == "system" and found else [(glued[1], glued[2])]
-        return [(role, said.strip()) for role, said in turns if said.strip()], ""
+        system, separator, user = glued[2].partition("user\n\n")
+        turns = [("system", system), ("user", user)] if glued[1] == "system" and separator else [(glued[1], glued[2])]
+        return [(role, content.strip()) for role, content in turns if content.strip()], ""
     else:
         turns, closed = _lines(text, "user", anywhere=re.match(rf"\s*(?:{_NAMES})\n", text) is not None), False
     if turns and turns[-1][0] == "assistant" and not closed:
@@ -59,65 +59,65 @@ def prompt_turns(text: str) -> tuple[list[Turn], str]:
 
 
 def reply_turns(text: str, begun: str = "") -> list[Turn]:
-    """The turns of what followed a prompt: the model's first, then what came back and what it said to that.
+    """Split the text after a prompt into turns: the model's first, then tools' and the model's.
 
     Args:
-        begun: what the prompt made the model's turn begin with.
+        begun: text with which the prompt opened the model's turn.
     """
     marks = _marks(text)
     turns = _lines(text, "assistant", anywhere=False) if marks is None else _marked(text, "assistant", *marks)[0]
     if turns and turns[0][0] == "assistant":
         turns[0] = ("assistant", begun + turns[0][1])
-    return [(role, said) for role, said in turns if said.strip()]
+    return [(role, content) for role, content in turns if content.strip()]
 
 
 def _marks(text: str) -> tuple[str, str] | None:
-    """The marks of the family that shows first; None where there is none."""
-    found = [(at, mark) for mark in _FAMILIES if (at := text.find(mark)) >= 0]
-    return _FAMILIES[min(found)[1]] if found else None
+    """Return the marks of the first family in the text; None for none."""
+    positions = [(position, mark) for mark in _FAMILIES if (position := text.find(mark)) >= 0]
+    return _FAMILIES[min(positions)[1]] if positions else None
 
 
 def _marked(text: str, first: str, begin: str, end: str) -> tuple[list[Turn], bool]:
-    """The turns between marks, and whether the last one was ended."""
+    """Return the turns between marks, and whether the last one was ended."""
     padded = _PADDING.match(text)
     start = re.compile(begin).match(text, padded.end() if padded else 0)
-    role, at = (ROLES[start[1]], start.end()) if start else (first, 0)
+    role, position = (ROLES[start[1]], start.end()) if start else (first, 0)
     last_response = text.rfind(RESPONSE_END)
-    is_open = _opens(role, text, at)
+    is_open = _opens(role, text, position)
     turns: list[Turn] = []
-    for mark in re.compile(rf"{end}{_PADS}{begin}").finditer(text, at):
+    for mark in re.compile(rf"{end}{_PADS}{begin}").finditer(text, position):
         if is_open and last_response > mark.start() and not _closes(text, mark.start()):
             continue
-        turns.append((role, text[at : mark.start()]))
-        role, at = ROLES[mark[1]], mark.end()
-        is_open = _opens(role, text, at)
-    rest = text[at:]
+        turns.append((role, text[position : mark.start()]))
+        role, position = ROLES[mark[1]], mark.end()
+        is_open = _opens(role, text, position)
+    rest = text[position:]
     ended = re.compile(rf"{end}(?:{end}|{_PADS})\Z").search(rest)
     turns.append((role, rest[: ended.start()] if ended else rest))
-    return [(r, said) for r, said in turns if said.strip() or (r, said) == turns[-1]], ended is not None
+    return [(r, content) for r, content in turns if content.strip() or (r, content) == turns[-1]], ended is not None
 
 
-def _opens(role: str, text: str, at: int) -> bool:
-    """Whether a turn that begins here is a tool's response in its tags."""
-    return role in ("user", "tool") and _OPENS.match(text, at) is not None
+def _opens(role: str, text: str, position: int) -> bool:
+    """Return whether the turn at this position is a tool's response in its tags."""
+    return role in ("user", "tool") and _OPENS.match(text, position) is not None
 
 
-def _closes(text: str, at: int) -> bool:
-    """Whether a response's closing tag stands before this place."""
-    return text[max(0, at - 100) : at].rstrip().endswith(RESPONSE_END)
+def _closes(text: str, position: int) -> bool:
+    """Return whether a response's closing tag ends before this position."""
+    return text[max(0, position - 100) : position].rstrip().endswith(RESPONSE_END)
 
 
 def _lines(text: str, first: str, *, anywhere: bool) -> list[Turn]:
-    """The turns between lines that hold a role alone.
+    """Return the turns between lines that hold a role alone.
 
     Args:
-        anywhere: a prompt's, which begins with such a line. Of a reply they count only in pairs: what came back, and the model again.
+        anywhere: a prompt's, which begins with such a line. Of a reply they count only in pairs: a result, and the model again.
     """
-    found = [m for m in _LINE.finditer(text) if anywhere or m.start() > 0]
-    last = max((m.start() for m in found if ROLES[m[1]] == "assistant"), default=-1)
-    role, at, is_open = first, 0, False
+    marks = [m for m in _LINE.finditer(text) if anywhere or m.start() > 0]
+    last = max((m.start() for m in marks if ROLES[m[1]] == "assistant"), default=-1)
+    role, position, is_open = first, 0, False
     turns: list[Turn] = []
-    for mark in found:
+    for mark in marks:
         then = ROLES[mark[1]]
         if mark.start() > 0:
             if not _may_follow(then, role) or (is_open and not _closes(text, mark.start())):
@@ -125,10 +125,10 @@ def _lines(text: str, first: str, *, anywhere: bool) -> list[Turn]:
             back = not anywhere and then in ("user", "tool")
             if back and last < mark.start() and _OPENS.match(text, mark.end()) is None:
                 continue
-            turns.append((role, text[at : mark.start()]))
-        role, at = then, mark.end()
-        is_open = _opens(role, text, at)
-    return [*turns, (role, text[at:])]
+            turns.append((role, text[position : mark.start()]))
+        role, position = then, mark.end()
+        is_open = _opens(role, text, position)
+    return [*turns, (role, text[position:])]
 
 
 def _may_follow(role: str, before: str) -> bool:
@@ -141,25 +141,25 @@ def _may_follow(role: str, before: str) -> bool:
 
 
 def turn_messages(turns: list[Turn], calls_before: int = 0) -> list[dict[str, Any]]:
-    """Messages: thinking, tool calls and tool responses are taken out of the text where their tags are whole."""
+    """Turn turns into messages; complete tags of thinking, calls and responses leave the text."""
     messages: list[dict[str, Any]] = []
     count = calls_before
-    for role, said in turns:
+    for role, text in turns:
         if role == "assistant":
-            made = _assistant(said, count)
-            count += sum(len(m.get("tool_calls", ())) for m in made)
-            messages += made
-        elif role == "tool" or said.lstrip().startswith(RESPONSE):
-            messages += _responses(said, messages)
+            reply = _assistant(text, count)
+            count += sum(len(m.get("tool_calls", ())) for m in reply)
+            messages += reply
+        elif role == "tool" or text.lstrip().startswith(RESPONSE):
+            messages += _responses(text, messages)
         else:
-            messages.append({"role": role, "content": said.strip()})
+            messages.append({"role": role, "content": text.strip()})
     return messages
 
 
-def _responses(said: str, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The responses of a turn, each to one call of the message before it: there are no more of them than calls."""
+def _responses(content: str, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a turn's responses, each for one call of the message before; never more than calls."""
     calls = before[-1].get("tool_calls", []) if before and before[-1]["role"] == "assistant" else []
-    text = said.strip()
+    text = content.strip()
     if text.startswith(RESPONSE):
         text = text.removeprefix(RESPONSE).removesuffix(RESPONSE_END)
         parts = (
@@ -167,7 +167,7 @@ def _responses(said: str, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
         )
     else:
         parts = [text]
-    return [_tool(part, calls[i] if i < len(calls) else None) for i, part in enumerate(parts)]
+    return [_tool(response, calls[i] if i < len(calls) else None) for i, response in enumerate(parts)]
 
 
 def _tool(text: str, call: dict[str, Any] | None) -> dict[str, Any]:
@@ -175,18 +175,18 @@ def _tool(text: str, call: dict[str, Any] | None) -> dict[str, Any]:
     return {"role": "tool", "content": text.strip("\n"), **answered}
 
 
-def _assistant(said: str, count: int) -> list[dict[str, Any]]:
-    """One turn of the model's; more messages where it holds what tools responded (runs that are one text)."""
+def _assistant(text: str, count: int) -> list[dict[str, Any]]:
+    """Return a turn of the model; several messages where it holds tools' responses (one-text runs)."""
     writer = _MessageWriter(count)
-    state, at = "text", 0
-    tags = list(_TAG.finditer(said))
+    state, position = "text", 0
+    tags = list(_TAG.finditer(text))
     if tags and tags[0].group() == "</think>":  # the prompt opened it
         state = "think"
     for tag in tags:
         name = tag.group()
-        if name not in _ENDS[state] or (name == RESPONSE and not writer.asked(said, at, tag.start())):
+        if name not in _ENDS[state] or (name == RESPONSE and not writer.asked(text, position, tag.start())):
             continue
-        span = said[at : tag.start()]
+        span = text[position : tag.start()]
         if state == "text":
             writer.text += span
         elif state == "think":
@@ -196,8 +196,8 @@ def _assistant(said: str, count: int) -> list[dict[str, Any]]:
         else:
             writer.response(span)
         state = {"<think>": "think", "<tool_call>": "call", RESPONSE: "response"}.get(name, "text")
-        at = tag.end()
-    rest = said[at:]
+        position = tag.end()
+    rest = text[position:]
     if state == "think":
         writer.thought += rest
     elif state == "response":
@@ -219,29 +219,29 @@ class _MessageWriter:
         self._asked_at = -1
 
     def call(self, text: str) -> None:
-        """A call; what is none stays in the text, for a malformed call is evidence."""
+        """Add a call; a malformed one stays in the text, as evidence."""
         try:
-            made = DECODER.decode(text)
+            raw = DECODER.decode(text)
         except (ValueError, RecursionError):
-            made = None
-        if isinstance(made, dict) and isinstance(made.get("name"), str) and made["name"]:
-            arguments = made.get("arguments", made.get("parameters", {}))
+            raw = None
+        if isinstance(raw, dict) and isinstance(raw.get("name"), str) and raw["name"]:
+            arguments = raw.get("arguments", raw.get("parameters", {}))
             self._count += 1
-            call = {"name": made["name"], "arguments": arguments, "id": f"call_{self._count}"}
+            call = {"name": raw["name"], "arguments": arguments, "id": f"call_{self._count}"}
             if not isinstance(arguments, dict | str):
                 call["arguments"] = json.dumps(arguments, ensure_ascii=False)
-            rest = {k: v for k, v in made.items() if k not in ("name", "arguments", "parameters", "id")}
+            rest = {k: v for k, v in raw.items() if k not in ("name", "arguments", "parameters", "id")}
             self._calls.append({**rest, **call})
         else:
             self.text += f"<tool_call>{text}</tool_call>"
         self._asked_at = len(self.text)
 
-    def asked(self, said: str, at: int, end: int) -> bool:
-        """Whether a call has just been made: only then is a response one, and not the model's own words."""
-        return self._asked_at == len(self.text) and end - at < 1000 and not said[at:end].strip()
+    def asked(self, text: str, start: int, end: int) -> bool:
+        """Return whether a call ends here; only then is a response one, and not the model's own words."""
+        return self._asked_at == len(self.text) and end - start < 1000 and not text[start:end].strip()
 
     def response(self, text: str) -> None:
-        """What a tool responded in the middle of the text."""
+        """Add a tool's response from the middle of the text."""
         waiting = list(self._calls)
         self.flush()
         answered = [m.get("tool_call_id") for m in self.messages if m["role"] == "tool"]
@@ -252,14 +252,13 @@ class _MessageWriter:
         self._asked_at = 0
 
     def flush(self) -> None:
-        """End the model's message, if it holds anything."""
         self.messages += agent_message(self.text.strip(), self.thought.strip(), self._calls)
         self.text, self.thought, self._calls, self._asked_at = "", "", [], -1
 
 
 def declared_tools(turns: list[Turn]) -> list[dict[str, Any]] | None:
-    """The tools that a system prompt lists between `<tools>` tags, one JSON object a line; None where it lists none."""
-    text = next((said for role, said in turns if role == "system"), "")
+    """Return the tools between a system prompt's `<tools>` tags (one JSON object per line); None for none."""
+    text = next((content for role, content in turns if role == "system"), "")
     listed = text.partition("<tools>\n")[2].partition("\n</tools>")
     if not listed[1]:
         return None

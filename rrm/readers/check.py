@@ -1,6 +1,6 @@
-"""What is wrong with a data set before it is trained on: duplicates, balance, lengths, splits and leaks.
+"""Find a data set's faults before training: duplicates, balance, lengths, splits and leaks.
 
-One pass, a few hundred bytes a trajectory. Near-duplicates are found by MinHash over five-word shingles of what was said
+One pass, a few hundred bytes per trajectory. Near-duplicates are found by MinHash over five-word shingles of what was said
 after the prompt (system prompts are left out: a shared policy would make every run look alike).
 """
 
@@ -28,7 +28,7 @@ from rrm.readers.outcomes import OTHERS, Scales, as_outcome
 SHINGLE = 5  # words
 BANDS, ROWS = 16, 4  # 64 hashes; pairs of Jaccard similarity 0.8 meet in a band with probability 0.9998
 NEAR = 0.8
-"""Estimated Jaccard similarity of the shingle sets from which two transcripts count as near-duplicates."""
+"""Estimated Jaccard similarity of shingle sets from which transcripts are near-duplicates."""
 MIN_SHINGLES = 20
 """Shorter transcripts are too alike by chance ("I do not know") to say anything."""
 EXAMPLES = 5
@@ -44,7 +44,7 @@ class DataReport:
     rows: int = 0
     formats: dict[str, int] = field(default_factory=dict)
     files: FileFormats = field(default_factory=FileFormats)
-    """In which formats each file's rows are."""
+    """Formats of each file's rows."""
     positive: int = 0
     negative: int = 0
     partial: int = 0
@@ -63,7 +63,7 @@ class DataReport:
     questions_with_both_labels: int = 0
     no_steps: int = 0
     unsupported_media: dict[str, int] = field(default_factory=dict)
-    """kind of a part of a message that is no text (`image`) -> rows that hold one: a judge is shown pictures alone, and only one that sees"""
+    """type of a message part that is no text (`image`) -> rows with one; judges see pictures at most"""
     steps: dict[str, float] = field(default_factory=dict)
     characters: dict[str, float] = field(default_factory=dict)
     repeated_ids: list[str] = field(default_factory=list)
@@ -88,7 +88,7 @@ class DataReport:
 
     @property
     def leaks(self) -> int:
-        """How many things cross from one split into another: the data must not be used so."""
+        """Number of things that cross from one split into another; above 0 the data must not be used so."""
         return len(self.questions_in_two_splits) + len(self.same_question_text) + self.near_duplicate_pairs
 
 
@@ -105,7 +105,7 @@ class _State:
     text_home: dict[str, str] = field(default_factory=dict)
     bands: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     signed: list[tuple[str, str, np.ndarray]] = field(default_factory=list)
-    seen: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    questions: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
 def check(trajectories: Iterable[Trajectory], split: dict[str, list[str]] | None = None) -> DataReport:
@@ -143,8 +143,8 @@ def check(trajectories: Iterable[Trajectory], split: dict[str, list[str]] | None
 
 def _count(state: _State, trajectory: Trajectory) -> None:
     report, y = state.report, trajectory.outcome
-    for kind in {printable(kind, 40) for message in trajectory.messages for kind in message.other_parts()}:
-        report.unsupported_media[kind] = report.unsupported_media.get(kind, 0) + 1
+    for media in {printable(media, 40) for message in trajectory.messages for media in message.other_parts()}:
+        report.unsupported_media[media] = report.unsupported_media.get(media, 0) + 1
     report.rows += 1
     report.files.add(trajectory)
     name = str(trajectory.source.format) if trajectory.source else "unknown"
@@ -171,7 +171,7 @@ def _count(state: _State, trajectory: Trajectory) -> None:
 
 
 def _duplicates(state: _State, trajectory: Trajectory) -> None:
-    """Same id (readers add `#2` and keep the original in meta), same messages."""
+    """Count repeated ids (readers add `#2` and keep the original in meta) and repeated messages."""
     report, name = state.report, str(trajectory.meta.get("original_id", trajectory.id))
     key = _hash(name)
     if key in state.ids:
@@ -179,8 +179,8 @@ def _duplicates(state: _State, trajectory: Trajectory) -> None:
         _example(report.repeated_ids, name)
     state.ids.add(key)
     calls = [[(c.name, c.arguments_text()) for c in m.tool_calls or []] for m in trajectory.messages]
-    said = [(m.role, m.text(), m.reasoning_content, c) for m, c in zip(trajectory.messages, calls, strict=True)]
-    body = _hash(json.dumps(said))
+    content = [(m.role, m.text(), m.reasoning_content, c) for m, c in zip(trajectory.messages, calls, strict=True)]
+    body = _hash(json.dumps(content))
     if body in state.bodies:
         report.duplicate_rows += 1
         _example(report.duplicates, (trajectory.id, state.bodies[body]))
@@ -188,7 +188,7 @@ def _duplicates(state: _State, trajectory: Trajectory) -> None:
 
 
 def _leaks(state: _State, trajectory: Trajectory) -> None:
-    """Verdicts in what the environment said after the agent's first message; the reference in a tool's result."""
+    """Count the environment's verdicts after the agent's first message, and references in tools' results."""
     report = state.report
     heard = [m for step in trajectory.steps for m in step.observations]
     verdicts = sum(reveals_verdict(m.text()) for m in heard)
@@ -196,18 +196,18 @@ def _leaks(state: _State, trajectory: Trajectory) -> None:
     if verdicts:
         report.outcome_leak_rows += 1
         _example(report.outcome_leaks, trajectory.id)
-    given = trajectory.meta.get("reference")
-    given = [v for v in (given if isinstance(given, list) else [given]) if isinstance(v, str | int | float)]
-    texts = [normalise(str(v)) for v in given if not isinstance(v, bool)]
+    answers = trajectory.meta.get("reference")
+    answers = [v for v in (answers if isinstance(answers, list) else [answers]) if isinstance(v, str | int | float)]
+    texts = [normalise(str(v)) for v in answers if not isinstance(v, bool)]
     references = [r for r in texts if len(r) > 2 and r not in YES_NO]
     if references:
         report.reference_rows += 1
         tools = [normalise(m.text()) for m in heard if m.role == "tool"]
-        report.reference_in_tools_rows += any(contains_phrase(said, r) for said in tools for r in references)
+        report.reference_in_tools_rows += any(contains_phrase(text, r) for text in tools for r in references)
 
 
 def _across(state: _State, trajectory: Trajectory) -> None:
-    """What is in this trajectory's split and also in another."""
+    """Count what is in this trajectory's split and also in another."""
     report, question = state.report, trajectory.question_id
     home = state.split_of.get(question, "") if question is not None else ""
     row = report.splits.setdefault(
@@ -215,8 +215,8 @@ def _across(state: _State, trajectory: Trajectory) -> None:
     )
     row["rows"] += 1
     row["positive"] += trajectory.outcome == 1
-    if question is not None and question not in state.seen[home]:
-        state.seen[home].add(question)
+    if question is not None and question not in state.questions[home]:
+        state.questions[home].add(question)
         row["questions_seen"] += 1
     if not home or question is None:
         return
@@ -231,18 +231,18 @@ def _across(state: _State, trajectory: Trajectory) -> None:
 
 def _near(state: _State, trajectory: Trajectory, home: str) -> None:
     """Count earlier transcripts of other splits whose signature is close."""
-    said = [m for m in trajectory.messages if m.role not in ("system", "developer")]
-    signature = minhash(" ".join(f"{m.text()} {m.reasoning_content or ''}" for m in said))
+    messages = [m for m in trajectory.messages if m.role not in ("system", "developer")]
+    signature = minhash(" ".join(f"{m.text()} {m.reasoning_content or ''}" for m in messages))
     if signature is None:
         return
-    at = len(state.signed)
+    index = len(state.signed)
     state.signed.append((trajectory.id, home, signature))
     candidates = set[int]()
     for band in range(BANDS):
         bucket = state.bands[band, _hash(signature[band * ROWS : (band + 1) * ROWS].tobytes())]
         candidates.update(bucket)
         if len(bucket) < 1000:  # a bucket of a thousand has shown what it can; beyond, the pass would be quadratic
-            bucket.append(at)
+            bucket.append(index)
     for other in sorted(candidates):
         name, other_home, other_signature = state.signed[other]
         similarity = float(np.mean(signature == other_signature))
@@ -252,7 +252,7 @@ def _near(state: _State, trajectory: Trajectory, home: str) -> None:
 
 
 def minhash(text: str) -> np.ndarray | None:
-    """(64,) uint64 MinHash of the text's five-word shingles; None for a text with fewer than 20 distinct ones."""
+    """Return the (64,) uint64 MinHash of five-word shingles; None for fewer than 20 distinct ones."""
     words = text.casefold().split()
     if len(words) < SHINGLE + MIN_SHINGLES - 1:
         return None
@@ -276,8 +276,8 @@ def _quantiles(values: list[int]) -> dict[str, float]:
     if not values:
         return {}
     ordered = sorted(values)
-    at = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-    return {k: ordered[round(q * (len(ordered) - 1))] for k, q in at.items()} | {
+    levels = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    return {k: ordered[round(q * (len(ordered) - 1))] for k, q in levels.items()} | {
         "mean": round(statistics.fmean(values), 2)
     }
 

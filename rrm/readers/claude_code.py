@@ -1,8 +1,8 @@
-"""`claude_code`: session files of Claude Code, and what it prints with `--output-format stream-json`. A session is one trajectory.
+"""`claude_code`: Claude Code's session files, and what it prints with `--output-format stream-json`.
 
-Each sidechain (a sub-agent's run) is a trajectory of its own that names its session. One reply is one `message.id`: a block that is written
-again, or grows, counts once. The run is the branch of the last message; what the user took back is in `meta["taken_back"]`, what Claude Code
-says itself in `meta["errors"]`, `meta["notes"]` or messages of the role system; other lines are counted in `meta["other_lines"]`.
+A session is one trajectory, and so is each sidechain (a sub-agent's run), which names its session. One reply is one `message.id`: a
+block that is repeated, or grows, counts once. The run is the branch of the last message; what the user took back is in
+`meta["taken_back"]`, Claude Code's own words in `meta["errors"]`, `meta["notes"]` or system messages; the rest in `meta["other_lines"]`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME = "claude_code"
 MARKS = ("type", "sessionId|session_id", "message|uuid|subtype")
 OVER_FOLDER = False
 ORPHANS = {"summary", "file-history-snapshot", "queue-operation", "progress", "custom-title", "last-prompt"}
-"""Line types that may come without a session id; they belong to the session beside them in the file."""
+"""Line types that may lack a session id; they belong to the session beside them in the file."""
 MARKED = {"isMeta": "is_meta", "isCompactSummary": "is_summary"}
 """Marks of a user's line that Claude Code wrote → the field of its message."""
 SESSION_KEYS = ("version", "cwd", "gitBranch", "model", "permissionMode", "claude_code_version")
@@ -32,7 +32,7 @@ OF_THE_REPLY = ("id", "usage", "stop_reason")
 """Fields of a reply that its message keeps."""
 Line = dict[str, Any]
 LOCAL = ("<command-name>", "<local-command-")
-"""How lines begin that tell of a command of Claude Code's own, which no model reads as asked."""
+"""Beginnings of lines about Claude Code's own commands, which no model reads as a request."""
 
 
 def sniff(value: Any) -> bool:
@@ -49,7 +49,7 @@ def sniff(value: Any) -> bool:
 
 
 def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
-    """All lines of one file as items: each session, then each of its sidechains, in order of appearance.
+    """Group a file's lines: each session, then each of its sidechains, in order of appearance.
 
     An item's value is the list of its lines; its context says which session and chain they are, each line's number, and
     the first one's also holds the lines that name no session.
@@ -77,7 +77,7 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
 
 
 def _chain(line: dict[str, Any], roots: dict[str, str]) -> str:
-    """'' for the main conversation; for a sidechain the agent's id, the call that started it, or the uuid of its first line."""
+    """Return '' for the main conversation; for a sidechain its agent's id, call or first uuid."""
     if isinstance(call := line.get("parent_tool_use_id"), str):
         return call
     if line.get("isSidechain") is not True:
@@ -90,7 +90,6 @@ def _chain(line: dict[str, Any], roots: dict[str, str]) -> str:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One session or sidechain, as `gather` gives it."""
     lines: list[dict[str, Any]] = item.value
     session, chain, orphans = item.context["session"], item.context["chain"], item.context["orphans"]
     others: Counter[str] = Counter(str(o.get("type"))[:40] for o in orphans)
@@ -106,9 +105,9 @@ def parse(item: SourceItem) -> Trajectory:
             else:
                 others[str(line.get("type"))[:40]] += 1
         elif (name := _beside(line, k in gone, bool(spoken))) is not None:
-            held = line["message"].get("content")
+            content = line["message"].get("content")
             beside.setdefault(name, []).append(
-                {"errors": text_of(held) or held, "notes": held}.get(name, line["message"])
+                {"errors": text_of(content) or content, "notes": content}.get(name, line["message"])
             )
             noted += [({**line, "isMeta": True}, f"line {number}")] if name == "notes" else []
         elif line["type"] == "user":
@@ -131,8 +130,8 @@ def parse(item: SourceItem) -> Trajectory:
     if summaries := [s for line in [*orphans, *lines] if isinstance(s := line.get("summary"), str)]:
         meta["summaries"] = summaries
     name = f"{session}/{chain}" if chain else session
-    asked = (text_of(m["content"]) for m in messages if m["role"] == "user")
-    task = next((t for t in asked if t.strip()), "")
+    prompts = (text_of(m["content"]) for m in messages if m["role"] == "user")
+    task = next((t for t in prompts if t.strip()), "")
     offered = next((line["tools"] for line in lines if line.get("subtype") == "init" and "tools" in line), None)
     # a stream does not hold what was asked: sessions of no known question are no attempts at one
     question = None if task else name
@@ -142,7 +141,7 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def _beside(line: dict[str, Any], is_gone: bool, has_begun: bool) -> str | None:
-    """The field of the meta that a message belongs in; None for one of the run. Notes before the task head no prompt."""
+    """Return the meta field of a message; None for the run's own. Notes before the task go to meta."""
     if is_gone:
         return "taken_back"
     if is_of_the_harness(line):
@@ -154,50 +153,50 @@ def _beside(line: dict[str, Any], is_gone: bool, has_begun: bool) -> str | None:
 
 
 def _messages(line: dict[str, Any], where: str) -> list[dict[str, Any]]:
-    """The line's message, with its time; what the tool took where the line says so."""
+    """Return the line's message, with its time and the tool's duration."""
     inner = line["message"]
     raw = {"role": inner.get("role", line["type"]), "content": inner.get("content"), "timestamp": line.get("timestamp")}
-    made = unblock(raw, where)
+    messages = unblock(raw, where)
     if line["type"] == "assistant":
-        made[0] |= {k: inner[k] for k in OF_THE_REPLY if inner.get(k) is not None}
+        messages[0] |= {k: inner[k] for k in OF_THE_REPLY if inner.get(k) is not None}
     outcome = line.get("toolUseResult")
     took = (
         next((outcome[k] for k in ("durationMs", "totalDurationMs") if k in outcome), None)
         if isinstance(outcome, dict)
         else None
     )
-    for message in made:
+    for message in messages:
         if message["role"] == "user" and (marks := {MARKED[k]: True for k in MARKED if line.get(k) is True}):
             message |= {"role": "system", **marks}
         if message["role"] == "tool" and isinstance(took, int | float) and not isinstance(took, bool):
             message["duration_s"] = took / 1000
-    return made
+    return messages
 
 
 # ---- branches --------------------------------------------------------------------------------------------------------
 
 
 def abandoned(lines: list[Line]) -> set[int]:
-    """The places of lines that the user took back: what stands below a fork (an edited prompt, a rewind, a reply that was made again) and
-    leads not to the last message. Results, and pieces of a reply that goes on, are no forks."""
+    """Return the indices of lines taken back: those below a fork (an edited prompt, a rewind, a repeated
+    reply) that do not lead to the last message. Results, and pieces of a reply that goes on, are no forks."""
     nodes = [(str(line["uuid"]), _parent(line), k) for k, line in enumerate(lines) if line.get("uuid") is not None]
     parents = {uuid: parent for uuid, parent, _ in nodes}
     last = next((str(x["uuid"]) for x in reversed(lines) if _is_message(x) and x.get("uuid") is not None), None)
-    kept, at = set[str](), last
-    while at is not None and at not in kept:
-        kept.add(at)
-        at = parents.get(at)
+    branch, current = set[str](), last
+    while current is not None and current not in branch:
+        branch.add(current)
+        current = parents.get(current)
     # a log that names no parents has no branches
     rootless = any(p is None and lines[k].get("type") == "assistant" for _, p, k in nodes)
-    begins = next((n for n in nodes if n[0] in kept and n[1] is None and _is_prompt(lines[n[2]])), None)
+    begins = next((n for n in nodes if n[0] in branch and n[1] is None and _is_prompt(lines[n[2]])), None)
     replies: dict[str | None, set[str | None]] = {}
     for uuid, parent, k in nodes:
-        if uuid in kept:
+        if uuid in branch:
             replies.setdefault(parent, set()).add(_reply(lines[k]))
             replies.setdefault(uuid, set()).add(_reply(lines[k]))
-    gone, found = set[str](), set[int]()
+    gone, indices = set[str](), set[int]()
     for uuid, parent, k in nodes:
-        if uuid in kept:
+        if uuid in branch:
             continue
         line = lines[k]
         if parent is None:
@@ -206,18 +205,18 @@ def abandoned(lines: list[Line]) -> set[int]:
             fork = parent in replies and _is_turn(line) and _reply(line) not in replies[parent] - {None}
         if fork or parent in gone:
             gone.add(uuid)
-            found.add(k)
-        elif parent in kept:
-            kept.add(uuid)
+            indices.add(k)
+        elif parent in branch:
+            branch.add(uuid)
             replies.setdefault(uuid, set()).add(_reply(line))
-    return found
+    return indices
 
 
 def _parent(line: Line) -> str | None:
-    """The line that a line follows; behind a compaction the one that it names."""
-    found = line.get("parentUuid")
-    found = line.get("logicalParentUuid") if found is None else found
-    return None if found is None else str(found)
+    """Return the uuid of the line before; behind a compaction the one that it names."""
+    parent = line.get("parentUuid")
+    parent = line.get("logicalParentUuid") if parent is None else parent
+    return None if parent is None else str(parent)
 
 
 def _is_message(line: Line) -> bool:
@@ -229,17 +228,17 @@ def _reply(line: Line) -> str | None:
 
 
 def _is_turn(line: Line) -> bool:
-    """Whether a line begins something: what the user asks, or a reply."""
+    """Return whether a line begins something: the user's request, or a reply."""
     return _is_message(line) and not is_of_the_harness(line) and (line["type"] == "assistant" or _is_prompt(line))
 
 
 def is_of_the_harness(line: Line) -> bool:
-    """Whether an agent's line is Claude Code's own: an error of the API, or a word in the place of a reply."""
+    """Return whether an agent's line is Claude Code's own: an API error, or a stand-in for a reply."""
     return line.get("isApiErrorMessage") is True or line["message"].get("model") == "<synthetic>"
 
 
 def _is_prompt(line: Line) -> bool:
-    """Whether a line is the user's own: no result, and nothing that Claude Code put there."""
+    """Return whether a line is the user's own: no result, nothing that Claude Code put there."""
     if not _is_message(line) or line["type"] != "user" or line.get("isMeta") is True or line.get("isCompactSummary"):
         return False
     return not any(isinstance(b, dict) and b.get("type") == "tool_result" for b in blocks_of(line["message"]))
@@ -249,7 +248,7 @@ def _is_prompt(line: Line) -> bool:
 
 
 class Replies:
-    """Brings the lines of a reply together: those of one `message.id`, wherever its blocks stand.
+    """Joins the lines of a reply: those of one `message.id`, wherever its blocks stand.
 
     A gateway may give every reply the same id. It shows by a block that is new behind another prompt, in another request, or said when
     all calls were answered; such an id joins only lines that follow each other, or come while a call waits for its result.
@@ -264,26 +263,26 @@ class Replies:
         """Call → the reply that made it."""
 
     def add_result(self, line: Line) -> None:
-        """A line that is no reply's: results end the wait of their calls."""
+        """Add a line that is no reply; its results end the wait of their calls."""
         self._last = None
         for number in _answered(line) & self._asked.keys():
             self._waiting[self._asked[number]].discard(number)
 
     def taken(self, line: Line) -> Line | None:
-        """The line, where it begins a reply; None where it belongs to one that is there, to which it is added."""
+        """Return the line where it begins a reply; else add it to its reply and return None."""
         name = _reply(line)
         if name is None:
             self._last = None
             return line
         message, calls = line["message"], _calls(blocks_of(line["message"]))
-        known = self._known.get(name)
-        if known is not None and name in self._constant and name != self._last and not self._waiting[name]:
-            known = known if calls & _calls(known["message"]["content"]) else None
+        reply = self._known.get(name)
+        if reply is not None and name in self._constant and name != self._last and not self._waiting[name]:
+            reply = reply if calls & _calls(reply["message"]["content"]) else None
         self._last = name
         self._asked |= dict.fromkeys(calls, name)
-        if known is not None:
-            self._waiting[name] |= calls - _calls(known["message"]["content"])
-            _add(known, message)
+        if reply is not None:
+            self._waiting[name] |= calls - _calls(reply["message"]["content"])
+            _add(reply, message)
             return None
         self._waiting[name] = set(calls)
         self._known[name] = {**line, "message": {**message, "content": blocks_of(message)}}
@@ -291,68 +290,67 @@ class Replies:
 
 
 def _constant(lines: list[Line]) -> set[str]:
-    """The ids that more than one reply has."""
-    found, prompts, asked = set[str](), 0, dict[str, str]()
-    held: dict[str, tuple[int, Any, list[Any], set[str], set[str]]] = {}
+    """Return the ids that more than one reply has."""
+    shared, prompts, callers = set[str](), 0, dict[str, str]()
+    replies: dict[str, tuple[int, Any, list[Any], set[str], set[str]]] = {}
     for line in lines:
         if not _is_message(line):
             continue
         if (name := _reply(line)) is None:
             prompts += _is_prompt(line)
-            for number in _answered(line) & asked.keys():
-                held[asked[number]][-1].discard(number)
+            for number in _answered(line) & callers.keys():
+                replies[callers[number]][-1].discard(number)
             continue
-        if name in found:
+        if name in shared:
             continue
-        begun, request, told, calls, waiting = held.setdefault(name, (prompts, line.get("requestId"), [], set(), set()))
+        begun, request, written, calls, waiting = replies.setdefault(
+            name, (prompts, line.get("requestId"), [], set(), set())
+        )
         blocks = [b for b in blocks_of(line["message"]) if not _calls([b]) & calls]
-        fresh = [b for b in blocks if _calls([b]) or not any(_is_same(b, known) for known in told)]
+        fresh = [b for b in blocks if _calls([b]) or not any(_is_same(b, earlier) for earlier in written)]
         speaks = any(not isinstance(b, dict) or b.get("type") != "tool_use" for b in fresh)
         other = prompts > begun or (None not in (request, again := line.get("requestId")) and again != request)
-        if fresh and (told or calls) and (other or (speaks and calls and not waiting)):
-            found.add(name)
-        told += [b for b in fresh if not _calls([b])]
+        if fresh and (written or calls) and (other or (speaks and calls and not waiting)):
+            shared.add(name)
+        written += [b for b in fresh if not _calls([b])]
         calls |= _calls(fresh)
         waiting |= _calls(fresh)
-        asked |= dict.fromkeys(_calls(fresh), name)
-    return found
+        callers |= dict.fromkeys(_calls(fresh), name)
+    return shared
 
 
 def _calls(blocks: list[Any]) -> set[str]:
-    """The ids of the calls among blocks."""
     return {as_text(b["id"]) for b in blocks if isinstance(b, dict) and b.get("id") is not None}
 
 
 def _answered(line: Line) -> set[str]:
-    """The calls that a line's results answer."""
-    held = (b for b in blocks_of(line["message"]) if isinstance(b, dict) and b.get("tool_use_id") is not None)
-    return {as_text(b["tool_use_id"]) for b in held}
+    results = (b for b in blocks_of(line["message"]) if isinstance(b, dict) and b.get("tool_use_id") is not None)
+    return {as_text(b["tool_use_id"]) for b in results}
 
 
 def blocks_of(message: dict[str, Any]) -> list[Any]:
-    """A message's content as a list of blocks."""
     content = message.get("content")
     return list(content) if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
 
 
 def _add(reply: Line, more: dict[str, Any]) -> None:
-    """Add the blocks of one more line of a reply, each that is there already in its place; the later usage counts."""
+    """Add the blocks of one more line to a reply, replacing repeated ones; the later usage counts."""
     message = reply["message"]
-    kept, taken = message["content"], set[int]()
-    before = len(kept)
+    content, taken = message["content"], set[int]()
+    before = len(content)
     for block in blocks_of(more):
-        same = next((k for k in range(before) if k not in taken and _is_same(kept[k], block)), None)
+        same = next((k for k in range(before) if k not in taken and _is_same(content[k], block)), None)
         if same is None:
-            kept.append(block)
+            content.append(block)
             continue
         taken.add(same)
-        if _length(block) >= _length(kept[same]):
-            kept[same] = block
+        if _length(block) >= _length(content[same]):
+            content[same] = block
     message |= {k: more[k] for k in OF_THE_REPLY if more.get(k) is not None}
 
 
 def _is_same(block: Any, other: Any) -> bool:
-    """Whether two blocks are one: of one id, or of which one begins with the other."""
+    """Return whether two blocks are one: of one id, or one is the other's beginning."""
     if not isinstance(block, dict) or not isinstance(other, dict) or block.get("type") != other.get("type"):
         return block == other
     if block.get("id") is not None or other.get("id") is not None:
@@ -363,5 +361,4 @@ def _is_same(block: Any, other: Any) -> bool:
 
 
 def _length(block: Any) -> int:
-    """How far a block is written."""
     return len(as_text(block))

@@ -1,7 +1,7 @@
-"""`codex`: OpenAI's Codex CLI: stored sessions (`rollout-*.jsonl`) and what `codex exec --json` prints. A session, or a thread, is one run.
+"""`codex`: OpenAI's Codex CLI: sessions (`rollout-*.jsonl`) and the output of `codex exec --json`.
 
-A rollout's `response_item` lines are the conversation; `event_msg` lines repeat it, and give usage, errors and what was asked. What
-`exec --json` prints does not hold the question. All lines of a file are held until its end.
+A session, or a thread, is one run. A rollout's `response_item` lines are the conversation; `event_msg` lines repeat it, and give usage,
+errors and the question. The output of `exec --json` lacks the question. All lines of a file are held until its end.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BEGINNINGS = ("session_meta", "thread.started")
 PREAMBLE = re.compile(
     r"\s*<(?:environment_context|user_instructions|permissions|INSTRUCTIONS)|# AGENTS\.md instructions"
 )
-"""How messages begin that Codex puts before what the user asks."""
+"""Beginnings of messages that Codex puts before the user's question."""
 EXIT = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d{1,9})\b", re.MULTILINE)
 TROUBLE = ("error", "stream_error", "turn_aborted", "context_compacted", "thread_rolled_back")
 Message = dict[str, Any]
@@ -51,18 +51,19 @@ def sniff(value: Any) -> bool:
     """One line of either."""
     if not isinstance(value, dict):
         return False
-    kind = value.get("type")
-    if not isinstance(kind, str):
+    line_type = value.get("type")
+    if not isinstance(line_type, str):
         return False
     if isinstance(value.get("payload"), dict):
-        return kind in ROLLOUT
-    return kind in EXEC and (isinstance(value.get("item"), dict) or "thread_id" in value or kind.startswith("turn."))
+        return line_type in ROLLOUT
+    return line_type in EXEC and (
+        isinstance(value.get("item"), dict) or "thread_id" in value or line_type.startswith("turn.")
+    )
 
 
 def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
-    """The sessions of one file; an item's value is the list of its lines. A session that was begun from another may repeat that one's head
-    behind its own."""
-    runs, known = list[list[SourceItem]](), set[str]()
+    """Group a file's lines into sessions; a forked session may repeat the other's head behind its own."""
+    runs, ids = list[list[SourceItem]](), set[str]()
     for item in items:
         if not isinstance(item.value, dict):
             yield ReadError(
@@ -70,25 +71,24 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
             )
             continue
         begins = as_text(item.value.get("type")) in BEGINNINGS
-        if not runs or (begins and (own_id(_said(item.value), "id", "thread_id") or "") not in known):
+        if not runs or (begins and (own_id(_session_fields(item.value), "id", "thread_id") or "") not in ids):
             runs.append([])
-            known.clear()
+            ids.clear()
         if begins:
-            said = _said(item.value)
-            known |= {v for k in ("id", "thread_id", "forked_from_id") if isinstance(v := said.get(k), str)}
+            head = _session_fields(item.value)
+            ids |= {v for k in ("id", "thread_id", "forked_from_id") if isinstance(v := head.get(k), str)}
         runs[-1].append(item)
     for lines in runs:
         context = {"lines": len(lines), "lines_of": "session"}
         yield SourceItem([line.value for line in lines], lines[0].path, lines[0].line, context=context)
 
 
-def _said(line: Line) -> Message:
-    """What a line says of the session that it begins."""
+def _session_fields(line: Line) -> Message:
+    """Return a line's fields about the session it begins."""
     return line["payload"] if isinstance(line.get("payload"), dict) else line
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One session or thread, as `gather` gives it."""
     lines = item.value
     return _exec(item, lines) if any(as_text(line.get("type")) in EXEC for line in lines) else _rollout(item, lines)
 
@@ -96,31 +96,31 @@ def parse(item: SourceItem) -> Trajectory:
 def _rollout(item: SourceItem, lines: list[Line]) -> Trajectory:
     reader, head, settings = ItemReader(), dict[str, Any](), dict[str, Any]()
     others, troubles = Counter[str](), list[Message]()
-    asked, usage = "", None
+    question, usage = "", None
     for line in lines:
-        kind, payload = line.get("type"), line.get("payload")
+        line_type, payload = line.get("type"), line.get("payload")
         payload = payload if isinstance(payload, dict) else {}
-        if kind == "response_item":
+        if line_type == "response_item":
             before = len(reader.messages)
             shell = {"name": "shell"} if payload.get("type") == "local_shell_call" else {}
             reader.read([payload | shell])
             for message in reader.messages[before:]:
                 message.setdefault("timestamp", line.get("timestamp"))
-        elif kind == "session_meta":
+        elif line_type == "session_meta":
             head = head or payload
-        elif kind == "turn_context":
+        elif line_type == "turn_context":
             settings = settings or payload
-        elif kind == "event_msg" and as_text(payload.get("type")) in TROUBLE:
+        elif line_type == "event_msg" and as_text(payload.get("type")) in TROUBLE:
             troubles.append(payload)
         else:
             if payload.get("type") == "user_message":
-                asked = asked or as_text(payload.get("message", ""))
+                question = question or as_text(payload.get("message", ""))
             elif payload.get("type") == "token_count" and isinstance(info := payload.get("info"), dict):
                 usage = info.get("total_token_usage", usage)
-            others[as_text(payload.get("type", kind))[:40]] += 1
+            others[as_text(payload.get("type", line_type))[:40]] += 1
     messages = [_settled(m) for m in reader.messages]
-    said = [text_of(m["content"]) for m in messages if m["role"] == "user"]
-    task = asked or next((text for text in said if text.strip() and not PREAMBLE.match(text)), "")
+    texts = [text_of(m["content"]) for m in messages if m["role"] == "user"]
+    task = question or next((text for text in texts if text.strip() and not PREAMBLE.match(text)), "")
     about = {k: v for k, v in settings.items() if k in ("model", "effort", "approval_policy", "sandbox_policy")}
     about |= {"usage": usage, "trouble": troubles, "other_items": reader.others, "other_lines": dict(others)}
     started_by = head.get("source") if isinstance(head.get("source"), dict) else None
@@ -131,19 +131,19 @@ def _rollout(item: SourceItem, lines: list[Line]) -> Trajectory:
 
 
 def _settled(message: Message) -> Message:
-    """A message without nothing for its time; of a command's result what it wrote, with how it ended and how long it took."""
+    """Drop empty fields; split a command's result into its output, exit code and duration."""
     message = {k: v for k, v in message.items() if v is not None or k == "content"}
     if message["role"] != "tool" or not isinstance(message["content"], str):
         return message
-    found, text = from_json(message["content"]), message["content"]
-    if isinstance(found, dict) and isinstance(found.get("output"), str) and found.keys() <= {"output", "metadata"}:
-        about = found["metadata"] if isinstance(found.get("metadata"), dict) else {}
-        message["content"], code, took = found["output"], about.get("exit_code"), about.get("duration_seconds")
+    value, text = from_json(message["content"]), message["content"]
+    if isinstance(value, dict) and isinstance(value.get("output"), str) and value.keys() <= {"output", "metadata"}:
+        about = value["metadata"] if isinstance(value.get("metadata"), dict) else {}
+        message["content"], code, took = value["output"], about.get("exit_code"), about.get("duration_seconds")
         message |= {"exit_code": code} if code is not None else {}
         message |= {"duration_s": took} if isinstance(took, int | float) and not isinstance(took, bool) else {}
         failed = code not in (None, 0)
-    elif isinstance(found, dict) and found.keys() >= {"content", "success"}:
-        message["content"], failed = as_text(found["content"]), found["success"] is False
+    elif isinstance(value, dict) and value.keys() >= {"content", "success"}:
+        message["content"], failed = as_text(value["content"]), value["success"] is False
     else:
         code = EXIT.search(text[:400])
         failed = code is not None and code[1] != "0"
@@ -155,24 +155,24 @@ def _exec(item: SourceItem, lines: list[Line]) -> Trajectory:
     open_items: dict[str, Message] = {}
     usage, troubles, others = Counter[str](), list[Any](), Counter[str]()
     for line in lines:
-        kind, inner = line.get("type"), line.get("item")
-        if kind == "thread.started":
+        line_type, inner = line.get("type"), line.get("item")
+        if line_type == "thread.started":
             thread = own_id(line, "thread_id")
         elif isinstance(inner, dict):
             number = as_text(inner.get("id", ""))
-            if kind == "item.completed":
+            if line_type == "item.completed":
                 open_items.pop(number, None)
-                _thing(turns, inner, troubles)
+                _add_item(turns, inner, troubles)
             else:
                 open_items[number] = inner
-        elif kind == "turn.completed" and isinstance(line.get("usage"), dict):
+        elif line_type == "turn.completed" and isinstance(line.get("usage"), dict):
             usage.update({k: v for k, v in line["usage"].items() if isinstance(v, int)})
-        elif kind in ("turn.failed", "error"):
+        elif line_type in ("turn.failed", "error"):
             troubles.append({k: v for k, v in line.items() if k != "type"})
         else:
-            others[as_text(kind)[:40]] += 1
+            others[as_text(line_type)[:40]] += 1
     for inner in open_items.values():  # it was begun, and the log ends
-        _thing(turns, inner, troubles, whole=False)
+        _add_item(turns, inner, troubles, complete=False)
     meta = {"usage": dict(usage), "trouble": troubles, "other_lines": dict(others), "lines": len(lines)}
     name = thread or item.default_id()
     return make(
@@ -180,39 +180,43 @@ def _exec(item: SourceItem, lines: list[Line]) -> Trajectory:
     )
 
 
-def _thing(turns: Turns, item: Message, troubles: list[Any], whole: bool = True) -> None:
-    """One item of a thread: what was said or thought, or a call with what it gave."""
-    kind, number = as_text(item.get("type", item.get("item_type", ""))), item.get("id")
-    if kind in ("agent_message", "assistant_message"):
+def _add_item(turns: Turns, item: Message, troubles: list[Any], complete: bool = True) -> None:
+    """Add an item of a thread: a text, a thought, or a call with its result."""
+    item_type, number = as_text(item.get("type", item.get("item_type", ""))), item.get("id")
+    if item_type in ("agent_message", "assistant_message"):
         turns.said(item.get("text", ""), id=number)
         turns.close()
-    elif kind == "reasoning":
+    elif item_type == "reasoning":
         turns.thought(as_text(item.get("text", "")))
-    elif kind == "error":
+    elif item_type == "error":
         troubles.append({k: v for k, v in item.items() if k != "type"})
     else:
-        name, arguments, result = _call(kind, item)
+        name, arguments, result = _call(item_type, item)
         turns.called(name, arguments, number)
         code, status = item.get("exit_code"), item.get("status")
         failed = status in ("failed", "declined") or code not in (None, 0) or item.get("error") is not None
-        if whole:
+        if complete:
             turns.came_back(result or f"[{status or 'done'}]", number, failed=failed, exit_code=code)
 
 
-def _call(kind: str, item: Message) -> tuple[str, Any, Any]:
-    """(name, arguments, result) of an item that is a call."""
-    if kind == "command_execution":
+def _call(item_type: str, item: Message) -> tuple[str, Any, Any]:
+    """Return (name, arguments, result) of a call's item."""
+    if item_type == "command_execution":
         return "shell", {"command": item.get("command", "")}, item.get("aggregated_output")
-    if kind == "mcp_tool_call":
+    if item_type == "mcp_tool_call":
         name = ".".join(as_text(item[k]) for k in ("server", "tool") if item.get(k))
         error, result = item.get("error"), item.get("result")
-        said = result.get("content") if isinstance(result, dict) else result
-        said = said or (result.get("structured_content") if isinstance(result, dict) else None)
-        return name, item.get("arguments"), (error.get("message", error) if isinstance(error, dict) else error) or said
-    given = {
+        text = result.get("content") if isinstance(result, dict) else result
+        text = text or (result.get("structured_content") if isinstance(result, dict) else None)
+        return (
+            name,
+            item.get("arguments"),
+            (error.get("message", error) if isinstance(error, dict) else error) or text,
+        )
+    arguments = {
         k: v
         for k, v in item.items()
         if k not in ("id", "type", "item_type", "status", "error", "result") and v is not None
     }
-    name = {"file_change": "apply_patch", "todo_list": "update_plan"}.get(kind, kind)
-    return name, given, item.get("result", item.get("error"))
+    name = {"file_change": "apply_patch", "todo_list": "update_plan"}.get(item_type, item_type)
+    return name, arguments, item.get("result", item.get("error"))

@@ -1,7 +1,7 @@
-"""`crewai`: what a crew's `kickoff` gave (`CrewOutput`, with its `tasks_output`), and the JSON that `output_log_file` keeps.
+"""`crewai`: output of a crew's `kickoff` (`CrewOutput`, `tasks_output`), and `output_log_file` JSON.
 
-A crew's kick-off is one run: each task is asked, then done by its agent, whose name stands on its messages. Where a task's output does not hold its
-messages, its result is all there is. Fields: https://docs.crewai.com/concepts/crews, https://docs.crewai.com/concepts/tasks.
+A kick-off is one run: each task is asked, then done by its agent, whose name stands on its messages. Where a task's output lacks its
+messages, only its result is known. Fields: https://docs.crewai.com/concepts/crews, https://docs.crewai.com/concepts/tasks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _is_entry(value: Any) -> bool:
 
 
 def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
-    """Outputs as they are; of a log an item each kick-off: one ends where a task starts that has started in it."""
+    """Yield outputs as they are; split a log into kick-offs where a task starts a second time."""
     logs, started = list[SourceItem](), set[str]()
     for item in items:
         entries = item.value if isinstance(item.value, list) else [item.value]
@@ -59,7 +59,6 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One crew's run."""
     value, turns = item.value, Turns()
     if isinstance(value, list):
         return _logged(item, value)
@@ -82,10 +81,10 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def _task(turns: Turns, task: Message, where: str) -> bool:
-    """One task as it was asked and done; whether its messages were there."""
+    """Add one task and its work; return whether its messages were there."""
     listed, name, raw = task.get("messages"), as_text(task.get("agent") or ""), task.get("raw")
-    said = is_chat(listed)
-    if said:
+    has_messages = is_chat(listed)
+    if has_messages:
         turns.close()
         for message in chat_messages(listed, where):
             turns.messages.append(message | ({"name": name} if name and message["role"] == "assistant" else {}))
@@ -97,22 +96,22 @@ def _task(turns: Turns, task: Message, where: str) -> bool:
         turns.close()
         turns.said(as_text(raw), name=name or None)
     turns.close()
-    return said
+    return has_messages
 
 
 def _logged(item: SourceItem, entries: list[Any]) -> Trajectory:
-    """A log's entries: a task is asked where it starts, and its output said where it ends."""
-    turns, asked, statuses = Turns(), list[str](), list[str]()
+    """Read a log: a task is asked where it starts, and its output said where it ends."""
+    turns, tasks, statuses = Turns(), list[str](), list[str]()
     lines = item.context.get("lines", 1)
     for entry in entries:
         if not _is_entry(entry):
             raise ValueError("an entry of the log has no task, agent or status")
         task, output = as_text(entry["task"]), entry.get("output")
-        if task not in asked:
-            asked.append(task)
+        if task not in tasks:
+            tasks.append(task)
             turns.add_text("user", task, timestamp=entry["timestamp"])
         if output:
             turns.said(as_text(output), name=as_text(entry["agent"]), timestamp=entry["timestamp"])
             turns.close()
         statuses.append(f"{as_text(entry['task_name'])}: {as_text(entry['status'])}")
-    return make(item, NAME, turns.messages, meta={"statuses": statuses, "lines": lines}, task="\n".join(asked))
+    return make(item, NAME, turns.messages, meta={"statuses": statuses, "lines": lines}, task="\n".join(tasks))

@@ -1,8 +1,8 @@
-"""Trajectories into other frameworks' formats, with what a judge said of them: the way back of `rrm.readers`.
+"""Write trajectories and judgements in other frameworks' formats; the reverse of `rrm.readers`.
 
-`to_atif` writes documents; `to_inspect` the fields of Inspect's own `Score`, for the log that the sample came from
-(`examples/inspect_scores.py` puts them there); `to_otel` a trace's `gen_ai.evaluation.result` events, log records (OTLP JSON,
-`resourceLogs`) beside its root span, which the `otel` reader reads back as `meta["evaluations"]`.
+`to_atif` writes documents; `to_inspect` the fields of Inspect's own `Score`, for the sample's log (`examples/inspect_scores.py` puts
+them there); `to_otel` a trace's `gen_ai.evaluation.result` events, log records (OTLP JSON, `resourceLogs`) beside its root span, which
+the `otel` reader reads back as `meta["evaluations"]`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Object = dict[str, Any]
 
 
 def _name(feedback: Feedback) -> str:
-    """The name that a score has elsewhere: `agent_rrm`; of a relative score `agent_rrm.rank`, for a mean over both would be of nothing."""
+    """Name a score: `agent_rrm`, a relative one `agent_rrm.rank`, so that no mean mixes the two."""
     return OURS if feedback.rank is None else f"{OURS}.rank"
 
 
@@ -34,8 +34,9 @@ def _named(trajectory: Trajectory) -> str:
 
 
 def to_inspect(trajectory: Trajectory, feedback: Feedback) -> Object:
-    """One line: which log, sample and epoch, and its scores by scorer: `agent_rrm` (`agent_rrm.rank` where it is relative), and
-    `agent_rrm.CRITERION` of each criterion.
+    """Return one line: log, sample, epoch and scores, `agent_rrm` and `agent_rrm.CRITERION` of each.
+
+    A relative score is named `agent_rrm.rank`.
 
     Raises:
         ValueError: the transcript is of no Inspect sample, or the row has no score (a failure is never a number).
@@ -51,9 +52,9 @@ def to_inspect(trajectory: Trajectory, feedback: Feedback) -> Object:
         raise ValueError(f"{_named(trajectory)} has no {' and no '.join(missing)}: it is no Inspect sample")
     if feedback.score is None:
         raise ValueError(f"transcript {trajectory.id!r} has no score: {feedback.status}")
-    place = {"log": source.file if source else None, "eval_id": meta.get("eval_id")}
+    ids = {"log": source.file if source else None, "eval_id": meta.get("eval_id")}
     return {
-        **{key: value for key, value in place.items() if isinstance(value, str)},
+        **{key: value for key, value in ids.items() if isinstance(value, str)},
         "sample_id": sample,
         "epoch": epoch,
         "scores": _scores(feedback),
@@ -61,9 +62,9 @@ def to_inspect(trajectory: Trajectory, feedback: Feedback) -> Object:
 
 
 def said(feedback: Feedback) -> Object:
-    """What of a judgement goes into a score's metadata."""
-    kept = {"status", "raw_score", "coverage", "judge", "findings", "criteria", "rank"}
-    return feedback.model_dump(mode="json", exclude_none=True, include=kept)
+    """Return the fields of a judgement that go into a score's metadata."""
+    fields = {"status", "raw_score", "coverage", "judge", "findings", "criteria", "rank"}
+    return feedback.model_dump(mode="json", exclude_none=True, include=fields)
 
 
 def _scores(feedback: Feedback) -> dict[str, Object]:
@@ -79,13 +80,12 @@ def _score(value: float | None, answer: str | None, explanation: str | None, met
 
 
 def to_otel(trajectory: Trajectory, feedback: Feedback, time_ns: int) -> Object:
-    """One OTLP document with an event for the score, named `agent_rrm` (a relative one of `rrm rank`: `agent_rrm.rank`), and one for each
-    criterion, `agent_rrm.CRITERION`.
+    """Return one OTLP document: an event for the score (named as in `to_inspect`) and one per criterion.
 
     A row without a score has no number: its event says the status as `error.type`.
 
     Args:
-        time_ns: when the judgement was there, in nanoseconds since 1970.
+        time_ns: time of the judgement, in nanoseconds since 1970.
 
     Raises:
         ValueError: the transcript names no trace and span in hexadecimal, so an event could belong to none.
@@ -99,9 +99,9 @@ def to_otel(trajectory: Trajectory, feedback: Feedback, time_ns: int) -> Object:
         raise ValueError(
             f"{_named(trajectory)} has no meta.span_id of 16 hexadecimal digits: read the trace's own file again"
         )
-    place = {"timeUnixNano": str(time_ns), "observedTimeUnixNano": str(time_ns), "eventName": EVALUATION}
-    place |= {"traceId": trace.lower(), "spanId": span.lower()}
-    records = [{**place, "attributes": _attributes(said)} for said in _events(feedback)]
+    event = {"timeUnixNano": str(time_ns), "observedTimeUnixNano": str(time_ns), "eventName": EVALUATION}
+    event |= {"traceId": trace.lower(), "spanId": span.lower()}
+    records = [{**event, "attributes": _attributes(attributes)} for attributes in _events(feedback)]
     return {
         "resourceLogs": [
             {
@@ -113,7 +113,7 @@ def to_otel(trajectory: Trajectory, feedback: Feedback, time_ns: int) -> Object:
 
 
 def _events(feedback: Feedback) -> Iterator[Object]:
-    """The attributes of each event; those without a value are None."""
+    """Yield the attributes of each event; those without a value are None."""
     judge = feedback.judge
     about = {
         f"{OURS}.judge.model": judge.model,
@@ -146,9 +146,8 @@ def _events(feedback: Feedback) -> Iterator[Object]:
         }
 
 
-def _attributes(said: Object) -> list[Object]:
-    """OTLP's list of keys and typed values, of what has a value."""
-    return [{"key": key, "value": _value(value)} for key, value in said.items() if value not in (None, [])]
+def _attributes(attributes: Object) -> list[Object]:
+    return [{"key": key, "value": _value(value)} for key, value in attributes.items() if value not in (None, [])]
 
 
 def _value(value: Any) -> Object:
@@ -157,5 +156,5 @@ def _value(value: Any) -> Object:
     if isinstance(value, int) and not isinstance(value, bool):
         return {"intValue": str(value)}  # 64 bits are text in protobuf's JSON
     if isinstance(value, list):
-        return {"arrayValue": {"values": [_value(one) for one in value]}}
+        return {"arrayValue": {"values": [_value(v) for v in value]}}
     return {"stringValue": as_text(value).encode("utf-8", "replace").decode()}  # protobuf takes no lone surrogate

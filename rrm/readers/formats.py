@@ -1,4 +1,4 @@
-"""What is said about formats: which one each file is in, and for an item that nobody knows, which one it is nearest to.
+"""Count the formats of files, and name the nearest format for an unknown item.
 
 A reader's `MARKS` are paths that its format has, as people would write them: `messages[].role` is a `role` in an element of the list
 `messages`, `object=response` a field with that value, `a|b` either. They only word an error; `sniff` alone decides.
@@ -16,22 +16,20 @@ from rrm.data.trajectory import Trajectory
 from rrm.readers.base import Reader, key_list
 
 LOOK = 50
-"""Elements of a list that are looked at for a mark."""
+"""Elements of a list searched for a mark."""
 FILES = 1000
 """Files whose formats are named one by one; beyond, they are counted."""
 
 
 @dataclass
 class FileFormats:
-    """Which formats the rows of each file were read in."""
+    """Formats that the rows of each file were read in."""
 
     files: dict[str, dict[str, int]] = field(default_factory=dict)
     """file -> format -> rows, of the first `FILES` files"""
     rows_of_other_files: int = 0
-    """Rows of further files."""
 
     def add(self, trajectory: Trajectory) -> None:
-        """Count one row."""
         file = trajectory.source.file if trajectory.source else ""
         if file not in self.files and len(self.files) >= FILES:
             self.rows_of_other_files += 1
@@ -41,7 +39,7 @@ class FileFormats:
         counts[name] = counts.get(name, 0) + 1
 
     def lines(self, most: int) -> Iterator[tuple[str, int]]:
-        """(`file: format`, rows) for at most `most` files, then one line for the others; none for a single file."""
+        """Yield (`file: format`, rows) of `most` files, then one for the rest; nothing for a single file."""
         if len(self.files) < 2:
             return
         named = list(self.files.items())
@@ -52,47 +50,47 @@ class FileFormats:
             yield "(in other files)", rest
 
     def counted(self, rows: Iterable[Trajectory]) -> Iterator[Trajectory]:
-        """The rows themselves, each counted as it goes by."""
+        """Yield the rows, counting each."""
         for row in rows:
             self.add(row)
             yield row
 
 
 def unknown(value: Any, readers: Iterable[Reader]) -> str:
-    """The error for an item of no known format: what it is, the nearest format with what is missing, and all there are."""
-    what = f"an object with {key_list(value)}" if isinstance(value, dict) else f"a JSON {type(value).__name__}"
-    what = (
+    """Word the error for an unknown item: its type, the nearest format, what is missing, all formats."""
+    description = f"an object with {key_list(value)}" if isinstance(value, dict) else f"a JSON {type(value).__name__}"
+    description = (
         "plain text without the marks of `react` or `search_tags`"
         if isinstance(value, str)
         else "an empty object"
         if value == {}
-        else what
+        else description
     )
     near = _nearest(value, readers)
     return (
-        f"no known transcript format: {what}{f'; nearest: {near}' if near else ''}; name its parts with --map messages=PATH, or "
+        f"no known transcript format: {description}{f'; nearest: {near}' if near else ''}; name its parts with --map messages=PATH, or "
         f"give --format{known(readers)}"
     )
 
 
 def known(readers: Iterable[Reader]) -> str:
-    """How such an error ends: all formats there are. Where several errors are shown together it can be left out."""
+    """Word the error's end, a list of all formats; omitted where several errors are shown together."""
     return f" (known: {', '.join(reader.NAME for reader in readers)})"
 
 
 def _nearest(value: Any, readers: Iterable[Reader]) -> str | None:
-    """The format most of whose marks are there, with those that are and are not; None where none is."""
+    """Describe the format with most marks, those present and those missing; None where none is."""
     best: tuple[float, str] | None = None
     keys: dict[str, str] = {}
     for reader in readers:
         marks: tuple[str, ...] = getattr(reader, "MARKS", ())
-        keys |= {_first(one): reader.NAME for mark in marks for one in mark.split("|")}  # the later, the more general
-        found = [mark for mark in marks if holds(value, mark)]
-        share = len(found) / len(marks) if found else 0.0
-        if found and (best is None or share > best[0]):
-            missing = [f"`{_shown(value, m)}`" for m in marks if m not in found]
+        keys |= {_first(path): reader.NAME for mark in marks for path in mark.split("|")}  # the later, the more general
+        present = [mark for mark in marks if holds(value, mark)]
+        share = len(present) / len(marks) if present else 0.0
+        if present and (best is None or share > best[0]):
+            missing = [f"`{_alternative(value, m)}`" for m in marks if m not in present]
             lacks = f"lacks {', '.join(missing)}" if missing else f"--format {reader.NAME} says what is wrong with it"
-            best = share, f"{reader.NAME} (it has {', '.join(f'`{_shown(value, m)}`' for m in found)}; {lacks})"
+            best = share, f"{reader.NAME} (it has {', '.join(f'`{_alternative(value, m)}`' for m in present)}; {lacks})"
     if best is not None or not isinstance(value, dict):
         return best and best[1]
     for key in list(value)[:LOOK]:
@@ -102,12 +100,11 @@ def _nearest(value: Any, readers: Iterable[Reader]) -> str | None:
 
 
 def _first(path: str) -> str:
-    """The key that a mark's path begins with."""
     return re.split(r"[^\w]", path)[0]
 
 
-def _shown(value: Any, mark: str) -> str:
-    """Of a mark's alternatives the one that is there; else one whose beginning is, else the first."""
+def _alternative(value: Any, mark: str) -> str:
+    """Return a mark's alternative that is there; else one whose beginning is, else the first."""
     paths = mark.split("|")
     begun = [p for p in paths if isinstance(value, dict) and _first(p) in value]
     begun = begun or [p for p in paths if isinstance(value, list) and p.startswith("[]")]
@@ -115,14 +112,14 @@ def _shown(value: Any, mark: str) -> str:
 
 
 def holds(value: Any, mark: str) -> bool:
-    """Whether a mark is there: `a.b[].c`, `a=word`, or one of several between `|`."""
+    """Return whether a mark is there: `a.b[].c`, `a=word`, or one of several between `|`."""
     if "|" in mark:
-        return any(holds(value, one) for one in mark.split("|"))
+        return any(holds(value, alternative) for alternative in mark.split("|"))
     path, _, word = mark.partition("=")
-    at = [value]
-    for part in path.split("."):
-        name = part.removesuffix("[]")
-        at = [v[name] for v in at if isinstance(v, dict) and v.get(name) is not None] if name else at
-        if name != part:
-            at = [e for v in at if isinstance(v, list) for e in v[:LOOK]]
-    return any(str(v) == word for v in at) if word else bool(at)
+    matches = [value]
+    for step in path.split("."):
+        name = step.removesuffix("[]")
+        matches = [v[name] for v in matches if isinstance(v, dict) and v.get(name) is not None] if name else matches
+        if name != step:
+            matches = [e for v in matches if isinstance(v, list) for e in v[:LOOK]]
+    return any(str(v) == word for v in matches) if word else bool(matches)

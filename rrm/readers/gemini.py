@@ -1,7 +1,7 @@
-"""`gemini`: Gemini CLI's sessions (`chats/session-*.json` and `.jsonl`), its saved chats, and bodies of the Gemini API (`contents`).
+"""`gemini`: Gemini CLI's sessions and saved chats, and bodies of the Gemini API (`contents`).
 
-A session's message holds its thoughts, its calls and what they gave. In a session of lines a message that is written again counts once,
-and a rewind takes back what stood behind it. Fields: https://github.com/google-gemini/gemini-cli, https://ai.google.dev/api/caching#Content.
+Sessions are `chats/session-*.json` or `.jsonl`. A message holds its thoughts, calls and results. In a session of lines a repeated
+message counts once, and a rewind takes back what stood behind it. Fields: https://github.com/google-gemini/gemini-cli, https://ai.google.dev/api/caching#Content.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def sniff(value: Any) -> bool:
 
 
 def _is_line(value: Message) -> bool:
-    told = value.get("type") in TYPES and "content" in value and "role" not in value
-    return told and isinstance(value.get("id"), str) and isinstance(value.get("timestamp"), str)
+    is_message = value.get("type") in TYPES and "content" in value and "role" not in value
+    return is_message and isinstance(value.get("id"), str) and isinstance(value.get("timestamp"), str)
 
 
 def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
-    """Documents as they are; a session of lines as one document of its head and its messages."""
+    """Yield documents as they are, and a session of lines as one document."""
     run: SourceItem | None = None
     for item in items:
         value = item.value
@@ -67,22 +67,22 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
 
 
 def _take(session: Message, line: Message) -> None:
-    """One line of a session: a message (again), fields that are set, or a rewind to a message; what that takes back is kept beside."""
+    """Apply one line: a message (again), set fields, or a rewind; what that takes back is kept beside."""
     messages: list[Message] = session["messages"]
-    told = line["$set"] if isinstance(line.get("$set"), dict) else {}
+    fields = line["$set"] if isinstance(line.get("$set"), dict) else {}
     if "$rewindTo" in line:  # to one that is not there: to the beginning
-        at = next((k for k, m in enumerate(messages) if m.get("id") == line["$rewindTo"]), 0)
-        _take_back(session, messages[at:])
-        del messages[at:]
+        index = next((k for k, m in enumerate(messages) if m.get("id") == line["$rewindTo"]), 0)
+        _take_back(session, messages[index:])
+        del messages[index:]
     elif "$set" in line:
-        session |= {k: v for k, v in told.items() if k not in ("messages", "taken_back")}
-        if isinstance(told.get("messages"), list):
-            held = [m for m in told["messages"] if isinstance(m, dict)]
-            _take_back(session, [m for m in messages if m.get("id") not in [h.get("id") for h in held]])
-            messages[:] = held
+        session |= {k: v for k, v in fields.items() if k not in ("messages", "taken_back")}
+        if isinstance(fields.get("messages"), list):
+            fresh = [m for m in fields["messages"] if isinstance(m, dict)]
+            _take_back(session, [m for m in messages if m.get("id") not in [h.get("id") for h in fresh]])
+            messages[:] = fresh
     elif _is_line(line):
-        at = next((k for k, m in enumerate(messages) if m.get("id") == line["id"]), len(messages))
-        messages[at : at + 1] = [line]
+        index = next((k for k, m in enumerate(messages) if m.get("id") == line["id"]), len(messages))
+        messages[index : index + 1] = [line]
     else:
         session |= {k: v for k, v in line.items() if k not in ("messages", "taken_back")}
 
@@ -93,7 +93,6 @@ def _take_back(session: Message, messages: list[Message]) -> None:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One session, or one conversation of contents."""
     record = item.value if isinstance(item.value, dict) else {"contents": item.value}
     turns = Turns()
     if isinstance(record.get("contents"), list):
@@ -113,17 +112,17 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def _session(turns: Turns, record: Message) -> Message:
-    """Read a session's messages; what belongs to the meta."""
+    """Read a session's messages into `turns`; return its meta."""
     if not isinstance(record.get("messages"), list):
         raise ValueError("no list of `messages`")
     notes, usage, model = list[Message](), Counter[str](), None
     for i, message in enumerate(record["messages"]):
         if not isinstance(message, dict):
             raise ValueError(f"messages[{i}] must be an object, got {type(message).__name__}")
-        kind, more = message.get("type"), {"id": message.get("id"), "timestamp": message.get("timestamp")}
-        if kind == "user":
+        message_type, more = message.get("type"), {"id": message.get("id"), "timestamp": message.get("timestamp")}
+        if message_type == "user":
             google.add(turns, "user", message.get("content"), **more)
-        elif kind == "gemini":
+        elif message_type == "gemini":
             turns.close()
             model = model or message.get("model")
             if isinstance(tokens := message.get("tokens"), dict):
@@ -138,8 +137,10 @@ def _session(turns: Turns, record: Message) -> Message:
 def _reply(turns: Turns, message: Message, more: Message) -> None:
     thoughts = message.get("thoughts")
     for thought in thoughts if isinstance(thoughts, list) else []:
-        said = [as_text(thought[k]) for k in ("subject", "description") if isinstance(thought, dict) and thought.get(k)]
-        turns.thought(": ".join(said), **more)
+        texts = [
+            as_text(thought[k]) for k in ("subject", "description") if isinstance(thought, dict) and thought.get(k)
+        ]
+        turns.thought(": ".join(texts), **more)
     google.add(turns, "model", message.get("content") or [], **more)
     calls = message.get("toolCalls")
     calls = [c for c in calls if isinstance(c, dict)] if isinstance(calls, list) else []
@@ -151,19 +152,19 @@ def _reply(turns: Turns, message: Message, more: Message) -> None:
 
 
 def _result(turns: Turns, call: Message) -> None:
-    """What a call gave: its function responses; where there is none, what was displayed."""
+    """Add a call's result: its function responses, else what was displayed."""
     failed, number, time = call.get("status") in ("error", "cancelled"), call.get("id"), call.get("timestamp")
     parts = google.parts_of(call.get("result"))
     answers = [a for p in parts if isinstance(a := field(p, "functionResponse"), dict)]
-    said = [google.result_of(a) for a in answers]
-    if len(said) == 1:
-        content = said[0][0]
-    elif said:
-        content = "\n".join(as_text(text) for text, _ in said)
+    results = [google.result_of(a) for a in answers]
+    if len(results) == 1:
+        content = results[0][0]
+    elif results:
+        content = "\n".join(as_text(text) for text, _ in results)
     else:
         content = "\n".join(as_text(p["text"]) for p in parts if "text" in p) or call.get("resultDisplay")
         if content is None:
             content = f"[{call['status']}]" if call.get("status") else None
     if content is not None:
-        failed = failed or any(error for _, error in said)
+        failed = failed or any(error for _, error in results)
         turns.came_back(content, number, call.get("name"), failed=failed, timestamp=time)

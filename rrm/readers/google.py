@@ -1,4 +1,4 @@
-"""Google's `Content` (`role`, `parts`), as the Gemini API, its CLI and the Agent Development Kit write it, in either spelling of its names."""
+"""Google's `Content` (`role`, `parts`) of the Gemini API, its CLI and the ADK, in either spelling."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Message = dict[str, Any]
 
 
 def field(record: Any, name: str) -> Any:
-    """A field by its name in camelCase or snake_case; None where it has neither."""
+    """Return a field by its name in camelCase or snake_case; None where it has neither."""
     if not isinstance(record, dict):
         return None
-    found = record.get(name)
-    return found if found is not None else record.get("".join(f"_{c.lower()}" if c.isupper() else c for c in name))
+    value = record.get(name)
+    return value if value is not None else record.get("".join(f"_{c.lower()}" if c.isupper() else c for c in name))
 
 
 def parts_of(content: Any) -> list[Any]:
-    """The parts of a content: a text, one part, a list of either, or an object with `parts`."""
+    """Return a content's parts: of a text, one part, a list of either, or an object with `parts`."""
     if isinstance(content, dict) and isinstance(content.get("parts"), list):
         content = content["parts"]
     listed = content if isinstance(content, list) else [] if content is None else [content]
@@ -27,7 +27,7 @@ def parts_of(content: Any) -> list[Any]:
 
 
 def is_content(value: Any) -> bool:
-    """Whether a value is a content whose parts are Google's, which have no type."""
+    """Return whether a value is a content whose parts are Google's, which have no type."""
     parts = value.get("parts") if isinstance(value, dict) else None
     return isinstance(parts, list) and all(
         isinstance(p, dict) and "type" not in p and "part_kind" not in p for p in parts
@@ -35,30 +35,30 @@ def is_content(value: Any) -> bool:
 
 
 def add(turns: Turns, role: str, content: Any, **more: Any) -> None:
-    """Add a content: what a function gave stands behind its calls, what the model's code did is a call and its result."""
+    """Add a content: function results follow their calls; the model's code is a call and its result."""
     spoken, results = list[Message](), list[Message]()
     is_agent = role in ("model", "assistant")
-    for part in parts_of(content):
-        call, answer = field(part, "functionCall"), field(part, "functionResponse")
-        code, ran = field(part, "executableCode"), field(part, "codeExecutionResult")
+    for content_part in parts_of(content):
+        call, answer = field(content_part, "functionCall"), field(content_part, "functionResponse")
+        code, ran = field(content_part, "executableCode"), field(content_part, "codeExecutionResult")
         if isinstance(call, dict):
             turns.agent(**more)
             turns.called(call.get("name", ""), call.get("args"), call.get("id"))
         elif isinstance(answer, dict):
-            said, failed = result_of(answer)
-            results.append({"content": said, "id": answer.get("id"), "name": answer.get("name"), "failed": failed})
+            output, failed = result_of(answer)
+            results.append({"content": output, "id": answer.get("id"), "name": answer.get("name"), "failed": failed})
         elif isinstance(code, dict):
             turns.agent(**more)
             turns.called("code_execution", code)
         elif isinstance(ran, dict):
             failed = as_text(ran.get("outcome", "")) not in ("", "OUTCOME_OK")
             turns.came_back(ran.get("output"), name="code_execution", failed=failed)
-        elif part.get("thought") and "text" in part:
-            turns.thought(as_text(part["text"]), **more)
+        elif content_part.get("thought") and "text" in content_part:
+            turns.thought(as_text(content_part["text"]), **more)
         elif is_agent:
-            turns.said([_part(part)], **more)
+            turns.said([_part(content_part)], **more)
         else:
-            spoken.append(_part(part))
+            spoken.append(_part(content_part))
     for result in results:
         turns.came_back(**result, timestamp=more.get("timestamp"))
     if spoken:
@@ -68,28 +68,28 @@ def add(turns: Turns, role: str, content: Any, **more: Any) -> None:
 
 
 def result_of(answer: Message) -> tuple[Any, bool]:
-    """(what a function gave, whether it failed): its `output` or `result` where the response is nothing but that, else all of it."""
-    said = answer.get("response")
-    if isinstance(said, dict) and len(said) == 1:
-        key, inner = next(iter(said.items()))
-        return (inner, key == "error") if key in ("output", "result", "error") else (said, False)
-    return said, False
+    """Return (result, failed) of a function: a lone `output` or `result`, else the whole response."""
+    response = answer.get("response")
+    if isinstance(response, dict) and len(response) == 1:
+        key, inner = next(iter(response.items()))
+        return (inner, key == "error") if key in ("output", "result", "error") else (response, False)
+    return response, False
 
 
-def _part(part: Message) -> Message:
+def _part(content_part: Message) -> Message:
     """A text, or a picture, as a chat part; others as they are."""
-    if "text" in part:
-        return {"type": "text", "text": as_text(part["text"])}
-    data = field(part, "inlineData") or field(part, "fileData")
+    if "text" in content_part:
+        return {"type": "text", "text": as_text(content_part["text"])}
+    data = field(content_part, "inlineData") or field(content_part, "fileData")
     if isinstance(data, dict):
-        kind, where = as_text(field(data, "mimeType") or ""), data.get("data", field(data, "fileUri"))
-        if kind.startswith("image/") and isinstance(where, str):
-            return picture(where, kind)
-    return {"type": next(iter(part), "part"), **part}
+        media_type, where = as_text(field(data, "mimeType") or ""), data.get("data", field(data, "fileUri"))
+        if media_type.startswith("image/") and isinstance(where, str):
+            return picture(where, media_type)
+    return {"type": next(iter(content_part), "part"), **content_part}
 
 
 def tools_of(config: Any) -> list[Message] | None:
     """`tools` of `functionDeclarations` as function definitions; None where there is none."""
     listed = config if isinstance(config, list) else []
-    found = [f for t in listed for f in (field(t, "functionDeclarations") or []) if isinstance(f, dict)]
-    return [{"type": "function", "function": f} for f in found] or None
+    functions = [f for t in listed for f in (field(t, "functionDeclarations") or []) if isinstance(f, dict)]
+    return [{"type": "function", "function": f} for f in functions] or None

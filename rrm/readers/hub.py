@@ -21,8 +21,6 @@ NAME = re.compile(r"hf:(?P<name>[^@#]+?)(@(?P<revision>[^@#:]+))?(#(?P<config>[^
 
 @dataclass(frozen=True)
 class HubSet:
-    """One split of one data set."""
-
     name: str
     split: str
     config: str | None = None
@@ -30,19 +28,18 @@ class HubSet:
 
 
 def is_hub(path: str) -> bool:
-    """Whether an input names a data set rather than a file."""
     return path.startswith(PREFIX)
 
 
 def hub_set(path: str) -> HubSet | ReadError:
-    """What an `hf:` input names, or what is wrong with it."""
-    if (found := NAME.fullmatch(path)) is None:
+    """Parse an `hf:` input; a ReadError where it is malformed."""
+    if (match := NAME.fullmatch(path)) is None:
         return ReadError(
             path,
             None,
             "write a data set as hf:owner/name:split, e.g. hf:owner/name:train (or name@revision, name#config)",
         )
-    return HubSet(found["name"], found["split"], found["config"], found["revision"])
+    return HubSet(match["name"], match["split"], match["config"], match["revision"])
 
 
 def hub_rows(path: str) -> Iterator[dict[str, Any] | ReadError]:

@@ -1,7 +1,8 @@
-"""`inspect`: logs of Inspect (`inspect_ai`), `.json` or `.eval` (a zip with a member a sample). Each sample and epoch is a run.
+"""`inspect`: logs of Inspect (`inspect_ai`), `.json` or `.eval` (a zip with a member per sample).
 
-Score labels are C, I, P (half) and N (no answer: 0), else numbers and words as everywhere. One scorer's score is the outcome; of
-several none is chosen: `meta["outcome_fields"]` names them for `--outcome`. What `rrm.readers.exports` put there is a judge's word and no outcome. Fields: https://inspect.aisi.org.uk/eval-logs.html.
+Each sample and epoch is a run. Score labels are C, I, P (half) and N (no answer: 0), else numbers and words as everywhere. A single
+scorer's score is the outcome; of several none is chosen: `meta["outcome_fields"]` names them for `--outcome`. Scores that
+`rrm.readers.exports` put there are no outcome. Fields: https://inspect.aisi.org.uk/eval-logs.html.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ LABELS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 ATTACHMENT = "attachment://"
 MAX_UNFOLDED = 1 << 28  # characters: a few long attachments can be named a million times
 DROPPED = ("messages", "input", "events", "events_data", "attachments", "output", "timelines", "target")
-"""What the transcript already holds, or repeats of it; events are counted by kind."""
+"""Fields that the transcript already holds or that repeat it; events are counted by type."""
 SUFFIXES = (".eval", ".json")
 HEAD = 1 << 16
-"""Bytes of a JSON log in which what it is of must stand."""
+"""Bytes of a JSON log in which task and time must stand."""
 _TASK = re.compile(r'"task_id": ?"([^"]{1,200})"')
 _CREATED = re.compile(r'"created": ?"([^"]{1,60})"')
 Message = dict[str, Any]
 
 
 def sniff(value: Any) -> bool:
-    """A log, or one sample of it."""
+    """Match a log, or one sample of it."""
     if not isinstance(value, dict):
         return False
     if isinstance(value.get("eval"), dict) and "task" in value["eval"] and ("samples" in value or "plan" in value):
@@ -48,7 +49,7 @@ def sniff(value: Any) -> bool:
 
 
 def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
-    """The samples of a `.json` log, each with what the log says about its evaluation; None for others."""
+    """Yield the samples of a `.json` log, each with the log's evaluation; None for others."""
     if not sniff(value) or not isinstance(value.get("samples"), list) or not isinstance(value.get("eval"), dict):
         return None
     samples = value["samples"]
@@ -57,7 +58,7 @@ def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
 
 
 def unpack(archive: Archive) -> Iterator[SourceItem | ReadError] | None:
-    """The samples of an `.eval` log, one in memory at a time; None for other archives."""
+    """Yield the samples of an `.eval` log, one in memory at a time; None for other archives."""
     names = set(archive.names)
     if not names & {"header.json", "_journal/start.json"} or not any(n.startswith("samples/") for n in names):
         return None
@@ -70,7 +71,7 @@ def _samples(archive: Archive) -> Iterator[SourceItem | ReadError]:
         finished = "header.json" in archive.names
         header = load(archive, "header.json" if finished else "_journal/start.json")
         lists = [n for n in archive.names if n == "summaries.json" or (not finished and "/summaries/" in n)]
-        summaries = [s for n in lists if isinstance(part := load(archive, n), list) for s in part]
+        summaries = [s for n in lists if isinstance(listed := load(archive, n), list) for s in listed]
     except (ValueError, RecursionError) as error:
         yield ReadError(archive.path, None, f"the log's header: {describe(error)} (format {NAME})")
         return
@@ -94,7 +95,7 @@ def _scores(sample: Any) -> dict[str, Any]:
 
 
 def _other_scales(samples: Iterable[Any]) -> set[str]:
-    """Scorers that gave a number outside [0, 1] somewhere in the log: on their scale a 1 may be the worst."""
+    """Return scorers that gave a number outside [0, 1] in the log: on their scale a 1 may be the worst."""
     return {
         name
         for sample in samples
@@ -104,7 +105,7 @@ def _other_scales(samples: Iterable[Any]) -> set[str]:
 
 
 def _asked_alike(samples: Iterable[Any]) -> set[str]:
-    """The ids of samples whose input is another's, too, with another target: other files, and so another question."""
+    """Return ids of samples that share their input but not their target: other files, another question."""
     targets: dict[str, dict[str, str]] = {}
     for sample in samples:
         if isinstance(sample, dict) and sample.get("input") is not None:
@@ -122,27 +123,26 @@ def outcome(record: Any, path: str) -> RunOutcome | None:
     """The label at a path such as `scores.match`; as `rrm.readers.outcomes.outcome_at` otherwise."""
     name = path.removesuffix("?")
     scores = _scores(record)
-    found = scores[name[7:]] if name.startswith("scores.") and name[7:] in scores else get(record, name)
-    if found is MISSING or (value := label(found)) is None:
+    raw = scores[name[7:]] if name.startswith("scores.") and name[7:] in scores else get(record, name)
+    if raw is MISSING or (value := label(raw)) is None:
         return outcome_at(record, path)
     return RunOutcome(value, name)
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One sample in one epoch."""
     sample = item.value
     if not isinstance(sample, dict) or not isinstance(sample.get("messages"), list):
-        held = "samples were not logged" if sniff(sample) else "no list of `messages`"
-        raise ValueError(f"nothing to judge: {held}")
+        reason = "samples were not logged" if sniff(sample) else "no list of `messages`"
+        raise ValueError(f"nothing to judge: {reason}")
     about = item.context.get("eval", {})
     unfold = _Attachments(sample.get("attachments"), item.unfolding or AttachmentBudget(MAX_UNFOLDED))
     events = [e for e in sample["events"] if isinstance(e, dict)] if isinstance(sample.get("events"), list) else []
     times = _times(events)
-    given = sample.get("input")  # all there is of a sample that failed before its first message
-    asked = given if isinstance(given, list) else [{"role": "user", "content": given}] if given is not None else []
-    raw = sample["messages"] or asked
-    messages = [m for i, one in enumerate(raw) for m in _messages(unfold.inside(one), f"messages[{i}]", times)]
-    task = unfold.inside(given) if isinstance(given, str) else first_user_text(messages)
+    prompt = sample.get("input")  # all there is of a sample that failed before its first message
+    chat = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}] if prompt is not None else []
+    raw = sample["messages"] or chat
+    messages = [m for i, entry in enumerate(raw) for m in _messages(unfold.inside(entry), f"messages[{i}]", times)]
+    task = unfold.inside(prompt) if isinstance(prompt, str) else first_user_text(messages)
     scores = {name: value for name, value in _scores(sample).items() if not is_ours(name)}
     off = item.context.get("other_scale", set())
     readable = {n: v for n, s in scores.items() if (v := label(s)) is not None and n not in off}
@@ -150,7 +150,7 @@ def parse(item: SourceItem) -> Trajectory:
     fields = {"outcome_fields": [f"scores.{name}" for name in readable]} if len(scores) > 1 else {}
     number = f"{as_text(about.get('task', 'sample'))[:80]}:{as_text(sample.get('id'))[:80]}"
     apart = as_text(sample.get("id")) in item.context.get("asked_alike", ())
-    seen = [p for m in messages if m["role"] == "user" and isinstance(m["content"], list) for p in m["content"]]
+    user_parts = [p for m in messages if m["role"] == "user" and isinstance(m["content"], list) for p in m["content"]]
     return make(
         item,
         NAME,
@@ -159,54 +159,54 @@ def parse(item: SourceItem) -> Trajectory:
         id=f"{number}-epoch{as_text(sample.get('epoch', 1))[:20]}",
         task=task,
         # the words alone do not tell questions about different pictures or files apart
-        question_id=number if apart or any(p.get("type") != "text" for p in seen) else None,
+        question_id=number if apart or any(p.get("type") != "text" for p in user_parts) else None,
         outcome=None if sole is None else RunOutcome(readable[sole], f"scores.{sole}"),
         tools=_tools(events),
     )
 
 
 def _meta(sample: Message, about: Message, events: list[Message], unfold: _Attachments) -> dict[str, Any]:
-    """What the sample and its log say beside the transcript; the judge sees none of it."""
-    kept = {k: v for k, v in sample.items() if k not in DROPPED and v not in (None, {}, [])}
-    if "id" in kept:
-        kept["sample_id"] = kept.pop("id")
+    """Return what sample and log say beside the transcript; the judge sees none of it."""
+    meta = {k: v for k, v in sample.items() if k not in DROPPED and v not in (None, {}, [])}
+    if "id" in meta:
+        meta["sample_id"] = meta.pop("id")
     target = unfold.inside(sample.get("target"))
     if target not in (None, "", []):
-        kept["reference"] = target[0] if isinstance(target, list) and len(target) == 1 else target
+        meta["reference"] = target[0] if isinstance(target, list) and len(target) == 1 else target
     output = sample["output"] if isinstance(sample.get("output"), dict) else {}
     choices = output.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], dict) and "stop_reason" in choices[0]:
-        kept["stop_reason"] = choices[0]["stop_reason"]
+        meta["stop_reason"] = choices[0]["stop_reason"]
     data = about["dataset"] if isinstance(about.get("dataset"), dict) else {}
     names = {"agent": about.get("model"), "eval_task": about.get("task"), "dataset": data.get("name")}
     names |= {k: about.get(k) for k in ("eval_id", "run_id", "created")}
     counts = Counter(as_text(e.get("event"))[:40] for e in events)
-    return kept | {k: v for k, v in names.items() if v is not None} | ({"events": dict(counts)} if counts else {})
+    return meta | {k: v for k, v in names.items() if v is not None} | ({"events": dict(counts)} if counts else {})
 
 
 def _times(events: list[Message]) -> dict[str, Message]:
-    """Message or call id -> when it was made, and for a call how many seconds it took."""
+    """Message or call id -> its time, and a call's duration in seconds."""
     times: dict[str, Message] = {}
     for event in events:
         if event.get("event") == "tool" and isinstance(event.get("id"), str):
             took = event.get("working_time")
-            known = isinstance(took, int | float) and not isinstance(took, bool)
-            times[event["id"]] = {"timestamp": event.get("completed")} | ({"duration_s": took} if known else {})
-        elif event.get("event") == "model" and isinstance(made := get(event, "output.choices[0].message.id"), str):
-            times[made] = {"timestamp": event.get("completed", event.get("timestamp"))}
+            is_number = isinstance(took, int | float) and not isinstance(took, bool)
+            times[event["id"]] = {"timestamp": event.get("completed")} | ({"duration_s": took} if is_number else {})
+        elif event.get("event") == "model" and isinstance(id := get(event, "output.choices[0].message.id"), str):
+            times[id] = {"timestamp": event.get("completed", event.get("timestamp"))}
     return times
 
 
 def _tools(events: list[Message]) -> list[dict[str, Any]] | None:
-    """The tools that the model was offered in any of its calls, each name once."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the tools offered to the model in any of its calls, each name once."""
+    tools: dict[str, dict[str, Any]] = {}
     for event in events:
         offered = event.get("tools") if event.get("event") == "model" else None
         for tool in offered if isinstance(offered, list) else []:
             if isinstance(tool, dict) and isinstance(tool.get("name"), str):
-                known = {k: tool[k] for k in ("name", "description", "parameters") if k in tool}
-                found.setdefault(tool["name"], {"type": "function", "function": known})
-    return list(found.values()) or None
+                definition = {k: tool[k] for k in ("name", "description", "parameters") if k in tool}
+                tools.setdefault(tool["name"], {"type": "function", "function": definition})
+    return list(tools.values()) or None
 
 
 def _messages(raw: Any, where: str, times: dict[str, Message]) -> list[Message]:
@@ -217,9 +217,9 @@ def _messages(raw: Any, where: str, times: dict[str, Message]) -> list[Message]:
     listed = raw.get("tool_calls")
     calls = [_call(c) for c in (listed if isinstance(listed, list) else [])] + [call for call, _ in served]
     failed, function = raw.get("error"), raw.get("function")
-    kept = {k: v for k, v in raw.items() if k not in ("content", "tool_calls", "error", "function", "internal")}
+    fields = {k: v for k, v in raw.items() if k not in ("content", "tool_calls", "error", "function", "internal")}
     own = times.get(as_text(raw.get("tool_call_id" if raw.get("role") == "tool" else "id")), {})
-    message = chat_message({**own, **kept, "content": parts}, where)
+    message = chat_message({**own, **fields, "content": parts}, where)
     if thoughts:
         message["reasoning_content"] = "\n".join(thoughts)
     if calls:
@@ -227,15 +227,15 @@ def _messages(raw: Any, where: str, times: dict[str, Message]) -> list[Message]:
     if function is not None:
         message["name"] = as_text(function)
     if failed is not None:
-        said = as_text(failed.get("message", "") if isinstance(failed, dict) else failed)
+        error = as_text(failed.get("message", "") if isinstance(failed, dict) else failed)
         message |= {"is_error": True, "error": failed}
-        if said not in text_of(message["content"]):
-            message["content"] = f"{text_of(message['content'])}\n{said}".strip()
+        if error not in text_of(message["content"]):
+            message["content"] = f"{text_of(message['content'])}\n{error}".strip()
     return [message, *(result for _, result in served)]
 
 
 def _call(raw: Any) -> Message:
-    """One call; what could not be parsed as its arguments is said."""
+    """Read one call, with the error of arguments that could not be parsed."""
     if not isinstance(raw, dict):
         return tool_call(raw)
     name = raw.get("function", raw.get("name", ""))
@@ -244,32 +244,32 @@ def _call(raw: Any) -> Message:
 
 
 def _content(raw: Any) -> tuple[Any, list[str], list[tuple[Message, Message]]]:
-    """(text or parts, thoughts, (call, result) pairs that the server ran) of a message's content."""
+    """Split a content into (text or parts, thoughts, (call, result) pairs that the server ran)."""
     if not isinstance(raw, list):
         return raw, [], []
     parts, thoughts, served = list[Any](), list[str](), list[tuple[Message, Message]]()
-    for part in raw:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "reasoning":
-            thoughts.append(as_text(part.get("summary") or part.get("reasoning", "")))
-        elif kind == "tool_use":
-            number = as_text(part.get("id", ""))
+    for content_part in raw:
+        part_type = content_part.get("type") if isinstance(content_part, dict) else None
+        if part_type == "reasoning":
+            thoughts.append(as_text(content_part.get("summary") or content_part.get("reasoning", "")))
+        elif part_type == "tool_use":
+            number = as_text(content_part.get("id", ""))
             call = {
-                "name": as_text(part.get("name", "")),
-                "arguments": as_text(part.get("arguments", "")),
+                "name": as_text(content_part.get("name", "")),
+                "arguments": as_text(content_part.get("arguments", "")),
                 "id": number,
             }
-            failed = {"is_error": True} if part.get("error") is not None else {}
-            said = as_text(part.get("error") if failed else part.get("result", ""))
+            failed = {"is_error": True} if content_part.get("error") is not None else {}
+            text = as_text(content_part.get("error") if failed else content_part.get("result", ""))
             served.append(
-                (call, {"role": "tool", "tool_call_id": number, "name": call["name"], "content": said, **failed})
+                (call, {"role": "tool", "tool_call_id": number, "name": call["name"], "content": text, **failed})
             )
-        elif kind == "image":
-            parts.append({"type": "image_url", "image_url": {"url": as_text(part.get("image", ""))}})
-        elif kind == "text":
-            parts.append({"type": "text", "text": as_text(part.get("text", ""))})
+        elif part_type == "image":
+            parts.append({"type": "image_url", "image_url": {"url": as_text(content_part.get("image", ""))}})
+        elif part_type == "text":
+            parts.append({"type": "text", "text": as_text(content_part.get("text", ""))})
         else:
-            parts.append(part)
+            parts.append(content_part)
     if all(isinstance(p, dict) and p.get("type") == "text" for p in parts):
         return "\n".join(p["text"] for p in parts), thoughts, served
     return parts, thoughts, served
@@ -283,7 +283,7 @@ class _Attachments:
         self._unfolding = unfolding
 
     def inside(self, value: Any) -> Any:
-        """A copy with every name replaced; one that the log does not hold stays."""
+        """Return a copy with every name replaced; unknown names stay."""
         if isinstance(value, str) and value.startswith(ATTACHMENT):
             text = self._texts.get(value.removeprefix(ATTACHMENT))
             if not isinstance(text, str):
@@ -299,27 +299,29 @@ class _Attachments:
 
 
 def key_of(sample: Any) -> str:
-    """What names a sample in its log, as the members of an `.eval` log are named."""
+    """Name a sample in its log, as the members of an `.eval` log are named."""
     return f"{sample.get('id')}_epoch_{sample.get('epoch')}" if isinstance(sample, dict) else ""
 
 
 def superseded(paths: Iterable[str]) -> dict[str, set[str]]:
-    """File → the samples of it that stand again in a later log of the same task. Only heads are read of logs without a retry; a file that
-    cannot be read is passed over here, for reading it says why."""
+    """Map each file to its samples that stand again in a later log of the same task.
+
+    Only heads are read of logs without a retry. Unreadable files are skipped: reading them says why.
+    """
     tasks: dict[str, list[tuple[float, str, str]]] = {}
     logs = [path for path in paths if path.endswith(SUFFIXES) and os.path.isfile(path)]  # a pipe is read once
     for path in logs if len(logs) > 1 else []:
         if (head := _head(path)) is not None:
             tasks.setdefault(head[0], []).append((seconds(head[1]) or 0.0, head[1], path))
-    found: dict[str, set[str]] = {}
+    repeated: dict[str, set[str]] = {}
     for group in (sorted(group) for group in tasks.values() if len(group) > 1):
         later = set[str]()
         for *_, path in reversed(group):
             own = _names(path)
             if again := own & later:
-                found[path] = again
+                repeated[path] = again
             later |= own
-    return found
+    return repeated
 
 
 def _head(path: str) -> tuple[str, str] | None:
@@ -331,8 +333,8 @@ def _head(path: str) -> tuple[str, str] | None:
                 about = _about(Archive(path, file))
             else:
                 text = begun.decode("utf-8", "replace")
-                task, made = _TASK.search(text), _CREATED.search(text)
-                about = {"task_id": task[1], "created": made[1]} if task and made else {}
+                task, created = _TASK.search(text), _CREATED.search(text)
+                about = {"task_id": task[1], "created": created[1]} if task and created else {}
     except (OSError, ValueError, RecursionError):
         return None
     named = about.get("task_id"), about.get("created")
@@ -347,7 +349,6 @@ def _about(archive: Archive) -> dict[str, Any]:
 
 
 def _names(path: str) -> set[str]:
-    """The samples of a log."""
     try:
         with open(path, "rb") as file:
             if file.read(4).startswith(MAGIC):

@@ -1,4 +1,4 @@
-"""What makes one JSON value of another, as a list: how a form that changes a value on the way says what it was."""
+"""Differences of two JSON values as a list of edits, and their application."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Iterator
 from typing import Any
 
 Edit = list[Any]
-"""`[path, value]`: there stands this value; `[path]`: there stands nothing. A path is a list of keys and indices."""
+"""`[path, value]` sets a value, `[path]` deletes one. A path is a list of keys and indices."""
 
 
-def edits(made: Any, wanted: Any, path: tuple[str | int, ...] = ()) -> Iterator[Edit]:
-    """What to change in `made` to get `wanted`; 1, 1.0 and true are three values. Lists of different lengths are replaced whole."""
-    if isinstance(made, dict) and isinstance(wanted, dict):
-        yield from ([[*path, key]] for key in made if key not in wanted)
-        for key, value in wanted.items():
-            if key in made:
-                yield from edits(made[key], value, (*path, key))
+def edits(old: Any, new: Any, path: tuple[str | int, ...] = ()) -> Iterator[Edit]:
+    """Yield the edits from `old` to `new`; 1, 1.0 and true differ, lists of other lengths are replaced."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        yield from ([[*path, key]] for key in old if key not in new)
+        for key, value in new.items():
+            if key in old:
+                yield from edits(old[key], value, (*path, key))
             else:
                 yield [[*path, key], value]
-    elif isinstance(made, list) and isinstance(wanted, list) and len(made) == len(wanted):
-        for k, (one, other) in enumerate(zip(made, wanted, strict=True)):
-            yield from edits(one, other, (*path, k))
-    elif type(made) is not type(wanted) or made != wanted:
-        yield [list(path), wanted]
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for k, (old_item, new_item) in enumerate(zip(old, new, strict=True)):
+            yield from edits(old_item, new_item, (*path, k))
+    elif type(old) is not type(new) or old != new:
+        yield [list(path), new]
 
 
 def edit(value: Any, change: Any) -> None:
     """Make one change inside a value, in place.
 
     Raises:
-        ValueError: it is no such change, or its path leads nowhere.
+        ValueError: a malformed change, or a path that leads nowhere.
     """
     if not isinstance(change, list) or not 1 <= len(change) <= 2 or not isinstance(change[0], list) or not change[0]:
         raise ValueError("a change is [path] or [path, value]")

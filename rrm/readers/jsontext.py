@@ -1,4 +1,4 @@
-"""JSON text to values that can be written back: encodings, numbers that are none, depth; and arrow values as plain JSON."""
+"""Parse JSON text into values that can be written back, and arrow values into plain JSON."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ MAX_DEPTH = 100  # containers inside containers; deeper values cannot be written
 
 
 def decode(data: bytes) -> str:
-    """UTF-8 (lone surrogates accepted, as they came); `ValueError` names the first byte that is not."""
+    """Decode UTF-8 (lone surrogates accepted); `ValueError` names the first byte that is not."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         try:
             return data.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
-            at = error.start
-            raise ValueError(f"not UTF-8: byte {at + 1} is 0x{data[at]:02x}; convert the file to UTF-8") from error
+            i = error.start
+            raise ValueError(f"not UTF-8: byte {i + 1} is 0x{data[i]:02x}; convert the file to UTF-8") from error
 
 
 def parse_json(text: str) -> Any:
-    """One JSON value; `ValueError` in words where it is none, is followed by more, or is nested too deeply."""
+    """Parse one JSON value; `ValueError` where it is none, is followed by more, or is nested too deeply."""
     try:
         value = DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -36,7 +36,7 @@ def parse_json(text: str) -> Any:
 
 
 def json_problem(error: json.JSONDecodeError, first: int = 1) -> str:
-    """What is wrong with a text that begins on line `first`, and where, in words."""
+    """Describe what is wrong with a text that begins on line `first`, and where."""
     line = error.lineno + first - 1
     where = f"line {line} column {error.colno}" if line > 1 else f"column {error.colno}"
     near = printable(error.doc[error.pos : error.pos + 30])
@@ -59,7 +59,7 @@ def check_depth(value: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """An arrow value as plain JSON: empty struct fields left out, times as ISO text, bytes as base64, NaN as text."""
+    """Convert an arrow value to JSON: no empty fields, times as ISO text, bytes as base64, NaN as text."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items() if v is not None}
     if isinstance(value, list | tuple):

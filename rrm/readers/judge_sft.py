@@ -1,9 +1,9 @@
-"""`judge_sft`: training data of reasoning reward models, as Reagent-RRM-SFT-28K has it: a judge's prompt, and what it is to reply.
+"""`judge_sft`: training data of reasoning reward models: a judge's prompt and its reply.
 
-The prompt is a rubric, the question and the transcript; the reply is `<think>`, `<critique>` and `<score>`. The transcript becomes
+As in Reagent-RRM-SFT-28K: a rubric, the question and the transcript; then `<think>`, `<critique>` and `<score>`. The transcript becomes
 messages and the reply a label that `rrm annotate --annotator given` and `rrm train data.annotations=[given]` take (`meta["annotations"]`).
-Rows are ShareGPT's `conversations` (or `messages`), of which the first or the second is the prompt and the last the reply. Headings are
-those of the published data and code: https://huggingface.co/datasets/bunny127/Reagent-RRM-SFT-28K, https://github.com/kxfan2002/Reagent.
+Rows are ShareGPT's `conversations` (or `messages`): the first or second turn is the prompt, the last the reply. Headings:
+https://huggingface.co/datasets/bunny127/Reagent-RRM-SFT-28K, https://github.com/kxfan2002/Reagent (which writes `Agent Trajectory:`).
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ TRAJECTORY = (
         re.MULTILINE | re.IGNORECASE,
     ),
 )
-"""Headings of the transcript, the surest first; the published code writes `Agent Trajectory:`. Rubric, question and transcript may hold
-lines that look like the others."""
+"""Headings of the transcript, the surest first. Rubric, question and transcript may hold lookalikes."""
 BLOCKS = ("<critique>", "</critique>", "<score>", "</score>")
 
 
 def sniff(value: Any) -> bool:
-    """A chat of two or three turns that ends in a critique and a score of what the turn before it shows."""
-    if not isinstance(value, dict) or (found := _chat(value)) is None:
+    """Match two or three turns, of which the last is a critique and score of the one before."""
+    if not isinstance(value, dict) or (key := _chat(value)) is None:
         return False
-    turns = value[found]
+    turns = value[key]
     if not 2 <= len(turns) <= 3 or not all(isinstance(turn, dict) for turn in turns):
         return False
     prompt, reply = (turn.get("value", turn.get("content")) for turn in turns[-2:])
@@ -61,7 +60,6 @@ def _chat(record: dict[str, Any]) -> str | None:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One judged transcript with its label."""
     record = item.value
     if not isinstance(record, dict) or (key := _chat(record)) is None:
         raise ValueError("no `conversations` with a judge's prompt and its reply")
@@ -69,17 +67,17 @@ def parse(item: SourceItem) -> Trajectory:
     if [m["role"] for m in chat] not in (["user", "assistant"], ["system", "user", "assistant"]):
         raise ValueError(f"a judge's prompt and its reply were expected in `{key}`, got {len(chat)} turns")
     *rubric, prompt, reply = (text_of(m.get("content")) for m in chat)
-    said = parse_judgement(reply)
-    if said.score is None:
-        raise ValueError(f"the reply's score cannot be read: {said.problem}")
+    judgement = parse_judgement(reply)
+    if judgement.score is None:
+        raise ValueError(f"the reply's score cannot be read: {judgement.problem}")
     before, question, transcript = _sections(prompt)
-    asked = prompt_turns(question)[0]
-    messages, whole = _messages(transcript)
-    if not whole:
-        messages = [*turn_messages(asked), *messages]
+    question_turns = prompt_turns(question)[0]
+    messages, is_complete = _messages(transcript)
+    if not is_complete:
+        messages = [*turn_messages(question_turns), *messages]
     if not any(m["role"] == "assistant" for m in messages):
         raise ValueError("the prompt's transcript holds no turn of the agent")
-    label = {"score": said.score, "trace": said.trace, "critique": said.critique, "annotator": NAME, "kind": "llm"}
+    label = {k: getattr(judgement, k) for k in ("score", "trace", "critique")} | {"annotator": NAME, "kind": "llm"}
     meta = without(record, key, "id", "question_id")
     meta |= {"annotations": [{k: v for k, v in label.items() if v is not None}]}
     return make(
@@ -90,49 +88,52 @@ def parse(item: SourceItem) -> Trajectory:
         id=own_id(record),
         question_id=own_id(record, "question_id"),
         outcome=find_outcome({k: v for k, v in record.items() if k not in NUMERIC}),  # a number there is the judge's
-        tools=declared_tools(asked) or declared_tools([("system", question)]),
+        tools=declared_tools(question_turns) or declared_tools([("system", question)]),
     )
 
 
 def _sections(prompt: str) -> tuple[str, str, str]:
-    """(what stands before the question, the question, the transcript), by the surest headings that the prompt has both of."""
+    """Split a prompt into (text before the question, question, transcript) by its surest headings."""
     if not any(heading.search(prompt) for heading in QUESTIONS):
         raise ValueError("the prompt names no question (a line `Original question:` or `Question:`)")
     for heading in TRAJECTORY:
         ends = list(heading.finditer(prompt))
         for start in QUESTIONS:
-            asked = [m for m in start.finditer(prompt) if ends and m.end() <= ends[-1].start()]
-            if asked:
-                return _parts(prompt, asked, [m for m in ends if m.start() >= asked[0].end()])
+            questions = [m for m in start.finditer(prompt) if ends and m.end() <= ends[-1].start()]
+            if questions:
+                return _parts(prompt, questions, [m for m in ends if m.start() >= questions[0].end()])
     raise ValueError(
         "the prompt names no transcript after its question (a line such as `Agent Trajectory:` or `Agent's response:`)"
     )
 
 
-def _parts(prompt: str, asked: list[re.Match[str]], shown: list[re.Match[str]]) -> tuple[str, str, str]:
-    """The sections by one heading each, of the question and of the transcript after it."""
-    asked = [m for m in asked if m.start() < shown[0].start()]  # the others stand in the transcript
-    for found in (asked, shown):
-        if len(found) > 1:
+def _parts(prompt: str, questions: list[re.Match[str]], transcripts: list[re.Match[str]]) -> tuple[str, str, str]:
+    """Split by one heading each, of the question and of the transcript after it."""
+    questions = [m for m in questions if m.start() < transcripts[0].start()]  # the others stand in the transcript
+    for matches in (questions, transcripts):
+        if len(matches) > 1:
             raise ValueError(
-                f"the prompt has {len(found)} lines like {found[0].group().strip()!r}, and which one is the heading cannot be known"
+                f"the prompt has {len(matches)} lines like {matches[0].group().strip()!r}, and which one is the heading cannot be known"
             )
-    question, transcript = prompt[asked[0].end() : shown[0].start()].strip(), prompt[shown[0].end() :].strip()
+    question = prompt[questions[0].end() : transcripts[0].start()].strip()
+    transcript = prompt[transcripts[0].end() :].strip()
     if not transcript:
-        raise ValueError(f"nothing follows the prompt's heading {shown[0].group().strip()!r}")
-    return prompt[: asked[0].start()].strip(), question, transcript
+        raise ValueError(f"nothing follows the prompt's heading {transcripts[0].group().strip()!r}")
+    return prompt[: questions[0].start()].strip(), question, transcript
 
 
 def _messages(text: str) -> tuple[list[dict[str, Any]], bool]:
-    """The transcript's messages, and whether they begin with what the agent was asked; a JSON list of messages, or a text with
-    ChatML's, Llama-3's or Qwen's tags. A text without any is one message of the agent's."""
+    """Return the transcript's messages, and whether they include the question.
+
+    Reads a JSON list, or a text with ChatML's, Llama-3's or Qwen's tags; other text is one message of the agent.
+    """
     if text.startswith("["):
         try:
             listed = DECODER.decode(text)
         except (ValueError, RecursionError):
             listed = None
         if is_chat(listed):
-            made = chat_messages(listed, "the transcript")
-            return made, made[0]["role"] != "assistant"
+            messages = chat_messages(listed, "the transcript")
+            return messages, messages[0]["role"] != "assistant"
     turns: list[Turn] = reply_turns(text)
     return turn_messages(turns), bool(turns) and turns[0][0] in ("system", "user")

@@ -29,7 +29,7 @@ ROLES = {
     "chat": "",
     "remove": "",
 }
-"""A message's type, and its role in a chat ('': the message says it itself, or has none)."""
+"""Type of a message -> its role in a chat ('': the message says it itself, or has none)."""
 PLACES = (
     "messages",
     "values.messages",
@@ -40,7 +40,7 @@ PLACES = (
     "outputs.messages",
     "chat_history",
 )
-"""Where a state, a checkpoint of one, a prompt or a result keeps its messages."""
+"""Paths of the messages in a state, a checkpoint, a prompt or a result."""
 THOUGHTS = ("thinking", "reasoning", "redacted_thinking", "reasoning_content")
 CALLS = ("tool_use", "tool_call", "function_call", "server_tool_call", "server_tool_use", "invalid_tool_call")
 OWN_TYPES = (("type", "tool_call"), ("type", "invalid_tool_call"))
@@ -54,7 +54,7 @@ def sniff(value: Any) -> bool:
 
 
 def is_messages(value: Any) -> bool:
-    """A non-empty list in which each is a LangChain message (or a chat message with a role), and one at least is the former."""
+    """Match a list of LangChain messages; chat messages with a role may stand among them."""
     if not isinstance(value, list) or not value:
         return False
     ours = [_data(m) is not None for m in value]
@@ -66,9 +66,9 @@ def _place(record: dict[str, Any]) -> str | None:
 
 
 def _without(record: dict[str, Any], path: list[str]) -> dict[str, Any]:
-    """What stands beside the field at a path, and beside those on the way to it."""
+    """Return the record without the field at a path; emptied objects on the way are dropped."""
     name, *rest = path
-    left = {name: found} if rest and (found := _without(record[name], rest)) else {}
+    left = {name: remaining} if rest and (remaining := _without(record[name], rest)) else {}
     return {k: v for k, v in record.items() if k != name} | left
 
 
@@ -79,31 +79,30 @@ def _data(raw: Any) -> tuple[str, Message] | None:
     if raw["type"] == "constructor":
         name = raw["id"][-1] if isinstance(raw.get("id"), list) and raw["id"] else None
         fields = raw.get("kwargs")
-        kind = _type(name) if isinstance(name, str) and "Message" in name else None
+        message_type = _type(name) if isinstance(name, str) and "Message" in name else None
     else:
         fields = raw["data"] if isinstance(raw.get("data"), dict) else {k: v for k, v in raw.items() if k != "role"}
-        kind = _type(raw["type"])
-        if "role" in raw and kind != "chat":
+        message_type = _type(raw["type"])
+        if "role" in raw and message_type != "chat":
             return None  # a chat message with a type beside its role
-    if kind is None or not isinstance(fields, dict) or "content" not in fields:
+    if message_type is None or not isinstance(fields, dict) or "content" not in fields:
         return None
-    return kind, {**fields, **({"role": raw["role"]} if "role" in raw else {})}
+    return message_type, {**fields, **({"role": raw["role"]} if "role" in raw else {})}
 
 
 def _type(name: str) -> str | None:
-    """`ai` for `ai`, `AIMessage`, `AIMessageChunk`; None for a name that is no message's."""
+    """Return `ai` for `ai`, `AIMessage`, `AIMessageChunk`; None for a name that is no message's."""
     word = name.removesuffix("Chunk").removesuffix("Message").lower()
     return word if word in ROLES else None
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One conversation, or a state; what the state holds beside its messages goes to meta."""
     record = item.value if isinstance(item.value, dict) else {"messages": item.value}
     if (path := _place(record)) is None:
         raise ValueError(f"no list of LangChain's messages at {', '.join(PLACES)}")
     messages, removed = list[Message](), list[Any]()
     for i, entry in enumerate(get(record, path)):
-        if (found := _data(entry)) is not None and found[0] == "remove":
+        if (data := _data(entry)) is not None and data[0] == "remove":
             removed.append(entry)
         else:
             messages.append(message_of(entry, f"messages[{i}]"))
@@ -119,19 +118,19 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def message_of(raw: Any, where: str = "message") -> Message:
-    """One LangChain message (or one with a role) in the OpenAI shape; what it has beside that is kept in it.
+    """Bring a LangChain message (or one with a role) to the OpenAI shape; other fields stay.
 
     Raises:
-        ValueError: neither, or a role nobody knows.
+        ValueError: neither, or an unknown role.
     """
-    found = _data(raw)
-    if found is None:
+    data = _data(raw)
+    if data is None:
         return chat_message(raw, where)
-    kind, fields = found
-    role = ROLES[kind] or as_text(fields.get("role", ""))
+    message_type, fields = data
+    role = ROLES[message_type] or as_text(fields.get("role", ""))
     content, calls, thoughts = _content(fields.get("content"))
-    given = fields.get("additional_kwargs")
-    more = {k: v for k, v in given.items() if v not in EMPTY} if isinstance(given, dict) else {}
+    kwargs = fields.get("additional_kwargs")
+    more = {k: v for k, v in kwargs.items() if v not in EMPTY} if isinstance(kwargs, dict) else {}
     calls = _calls(fields, more, calls)
     thought = more.pop("reasoning_content", None)
     message = chat_message({"role": role, "content": content, "refusal": more.pop("refusal", None)}, where)
@@ -151,16 +150,16 @@ def message_of(raw: Any, where: str = "message") -> Message:
 
 
 def _calls(fields: Message, more: Message, blocks: list[Message]) -> list[Message]:
-    """The calls of a message, each once: they stand in `tool_calls`, in content blocks, and raw in `additional_kwargs`."""
+    """Return a message's calls, each once, from `tool_calls`, content blocks or `additional_kwargs`."""
     listed = [fields.get(key) for key in ("tool_calls", "invalid_tool_calls")]
     calls = [tool_call(c) for group in listed if isinstance(group, list) for c in group if c is not None]
     calls = [{k: v for k, v in c.items() if (k, v) not in OWN_TYPES} for c in calls]
     raw = more.pop("tool_calls", None) or more.pop("function_call", None)
     if not calls and raw is not None:
         calls = [tool_call(c) for c in (raw if isinstance(raw, list) else [raw]) if c is not None]
-    known = {c.get("id") for c in calls}
+    ids = {c.get("id") for c in calls}
     names = {c["name"] for c in calls}
-    return calls + [b for b in blocks if b.get("id") not in known and not ("id" not in b and b["name"] in names)]
+    return calls + [b for b in blocks if b.get("id") not in ids and not ("id" not in b and b["name"] in names)]
 
 
 def _content(raw: Any) -> tuple[Any, list[Message], list[str]]:
@@ -169,16 +168,16 @@ def _content(raw: Any) -> tuple[Any, list[Message], list[str]]:
         return raw, [], []
     parts, calls, thoughts = list[Any](), list[Message](), list[str]()
     for block in raw:
-        kind = block.get("type") if isinstance(block, dict) else None
+        block_type = block.get("type") if isinstance(block, dict) else None
         if not isinstance(block, dict):
             parts.append({"type": "text", "text": as_text(block)})
-        elif kind in THOUGHTS:
+        elif block_type in THOUGHTS:
             thoughts.append(_thought(block))
-        elif kind in CALLS:
+        elif block_type in CALLS:
             number = {"id": block["call_id"]} if "call_id" in block else {}
-            known = {k: block[k] for k in ("id", "name", "args", "input", "arguments", "error") if k in block}
-            calls.append(tool_call({**known, **number}))
-        elif kind == "input_json_delta":
+            fields = {k: block[k] for k in ("id", "name", "args", "input", "arguments", "error") if k in block}
+            calls.append(tool_call({**fields, **number}))
+        elif block_type == "input_json_delta":
             continue  # a piece of a streamed call, which stands whole in `tool_calls`
         else:
             parts.append(_part(block))

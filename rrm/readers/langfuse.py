@@ -1,8 +1,8 @@
-"""`langfuse`: traces exported from Langfuse with their observations, observations a line each, or pages of the API. One trace is one run.
+"""`langfuse`: Langfuse's exported traces, observations or pages of the API. One trace is one run.
 
-Generations give the messages, put together as in `otel` (those that were each given only what was new: in their order); tools' observations
-(and spans that bear a called tool's name) the results. A score is the outcome where the trace has one alone and its name says success; others
-are named in `meta["outcome_fields"]` for `--outcome`. Fields: https://api.reference.langfuse.com (traces, observations, scores).
+Generations give the messages, joined as in `otel` (in their order where each was given only what is new); tool observations (and spans
+named like a called tool) the results. A trace's only score is the outcome where its name says success; others are named in
+`meta["outcome_fields"]` for `--outcome`. Fields: https://api.reference.langfuse.com (traces, observations, scores).
 """
 
 from __future__ import annotations
@@ -42,84 +42,82 @@ Message = dict[str, Any]
 
 
 def sniff(value: Any) -> bool:
-    """A trace that lists its observations, one observation, or a page of either (`data`), as the API gives them."""
+    """Match a trace that lists its observations, one observation, or a page (`data`) of either."""
     if not isinstance(value, dict):
         return False
     page = value.get("data")
-    return (isinstance(page, list) and bool(page) and all(map(_is_one, page))) or _is_one(value)
+    return (isinstance(page, list) and bool(page) and all(map(_is_record, page))) or _is_record(value)
 
 
-def _is_one(value: Any) -> bool:
-    """Whether it is a trace or an observation."""
+def _is_record(value: Any) -> bool:
+    """Match a trace or an observation."""
     if not isinstance(value, dict):
         return False
     listed = value.get("observations")
     if isinstance(listed, list) and "messages" not in value:
         # a list of traces holds observations by their ids, and other data sets have texts of this name
-        whole = any(isinstance(o, dict) for o in listed) or any(key in value for key in OF_A_TRACE)
-        return whole and all(isinstance(o, str) or (isinstance(o, dict) and _kind(o) in TYPES) for o in listed)
+        is_trace = any(isinstance(o, dict) for o in listed) or any(key in value for key in OF_A_TRACE)
+        return is_trace and all(isinstance(o, str) or (isinstance(o, dict) and _kind(o) in TYPES) for o in listed)
     return _kind(value) in TYPES and _get(value, "traceId") is not None and "id" in value
 
 
 def _kind(observation: Record) -> str:
-    """An observation's type; '' where it says none."""
-    kind = observation.get("type")
-    return kind if isinstance(kind, str) else ""
+    type_name = observation.get("type")
+    return type_name if isinstance(type_name, str) else ""
 
 
 def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
-    """The traces of one file, in order of appearance: the trace's fields, and all its `observations`."""
+    """Yield a file's traces in order: the trace's fields, and all its `observations`."""
     traces: dict[str, tuple[Record, SourceItem, list[int | None]]] = {}
-    for item in (one for held in items for one in _listed(held)):
+    for item in (entry for source in items for entry in _listed(source)):
         if not isinstance(item.value, dict):
             yield ReadError(
                 item.path, item.line, f"a trace is an object, got {type(item.value).__name__} (format {NAME})"
             )
             continue
-        whole = isinstance(item.value.get("observations"), list)
-        name = own_id(item.value) if whole else as_text(_get(item.value, "traceId"))
+        is_trace = isinstance(item.value.get("observations"), list)
+        name = own_id(item.value) if is_trace else as_text(_get(item.value, "traceId"))
         record, _, lines = traces.setdefault(name or f"{item.default_id()}", ({"observations": []}, item, []))
         lines.append(item.line)
-        if whole:
+        if is_trace:
             listed = item.value["observations"]
-            known = {own_id(o) for o in record["observations"] if isinstance(o, dict)}
-            fresh = [o for o in listed if not isinstance(o, dict) or own_id(o) is None or own_id(o) not in known]
+            ids = {own_id(o) for o in record["observations"] if isinstance(o, dict)}
+            fresh = [o for o in listed if not isinstance(o, dict) or own_id(o) is None or own_id(o) not in ids]
             record |= {**item.value, "observations": [*record["observations"], *fresh]}
         else:
             record["observations"].append(item.value)
     for name, (record, item, lines) in traces.items():
-        made = SourceItem(record, item.path, item.line, context={"trace": name, "lines": len(lines)})
-        yield from with_subagents(made, name, _assembled)
+        trace_item = SourceItem(record, item.path, item.line, context={"trace": name, "lines": len(lines)})
+        yield from with_subagents(trace_item, name, _assembled)
 
 
 def _listed(item: SourceItem) -> list[SourceItem]:
-    """The traces or observations of a page; anything else as it is."""
-    page = item.value.get("data") if isinstance(item.value, dict) and not _is_one(item.value) else None
-    return [replace(item, value=one) for one in page] if isinstance(page, list) else [item]
+    """Return a page's traces or observations; anything else as it is."""
+    page = item.value.get("data") if isinstance(item.value, dict) and not _is_record(item.value) else None
+    return [replace(item, value=entry) for entry in page] if isinstance(page, list) else [item]
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One trace, or an agent below its root, as `gather` gives it."""
-    record, found = item.value, item.context.get("found") or _assembled(item)
+    record, conversation = item.value, item.context.get("found") or _assembled(item)
     observations = _objects(record)
     named = len(record["observations"]) - len(observations)
-    messages = found.messages or _messages(record.get("input"), "user", "input")
-    if not found.messages and messages:  # a trace without a generation: what it was asked, and what it said
+    messages = conversation.messages or _messages(record.get("input"), "user", "input")
+    if not conversation.messages and messages:  # a trace without a generation: what it was asked, and what it said
         messages = messages + _messages(record.get("output"), "assistant", "output")
     if not messages:
         only = f"; {named} are only named by id: export them too" if named else ""
         raise ValueError(f"no messages in {len(observations)} observations{only}")
-    behind, more = subagent(item, found)
+    behind, more = subagent(item, conversation)
     outcome, fields = (None, {}) if behind else _outcome(record)
     meta = _meta(item, observations) | more | fields | ({"observations_not_exported": named} if named else {})
-    offered = (tool_list(found) for o in observations if (found := _tools(o)))
+    offered = (tool_list(raw) for o in observations if (raw := _tools(o)))
     tools, id = max((t for t in offered if t), key=len, default=None), item.context["trace"] + behind
     return make(item, NAME, messages, meta=meta, id=id, outcome=outcome, tools=tools)
 
 
 def _objects(record: Record) -> list[Record]:
-    found = [o for o in record["observations"] if isinstance(o, dict)]
-    return sorted(found, key=_start)
+    observations = [o for o in record["observations"] if isinstance(o, dict)]
+    return sorted(observations, key=_start)
 
 
 def _start(observation: Record) -> float:
@@ -137,58 +135,61 @@ def _assembled(item: SourceItem) -> Conversation:
         id: as_text(_get(o, "name") or "") for id, o in zip(ids, observations, strict=True) if _kind(o) == "AGENT"
     }
     calls = dict[str, ModelSpan]()
-    for id, one in zip(ids, observations, strict=True):
-        if _kind(one) == "GENERATION":
-            calls[id] = _call(one)
-    asked = {call["name"] for c in calls.values() for m in c.wrote for call in m.get("tool_calls") or []}
-    held = set(parents.values())
+    for id, o in zip(ids, observations, strict=True):
+        if _kind(o) == "GENERATION":
+            calls[id] = _call(o)
+    called_names = {call["name"] for c in calls.values() for m in c.wrote for call in m.get("tool_calls") or []}
+    parent_ids = set(parents.values())
     tools = {
-        id: one
-        for id, one in zip(ids, observations, strict=True)
-        if _kind(one) == "TOOL" or (_kind(one) == "SPAN" and id not in held and as_text(_get(one, "name")) in asked)
+        id: o
+        for id, o in zip(ids, observations, strict=True)
+        if _kind(o) == "TOOL"
+        or (_kind(o) == "SPAN" and id not in parent_ids and as_text(_get(o, "name")) in called_names)
     }
-    return assemble(
-        placed(calls.items(), parents, tools, agents), [_tool_run(one) for one in tools.values()], join=True
-    )
+    return assemble(placed(calls.items(), parents, tools, agents), [_tool_run(o) for o in tools.values()], join=True)
 
 
-def _call(one: Record) -> ModelSpan:
-    read = _messages(one.get("input"), "user", f"observation {own_id(one)} input")
-    wrote = _messages(one.get("output"), "assistant", f"observation {own_id(one)} output")
-    usage = next((u for k in ("usageDetails", "usage") if isinstance(u := _get(one, k), dict) and u), None)
+def _call(observation: Record) -> ModelSpan:
+    history = _messages(observation.get("input"), "user", f"observation {own_id(observation)} input")
+    wrote = _messages(observation.get("output"), "assistant", f"observation {own_id(observation)} output")
+    usage = next((u for k in ("usageDetails", "usage") if isinstance(u := _get(observation, k), dict) and u), None)
     for message in wrote:
-        for key, value in (("timestamp", _get(one, "endTime")), ("usage", usage), ("model", _model(one))):
+        for key, value in (
+            ("timestamp", _get(observation, "endTime")),
+            ("usage", usage),
+            ("model", _model(observation)),
+        ):
             if value is not None:
                 message.setdefault(key, value)
-    return ModelSpan(read, wrote, _start(one))
+    return ModelSpan(history, wrote, _start(observation))
 
 
-def _model(one: Record) -> Any:
-    """The model's name, as it was given where the record knows no model of its own."""
-    return _get(one, "model") or _get(one, "providedModelName")
+def _model(observation: Record) -> Any:
+    """Return the model's name, as given where the record knows no model of its own."""
+    return _get(observation, "model") or _get(observation, "providedModelName")
 
 
-def _tool_run(one: Record) -> ToolRun:
-    start, end = seconds(_get(one, "startTime")), seconds(_get(one, "endTime"))
-    failed, said = one.get("level") == "ERROR", _get(one, "statusMessage")
-    result, number = from_json(one.get("output")), None
+def _tool_run(observation: Record) -> ToolRun:
+    start, end = seconds(_get(observation, "startTime")), seconds(_get(observation, "endTime"))
+    failed, message = observation.get("level") == "ERROR", _get(observation, "statusMessage")
+    result, number = from_json(observation.get("output")), None
     if isinstance(result, dict) and "content" in result and isinstance(result.get("tool_call_id"), str):
         number, failed = result["tool_call_id"], failed or result.get("status") == "error"  # LangChain's message
         result = result["content"]
     return ToolRun(
-        as_text(_get(one, "name") or ""),
+        as_text(_get(observation, "name") or ""),
         number,
-        from_json(one.get("input")),
-        said if failed and result is None else result,
+        from_json(observation.get("input")),
+        message if failed and result is None else result,
         failed,
-        _start(one),
+        _start(observation),
         round(end - start, 6) if start is not None and end is not None else None,
-        _get(one, "endTime"),
+        _get(observation, "endTime"),
     )
 
 
 def _messages(raw: Any, role: str, where: str) -> list[Message]:
-    """What an observation read or wrote, as chat messages: of any API, a text, or (of anything else) its JSON."""
+    """Return an observation's input or output as chat messages, of any API; else a text or JSON."""
     raw = from_json(raw)
     if raw is None or raw in ("", [], {}):
         return []
@@ -202,8 +203,8 @@ def _messages(raw: Any, role: str, where: str) -> list[Message]:
         return chat_messages([{"role": role, "tool_calls": list(map(_called, raw))}], where)
     if isinstance(raw, dict) and isinstance(called := raw.get("toolCalls"), list) and any(map(_is_call, called)):
         calls = [_called(call) for call in called if _is_call(call)]
-        said = next((raw[key] for key in SAID if isinstance(raw.get(key), str)), None)
-        return chat_messages([{"role": role, "content": said, "tool_calls": calls}], where)
+        content = next((raw[key] for key in SAID if isinstance(raw.get(key), str)), None)
+        return chat_messages([{"role": role, "content": content, "tool_calls": calls}], where)
     if isinstance(raw, dict):
         choices = raw.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
@@ -215,32 +216,31 @@ def _messages(raw: Any, role: str, where: str) -> list[Message]:
         for key in ASKED if role == "user" else SAID:
             if isinstance(raw.get(key), str | list) and raw[key]:
                 return _messages(raw[key], role, where)
-    if isinstance(raw, list) and all(isinstance(one, str) for one in raw):
-        return [{"role": role, "content": one} for one in raw]
+    if isinstance(raw, list) and all(isinstance(text, str) for text in raw):
+        return [{"role": role, "content": text} for text in raw]
     return [{"role": role, "content": as_text(raw)}]
 
 
 def _is_call(value: Any) -> bool:
-    """Whether it is a call as Vercel's AI SDK reports those of a reply."""
+    """Match a call as Vercel's AI SDK reports those of a reply."""
     return isinstance(value, dict) and isinstance(value.get("toolName"), str) and "toolCallId" in value
 
 
 def _called(call: Record) -> Message:
-    given = call.get("input", call.get("args"))
-    return {"id": call["toolCallId"], "name": call["toolName"], "arguments": {} if given is None else given}
+    arguments = call.get("input", call.get("args"))
+    return {"id": call["toolCallId"], "name": call["toolName"], "arguments": {} if arguments is None else arguments}
 
 
-def _tools(one: Record) -> Any:
-    """The tools that a generation was offered."""
-    given, settings = from_json(one.get("input")), _get(one, "modelParameters")
-    for place in (given, settings):
-        if isinstance(place, dict) and place.get("tools"):
-            return place["tools"]
+def _tools(observation: Record) -> Any:
+    inputs, settings = from_json(observation.get("input")), _get(observation, "modelParameters")
+    for holder in (inputs, settings):
+        if isinstance(holder, dict) and holder.get("tools"):
+            return holder["tools"]
     return None
 
 
 def _outcome(record: Record) -> tuple[RunOutcome | None, dict[str, Any]]:
-    """The trace's score where it is the only one and names success; the paths of all that may be meant."""
+    """Return a trace's only score where it names success, and the paths of others."""
     scores = record["scores"] if isinstance(record.get("scores"), list) else []
     scores = [(k, s) for k, s in enumerate(scores) if isinstance(s, dict) and s.get("value") is not None]
     labels = {f"scores[{k}].value": (s, v) for k, s in scores if (v := as_outcome(s["value"])) is not None}
@@ -253,7 +253,7 @@ def _outcome(record: Record) -> tuple[RunOutcome | None, dict[str, Any]]:
 
 def _meta(item: SourceItem, observations: list[Record]) -> dict[str, Any]:
     record = item.value
-    kept = {
+    fields = {
         k: v
         for k, v in record.items()
         if k not in ("observations", "input", "output", "id") and v not in (None, {}, [], "")
@@ -262,4 +262,4 @@ def _meta(item: SourceItem, observations: list[Record]) -> dict[str, Any]:
     errors = [as_text(_get(o, "statusMessage") or _get(o, "name")) for o in observations if o.get("level") == "ERROR"]
     model = next((m for o in observations if (m := _model(o))), None)
     more = {"model": model, "errors": errors, "runs": counts}
-    return kept | {"lines": item.context["lines"]} | {k: v for k, v in more.items() if v}
+    return fields | {"lines": item.context["lines"]} | {k: v for k, v in more.items() if v}

@@ -1,8 +1,8 @@
-"""`langgraph`: LangGraph's streams, one a file: `astream_events`, and chunks of `stream` (modes `updates` and `values`, alone or with their mode).
+"""`langgraph`: LangGraph's streams, one per file: `astream_events`, or chunks of `stream`.
 
-Events of models and tools are put together as in `otel`. Updates are one after the other the run's messages; of values, which repeat what was
-said before, the last is. A graph below (a subgraph's namespace) is its own run. States alone are read by `langchain`. Forms:
-https://docs.langchain.com/oss/python/langgraph/streaming.
+Modes `updates` and `values`, alone or with their mode. Events of models and tools are joined as in `otel`. Updates are the run's messages
+in order; of values, which repeat earlier messages, the last is. A subgraph's namespace is its own run. States alone are read by
+`langchain`. Forms: https://docs.langchain.com/oss/python/langgraph/streaming.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Message = dict[str, Any]
 
 
 def sniff(value: Any) -> bool:
-    """One event, or one chunk that says its mode or whose only fields are nodes with messages."""
+    """Match an event, or a chunk with its mode, or whose only fields are nodes with messages."""
     return _is_event(value) or _chunk(value) is not None
 
 
@@ -45,8 +45,8 @@ def _chunk(value: Any) -> tuple[tuple[str, ...], str, Any] | None:
     if isinstance(value, list) and len(value) == 2 and value[0] in MODES:
         return space, as_text(value[0]), value[1]
     if isinstance(value, dict) and value.get("type") in MODES and "data" in value and "ns" in value:
-        held = value["ns"]
-        return tuple(map(as_text, held)) if isinstance(held, list) else (), as_text(value["type"]), value["data"]
+        names = value["ns"]
+        return (tuple(map(as_text, names)) if isinstance(names, list) else (), as_text(value["type"]), value["data"])
     if (
         isinstance(value, dict)
         and value
@@ -57,19 +57,19 @@ def _chunk(value: Any) -> tuple[tuple[str, ...], str, Any] | None:
 
 
 def _is_update(messages: list[Any]) -> bool:
-    """Whether a node may have written them: a state begins with what the user or the system said."""
+    """Return whether a node may have written them: a state begins with the user or the system."""
     return bool(messages) and as_text(messages[0].get("type", "")).lower().startswith(("ai", "tool", "constructor"))
 
 
 def _messages(update: Any) -> list[Any]:
     """The messages in a node's update or a state."""
-    held = update.get("messages") if isinstance(update, dict) else None
-    held = [held] if isinstance(held, dict) else held
-    return held if isinstance(held, list) and is_messages(held) else []
+    messages = update.get("messages") if isinstance(update, dict) else None
+    messages = [messages] if isinstance(messages, dict) else messages
+    return messages if isinstance(messages, list) and is_messages(messages) else []
 
 
 def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
-    """The runs of one file's stream: of events one for each root, of chunks one for each namespace."""
+    """Yield the runs of a file's stream: one per root event, or one per chunks' namespace."""
     runs: dict[tuple[str, ...], SourceItem] = {}
     for item in items:
         if _is_event(item.value):
@@ -78,8 +78,8 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
                 "event",
                 as_text(above[0] if isinstance(above, list) and above else item.value["run_id"]),
             )
-        elif (found := _chunk(item.value)) is not None:
-            name = ("chunk", *found[0])
+        elif (chunk := _chunk(item.value)) is not None:
+            name = ("chunk", *chunk[0])
         else:
             yield ReadError(item.path, item.line, f"neither an event nor a chunk of a stream (format {NAME})")
             continue
@@ -94,18 +94,17 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One run, as `gather` gives it."""
     name = item.context["name"]
     return _events(item, name[1]) if name[0] == "event" else _chunks(item, name[1:])
 
 
 def _of_events(item: SourceItem) -> Conversation:
-    """The conversations of a stream of events: what began and what ended, in the order in which it is told."""
+    """Return the conversations of a stream of events, by the order of their beginnings and ends."""
     calls, runs, depth = list[ModelSpan](), list[ToolRun](), dict[str, int]()
     tools = {as_text(e["run_id"]) for e in item.value if e["event"].startswith("on_tool")}
-    for at, event in enumerate(item.value):
+    for index, event in enumerate(item.value):
         data, number = event["data"], as_text(event["run_id"])
-        depth.setdefault(number, at)
+        depth.setdefault(number, index)
         if event["event"] == "on_chat_model_end":
             wrote = [message_of(data["output"], "data.output")] if is_messages([data.get("output")]) else []
             above = event.get("parent_ids")
@@ -116,12 +115,14 @@ def _of_events(item: SourceItem) -> Conversation:
     return assemble(calls, runs)
 
 
-def _read(given: Any) -> list[Message]:
-    """What a model was given: messages, or a batch of one list of them."""
-    held = given.get("messages") if isinstance(given, dict) else given
-    if isinstance(held, list) and len(held) == 1 and isinstance(held[0], list):
-        held = held[0]
-    return [message_of(m, "data.input") for m in held] if isinstance(held, list) and is_messages(held) else []
+def _read(inputs: Any) -> list[Message]:
+    """Return a model's input messages, from a list or a batch of one list."""
+    messages = inputs.get("messages") if isinstance(inputs, dict) else inputs
+    if isinstance(messages, list) and len(messages) == 1 and isinstance(messages[0], list):
+        messages = messages[0]
+    return (
+        [message_of(m, "data.input") for m in messages] if isinstance(messages, list) and is_messages(messages) else []
+    )
 
 
 def _tool_run(event: Message, start: float) -> ToolRun:
@@ -140,27 +141,27 @@ def _tool_run(event: Message, start: float) -> ToolRun:
 
 
 def _events(item: SourceItem, root: str) -> Trajectory:
-    found = item.context.get("found") or _of_events(item)
-    if not found.messages:
+    conversation = item.context.get("found") or _of_events(item)
+    if not conversation.messages:
         raise ValueError("no message in a stream's events: only `on_chat_model_end` and `on_tool_end` hold them whole")
-    behind, more = subagent(item, found)
+    behind, more = subagent(item, conversation)
     meta = {"run_id": root, "events": dict(Counter(e["event"] for e in item.value))} | more
     thread = next(
         (t for e in item.value if isinstance(m := e.get("metadata"), dict) and (t := own_id(m, "thread_id"))), None
     )
     meta |= {"lines": item.context["lines"]} | ({"thread_id": thread} if thread else {})
-    return make(item, NAME, found.messages, meta=meta, id=root + behind)
+    return make(item, NAME, conversation.messages, meta=meta, id=root + behind)
 
 
 def _chunks(item: SourceItem, space: tuple[str, ...]) -> Trajectory:
-    """A stream's messages, each once: by its id, else where a later state repeats it."""
-    held = dict[str, Message]()
+    """Read a stream's messages, each once: by its id, else where a later state repeats it."""
+    messages = dict[str, Message]()
     modes, state = Counter[str](), dict[str, Any]()
     for chunk in item.value:
-        found = _chunk(chunk)
-        if found is None:
+        parsed = _chunk(chunk)
+        if parsed is None:
             raise ValueError("a line is no chunk of a stream")
-        _, mode, data = found
+        _, mode, data = parsed
         modes[mode] += 1
         if mode == "values" and isinstance(data, dict):
             state = {k: v for k, v in data.items() if k != "messages"}
@@ -170,8 +171,8 @@ def _chunks(item: SourceItem, space: tuple[str, ...]) -> Trajectory:
         for update in updates:
             for k, raw in enumerate(_messages(update)):
                 message = message_of(raw, "messages")
-                place = f"{len(held)}" if mode == "updates" else f"{k}"
-                held[as_text(message.get("id") or f"at {place}")] = message
+                position = f"{len(messages)}" if mode == "updates" else f"{k}"
+                messages[as_text(message.get("id") or f"at {position}")] = message
     parent = {PARENT: {"namespace": list(space)}} if space else {}
     meta = {"modes": dict(modes), "lines": item.context["lines"], **parent} | ({"state": state} if state else {})
-    return make(item, NAME, list(held.values()), meta=meta)
+    return make(item, NAME, list(messages.values()), meta=meta)

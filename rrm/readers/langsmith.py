@@ -1,8 +1,8 @@
-"""`langsmith`: LangSmith's runs (`id, trace_id, parent_run_id, run_type, inputs, outputs`), a line or an element each. One trace is one run.
+"""`langsmith`: LangSmith's runs (`trace_id`, `parent_run_id`, `run_type`, …). One trace is one run.
 
-The calls of the trace's `llm` runs give the messages, its `tool` runs the results (`rrm.readers.spans`). The outcome is feedback
-where the trace has one key of it, which names success, in [0, 1]; others are named in `meta["outcome_fields"]` for `--outcome`.
-Fields: https://docs.langchain.com/langsmith/run-data-format.
+Runs stand one per line or list element. `llm` runs give the messages, `tool` runs the results (`rrm.readers.spans`). The outcome is
+feedback where the trace has a single key of it, which names success, in [0, 1]; others are named in `meta["outcome_fields"]` for
+`--outcome`. Fields: https://docs.langchain.com/langsmith/run-data-format.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ OVER_FOLDER = False
 ASKED = ("question", "input", "query", "prompt", "text")
 SAID = ("output", "answer", "result", "response", "text", "content")
 LONG = ("inputs", "outputs", "child_runs", "events", "serialized", "manifest", "messages")
-"""Fields of the root run that the transcript already holds, or that are long and say nothing of the run."""
+"""Fields of the root run that repeat the transcript, or are long and say nothing of the run."""
 SUCCESS = frozenset({*FIELDS, "correctness", "accuracy", "exact_match", "pass", "ok", "completion", "completed"})
-"""Keys of feedback that say how a run ended, behind one of the words of `OF_WHAT`."""
+"""Keys of feedback on a run's success, behind words of `OF_WHAT`."""
 OF_WHAT = ("is", "answer", "task", "goal", "final", "user", "overall", "agent")
 AGENTS = ("LangGraph", "AgentExecutor")
-"""Names that LangChain gives the run of a whole agent."""
+"""LangChain's names for the run of a whole agent."""
 PAIR_ROLES = ("human", "user", "ai", "assistant", "system", "developer", "tool", "function")
 Record = dict[str, Any]
 Message = dict[str, Any]
@@ -59,28 +59,28 @@ def _is_run(value: Any) -> bool:
 
 
 def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
-    """The traces of one file, in order of appearance: the root run's fields, and all runs as `runs`."""
+    """Yield a file's traces in order: the root run's fields, and all runs as `runs`."""
     runs: dict[str, tuple[Record, SourceItem]] = {}
     for item in items:
-        found = list(_flattened(item.value))
-        if not found:
+        flattened = list(_flattened(item.value))
+        if not flattened:
             yield ReadError(item.path, item.line, f"a run is an object with an id (format {NAME})")
-        for number, run in enumerate(found):
+        for number, run in enumerate(flattened):
             name = own_id(run) or f"{item.line}/{number}"
             runs.setdefault(name if name not in runs else f"{name} {item.line}/{number}", (run, item))
     traces: dict[str, list[tuple[Record, SourceItem]]] = {}
-    known: dict[str, str] = {}
-    for name, held in runs.items():
-        traces.setdefault(_trace_of(name, runs, known), []).append(held)
-    made = [
+    trace_ids: dict[str, str] = {}
+    for name, entry in runs.items():
+        traces.setdefault(_trace_of(name, runs, trace_ids), []).append(entry)
+    roots = [
         SourceItem(
             _trace(t, [r for r, _ in g]), g[0][1].path, g[0][1].line, context={"lines": len({id(i) for _, i in g})}
         )
         for t, g in traces.items()
     ]
     # a 1 is no success where the file has the key's 5
-    other_scale = {_key(i.value, path) for i in made for path, value in _feedback(i.value).items() if is_off(value)}
-    for item in made:
+    other_scale = {_key(i.value, path) for i in roots for path, value in _feedback(i.value).items() if is_off(value)}
+    for item in roots:
         item.context["other_scale"] = other_scale
         yield from with_subagents(item, as_text(item.value["trace_id"]), _assembled)
 
@@ -102,21 +102,21 @@ def _flattened(value: Any) -> Iterator[Record]:
                 left.append({"parent_run_id": run.get("id"), "trace_id": run.get("trace_id"), **child})
 
 
-def _trace_of(name: str, runs: dict[str, tuple[Record, SourceItem]], known: dict[str, str]) -> str:
-    """The run's trace: as it says, else the topmost of its parents that the file holds; `known` gains it for all on the way."""
+def _trace_of(name: str, runs: dict[str, tuple[Record, SourceItem]], trace_ids: dict[str, str]) -> str:
+    """Return the run's trace: its own, else its topmost parent in the file; fills `trace_ids` on the way."""
     path: dict[str, None] = {}
-    while name not in known and name not in path:
+    while name not in trace_ids and name not in path:
         path[name] = None
         run = runs[name][0]
         parent = own_id(run, "parent_run_id")
-        if (said := own_id(run, "trace_id")) is not None:
-            known[name] = said
+        if (own_trace := own_id(run, "trace_id")) is not None:
+            trace_ids[name] = own_trace
         elif parent is None or parent not in runs:
-            known[name] = parent or name
+            trace_ids[name] = parent or name
         else:
             name = parent
-    trace = known[name] if name in known else min(path)  # parents in a circle
-    known |= dict.fromkeys(path, trace)
+    trace = trace_ids[name] if name in trace_ids else min(path)  # parents in a circle
+    trace_ids |= dict.fromkeys(path, trace)
     return trace
 
 
@@ -132,35 +132,35 @@ def _order(run: Record) -> tuple[float, str]:
 
 def _seconds(time: Any) -> float | None:
     """Seconds since 1970; LangSmith's numbers are milliseconds."""
-    found = seconds(time)
-    return found / 1000 if found is not None and not isinstance(time, str) and found > 1e11 else found
+    value = seconds(time)
+    return value / 1000 if value is not None and not isinstance(time, str) and value > 1e11 else value
 
 
 def _feedback(record: Record) -> dict[str, Any]:
-    """Path in the record -> what feedback says there: averages by key, or single feedbacks."""
+    """Path in the record -> feedback's value: averages by key, or single feedbacks."""
     stats, single = record.get("feedback_stats"), record.get("feedback")
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     if isinstance(stats, dict):
-        found = {
+        scores = {
             f"feedback_stats.{k}.avg": s["avg"]
             for k, s in stats.items()
             if isinstance(s, dict) and s.get("avg") is not None
         }
-    if not found and isinstance(single, list):
+    if not scores and isinstance(single, list):
         keys = Counter(as_text(f.get("key")) for f in single if isinstance(f, dict))
-        for k, one in enumerate(single):
-            if isinstance(one, dict) and one.get("score") is not None and keys[as_text(one.get("key"))] == 1:
-                found[f"feedback[{k}].score"] = one["score"]
-    return found
+        for k, entry in enumerate(single):
+            if isinstance(entry, dict) and entry.get("score") is not None and keys[as_text(entry.get("key"))] == 1:
+                scores[f"feedback[{k}].score"] = entry["score"]
+    return scores
 
 
 def _key(record: Record, path: str) -> str:
-    """The feedback's key, by which traces of a file are compared: its place in a list differs."""
+    """Return the feedback's key, which is the same in all traces; its place in a list is not."""
     return as_text(get(record, path.removesuffix(".score") + ".key")) if path.startswith("feedback[") else path
 
 
 def says_success(key: str) -> bool:
-    """Whether a feedback's key names success: of `hallucination` or `latency` a 1 is none."""
+    """Return whether a feedback's key names success: of `hallucination` or `latency` a 1 is none."""
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", key.removeprefix("feedback_stats.").removesuffix(".avg"))
     left = list(itertools.dropwhile(OF_WHAT.__contains__, map(str.lower, words)))
     return "_".join(left) in SUCCESS
@@ -188,19 +188,18 @@ def _assembled(item: SourceItem) -> Conversation:
 
 
 def _leaves(runs: list[Record]) -> list[Record]:
-    """The calls of models that hold no other."""
+    """Return the model calls that hold no other."""
     parents = {own_id(r, "parent_run_id") for r in runs if r.get("run_type") == "llm"}
     return [r for r in runs if r.get("run_type") == "llm" and own_id(r) not in parents]
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One trace, as `gather` gives it."""
-    record, found = item.value, item.context.get("found") or _assembled(item)
+    record, conversation = item.value, item.context.get("found") or _assembled(item)
     runs: list[Record] = record["runs"]
-    messages = found.messages or _asked_and_said(record)
+    messages = conversation.messages or _asked_and_said(record)
     if not messages:
         raise ValueError(f"no messages in {len(runs)} runs")
-    behind, more = subagent(item, found)
+    behind, more = subagent(item, conversation)
     id, meta = as_text(record["trace_id"]) + behind, _meta(item, _leaves(runs)) | more
     if behind:  # feedback is on the trace's root
         return make(item, NAME, messages, meta=meta, id=id)
@@ -216,17 +215,17 @@ def parse(item: SourceItem) -> Trajectory:
 
 def _meta(item: SourceItem, leaves: list[Record]) -> dict[str, Any]:
     record = item.value
-    kept = {k: v for k, v in record.items() if k not in (*LONG, "runs", "id") and v not in (None, {}, [], "")}
+    fields = {k: v for k, v in record.items() if k not in (*LONG, "runs", "id") and v not in (None, {}, [], "")}
     models = ("extra.invocation_params.model", "extra.invocation_params.model_name", "extra.metadata.ls_model_name")
     model = next((m for r in leaves for path in models if isinstance(m := get(r, path), str)), None)
     start, end = _seconds(record.get("start_time")), _seconds(record.get("end_time"))
     more = {"model": model, "duration_s": round(end - start, 6) if start is not None and end is not None else None}
     counts = dict(Counter(as_text(r.get("run_type", ""))[:40] for r in record["runs"]))
-    return kept | {"lines": item.context["lines"], "runs": counts} | {k: v for k, v in more.items() if v is not None}
+    return fields | {"lines": item.context["lines"], "runs": counts} | {k: v for k, v in more.items() if v is not None}
 
 
 def get_messages(value: Any) -> Any:
-    """What stands under `messages` (or, of a LangGraph command or output, one step deeper)."""
+    """Return the value under `messages`, or in a LangGraph command or output one level deeper."""
     if not isinstance(value, dict):
         return None
     inner = value.get("output")
@@ -247,46 +246,46 @@ def _is_pair(value: Any) -> bool:
 
 
 def _read(raw: Any, where: str, role: str) -> list[Message]:
-    """Messages in the OpenAI shape, from LangChain's, OpenAI's, Anthropic's blocks, or (role, text) pairs."""
-    made = list[Message]()
-    for i, one in enumerate(_listed(raw) or []):
-        if isinstance(one, list):
-            one = {"role": one[0], "content": one[1]}
-        made += _message(one, f"{where}[{i}]", role)
-    return made
+    """Read messages of LangChain, OpenAI, Anthropic's blocks, or (role, text) pairs."""
+    messages = list[Message]()
+    for i, entry in enumerate(_listed(raw) or []):
+        if isinstance(entry, list):
+            entry = {"role": entry[0], "content": entry[1]}
+        messages += _message(entry, f"{where}[{i}]", role)
+    return messages
 
 
-def _message(one: Any, where: str, role: str) -> list[Message]:
-    if isinstance(one, str):
-        return [{"role": role, "content": one}]
-    if isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), list):
-        return unblock(one, where)
-    return [message_of(one, where)]
+def _message(raw: Any, where: str, role: str) -> list[Message]:
+    if isinstance(raw, str):
+        return [{"role": role, "content": raw}]
+    if isinstance(raw, dict) and isinstance(raw.get("role"), str) and isinstance(raw.get("content"), list):
+        return unblock(raw, where)
+    return [message_of(raw, where)]
 
 
 def _call(run: Record) -> ModelSpan:
-    """What an `llm` run read and wrote."""
+    """Return an `llm` run's input and output messages."""
     inputs, where = run.get("inputs"), f"run {own_id(run)}"
-    read = _read(get_messages(inputs), f"{where} inputs", "user")
-    if not read and isinstance(inputs, dict):
+    history = _read(get_messages(inputs), f"{where} inputs", "user")
+    if not history and isinstance(inputs, dict):
         prompts = inputs.get("prompts", inputs.get("prompt", inputs.get("input")))
         prompts = prompts if isinstance(prompts, list) and _listed(prompts) is None else [prompts]
         for prompt in prompts:
-            read += _read(prompt, f"{where} inputs", "user") or (
+            history += _read(prompt, f"{where} inputs", "user") or (
                 [{"role": "user", "content": prompt}] if isinstance(prompt, str) else []
             )
     system = inputs.get("system") if isinstance(inputs, dict) else None
-    if isinstance(system, str) and system and not any(m["role"] == "system" for m in read):
-        read.insert(0, {"role": "system", "content": system})
+    if isinstance(system, str) and system and not any(m["role"] == "system" for m in history):
+        history.insert(0, {"role": "system", "content": system})
     wrote = _wrote(run.get("outputs"), f"{where} outputs")
     for message in wrote:
         if isinstance(stamp := run.get("end_time"), str | int | float) and not isinstance(stamp, bool):
             message.setdefault("timestamp", stamp)
-    return ModelSpan(read, wrote, _order(run)[0])
+    return ModelSpan(history, wrote, _order(run)[0])
 
 
 def _wrote(outputs: Any, where: str) -> list[Message]:
-    """The answer: the first generation or choice, a message by itself, or a text."""
+    """Return the answer: the first generation or choice, a message by itself, or a text."""
     if not isinstance(outputs, dict):
         return []
     first = outputs.get("generations", outputs.get("choices"))
@@ -298,25 +297,24 @@ def _wrote(outputs: Any, where: str) -> list[Message]:
         return [{"role": "assistant", "content": as_text(first["text"])}] if "text" in first else []
     if listed := _read(outputs.get("messages"), where, "assistant"):
         return listed
-    for one in (outputs, outputs.get("message"), outputs.get("output")):
-        if isinstance(one, dict) and (isinstance(one.get("role"), str) or is_messages([one])):
-            return _message(one, where, "assistant")
-    said = next((v for k in SAID if isinstance(v := outputs.get(k), str)), None)
-    return [{"role": "assistant", "content": said}] if said is not None else []
+    for candidate in (outputs, outputs.get("message"), outputs.get("output")):
+        if isinstance(candidate, dict) and (isinstance(candidate.get("role"), str) or is_messages([candidate])):
+            return _message(candidate, where, "assistant")
+    text = next((v for k in SAID if isinstance(v := outputs.get(k), str)), None)
+    return [{"role": "assistant", "content": text}] if text is not None else []
 
 
 def _asked_and_said(record: Record) -> list[Message]:
-    """A trace without a model's call: what its root was asked, and what it said."""
+    """Return a trace without a model's call as its root's input and output."""
     inputs, outputs = record.get("inputs"), record.get("outputs")
-    asked = _read(get_messages(inputs), "inputs", "user")
-    if not asked and isinstance(inputs, dict):
+    messages = _read(get_messages(inputs), "inputs", "user")
+    if not messages and isinstance(inputs, dict):
         text = next((v for k in ASKED if isinstance(v := inputs.get(k), str)), None)
-        asked = [{"role": "user", "content": text}] if text is not None else []
-    return [*asked, *_wrote(outputs, "outputs")] if asked else []
+        messages = [{"role": "user", "content": text}] if text is not None else []
+    return [*messages, *_wrote(outputs, "outputs")] if messages else []
 
 
 def _tools(run: Record) -> list[dict[str, Any]] | None:
-    """The tools that a call offered."""
     for path in ("extra.invocation_params.tools", "inputs.tools", "extra.options.tools"):
         listed = get(run, path)
         if isinstance(listed, list) and (tools := anthropic_tools(listed) or tool_list(listed)):
@@ -325,7 +323,7 @@ def _tools(run: Record) -> list[dict[str, Any]] | None:
 
 
 def _tool_run(run: Record) -> ToolRun:
-    """The result is the output's text, a ToolMessage's content, or the output as JSON; a failure is its error."""
+    """Return a tool's run; its result is an error, a ToolMessage's content, the output's text or its JSON."""
     inputs, outputs, failed = run.get("inputs"), run.get("outputs"), run.get("error") is not None
     result = outputs.get("output", outputs) if isinstance(outputs, dict) else outputs
     message = message_of(result) if is_messages([result]) else {}

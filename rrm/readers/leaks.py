@@ -1,4 +1,4 @@
-"""Text in which the environment tells the verdict: a judge trained on it learns to read, not to judge."""
+"""Find and cut the environment's verdicts, which a judge would learn to read instead of judging."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERDICT = re.compile(
     r"|\byour score\b.{0,40}\d",
     re.IGNORECASE | re.MULTILINE,
 )
-"""MINT ("Your answer is wrong."), fireact ("Episode finished, reward = True"), knowagent ("Answer is CORRECT"), …"""
+"""Of MINT ("Your answer is wrong."), fireact ("reward = True"), knowagent ("Answer is CORRECT"), …"""
 
 
 _GOOD = re.compile(r"\b(?:correct|right|true|success\w*|succeeded)\b|[=:] ?1(?:\.0*)?(?![.\d])", re.IGNORECASE)
@@ -27,58 +27,58 @@ _LABEL_ONLY = re.compile(r"\W*+(?:observation ?\d*+:\W*+)?+", re.IGNORECASE)
 
 
 def reveals_verdict(text: str) -> bool:
-    """Whether the text states how the run was graded."""
+    """Return whether the text states how the run was graded."""
     return VERDICT.search(text) is not None
 
 
 def outcome_leaks(messages: list[dict[str, Any]]) -> list[int]:
-    """Indices of the tool and user messages after the agent's first that reveal the verdict."""
-    found: list[int] = []
+    """Return indices of tool and user messages after the agent's first that reveal the verdict."""
+    indices: list[int] = []
     started = False
     for i, message in enumerate(messages):
         if message["role"] == "assistant":
             started = True
         elif started and message["role"] in ("tool", "user") and reveals_verdict(text_of(message.get("content"))):
-            found.append(i)
-    return found
+            indices.append(i)
+    return indices
 
 
 def cut_verdicts(trajectory: Trajectory) -> Trajectory:
-    """The transcript up to the first verdict of the environment, without it; the very trajectory where there is none.
+    """Cut the transcript before the environment's first verdict; without one return the same trajectory.
 
-    What the message said before the verdict stays. The outcome is the whole run's: where the agent went on after the verdict
-    and that does not agree with it (told it was wrong, it succeeded later), the outcome of the cut run is unknown, and the
-    whole run's is kept in `meta["whole_outcome"]`. `meta["cut_at"]` is the index of the message that was cut.
+    The message's text before the verdict stays. The outcome is the uncut run's: where the agent went on after the verdict
+    and that disagrees with it (told it was wrong, it succeeded later), the outcome of the cut run is unknown, and the
+    uncut run's is kept in `meta["whole_outcome"]`. `meta["cut_at"]` is the index of the message that was cut.
     """
     messages = trajectory.messages
     first = next((i for i, m in enumerate(messages) if m.role == "assistant"), len(messages))
     heard = range(first + 1, len(messages))
-    at = next((i for i in heard if messages[i].role in ("tool", "user") and reveals_verdict(messages[i].text())), None)
-    if at is None:
+    cut = next((i for i in heard if messages[i].role in ("tool", "user") and reveals_verdict(messages[i].text())), None)
+    if cut is None:
         return trajectory
-    before, said = _split(messages[at].text())
-    kept = messages[:at]
-    if isinstance(messages[at].content, str) and not _LABEL_ONLY.fullmatch(before):
-        kept = [*kept, messages[at].model_copy(update={"content": before})]
-    meta = {k: v for k, v in trajectory.meta.items() if k != "outcome_leaks"} | {"cut_at": at}
+    before, verdict = _split(messages[cut].text())
+    remaining = messages[:cut]
+    if isinstance(messages[cut].content, str) and not _LABEL_ONLY.fullmatch(before):
+        remaining = [*remaining, messages[cut].model_copy(update={"content": before})]
+    meta = {k: v for k, v in trajectory.meta.items() if k != "outcome_leaks"} | {"cut_at": cut}
     outcome = trajectory.outcome
-    went_on = any(m.role == "assistant" for m in messages[at + 1 :])
-    if outcome is not None and went_on and _grade(said) != outcome:
+    went_on = any(m.role == "assistant" for m in messages[cut + 1 :])
+    if outcome is not None and went_on and _grade(verdict) != outcome:
         meta["whole_outcome"], outcome = outcome, None
-    return trajectory.model_copy(update={"messages": kept, "meta": meta, "outcome": outcome})
+    return trajectory.model_copy(update={"messages": remaining, "meta": meta, "outcome": outcome})
 
 
 def _split(text: str) -> tuple[str, str]:
-    """What comes before the sentence with the first verdict, and the verdict, its number whole."""
-    found = VERDICT.search(text)
-    if found is None:
+    """Split before the sentence of the first verdict: (text before, verdict with its whole number)."""
+    match = VERDICT.search(text)
+    if match is None:
         return text, ""
-    end = re.compile(r"[\d.]*").match(text, found.end())
-    sentences = [m.end() for m in _SENTENCE.finditer(text, 0, found.start())]
-    return text[: sentences[-1] if sentences else 0].rstrip(), text[found.start() : end.end() if end else found.end()]
+    end = re.compile(r"[\d.]*").match(text, match.end())
+    sentences = [m.end() for m in _SENTENCE.finditer(text, 0, match.start())]
+    return text[: sentences[-1] if sentences else 0].rstrip(), text[match.start() : end.end() if end else match.end()]
 
 
 def _grade(verdict: str) -> float | None:
-    """1 or 0 where a verdict says right or wrong in so many words, else None."""
+    """Return 1 or 0 where a verdict says right or wrong in so many words, else None."""
     good, bad = _GOOD.search(verdict) is not None, _BAD.search(verdict) is not None
     return None if good == bad else float(good)

@@ -19,32 +19,32 @@ from rrm.readers.outcomes import unread
 
 FIELD = "left_behind"
 PARENT = "parent"
-"""In the meta of a sub-agent's run: what it was started by."""
+"""Field of a sub-agent's meta: its starter."""
 BESIDE = {
     "taken_back": "messages that were taken back are in no run: they stand beside those",
     "other_conversations": "conversations of traces are in no run: they stand beside those",
 }
-"""Fields of the meta that hold what was said beside a run, and what is said of them."""
+"""Fields of the meta with messages beside a run, and their notes."""
 LOST = 0.1
-"""Share of a text's letters whose words are lost, from which on it counts as left behind."""
+"""Share of a text's letters in lost words from which it counts as left behind."""
 PLACES = 3
 _WORD = re.compile(r"\w+")
 _MARK = re.compile(r"^[A-Za-z][A-Za-z'’ ]{0,30}+\d{0,4}+:|</?[\w|]{1,40}>", re.MULTILINE)
 """Marks of a format around a text: `Observation 2:`, `Original question:`, `<think>`."""
 
 
-def left_behind(source: Any, *kept: Any) -> dict[str, Any] | None:
-    """`{texts, characters, at}` of the texts in `source` that are not in `kept`, `at` the first places; None where all are.
+def left_behind(source: Any, *outputs: Any) -> dict[str, Any] | None:
+    """Count texts in `source` missing from `outputs`: `{texts, characters, at (first places)}` or None.
 
     Time and memory are linear in both.
     """
-    whole = {text for part in kept for _, text in _strings(part)}
-    missing = [text for _, text in _strings(source) if _is_text(text) and text not in whole]
+    texts = {text for output in outputs for _, text in _strings(output)}
+    missing = [text for _, text in _strings(source) if _is_text(text) and text not in texts]
     if not missing:
         return None
-    words = {word for part in kept for word in _words_of_keys(part)}
-    words.update(word for text in whole for piece in _unfolded(text) for word in _WORD.findall(piece.lower()))
-    count, characters, lost, ordered = 0, 0, set[str](), sorted(whole)
+    words = {word for output in outputs for word in _words_of_keys(output)}
+    words.update(word for text in texts for piece in _unfolded(text) for word in _WORD.findall(piece.lower()))
+    count, characters, lost, ordered = 0, 0, set[str](), sorted(texts)
     for text in missing:
         after = bisect_left(ordered, text)
         if after < len(ordered) and ordered[after].startswith(text):  # it was written on later
@@ -62,7 +62,7 @@ SAYS = ("content", "reasoning_content", "tool_calls")
 
 
 def come_out_empty(messages: list[dict[str, Any]]) -> bool:
-    """Whether no message says, thinks or calls anything, or none of the agent's does while a field that nobody reads holds text."""
+    """Return whether no message says anything, or no agent's does while its other fields hold text."""
     agents = [m for m in messages if m["role"] == "assistant"]
     if not any(m.get(key) for m in messages for key in SAYS):
         return True
@@ -75,60 +75,60 @@ def _is_text(text: str) -> bool:
 
 
 def _lost(text: str, words: set[str]) -> float:
-    """The share of a text's letters whose words are not among those that are kept."""
+    """Return the share of a text's letters whose words are not kept."""
     pieces = (_MARK.sub(" ", piece) for piece in _unfolded(text) if _is_text(piece))
-    found = [w for piece in pieces for w in _WORD.findall(piece.lower())]
-    total = sum(map(len, found))
-    return sum(len(w) for w in found if w not in words) / total if total else 0.0
+    tokens = [w for piece in pieces for w in _WORD.findall(piece.lower())]
+    total = sum(map(len, tokens))
+    return sum(len(w) for w in tokens if w not in words) / total if total else 0.0
 
 
 def _unfolded(text: str) -> Iterator[str]:
-    """The strings in a text that is JSON; any other text itself."""
+    """Yield the strings of a text that is JSON; any other text itself."""
     if text.lstrip()[:1] in ("{", "["):
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
             pass
         else:
-            yield from (found for _, found in _strings(value))
+            yield from (string for _, string in _strings(value))
             return
     yield text
 
 
 def _strings(value: Any, path: str | None = None) -> Iterator[tuple[str, str]]:
-    """(place, text) of every string in a value but its keys; places are named only where a path is given (`""`: of the whole)."""
+    """Yield (path, text) of every string but keys; paths only where one is given (`""`: the root)."""
     stack = [(path, value)]
     while stack:
-        at, one = stack.pop()
-        if isinstance(one, str):
-            yield at or ".", one
-        elif isinstance(one, dict):
-            stack += [(None if at is None else f"{at}.{k}".lstrip("."), v) for k, v in reversed(one.items())]
-        elif isinstance(one, list):
-            stack += [(None if at is None else f"{at}[]", v) for v in reversed(one)]
+        where, node = stack.pop()
+        if isinstance(node, str):
+            yield where or ".", node
+        elif isinstance(node, dict):
+            stack += [(None if where is None else f"{where}.{k}".lstrip("."), v) for k, v in reversed(node.items())]
+        elif isinstance(node, list):
+            stack += [(None if where is None else f"{where}[]", v) for v in reversed(node)]
 
 
 def _words_of_keys(value: Any) -> Iterator[str]:
-    """The words of every key and number: a text may hold an object's JSON."""
+    """Yield the words of every key and number: a text may hold an object's JSON."""
     stack = [value]
     while stack:
-        one = stack.pop()
-        if isinstance(one, dict):
-            yield from (word for key in one for word in _WORD.findall(str(key).lower()))
-            stack.extend(one.values())
-        elif isinstance(one, list):
-            stack.extend(one)
-        elif not isinstance(one, str):
-            yield from _WORD.findall(json.dumps(one))
+        node = stack.pop()
+        if isinstance(node, dict):
+            yield from (word for key in node for word in _WORD.findall(str(key).lower()))
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
+        elif not isinstance(node, str):
+            yield from _WORD.findall(json.dumps(node))
 
 
 def beside(trajectory: Trajectory) -> dict[str, int]:
-    """What was said beside a run: the fields of `BESIDE` that its meta has → how many each holds."""
-    return {name: len(held) for name in BESIDE if isinstance(held := trajectory.meta.get(name), list) and held}
+    """Count the messages beside a run: fields of `BESIDE` in its meta → number of entries."""
+    return {name: len(entries) for name in BESIDE if isinstance(entries := trajectory.meta.get(name), list) and entries}
 
 
 class Notes:
-    """Notes at a reading's end: texts left behind by format, what stands beside runs, sub-agents, and rewards beside which a grader broke."""
+    """Collects notes for a reading's end: lost texts, messages beside runs, sub-agents, broken graders."""
 
     def __init__(self) -> None:
         self.left: dict[str, Counter[str]] = {}
@@ -136,28 +136,27 @@ class Notes:
         self.subagents = self.unscored = 0
         self._beside = {name: Counter[str]() for name in BESIDE}
         self._marks = Counter[str]()
-        """Field -> runs without an outcome in which it holds a number that is no label."""
+        """Field -> runs without an outcome whose number in it is no label."""
         self._mark: dict[str, str] = {}
         """Field -> the first of them."""
 
     def add(self, trajectory: Trajectory) -> None:
-        """Count one run."""
         self.subagents += PARENT in trajectory.meta
         self.unscored += bool(trajectory.meta.get("unscored"))
         for name, n in beside(trajectory).items():
             self._beside[name].update(runs=1, held=n)
-        found, source = trajectory.meta.get(FIELD), trajectory.source
+        left, source = trajectory.meta.get(FIELD), trajectory.source
         if trajectory.outcome is None and (mark := unread(trajectory.meta)) is not None:
             self._marks[mark[0]] += 1
             self._mark.setdefault(mark[0], f"{str(mark[1])[:40]!r} of {trajectory.id}")
-        if isinstance(found, dict) and source is not None and source.format != "canonical":
+        if isinstance(left, dict) and source is not None and source.format != "canonical":
             name = source.format or "unknown"
             counts = self.left.setdefault(name, Counter())
-            counts.update(runs=1, texts=found["texts"], characters=found["characters"])
-            self._first.setdefault(name, f"{source.file}{f':{source.line}' if source.line else ''} at {found['at'][0]}")
+            counts.update(runs=1, texts=left["texts"], characters=left["characters"])
+            self._first.setdefault(name, f"{source.file}{f':{source.line}' if source.line else ''} at {left['at'][0]}")
 
     def lines(self) -> Iterator[str]:
-        """One sentence each."""
+        """Yield one sentence per note."""
         for name, n in self.left.items():
             yield (
                 f"format {name}: {n['texts']:,} texts ({n['characters']:,} characters) of {n['runs']:,} runs stand in no message and no field "

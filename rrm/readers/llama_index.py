@@ -1,6 +1,6 @@
-"""`llama_index`: LlamaIndex's chat messages (`blocks`), chat stores and memories that hold them, and the events of an agent's workflow.
+"""`llama_index`: LlamaIndex's chat messages (`blocks`), chat stores, memories, and workflow events.
 
-Of events, what the first agent was given begins the run, each `AgentOutput` and `ToolCallResult` follows. Fields:
+Of events, the first agent's input begins the run, each `AgentOutput` and `ToolCallResult` follows. Fields:
 https://docs.llamaindex.ai/en/stable/api_reference/llms/, https://docs.llamaindex.ai/en/stable/understanding/agent/.
 """
 
@@ -24,12 +24,12 @@ MARKS = (
 OVER_FOLDER = False
 PLACES = ("messages", "chat_history", "chat_store.store", "store")
 EVENTS = ({"tool_kwargs", "tool_output"}, {"response", "current_agent_name"}, {"input", "current_agent_name"})
-"""What events of a workflow have: a tool's result, an agent's output, an agent's input."""
+"""Keys of a workflow's events: a tool's result, an agent's output, an agent's input."""
 Message = dict[str, Any]
 
 
 def sniff(value: Any) -> bool:
-    """A list of messages, an object or a store that holds one, an event, or a list of those."""
+    """Match a list of messages, an object or store with one, an event, or a list of those."""
     if isinstance(value, list):
         return _are_messages(value) or (bool(value) and all(map(_is_event, value)))
     return isinstance(value, dict) and (_is_event(value) or any(_are_messages(get(value, path)) for path in PLACES[:2]))
@@ -66,7 +66,7 @@ def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
 
 
 def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
-    """Conversations as they are; the events of one file as one item."""
+    """Yield conversations as they are, and a file's events as one item."""
     events: SourceItem | None = None
     for item in items:
         if isinstance(item.value, dict) and _is_event(item.value):
@@ -80,7 +80,6 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One conversation, or one workflow's events."""
     record, turns = item.value if isinstance(item.value, dict) else {"messages": item.value}, Turns()
     key = "chat_history" if "messages" not in record and "chat_history" in record else "messages"
     listed = record.get(key)
@@ -97,12 +96,11 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def _event(turns: Turns, event: Message) -> None:
-    """One event of a workflow."""
     name = event.get("current_agent_name")
     if isinstance(event.get("tool_output"), dict):
         output = event["tool_output"]
-        said = output.get("content") or _content(output.get("blocks")) or output.get("raw_output")
-        turns.came_back(said, event.get("tool_id"), event.get("tool_name"), failed=output.get("is_error") is True)
+        content = output.get("content") or _content(output.get("blocks")) or output.get("raw_output")
+        turns.came_back(content, event.get("tool_id"), event.get("tool_name"), failed=output.get("is_error") is True)
     elif "response" in event:
         turns.close()
         response = event["response"] if isinstance(event["response"], dict) else {"content": event["response"]}
@@ -117,10 +115,10 @@ def _message(turns: Turns, raw: Any, where: str, name: Any = None, calls: list[A
     """One chat message; a call stands in a block, in `additional_kwargs`, or in the event's own list."""
     if not isinstance(raw, dict) or not isinstance(raw.get("role"), str):
         raise ValueError(f"{where} must be an object with a role")
-    said: str = raw["role"]
-    role = ROLES.get(said.lower(), said)
-    given = raw.get("additional_kwargs")
-    extra = dict(given) if isinstance(given, dict) else {}
+    raw_role: str = raw["role"]
+    role = ROLES.get(raw_role.lower(), raw_role)
+    kwargs = raw.get("additional_kwargs")
+    extra = dict(kwargs) if isinstance(kwargs, dict) else {}
     blocks = [b for b in raw["blocks"] if isinstance(b, dict)] if isinstance(raw.get("blocks"), list) else []
     content = _content(blocks) if blocks else raw.get("content")
     if role == "tool":
@@ -137,33 +135,33 @@ def _message(turns: Turns, raw: Any, where: str, name: Any = None, calls: list[A
     listed = extra.pop("tool_calls", None)
     turns.agent(name=name, additional_kwargs=extra or None)
     turns.said(content)
-    held = [tool_call(c) for c in listed] if isinstance(listed, list) else []
-    for one in [*[b for b in blocks if b.get("block_type") == "tool_call"], *(calls or [])]:
-        if isinstance(one, dict):
-            number = one.get("tool_call_id", one.get("tool_id"))
-            held.append(
-                tool_call({"name": one.get("tool_name", ""), "arguments": one.get("tool_kwargs"), "id": number})
+    tool_calls = [tool_call(c) for c in listed] if isinstance(listed, list) else []
+    for entry in [*[b for b in blocks if b.get("block_type") == "tool_call"], *(calls or [])]:
+        if isinstance(entry, dict):
+            number = entry.get("tool_call_id", entry.get("tool_id"))
+            tool_calls.append(
+                tool_call({"name": entry.get("tool_name", ""), "arguments": entry.get("tool_kwargs"), "id": number})
             )
-    seen = set[str]()
-    for call in held:
+    keys = set[str]()
+    for call in tool_calls:
         key = call.get("id") or as_text([call["name"], call["arguments"]])
-        if key not in seen:
+        if key not in keys:
             turns.called(call["name"], call["arguments"], call.get("id"))
-        seen.add(key)
+        keys.add(key)
 
 
 def _content(blocks: Any) -> Any:
-    """The parts of a message's blocks that are said."""
+    """Return the parts of a message's blocks that are content."""
     listed = [b for b in blocks if isinstance(b, dict)] if isinstance(blocks, list) else []
-    said = [_part(b) for b in listed if b.get("block_type") not in ("thinking", "tool_call")]
-    return said or None
+    parts = [_part(b) for b in listed if b.get("block_type") not in ("thinking", "tool_call")]
+    return parts or None
 
 
 def _part(block: Message) -> Message:
-    kind = as_text(block.get("block_type", "part"))
-    if kind == "text":
+    block_type = as_text(block.get("block_type", "part"))
+    if block_type == "text":
         return {"type": "text", "text": as_text(block.get("text", ""))}
     where = block.get("url") or block.get("image")
-    if kind == "image" and isinstance(where, str):
+    if block_type == "image" and isinstance(where, str):
         return picture(where, block.get("image_mimetype"))
-    return {"type": kind, **{k: v for k, v in block.items() if v is not None}}
+    return {"type": block_type, **{k: v for k, v in block.items() if v is not None}}

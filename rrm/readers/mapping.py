@@ -32,11 +32,11 @@ FIELDS = (
     "outcome",
     "reference",
 )
-"""What can be mapped, beside `meta.<name>`. `message.*` are paths inside each message; `response` is one final text."""
+"""Mappable fields, beside `meta.<name>`. `message.*`: paths in each message; `response`: a final text."""
 
 
 def sniff(value: Any) -> bool:
-    """Never by itself: a mapping is asked for."""
+    """Never match: a mapping is asked for."""
     return False
 
 
@@ -53,7 +53,7 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def check(mapping: dict[str, str]) -> None:
-    """Refuse fields nobody knows, and a mapping from which no message can come."""
+    """Refuse unknown fields, and a mapping from which no message can come."""
     for field in mapping:
         if field not in FIELDS and not re.fullmatch(r"meta\.\w+", field):
             near = nearest(field, FIELDS)
@@ -64,7 +64,7 @@ def check(mapping: dict[str, str]) -> None:
 
 
 def _pruned(value: Any, parts: list[str]) -> Any:
-    """A copy without what stands at the path (through objects only): meta need not hold the transcript again."""
+    """Copy without the value at the path (through objects only): meta need not repeat the transcript."""
     if not parts or not isinstance(value, dict) or parts[0] not in value:
         return value
     inner = _pruned(value[parts[0]], parts[1:]) if len(parts) > 1 else {}
@@ -72,16 +72,15 @@ def _pruned(value: Any, parts: list[str]) -> Any:
 
 
 def fits(value: Any, mapping: dict[str, str]) -> bool:
-    """Whether the mapping's messages (or response) are there: tells a run from a container of runs."""
+    """Return whether the mapping's messages (or response) are there: a run, not a container of runs."""
     return get(value, mapping.get("messages", mapping.get("response", ".")).removesuffix("?")) is not MISSING
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One item through the mapping; what it does not use goes to meta."""
     mapping = item.mapping
     if not mapping:
         raise ConfigError("the format 'mapping' needs --map field=path, for example --map messages=log.turns")
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for field, path in mapping.items():
         if field.startswith("message."):
             continue
@@ -90,8 +89,8 @@ def parse(item: SourceItem) -> Trajectory:
             keys = f"; it has {key_list(item.value)}" if isinstance(item.value, dict) else ""
             raise ValueError(f"nothing at {path!r} (mapped to {field}){keys}")
         if value is not MISSING and value is not None:
-            found[field] = value
-    messages = _messages(found, mapping)
+            fields[field] = value
+    messages = _messages(fields, mapping)
     left = item.value
     for field, path in mapping.items():
         left = left if field.startswith("message.") else _pruned(left, split_path(path.removesuffix("?")))
@@ -99,18 +98,18 @@ def parse(item: SourceItem) -> Trajectory:
     meta |= {
         k: left[k] for k in ("outcome",) if isinstance(left, dict) and k in left
     }  # only a mapped field is the outcome
-    meta |= {field[5:]: value for field, value in found.items() if field.startswith("meta.")}
-    if "reference" in found:
-        meta["reference"] = found["reference"]
-    told = {name: as_text(found[name]) for name in ("id", "task", "question_id") if name in found}
+    meta |= {field[5:]: value for field, value in fields.items() if field.startswith("meta.")}
+    if "reference" in fields:
+        meta["reference"] = fields["reference"]
+    texts = {name: as_text(fields[name]) for name in ("id", "task", "question_id") if name in fields}
     outcome = outcome_at(item.value, mapping["outcome"]) if "outcome" in mapping else None
-    return make(item, NAME, messages, meta=meta, outcome=outcome, tools=tool_list(found.get("tools")), **told)
+    return make(item, NAME, messages, meta=meta, outcome=outcome, tools=tool_list(fields.get("tools")), **texts)
 
 
-def _messages(found: dict[str, Any], mapping: dict[str, str]) -> list[dict[str, Any]]:
-    """Messages from a list (with its own names for role and content), from a ReAct or tagged text, or from a pair."""
-    raw = found.get("messages")
-    task = as_text(found.get("task", ""))
+def _messages(fields: dict[str, Any], mapping: dict[str, str]) -> list[dict[str, Any]]:
+    """Build messages from a list (with its own key names), a ReAct or tagged text, or a task and response."""
+    raw = fields.get("messages")
+    task = as_text(fields.get("task", ""))
     if isinstance(raw, str):
         if search_tags.sniff(raw):
             raw = search_tags.turns(raw)
@@ -123,17 +122,17 @@ def _messages(found: dict[str, Any], mapping: dict[str, str]) -> list[dict[str, 
     elif raw is not None:
         raise ValueError(f"messages at {mapping['messages']!r} must be a list or a text, got {type(raw).__name__}")
     messages = chat_messages(raw or [])
-    if "response" in found:
-        answer = found["response"]
+    if "response" in fields:
+        answer = fields["response"]
         messages += chat_messages(answer) if is_chat(answer) else [{"role": "assistant", "content": as_text(answer)}]
     if task and not any(m["role"] == "user" for m in messages):
-        at = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
-        messages.insert(at, {"role": "user", "content": task})
+        index = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
+        messages.insert(index, {"role": "user", "content": task})
     return messages
 
 
 def _renamed(message: Any, mapping: dict[str, str]) -> Any:
-    """The message with `role` and `content` taken from where the mapping says."""
+    """Move `role` and `content` from the mapping's paths to their names."""
     if not isinstance(message, dict):
         return message
     renamed = dict(message)

@@ -1,4 +1,4 @@
-"""`openai`: OpenAI chat messages, TRL's conversational rows (`messages`, `prompt` + `completion`) and ShareGPT's."""
+"""`openai`: OpenAI chat messages, TRL's rows (`messages`, `prompt` + `completion`) and ShareGPT's."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def sniff(value: Any) -> bool:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One conversation; messages keep their indices, so annotations that point at them stay valid (not where Anthropic's blocks stand
-    in them: `rrm.readers.messages`)."""
+    """Read one conversation; messages keep their indices, so annotations that point at them stay valid
+    (except beside Anthropic's blocks: `rrm.readers.messages`)."""
     record = item.value if isinstance(item.value, dict) else {"messages": item.value}
     messages, used = _messages(record)
     tools = tool_list(record.get("tools"))
@@ -65,10 +65,10 @@ def _task(record: dict[str, Any], messages: list[dict[str, Any]]) -> str:
 
     A `task` of one or two words may name a data set ("math"), which a question can contain by chance ("\\mathop").
     """
-    asked = first_user_text(messages)
+    user_text = first_user_text(messages)
     if question := text_field(record, "question"):
         return question
     claimed = text_field(record, "task")
-    if claimed and not asked:
+    if claimed and not user_text:
         return claimed
-    return claimed if claimed and len(claimed.split()) > 2 and claimed.strip() in asked else asked
+    return claimed if claimed and len(claimed.split()) > 2 and claimed.strip() in user_text else user_text

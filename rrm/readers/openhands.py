@@ -1,4 +1,4 @@
-"""`openhands`: OpenHands' event logs, a list of events or a record that holds one (`history`, `events`, `trajectory`).
+"""`openhands`: OpenHands' event logs, a list or a record's `history`, `events` or `trajectory`.
 
 Both kinds: those up to 0.62 (`action` and `observation`, joined by `cause`) and the SDK's (`kind: ActionEvent`, …). The calls of one reply
 of the model's are one message. Events that say nothing to the model (state changes, pauses) stay in `meta["other_events"]`.
@@ -53,19 +53,19 @@ def is_event(value: Any) -> bool:
         return False
     if isinstance(value.get("kind"), str) and value["kind"] in SDK:
         return "id" in value and "source" in value
-    act, seen = isinstance(value.get("action"), str), isinstance(value.get("observation"), str)
+    act, observed = isinstance(value.get("action"), str), isinstance(value.get("observation"), str)
     placed = "source" in value or ("id" in value and ("timestamp" in value or "cause" in value))
-    return (act != seen) and ("args" if act else "content") in value and placed
+    return (act != observed) and ("args" if act else "content") in value and placed
 
 
 def _events(value: Any) -> tuple[str, list[Any]] | None:
-    """(the key, '' for a list alone, and the events); a history of pairs, as old logs have, is one list."""
+    """Return (key, events), key '' for a bare list; a history of pairs (old logs) is flattened."""
     if isinstance(value, list):
         flat = [e for pair in value for e in pair] if value and all(isinstance(p, list) for p in value) else value
         return ("", flat) if flat and all(map(is_event, flat[:3])) else None
     for key in HOLDERS if isinstance(value, dict) else ():
-        if isinstance(value.get(key), list) and (found := _events(value[key])) is not None:
-            return key, found[1]
+        if isinstance(value.get(key), list) and (located := _events(value[key])) is not None:
+            return key, located[1]
     return None
 
 
@@ -75,17 +75,16 @@ def sniff(value: Any) -> bool:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One run."""
-    found = _events(item.value)
-    if found is None:
+    located = _events(item.value)
+    if located is None:
         raise ValueError(f"no list of events, alone or under {', '.join(HOLDERS)}")
     log = _Log()
-    for k, event in enumerate(found[1]):
+    for k, event in enumerate(located[1]):
         if not isinstance(event, dict):
             raise ValueError(f"event {k} must be an object, got {type(event).__name__}")
         log.add(event, k)
     record = item.value if isinstance(item.value, dict) else {}
-    meta = without(record, found[0]) | ({"other_events": log.others} if log.others else {})
+    meta = without(record, located[0]) | ({"other_events": log.others} if log.others else {})
     if "lines" in item.context:
         meta["lines"] = item.context["lines"]
     name = own_id(record, "instance_id", "id", "conversation_id") or item.context.get("id")
@@ -94,20 +93,20 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def _outcome(record: Object) -> RunOutcome | None:
-    """As the record says, or the report of the evaluation that it holds; a score there is another thing's."""
-    if (said := find_outcome(record)) is not None:
-        return said
+    """Return the record's outcome, or its evaluation report's; a score there means something else."""
+    if (outcome := find_outcome(record)) is not None:
+        return outcome
     for path in (("report",), ("test_result",), ("test_result", "report")):
-        place: Any = record
+        node: Any = record
         for key in path:
-            place = place.get(key) if isinstance(place, dict) else None
-        if isinstance(place, dict) and isinstance(place.get("resolved"), bool):
-            return RunOutcome(float(place["resolved"]), ".".join((*path, "resolved")))
+            node = node.get(key) if isinstance(node, dict) else None
+        if isinstance(node, dict) and isinstance(node.get("resolved"), bool):
+            return RunOutcome(float(node["resolved"]), ".".join((*path, "resolved")))
     return None
 
 
 class _Log:
-    """Messages as events come."""
+    """Builds messages from events."""
 
     def __init__(self) -> None:
         self.messages: list[Object] = []
@@ -116,10 +115,9 @@ class _Log:
         self._calls: dict[int | str | None, tuple[str, str]] = {}
         """An action's event id -> its call's id and name."""
         self._open: tuple[str, Object] | None = None
-        """The reply that actions belong to, and its message."""
+        """The model's open reply: its id and message."""
 
     def add(self, event: Object, k: int) -> None:
-        """One event."""
         if isinstance(event.get("kind"), str) and event["kind"] in SDK:
             self._sdk(event)
         elif isinstance(event.get("action"), str):
@@ -139,12 +137,12 @@ class _Log:
     # ---- up to 0.62
 
     def _action(self, event: Object, k: int) -> None:
-        kind, args = event["action"], event["args"] if isinstance(event.get("args"), dict) else {}
+        action, args = event["action"], event["args"] if isinstance(event.get("args"), dict) else {}
         spoken = event.get("source") == "agent"
-        if kind == "system":
+        if action == "system":
             self.tools = tool_list(args.get("tools")) or self.tools
             self._say("system", _text(args.get("content")), event)
-        elif kind == "message":
+        elif action == "message":
             urls = args.get("image_urls") or args.get("images_urls")
             content: Any = _text(args.get("content"))
             if isinstance(urls, list) and urls:
@@ -152,13 +150,13 @@ class _Log:
                 content = [{"type": "text", "text": content}, *pictures]
             self._open = None
             self._say("assistant" if spoken else "user", content, event, file_urls=args.get("file_urls"))
-        elif not spoken or kind in QUIET:
+        elif not spoken or action in QUIET:
             self.others.append(event)
         else:
             self._asked(event, args, k)
 
     def _asked(self, event: Object, args: Object, k: int) -> None:
-        """What the agent did: as its model's reply has it, where the log holds that."""
+        """Add an action, with the model's own reply where the log holds it."""
         metadata = event.get("tool_call_metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
         number = metadata.get("tool_call_id")
@@ -176,67 +174,67 @@ class _Log:
             [tool_call(c) for c in reply.get("tool_calls") or ()] if isinstance(reply.get("tool_calls"), list) else []
         )
         if not any(call.get("id") == number for call in calls):
-            given = {key: v for key, v in args.items() if key not in NO_ARGUMENT and v is not None}
-            calls = [*calls, {"name": name, "arguments": given, "id": number}]
-        said = _text(reply.get("content")) or _text(args.get("thought"))
+            arguments = {key: v for key, v in args.items() if key not in NO_ARGUMENT and v is not None}
+            calls = [*calls, {"name": name, "arguments": arguments, "id": number}]
+        text = _text(reply.get("content")) or _text(args.get("thought"))
         thought = reply.get("reasoning_content")
-        message = self._say("assistant", said or None, event, tool_calls=calls, llm_metrics=event.get("llm_metrics"))
+        message = self._say("assistant", text or None, event, tool_calls=calls, llm_metrics=event.get("llm_metrics"))
         if thought is not None:
             message["reasoning_content"] = as_text(thought)
         self._open = (reply_id, message) if isinstance(reply_id, str) else None
 
     def _observation(self, event: Object) -> None:
-        kind, content = event["observation"], _text(event.get("content"))
+        observation, content = event["observation"], _text(event.get("content"))
         extras = event.get("extras")
-        if kind in QUIET or (kind == "recall" and not content):
+        if observation in QUIET or (observation == "recall" and not content):
             self.others.append(event)
             return
         call = self._calls.get(_key(event.get("cause")))
         answered = (
-            {"name": ENVIRONMENT if kind == "error" else kind}
+            {"name": ENVIRONMENT if observation == "error" else observation}
             if call is None
             else dict(zip(_ANSWER, call, strict=True))
         )
         message = self._say("tool", content, event, extras=extras or None, **answered)
-        if kind == "error":
+        if observation == "error":
             message["is_error"] = True
 
     # ---- the SDK
 
     def _sdk(self, event: Object) -> None:
-        kind = event["kind"]
-        if kind == "ActionEvent":
+        event_type = event["kind"]
+        if event_type == "ActionEvent":
             self._acted(event)
             return
-        if kind == "SystemPromptEvent":
+        if event_type == "SystemPromptEvent":
             parts = [p for p in (event.get("system_prompt"), event.get("dynamic_context")) if p is not None]
             self._say("system", _parts(parts), event)
             listed = event["tools"] if isinstance(event.get("tools"), list) else []
             self.tools = [_tool(t) for t in listed if isinstance(t, dict)] or self.tools
-        elif kind == "MessageEvent" and isinstance(event.get("llm_message"), dict):
-            said = event["llm_message"]
+        elif event_type == "MessageEvent" and isinstance(event.get("llm_message"), dict):
+            llm_message = event["llm_message"]
             role = "assistant" if event.get("source") == "agent" else "user"
-            content = _parts(_list(said.get("content")) + _list(event.get("extended_content")))
+            content = _parts(_list(llm_message.get("content")) + _list(event.get("extended_content")))
             message = self._say(role, content, event, sender=event.get("sender"))
-            if said.get("reasoning_content") is not None:
-                message["reasoning_content"] = as_text(said["reasoning_content"])
-        elif kind == "ObservationEvent":
-            seen = event.get("observation")
-            held = seen if isinstance(seen, dict) else {"content": seen}
-            rest = {k: v for k, v in held.items() if k not in ("content", "kind", "is_error")}
-            content = held["content"] if "content" in held else as_text(rest)
+            if llm_message.get("reasoning_content") is not None:
+                message["reasoning_content"] = as_text(llm_message["reasoning_content"])
+        elif event_type == "ObservationEvent":
+            observation = event.get("observation")
+            fields = observation if isinstance(observation, dict) else {"content": observation}
+            rest = {k: v for k, v in fields.items() if k not in ("content", "kind", "is_error")}
+            content = fields["content"] if "content" in fields else as_text(rest)
             message = self._say(
                 "tool", _parts(_list(content) + _list(event.get("extended_content"))), event, **_answer(event)
             )
-            message |= {"is_error": True} if held.get("is_error") is True else {}
-            message |= {"extras": rest} if rest and "content" in held else {}
-        elif kind == "UserRejectObservation":
+            message |= {"is_error": True} if fields.get("is_error") is True else {}
+            message |= {"extras": rest} if rest and "content" in fields else {}
+        elif event_type == "UserRejectObservation":
             self._say("tool", f"Action rejected: {_text(event.get('rejection_reason'))}", event, **_answer(event))
-        elif kind == "AgentErrorEvent":
+        elif event_type == "AgentErrorEvent":
             self._say("tool", _text(event.get("error")), event, is_error=True, **_answer(event))
-        elif kind == "CondensationSummaryEvent":
+        elif event_type == "CondensationSummaryEvent":
             self._say("user", _text(event.get("summary")), event, name="condenser")
-        elif kind == "ACPToolCallEvent":
+        elif event_type == "ACPToolCallEvent":
             call = {
                 "name": _text(event.get("title")),
                 "arguments": event.get("raw_input"),
@@ -251,7 +249,7 @@ class _Log:
         self._open = None
 
     def _acted(self, event: Object) -> None:
-        """A call; those of one reply are one message."""
+        """Add a call; calls of one reply are one message."""
         raw = event["tool_call"] if isinstance(event.get("tool_call"), dict) else {}
         call = tool_call({k: v for k, v in raw.items() if k != "origin"})
         call["name"] = call["name"] or _text(event.get("tool_name"))
@@ -274,7 +272,7 @@ _ANSWER = ("tool_call_id", "name")
 
 
 def _answer(event: Object) -> Object:
-    """Which call an event of the SDK's answers."""
+    """Return the call that an SDK event answers."""
     names = {"tool_call_id": event.get("tool_call_id"), "name": event.get("tool_name")}
     return {k: as_text(v) for k, v in names.items() if v is not None} or {"name": ENVIRONMENT}
 
@@ -300,17 +298,17 @@ def _list(value: Any) -> list[Any]:
 
 
 def _parts(raw: list[Any]) -> str | list[Object]:
-    """Parts of the SDK's: text alone as one text."""
-    made: list[Object] = []
-    for part in raw:
-        if isinstance(part, dict) and isinstance(part.get("text"), str):
-            made.append({"type": "text", "text": part["text"]})
-        elif isinstance(part, dict) and isinstance(part.get("image_urls"), list):
-            made += [{"type": "image_url", "image_url": {"url": as_text(u)}} for u in part["image_urls"]]
+    """Read the SDK's parts; texts alone become one text."""
+    parts: list[Object] = []
+    for content_part in raw:
+        if isinstance(content_part, dict) and isinstance(content_part.get("text"), str):
+            parts.append({"type": "text", "text": content_part["text"]})
+        elif isinstance(content_part, dict) and isinstance(content_part.get("image_urls"), list):
+            parts += [{"type": "image_url", "image_url": {"url": as_text(u)}} for u in content_part["image_urls"]]
         else:
-            made.append({"type": "text", "text": as_text(part)})
-    texts = [p["text"] for p in made if p["type"] == "text"]
-    return "\n".join(texts) if len(texts) == len(made) else made
+            parts.append({"type": "text", "text": as_text(content_part)})
+    texts = [p["text"] for p in parts if p["type"] == "text"]
+    return "\n".join(texts) if len(texts) == len(parts) else parts
 
 
 def _tool(raw: Object) -> Object:

@@ -1,4 +1,4 @@
-"""`openhands_events`: OpenHands' conversations as they lie on disk, a file an event; or a line an event.
+"""`openhands_events`: OpenHands' conversations on disk, one event per file or per line.
 
 A file of several events is a run of its own; files of one event make one run with the others of their folder.
 """
@@ -26,26 +26,25 @@ def sniff(value: Any) -> bool:
 
 
 def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
-    """A run for each file of events, and one of those that have a file each."""
+    """Yield a run per file of events, and one of those that have a file each."""
     files: dict[str, list[SourceItem]] = {}
     for item in items:
         if openhands.is_event(item.value):
             files.setdefault(item.path, []).append(item)
         else:
             yield ReadError(item.path, item.line, f"no event of OpenHands (format {NAME})")
-    single = [held[0] for held in files.values() if len(held) == 1]
+    single = [group[0] for group in files.values() if len(group) == 1]
     if single and all(isinstance(i.value.get("id"), int) for i in single):  # 10.json stands before 2.json
         single.sort(key=lambda i: i.value["id"])
-    for held in [*(h for h in files.values() if len(h) > 1), *([single] if single else [])]:
-        context: dict[str, Any] = {"lines": len(held)}
-        if held is single and len(held) > 1:
-            folder = PurePath(held[0].path).parent
+    for group in [*(h for h in files.values() if len(h) > 1), *([single] if single else [])]:
+        context: dict[str, Any] = {"lines": len(group)}
+        if group is single and len(group) > 1:
+            folder = PurePath(group[0].path).parent
             context["id"] = (folder.parent if folder.name == "events" else folder).name or None
-        yield replace(held[0], value=[i.value for i in held], context=context)
+        yield replace(group[0], value=[i.value for i in group], context=context)
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One run, from the list of its events."""
     if openhands.is_event(item.value):
         item = replace(item, value=[item.value])
     try:

@@ -1,8 +1,8 @@
-"""`otel`: OpenTelemetry traces of model calls (GenAI conventions, OpenInference, OpenLLMetry). One trace is one run.
+"""`otel`: OpenTelemetry traces (GenAI conventions, OpenInference, OpenLLMetry). One trace is one run.
 
-Read from OTLP JSON (`resourceSpans`, `resourceLogs`), one document or one a line, and from spans as the SDK's console exporter prints
-them. The root agent's conversation is the run, each agent below it a run of its own (`rrm.readers.spans`). Evaluations recorded in a trace are kept in meta, as
-`evaluations`; none is taken for the outcome unless `--outcome evaluations.NAME.score` says so.
+Reads OTLP JSON (`resourceSpans`, `resourceLogs`), one document or one per line, and spans as the SDK's console exporter prints them. The
+root agent's conversation is the run, each agent below it a run of its own (`rrm.readers.spans`). Recorded evaluations stay in meta as
+`evaluations`; none is the outcome unless `--outcome evaluations.NAME.score` says so.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def sniff(value: Any) -> bool:
 
 
 def _ids(raw: Span) -> tuple[str, str, str | None] | None:
-    """(trace, span, parent) of a span or a log record, in hexadecimal without `0x`; None where it names no trace and span."""
-    place = raw["context"] if isinstance(raw.get("context"), dict) else raw
-    trace = next((v for k in ("traceId", "trace_id") if isinstance(v := place.get(k), str) and v), None)
-    span = next((v for k in ("spanId", "span_id") if isinstance(v := place.get(k), str) and v), None)
+    """Return hexadecimal (trace, span, parent) of a span or log record; None where it lacks the first two."""
+    holder = raw["context"] if isinstance(raw.get("context"), dict) else raw
+    trace = next((v for k in ("traceId", "trace_id") if isinstance(v := holder.get(k), str) and v), None)
+    span = next((v for k in ("spanId", "span_id") if isinstance(v := holder.get(k), str) and v), None)
     parent = next(
         (v for k in ("parentSpanId", "parent_span_id", "parent_id") if isinstance(v := raw.get(k), str) and v), None
     )
@@ -64,7 +64,7 @@ def _ids(raw: Span) -> tuple[str, str, str | None] | None:
 
 
 def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
-    """The traces of one file, in order of appearance: `{trace_id, attributes, evaluations, spans}`, the attributes of the root."""
+    """Yield a file's traces in order: `{trace_id, attributes (the root's), evaluations, spans}`."""
     traces: dict[str, list[Span]] = {}
     first: dict[str, SourceItem] = {}
     lines: Counter[str] = Counter()
@@ -83,13 +83,13 @@ def gather(items: Iterable[SourceItem]) -> Iterator[SourceItem | ReadError]:
             first.setdefault(trace, item)
             lines[trace] += 1
     for trace, records in traces.items():
-        place = first[trace]
-        made = SourceItem(_trace(trace, records), place.path, place.line, context={"lines": lines[trace]})
-        yield from with_subagents(made, trace, _assembled)
+        head = first[trace]
+        trace_item = SourceItem(_trace(trace, records), head.path, head.line, context={"lines": lines[trace]})
+        yield from with_subagents(trace_item, trace, _assembled)
 
 
 def _spans(value: Any) -> Iterator[Span]:
-    """Each span and log record of a document, or the one that the value is, in one shape."""
+    """Yield each span and log record of a document, or the value itself, in one shape."""
     if not isinstance(value, dict):
         raise ValueError(f"a span is an object, got {type(value).__name__}")
     if not any(isinstance(value.get(key), list) for key in BATCHES):
@@ -118,10 +118,10 @@ def _span(raw: Span, resource: dict[str, Any]) -> Span | None:
     attributes = _attributes(raw.get("attributes"))
     status = raw["status"] if isinstance(raw.get("status"), dict) else {}
     code = as_text(status.get("code", status.get("status_code", "")))
-    made: Span = {"trace_id": trace, "span_id": span, "parent_id": parent, "name": as_text(raw.get("name", ""))}
-    made |= {"resource": resource or _attributes(get_in(raw, "resource", "attributes")), "attributes": attributes}
-    made |= {"failed": code in ("2", "STATUS_CODE_ERROR", "ERROR")}
-    made |= {"message": as_text(status.get("message", status.get("description", "")))}
+    record: Span = {"trace_id": trace, "span_id": span, "parent_id": parent, "name": as_text(raw.get("name", ""))}
+    record |= {"resource": resource or _attributes(get_in(raw, "resource", "attributes")), "attributes": attributes}
+    record |= {"failed": code in ("2", "STATUS_CODE_ERROR", "ERROR")}
+    record |= {"message": as_text(status.get("message", status.get("description", "")))}
     started = any(k in raw for k in ("startTimeUnixNano", "start_time", "start_time_unix_nano"))
     if not started and any(k in raw for k in ("body", "eventName", "event_name")):
         body = _any(raw.get("body", {}))  # an event of attributes alone has none
@@ -130,25 +130,25 @@ def _span(raw: Span, resource: dict[str, Any]) -> Span | None:
             "name": as_text(name),
             "attributes": attributes | (body if isinstance(body, dict) else {"content": body}),
         }
-        return made | {"log": event, "events": [], "start": _time(raw, "timeUnixNano", "time_unix_nano", "timestamp")}
-    made["start"] = _time(raw, "startTimeUnixNano", "start_time_unix_nano", "start_time")
-    made["end"] = _time(raw, "endTimeUnixNano", "end_time_unix_nano", "end_time")
-    made["events"] = [
+        return record | {"log": event, "events": [], "start": _time(raw, "timeUnixNano", "time_unix_nano", "timestamp")}
+    record["start"] = _time(raw, "startTimeUnixNano", "start_time_unix_nano", "start_time")
+    record["end"] = _time(raw, "endTimeUnixNano", "end_time_unix_nano", "end_time")
+    record["events"] = [
         {"name": as_text(e.get("name", "")), "attributes": _attributes(e.get("attributes"))}
         for e in _objects(raw.get("events"))
     ]
-    return made
+    return record
 
 
 def get_in(raw: Any, *keys: str) -> Any:
-    """What stands under nested keys; None where nothing does."""
+    """Return the value under nested keys; None where there is none."""
     for key in keys:
         raw = raw.get(key) if isinstance(raw, dict) else None
     return raw
 
 
 def _time(raw: Span, *keys: str) -> float | None:
-    """Seconds since 1970, from nanoseconds (a number, or its digits) or from ISO text."""
+    """Return seconds since 1970, from nanoseconds (a number, or its digits) or from ISO text."""
     value = next((raw[k] for k in keys if raw.get(k) is not None), None)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 25:
         value = int(value)
@@ -158,30 +158,30 @@ def _time(raw: Span, *keys: str) -> float | None:
 
 
 def _attributes(raw: Any) -> dict[str, Any]:
-    """Attributes as an object: OTLP's list of keys and typed values, or the object an exporter printed."""
+    """Return attributes as an object, from OTLP's list of typed values or an exporter's object."""
     if isinstance(raw, dict):
         return raw
     return {as_text(pair["key"]): _any(pair.get("value")) for pair in _objects(raw) if "key" in pair}
 
 
 def _any(value: Any) -> Any:
-    """OTLP's typed value as plain JSON; a value that is plain already stays."""
+    """Return OTLP's typed value as plain JSON; a plain value stays."""
     if not isinstance(value, dict) or len(value) != 1:
         return value
-    ((kind, inner),) = value.items()
-    kind = kind.replace("_", "").lower()
-    if kind == "intvalue" and isinstance(inner, str) and inner.removeprefix("-").isdecimal() and len(inner) < 25:
+    ((type_name, inner),) = value.items()
+    type_name = type_name.replace("_", "").lower()
+    if type_name == "intvalue" and isinstance(inner, str) and inner.removeprefix("-").isdecimal() and len(inner) < 25:
         return int(inner)
-    if kind in ("stringvalue", "boolvalue", "doublevalue", "intvalue", "bytesvalue"):
+    if type_name in ("stringvalue", "boolvalue", "doublevalue", "intvalue", "bytesvalue"):
         return inner
-    if kind == "arrayvalue":
+    if type_name == "arrayvalue":
         inside = get_in(inner, "values")
         return [_any(v) for v in inside] if isinstance(inside, list) else []
-    return _attributes(get_in(inner, "values")) if kind == "kvlistvalue" else value
+    return _attributes(get_in(inner, "values")) if type_name == "kvlistvalue" else value
 
 
 def _trace(trace: str, records: list[Span]) -> dict[str, Any]:
-    """A trace's spans in the order of their starts, each with the log records that belong to it."""
+    """Sort a trace's spans by start, each with its log records."""
     spans = {s["span_id"]: s for s in records if "log" not in s}
     evaluations, times = dict[str, Any](), Counter[str]()
     for record in sorted((r for r in records if "log" in r), key=_start):
@@ -191,13 +191,13 @@ def _trace(trace: str, records: list[Span]) -> dict[str, Any]:
     for span in ordered:
         for event in span["events"]:
             if event["name"] == EVALUATION:
-                said, name = (
+                attributes, name = (
                     event["attributes"],
                     as_text(event["attributes"].get("gen_ai.evaluation.name", "evaluation")),
                 )
                 parts = (("score", "score.value"), ("label", "score.label"), ("explanation", "explanation"))
-                found = {k: said.get(f"gen_ai.evaluation.{key}") for k, key in parts}
-                evaluations[_free(name, evaluations, times)] = {k: v for k, v in found.items() if v is not None}
+                evaluation = {k: attributes.get(f"gen_ai.evaluation.{key}") for k, key in parts}
+                evaluations[_free(name, evaluations, times)] = {k: v for k, v in evaluation.items() if v is not None}
     root = next((s for s in ordered if s["parent_id"] not in spans), ordered[0])
     return {
         "trace_id": trace,
@@ -213,23 +213,22 @@ def _start(span: Span) -> float:
 
 
 def _free(name: str, taken: dict[str, Any], times: Counter[str]) -> str:
-    """The name, or for a repeated one the next free `name#k`; `times` counts how often each was asked for."""
+    """Return the name, or for a repeated one the next free `name#k`; `times` counts requests per name."""
     while True:
         times[name] += 1
-        found = name if times[name] == 1 else f"{name}#{times[name]}"
-        if found not in taken:
-            return found
+        candidate = name if times[name] == 1 else f"{name}#{times[name]}"
+        if candidate not in taken:
+            return candidate
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One trace, as `gather` gives it."""
-    record, found = item.value, item.context.get("found") or _assembled(item)
-    if not found.messages:
+    record, conversation = item.value, item.context.get("found") or _assembled(item)
+    if not conversation.messages:
         raise ValueError(f"no messages in {len(record['spans'])} spans: was recording of message content switched on?")
-    behind, more = subagent(item, found)
+    behind, more = subagent(item, conversation)
     offered = [tools_of(span["attributes"]) or [] for span in record["spans"]]
     tools = max(offered, key=len, default=[]) or None
-    return make(item, NAME, found.messages, meta=_meta(item) | more, id=record["trace_id"] + behind, tools=tools)
+    return make(item, NAME, conversation.messages, meta=_meta(item) | more, id=record["trace_id"] + behind, tools=tools)
 
 
 def _assembled(item: SourceItem) -> Conversation:
@@ -242,40 +241,40 @@ def _assembled(item: SourceItem) -> Conversation:
     for span in spans:
         if span["span_id"] in runs:
             continue
-        read, wrote = messages_of(span)
+        history, wrote = messages_of(span)
         for message in wrote:
             if span["end"] is not None:
                 message.setdefault("timestamp", span["end"])
-        calls.append((span["span_id"], ModelSpan(read, wrote, _start(span))))
+        calls.append((span["span_id"], ModelSpan(history, wrote, _start(span))))
     return assemble(placed(calls, parents, runs, agents), list(runs.values()))
 
 
 def _kinds(span: Span) -> set[str]:
-    """What a span is of, by each convention that it follows."""
+    """Return the operations a span records, one per convention."""
     return {as_text(span["attributes"].get(key, "")).lower() for key in KINDS}
 
 
 def _agent(span: Span) -> str:
     """The name of a span's agent."""
-    said = _first(span["attributes"], "gen_ai.agent.name", "agent.name", "traceloop.entity.name")
-    return as_text(said if said is not None else span["name"].removeprefix("invoke_agent "))
+    name = _first(span["attributes"], "gen_ai.agent.name", "agent.name", "traceloop.entity.name")
+    return as_text(name if name is not None else span["name"].removeprefix("invoke_agent "))
 
 
 def _tool_run(span: Span) -> ToolRun | None:
-    """The run of a tool that a span records; None for another span."""
-    said = span["attributes"]
+    """Return the tool's run that a span records; None for another span."""
+    data = span["attributes"]
     if not _kinds(span) & {"execute_tool", "tool"}:
         return None
     names = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
-    name = next((said[k] for k in names if isinstance(said.get(k), str)), span["name"].removeprefix("execute_tool "))
-    result = _first(said, "gen_ai.tool.call.result", "output.value", "traceloop.entity.output")
-    number = _first(said, "gen_ai.tool.call.id", "tool_call.id", "tool.id")
+    name = next((data[k] for k in names if isinstance(data.get(k), str)), span["name"].removeprefix("execute_tool "))
+    result = _first(data, "gen_ai.tool.call.result", "output.value", "traceloop.entity.output")
+    number = _first(data, "gen_ai.tool.call.id", "tool_call.id", "tool.id")
     took = span["end"] - span["start"] if span["end"] is not None and span["start"] is not None else None
     return ToolRun(
         name,
         None if number is None else as_text(number),
         from_json(
-            _first(said, "gen_ai.tool.call.arguments", "tool.parameters", "input.value", "traceloop.entity.input")
+            _first(data, "gen_ai.tool.call.arguments", "tool.parameters", "input.value", "traceloop.entity.input")
         ),
         span["message"] if result is None and span["failed"] else result,
         span["failed"],
@@ -290,7 +289,7 @@ def _first(attributes: dict[str, Any], *keys: str) -> Any:
 
 
 def _meta(item: SourceItem) -> dict[str, Any]:
-    """What the trace says beside its messages."""
+    """Return the trace's fields beside its messages."""
     record, spans, root = item.value, item.value["spans"], item.value["root"]
     kinds = Counter(as_text(_first(s["attributes"], *KINDS) or "other")[:40] for s in spans)
     models = [m for s in spans if (m := _first(s["attributes"], *MODELS)) is not None]
@@ -317,10 +316,10 @@ def _meta(item: SourceItem) -> dict[str, Any]:
 
 
 def _usage(spans: list[Span]) -> dict[str, int]:
-    """Tokens read and written, over the calls themselves: an agent's span repeats the sum of its calls."""
+    """Sum the tokens of the calls alone: an agent's span repeats the sum of its calls."""
     calls = [s for s in spans if not _kinds(s) & {"invoke_agent", "agent", "chain"}]
-    found: dict[str, int] = {}
+    usage: dict[str, int] = {}
     for name, keys in (("input_tokens", INPUT_TOKENS), ("output_tokens", OUTPUT_TOKENS)):
         counts = [n for s in calls if isinstance(n := _first(s["attributes"], *keys), int) and not isinstance(n, bool)]
-        found |= {name: sum(counts)} if counts else {}
-    return found
+        usage |= {name: sum(counts)} if counts else {}
+    return usage

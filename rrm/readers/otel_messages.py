@@ -1,4 +1,4 @@
-"""The chat messages that one OpenTelemetry span holds, in each of the conventions that instrumentations write.
+"""Chat messages of one OpenTelemetry span, in each convention of its instrumentations.
 
 Attributes `gen_ai.input.messages` and `gen_ai.output.messages` (JSON), the older events `gen_ai.user.message`, …, `gen_ai.choice`,
 and two flat ones: OpenInference's `llm.input_messages.0.message.role` and OpenLLMetry's `gen_ai.prompt.0.role`.
@@ -22,7 +22,7 @@ ROLES = {
     "gen_ai.tool.message": "tool",
 }
 OLD_CONTENT = {"gen_ai.content.prompt": "gen_ai.prompt", "gen_ai.content.completion": "gen_ai.completion"}
-"""The oldest events, and the attribute in which each holds its messages."""
+"""The oldest events -> the attribute with their messages."""
 LONGEST_KEY = 12  # parts of a flat attribute's name; deeper ones are no message's
 
 
@@ -37,30 +37,30 @@ def from_json(value: Any) -> Any:
 
 
 def messages_of(span: dict[str, Any]) -> tuple[list[Message], list[Message]]:
-    """(messages the model read, messages it wrote) of a span as `rrm.readers.otel` brings it to one shape.
+    """Return (messages the model read, messages it wrote) of a span in `rrm.readers.otel`'s shape.
 
     Raises:
-        ValueError: a message without a role that is known.
+        ValueError: a message without a known role.
     """
     attributes = span["attributes"]
     for event in span["events"]:
         if event["name"] == DETAILS:
             attributes = {**event["attributes"], **attributes}
-    read = _semantic(attributes.get("gen_ai.input.messages"), "gen_ai.input.messages", "user")
+    history = _semantic(attributes.get("gen_ai.input.messages"), "gen_ai.input.messages", "user")
     wrote = _semantic(attributes.get("gen_ai.output.messages"), "gen_ai.output.messages", "assistant")
-    if read or wrote:
-        return _instructions(attributes.get("gen_ai.system_instructions")) + read, wrote
-    read = [_open_inference(m) for m in _flat(attributes, "llm.input_messages")]
+    if history or wrote:
+        return _instructions(attributes.get("gen_ai.system_instructions")) + history, wrote
+    history = [_open_inference(m) for m in _flat(attributes, "llm.input_messages")]
     wrote = [_open_inference(m) for m in _flat(attributes, "llm.output_messages")]
-    if read or wrote:
-        return read, wrote
-    read = [_loose(m, "gen_ai.prompt", "user") for m in _flat(attributes, "gen_ai.prompt")]
+    if history or wrote:
+        return history, wrote
+    history = [_loose(m, "gen_ai.prompt", "user") for m in _flat(attributes, "gen_ai.prompt")]
     wrote = [_loose(m, "gen_ai.completion", "assistant") for m in _flat(attributes, "gen_ai.completion")]
-    return (read, wrote) if read or wrote else _events(span["events"])
+    return (history, wrote) if history or wrote else _events(span["events"])
 
 
 def tools_of(attributes: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """The tools that the model was offered, as the span says; None where it does not."""
+    """Return the tools that a span offered the model; None where it names none."""
     listed = from_json(attributes.get("gen_ai.tool.definitions"))
     if listed is None:
         listed = [_offered(t) for t in _flat(attributes, "llm.tools")] or None
@@ -83,18 +83,18 @@ def _offered(flat: Any) -> Any:
 
 
 def _semantic(raw: Any, where: str, role: str) -> list[Message]:
-    """Messages of `{role, parts}`, or of the OpenAI shape, which some instrumentations put there; a bare text is one message."""
+    """Read messages of `{role, parts}` or of the OpenAI shape; a bare text is one message."""
     raw = from_json(raw)
     if raw is None or raw == "":
         return []
-    made = list[Message]()
-    for i, one in enumerate(raw if isinstance(raw, list) else [raw]):
-        one = {"role": role, "content": one} if isinstance(one, str) else one
-        if isinstance(one, dict) and isinstance(one.get("parts"), list):
-            made += _parts(one, f"{where}[{i}]", role)
+    messages = list[Message]()
+    for i, entry in enumerate(raw if isinstance(raw, list) else [raw]):
+        entry = {"role": role, "content": entry} if isinstance(entry, str) else entry
+        if isinstance(entry, dict) and isinstance(entry.get("parts"), list):
+            messages += _parts(entry, f"{where}[{i}]", role)
         else:
-            made.append(_loose(one, f"{where}[{i}]", role))
-    return made
+            messages.append(_loose(entry, f"{where}[{i}]", role))
+    return messages
 
 
 def _instructions(raw: Any) -> list[Message]:
@@ -110,28 +110,28 @@ def _instructions(raw: Any) -> list[Message]:
 
 
 def _parts(raw: Message, where: str, role: str) -> list[Message]:
-    """One message of parts; each tool result in it becomes a message of its own."""
+    """Split a message of parts; each tool result becomes a message of its own."""
     content, calls, thoughts, results = list[Any](), list[Message](), list[str](), list[Message]()
-    for part in raw["parts"]:
-        part = {"type": "text", "content": part} if isinstance(part, str) else part
-        kind = part.get("type") if isinstance(part, dict) else None
-        if not isinstance(part, dict):
-            content.append({"type": "text", "text": as_text(part)})
-        elif kind == "text":
-            content.append({"type": "text", "text": as_text(part.get("content", part.get("text", "")))})
-        elif kind in ("reasoning", "thinking"):
-            thoughts.append(as_text(part.get("content", "")))
-        elif kind in ("tool_call", "server_tool_call"):
-            calls.append(_call(part))
-        elif kind in ("tool_call_response", "server_tool_call_response"):
-            results.append(_result(part))
+    for item in raw["parts"]:
+        item = {"type": "text", "content": item} if isinstance(item, str) else item
+        part_type = item.get("type") if isinstance(item, dict) else None
+        if not isinstance(item, dict):
+            content.append({"type": "text", "text": as_text(item)})
+        elif part_type == "text":
+            content.append({"type": "text", "text": as_text(item.get("content", item.get("text", "")))})
+        elif part_type in ("reasoning", "thinking"):
+            thoughts.append(as_text(item.get("content", "")))
+        elif part_type in ("tool_call", "server_tool_call"):
+            calls.append(_call(item))
+        elif part_type in ("tool_call_response", "server_tool_call_response"):
+            results.append(_result(item))
         else:
-            content.append(_picture(part))
-    kept = {k: v for k, v in raw.items() if k not in ("parts", "role", "content")}
-    said: Any = content
+            content.append(_picture(item))
+    fields = {k: v for k, v in raw.items() if k not in ("parts", "role", "content")}
+    text: Any = content
     if all(p.get("type") == "text" for p in content):
-        said = "\n".join(p["text"] for p in content)
-    message = chat_message({**kept, "role": raw.get("role", role), "content": said}, where)
+        text = "\n".join(p["text"] for p in content)
+    message = chat_message({**fields, "role": raw.get("role", role), "content": text}, where)
     if thoughts:
         message["reasoning_content"] = "\n".join(thoughts)
     if calls:
@@ -139,33 +139,33 @@ def _parts(raw: Message, where: str, role: str) -> list[Message]:
     return results + ([message] if content or calls or thoughts or not results else [])
 
 
-def _call(part: Message) -> Message:
-    number = {"id": as_text(part["id"])} if part.get("id") is not None else {}
-    inner = part.get("server_tool_call", {})
-    return tool_call({"name": part.get("name", ""), "arguments": part.get("arguments", inner)}) | number
+def _call(item: Message) -> Message:
+    number = {"id": as_text(item["id"])} if item.get("id") is not None else {}
+    inner = item.get("server_tool_call", {})
+    return tool_call({"name": item.get("name", ""), "arguments": item.get("arguments", inner)}) | number
 
 
-def _result(part: Message) -> Message:
-    said = next((part[k] for k in ("response", "result", "content", "server_tool_call_response") if k in part), "")
-    message: Message = {"role": "tool", "content": "" if said is None else as_text(said)}
-    more = (("tool_call_id", part.get("id")), ("name", part.get("name")))
+def _result(item: Message) -> Message:
+    output = next((item[k] for k in ("response", "result", "content", "server_tool_call_response") if k in item), "")
+    message: Message = {"role": "tool", "content": "" if output is None else as_text(output)}
+    more = (("tool_call_id", item.get("id")), ("name", item.get("name")))
     return message | {k: as_text(v) for k, v in more if v is not None}
 
 
-def _picture(part: Message) -> Message:
-    """A picture as the chat API has it; other parts as they are."""
-    kind, mime = part.get("type"), as_text(part.get("mime_type", part.get("media_type", "")))
-    is_image = part.get("modality") == "image" or mime.startswith("image/") or kind in ("image-url", "image_url")
+def _picture(item: Message) -> Message:
+    """Convert a picture to the chat API's part; other parts stay."""
+    part_type, mime = item.get("type"), as_text(item.get("mime_type", item.get("media_type", "")))
+    is_image = item.get("modality") == "image" or mime.startswith("image/") or part_type in ("image-url", "image_url")
     if not is_image:
-        return part
-    if isinstance(data := part.get("content", part.get("data")), str):
+        return item
+    if isinstance(data := item.get("content", item.get("data")), str):
         return {"type": "image_url", "image_url": {"url": f"data:{mime or 'image/png'};base64,{data}"}}
-    url = part.get("uri", part.get("url"))
-    return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else part
+    url = item.get("uri", item.get("url"))
+    return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else item
 
 
 def _loose(raw: Any, where: str, role: str) -> Message:
-    """A message of the OpenAI shape, its role known from its place where it says none; JSON inside its text fields is read."""
+    """Read an OpenAI message; its place gives a missing role, and JSON in its call fields is parsed."""
     if not isinstance(raw, dict):
         return chat_message({"role": role, "content": raw}, where)
     message = {"role": role, **{k: v for k, v in raw.items() if v is not None}}
@@ -192,53 +192,53 @@ def _open_inference(flat: Any) -> Message:
 
 
 def _content_part(flat: Message) -> Message:
-    part = flat["message_content"] if isinstance(flat.get("message_content"), dict) else flat
-    image = part.get("image")
+    item = flat["message_content"] if isinstance(flat.get("message_content"), dict) else flat
+    image = item.get("image")
     inner = image.get("image") if isinstance(image, dict) else None
     url = inner.get("url") if isinstance(inner, dict) else None
-    return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else part
+    return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else item
 
 
 def _events(events: list[dict[str, Any]]) -> tuple[list[Message], list[Message]]:
-    """Messages of the older form: an event each; the choice is what the model wrote (the first, where it wrote several)."""
-    read, wrote = list[Message](), list[Message]()
+    """Read the older form, one event per message; of several choices the first counts."""
+    history, wrote = list[Message](), list[Message]()
     for event in events:
-        name, said = event["name"], event["attributes"]
+        name, data = event["name"], event["attributes"]
         if name in ROLES:
-            known = {k: said[k] for k in ("role", "content", "tool_calls", "name") if said.get(k) is not None}
-            number = said.get("id", said.get("tool_call_id"))
+            fields = {k: data[k] for k in ("role", "content", "tool_calls", "name") if data.get(k) is not None}
+            number = data.get("id", data.get("tool_call_id"))
             answers = {"tool_call_id": number} if ROLES[name] == "tool" and number is not None else {}
-            read.append(_loose({**known, **answers}, name, ROLES[name]))
+            history.append(_loose({**fields, **answers}, name, ROLES[name]))
         elif name == "gen_ai.choice":
-            message = from_json(said.get("message"))
+            message = from_json(data.get("message"))
             inner = (
                 message
                 if isinstance(message, dict)
-                else {"content": message if message is not None else said.get("content")}
+                else {"content": message if message is not None else data.get("content")}
             )
-            more = {k: said[k] for k in ("tool_calls", "finish_reason") if said.get(k) is not None}
-            if not wrote or said.get("index", 0) in (0, "0"):
+            more = {k: data[k] for k in ("tool_calls", "finish_reason") if data.get(k) is not None}
+            if not wrote or data.get("index", 0) in (0, "0"):
                 wrote = [_loose({**more, **inner}, name, "assistant")]
         elif name in OLD_CONTENT:
             role = "user" if name.endswith("prompt") else "assistant"
-            (read if role == "user" else wrote).extend(_semantic(said.get(OLD_CONTENT[name]), name, role))
-    return read, wrote
+            (history if role == "user" else wrote).extend(_semantic(data.get(OLD_CONTENT[name]), name, role))
+    return history, wrote
 
 
 def _flat(attributes: dict[str, Any], prefix: str) -> list[Any]:
-    """`prefix.0.a.b: v`, … as a list of nested objects; numbered names become lists, in the order of their numbers."""
+    """Turn `prefix.0.a.b: v`, … into a list of nested objects; numbered names become sorted lists."""
     tree: dict[str, Any] = {}
     for key, value in attributes.items():
         if not key.startswith(prefix + "."):
             continue
-        parts = key[len(prefix) + 1 :].split(".", LONGEST_KEY)
+        segments = key[len(prefix) + 1 :].split(".", LONGEST_KEY)
         node = tree
-        for part in parts[:-1]:
-            node = node[part] if isinstance(node.get(part), dict) else node.setdefault(part, {})
+        for segment in segments[:-1]:
+            node = node[segment] if isinstance(node.get(segment), dict) else node.setdefault(segment, {})
             if not isinstance(node, dict):
                 break  # one name says both a value and what is inside it: the value stands
         else:
-            node.setdefault(parts[-1], value)
+            node.setdefault(segments[-1], value)
     numbered = _lists(tree)
     return numbered if isinstance(numbered, list) else []
 

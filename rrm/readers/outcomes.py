@@ -1,8 +1,7 @@
-"""Which field of a record says how the run ended. A field of another meaning is never taken for one.
+"""Read a record's outcome from fields whose names say success, and from no others.
 
-A dataset's `label: "yes"` is a gold answer, a `result: "no"` the agent's, a `correct: 1` may be the right choice's number; only
-names that say success are read, and the name that was read is kept (`Trajectory.source.outcome_field`). Any other field can be
-named: `rrm … --outcome FIELD`.
+A dataset's `label: "yes"` is a gold answer, a `result: "no"` the agent's, a `correct: 1` may be the right choice's number. The name
+that was read is kept (`Trajectory.source.outcome_field`). Any other field can be named: `rrm … --outcome FIELD`.
 """
 
 from __future__ import annotations
@@ -36,24 +35,24 @@ FIELDS = (
     "em",
     "score",
 )
-"""The names that say so, most trusted first: `correct` before `reward`, which may be a partial F1."""
+"""Fields that say so, most trusted first: `correct` before `reward`, which may be a partial F1."""
 NUMERIC = frozenset({"reward", "em", "score"})
-"""Fields of numbers: a word in them says nothing, and a number outside [0, 1] in one row says that they are marks on another
+"""Fields of numbers. Words in them say nothing; a number outside [0, 1] in one row shows another
 scale, on which 1 may be the worst (`Scales`)."""
 CHOICES = ("choices", "options")
-"""Beside one of these `correct` is the number or the text of the right choice."""
+"""Beside one of these `correct` is the number or text of the right choice."""
 UNGRADED = {
     *("", "-", "?", "unknown", "ungraded", "not graded", "n/a", "na", "nan", "none", "null", "pending", "skipped"),
     *("timeout", "timed out", "error", "no answer"),
 }
-"""Words by which `correct` says nothing; any other word that is no label, or a number outside [0, 1], in one row says that it
-holds answers or choices' numbers, of which 0 and 1 are two (`Scales`)."""
+"""Words by which `correct` says nothing. Any other word, or a number outside [0, 1], in one row shows
+that it holds answers or choices' numbers, of which 0 and 1 are two (`Scales`)."""
 GRADES = (TRUE | FALSE) - {"true", "false", "1", "0"}
-"""Words that say nothing but how a run ended; "true" may be the answer to a question."""
+"""Words that can only grade a run; "true" may be the answer to a question."""
 SCALED = NUMERIC | {"correct"}
-"""Fields that one row may show to be no outcome in others."""
+"""Fields that one row may disqualify in others."""
 OTHERS = ("label", "result", "answer_correct", "accuracy", "f1", "pass", "status", "verdict", "grade")
-"""Fields that may hold an outcome as well as something else: `rrm check` tells of them where nothing was read."""
+"""Fields that may hold an outcome or something else; `rrm check` lists them where nothing was read."""
 BROKEN = re.compile(
     r"sandbox|docker|container|kubernetes|infra|rate.?limit|overloaded|quota|connection|network|unreachable|unavailable|server error"
     r"|\b(?:429|50[0234]|529)\b|cuda|out of memory|\boom\b|preempted"
@@ -61,25 +60,25 @@ BROKEN = re.compile(
     r"|(?:could not|failed to|cannot) (?:be )?(?:grade|score|judge|verify|verified)",
     re.IGNORECASE,
 )
-"""Errors beside a number that are the grader's or the surroundings' (a sandbox, an API, the hardware): the number says nothing of the agent.
-An error of any other kind ("max steps exceeded") is how the run went, and the number counts."""
+"""Errors of the grader or the surroundings (sandbox, API, hardware): a number beside one says nothing
+of the agent. Any other error ("max steps exceeded") is how the run went, and the number counts."""
 LONGEST = 4000
-"""Characters of an error that are looked at."""
+"""Characters of an error that are searched."""
 MISSING = object()
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended, in [0, 1], and the field that said so (a path in the record)."""
+    """A run's outcome in [0, 1], and the path of the field that said so."""
 
     value: float
     field: str
     unscored: bool = False
-    """Whether the number is what a run is given whose grader or surroundings broke."""
+    """True where the grader or the surroundings broke, so that the number says nothing."""
 
 
 def as_outcome(value: Any) -> float | None:
-    """A value that is known to be a label as a number in [0, 1]: booleans, numbers in range, words such as "True", "no"."""
+    """Read a label as a number in [0, 1]: booleans, numbers in range, words such as "True", "no"."""
     if isinstance(value, str):
         word = value.strip().casefold()
         return 1.0 if word in TRUE | YES else 0.0 if word in FALSE | NO else None
@@ -89,7 +88,7 @@ def as_outcome(value: Any) -> float | None:
 
 
 def find_outcome(record: dict[str, Any], *more: str) -> RunOutcome | None:
-    """The first field that says how the run ended; the fields themselves stay in meta.
+    """Return the first field that says how the run ended; the fields themselves stay in meta.
 
     Args:
         more: names that are labels in this format alone, read where they hold a boolean or a number.
@@ -104,7 +103,7 @@ def find_outcome(record: dict[str, Any], *more: str) -> RunOutcome | None:
 
 
 def _broke(error: Any) -> bool:
-    """Whether an error, or an object or a list of such, says that the grader or the surroundings broke."""
+    """Return whether an error (or one in an object or list) is the grader's or the surroundings'."""
     if isinstance(error, dict | list):
         return any(map(_broke, error.values() if isinstance(error, dict) else error))
     return isinstance(error, str) and BROKEN.search(error[:LONGEST]) is not None
@@ -120,7 +119,7 @@ def _said(record: dict[str, Any], field: str) -> float | None:
 
 
 def unread(meta: dict[str, Any]) -> tuple[str, Any] | None:
-    """The first field that says how a run ended, with a number that is no label in it ("0.5", 2, NaN): no outcome is read from it."""
+    """Return the first outcome field whose number is no label ("0.5", 2, NaN): no outcome is read from it."""
     for name in FIELDS:
         value = meta.get(name)
         if as_outcome(value) is None and _is_number(value) and not (name == "correct" and _is_choice(meta)):
@@ -129,7 +128,7 @@ def unread(meta: dict[str, Any]) -> tuple[str, Any] | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a number, or a text that is one; NaN, which is no JSON, comes as text (`rrm.data.jsonl`)."""
+    """Match numbers and texts that are one; NaN comes as text (`rrm.data.jsonl`)."""
     if not isinstance(value, str):
         return isinstance(value, int | float)
     try:
@@ -139,14 +138,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_choice(record: dict[str, Any]) -> bool:
-    """Whether `correct` names a choice, by what stands beside it."""
+    """Return whether `correct` names a choice, by its neighbouring fields."""
     return any(key in record for key in CHOICES) and not isinstance(record.get("correct"), bool)
 
 
 @dataclass
 class Scales:
-    """Which fields hold numbers outside [0, 1] (`correct`: or words that are no labels), counted as rows go by: what was read from
-    such a field is no outcome.
+    """Counts fields with numbers outside [0, 1] (`correct`: or other words); they hold no outcomes.
 
     A number outside speaks of its own file, where another field said how its row ended: another file's field of the name may
     mean something else. Where no field did, it speaks of all files, for one may hold a single run. A word speaks of its own file.
@@ -157,49 +155,48 @@ class Scales:
     _off: Counter[tuple[str, str]] = field(default_factory=Counter)
     """the same by (file, field); file "": rows without an outcome, of any file"""
     _taken: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(file, field) -> rows whose outcome was read from it, and may be of another scale or an answer: neither a boolean nor a grade"""
+    """(file, field) -> rows whose outcome was read from it and is neither a boolean nor a grade"""
 
     def add(self, trajectory: Trajectory) -> None:
-        """Count one row."""
         source, ended = trajectory.source, trajectory.outcome is not None
         file = source.file if source else ""
-        said = source.outcome_field if source and ended else None
+        outcome_field = source.outcome_field if source and ended else None
         for name in SCALED:
             value = trajectory.meta.get(name)
             if name == "correct" and _is_choice(trajectory.meta):
                 continue  # known to be no outcome, and none was read from it
             number = isinstance(value, int | float) and not 0 <= value <= 1
             is_answer = isinstance(value, str) and value.strip().casefold() not in TRUE | FALSE | UNGRADED
-            if said != name and (number or (name == "correct" and is_answer)):
+            if outcome_field != name and (number or (name == "correct" and is_answer)):
                 self.off[name] += 1
                 self._off["" if number and not ended else file, name] += 1
-        value = trajectory.meta.get(said) if said in SCALED else None
+        value = trajectory.meta.get(outcome_field) if outcome_field in SCALED else None
         is_grade = isinstance(value, bool) or (isinstance(value, str) and value.strip().casefold() in GRADES)
-        if said in SCALED and not is_grade:
-            self._taken[file, said] += 1
+        if outcome_field in SCALED and not is_grade:
+            self._taken[file, outcome_field] += 1
 
     def complaint(self) -> str | None:
-        """The fields that outcomes were read from although they are not on [0, 1]; None where there is none."""
-        found = []
+        """Name the fields that outcomes were read from although they are not on [0, 1]; None for none."""
+        complaints = []
         for name in FIELDS:
             wrong = {f for f, n in self._taken if n == name and (self._off["", name] or self._off[f, name])}
             if wrong:
                 off = sum(self._off[file, name] for file in wrong | {""})
                 taken = sum(self._taken[file, name] for file in wrong)
-                what, so = ("not on [0, 1]", "are of another scale, where 1 may be the worst")
+                fault, meaning = ("not on [0, 1]", "are of another scale, where 1 may be the worst")
                 if name == "correct":
-                    what, so = ("no label (0, 1, true, false)", "may be choices' numbers, or answers")
-                found.append(f"`{name}` is {what} in {off} rows, so the {taken} outcomes read from it {so}")
-        if not found:
+                    fault, meaning = ("no label (0, 1, true, false)", "may be choices' numbers, or answers")
+                complaints.append(f"`{name}` is {fault} in {off} rows, so the {taken} outcomes read from it {meaning}")
+        if not complaints:
             return None
-        return "; ".join(found) + (
+        return "; ".join(complaints) + (
             ": name the field that says how a run ended (--outcome FIELD, --map outcome=FIELD, data.outcome), or bring this one "
             "to [0, 1] in every row"
         )
 
 
 def refuse_other_scales(trajectories: Iterable[Trajectory]) -> None:
-    """Refuse rows of which some have their outcome from a field that is not on [0, 1] in others.
+    """Refuse rows whose outcome's field is not on [0, 1] in other rows.
 
     Raises:
         RRMError: naming the field, and in how many rows it is outside.
@@ -212,7 +209,7 @@ def refuse_other_scales(trajectories: Iterable[Trajectory]) -> None:
 
 
 def outcome_at(record: Any, path: str) -> RunOutcome | None:
-    """The outcome at a path that a format (or a user) names; None where it holds null, or is absent and ends in `?`.
+    """Return the outcome at a path; None where it holds null, or is absent and the path ends in `?`.
 
     Raises:
         ValueError: nothing stands there, or something that is no label in [0, 1].
@@ -222,18 +219,18 @@ def outcome_at(record: Any, path: str) -> RunOutcome | None:
         return None
     if value is MISSING:
         raise ValueError(f"no outcome at {path!r}; write {path + '?'!r} where some runs have none")
-    found = as_outcome(value)
-    if found is None:
+    label = as_outcome(value)
+    if label is None:
         raise ValueError(f"outcome at {path!r} is no label in [0, 1]: {str(value)[:80]!r}")
-    return RunOutcome(found, path.removesuffix("?"))
+    return RunOutcome(label, path.removesuffix("?"))
 
 
 def get(value: Any, path: str) -> Any:
-    """What stands at a path (`a.b[0].c`; `.` is the whole), or MISSING."""
-    for part in split_path(path):
-        index = part[1:-1] if part.startswith("[") and part.endswith("]") else part
-        if isinstance(value, dict) and part in value:
-            value = value[part]
+    """Return the value at a path (`a.b[0].c`; `.` is the record itself), or MISSING."""
+    for key in split_path(path):
+        index = key[1:-1] if key.startswith("[") and key.endswith("]") else key
+        if isinstance(value, dict) and key in value:
+            value = value[key]
         elif isinstance(value, list) and re.fullmatch(r"-?\d{1,9}", index) and -len(value) <= int(index) < len(value):
             value = value[int(index)]
         else:

@@ -1,4 +1,4 @@
-"""Rows of parquet files, bounded before they become Python's: a value that stands once in a file may stand a million times in its rows."""
+"""Rows of parquet files, with size limits: a value stored once may repeat in a million rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rrm.data.sizes import GROWS, NODE, TooManyBytes, most_bytes
 ROWS = 256
 """Read at once."""
 INDEX = 8
-"""Bytes of memory that a value takes at least before it is Python's."""
+"""Least bytes of memory that a value takes in arrow."""
 
 
 @contextmanager
 def bounded_parquet(source: str | IO[bytes]) -> Iterator[Iterator[dict[str, Any]]]:
-    """The rows of a file.
+    """Open a file's rows.
 
     Raises:
         TooManyBytes: while they are read: a row group, or a single row, is larger than `most_bytes`.
@@ -46,7 +46,7 @@ def _records(table: Any) -> Iterator[dict[str, Any]]:
 
 
 def _pieces(batch: Any, most: int) -> Iterator[Any]:
-    """A batch, or its halves and theirs, each of which takes no more than `most` bytes as Python's values."""
+    """Halve a batch until each piece takes at most `most` bytes as Python's values."""
     if sum(map(_size, batch.columns)) <= most:
         yield batch
     elif len(batch) == 1:
@@ -58,21 +58,21 @@ def _pieces(batch: Any, most: int) -> Iterator[Any]:
 
 
 def _size(array: Any) -> int:
-    """About how many bytes an arrow array's values take as Python's."""
+    """Estimate the bytes of an arrow array's values in Python."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind, own = array.type, NODE * len(array)
+    arrow_type, own = array.type, NODE * len(array)
     texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    if pa.types.is_dictionary(kind) and any(is_text(kind.value_type) for is_text in texts):
+    if pa.types.is_dictionary(arrow_type) and any(is_text(arrow_type.value_type) for is_text in texts):
         lengths = pc.call_function("binary_length", [array.dictionary]).cast(pa.int64())
         return own + (pc.call_function("sum", [lengths.take(array.indices)]).as_py() or 0)
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(arrow_type):
         return own + sum(map(_size, array.flatten()))
-    if pa.types.is_map(kind):
+    if pa.types.is_map(arrow_type):
         inside = array.offsets
         start, length = inside[0].as_py(), inside[len(array)].as_py() - inside[0].as_py()
         return own + _size(array.keys.slice(start, length)) + _size(array.items.slice(start, length))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type) or pa.types.is_fixed_size_list(arrow_type):
         return own + _size(array.flatten())
     return own + array.nbytes

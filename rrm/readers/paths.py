@@ -1,4 +1,4 @@
-"""Which files the inputs name: folders, and what in them is data; inputs that are not there."""
+"""Expand input paths: folders into their data files, missing paths into errors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rrm.readers.hub import HubSet, hub_set, is_hub
 
 log = logging.getLogger(__name__)
 _OBJECTS = re.compile(rb'\s*(?:\[\s*)?\{\s*"')
-"""How a JSON object, or a list of them, begins; other files begin with a brace or a bracket, too."""
+"""Beginning of a JSON object or a list of them; other files begin with a brace or a bracket, too."""
 
 
 def expand(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str | ReadError]:
-    """Files in the given order, folders replaced by their data files (recursive, sorted); `-` and `hf:…` pass through."""
-    for given in paths:
-        path = os.fspath(given)
+    """Yield files in order, folders as their data files (recursive, sorted); `-` and `hf:…` as they are."""
+    for entry in paths:
+        path = os.fspath(entry)
         if os.path.isdir(path) and path != "-" and not is_hub(path):
             yield from _folder(path)
         else:
@@ -33,9 +33,9 @@ def expand(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str | ReadError]
 
 
 def missing(path: str) -> ReadError | None:
-    """What is wrong with an input that is not there, with the nearest name that is; None for one that is.
+    """Return the error for a missing input, with the nearest name that exists; None for one that is there.
 
-    A data set on the hub is not asked for here, only its name is checked.
+    A hub data set is checked by its name alone.
     """
     if is_hub(path):
         return None if isinstance(named := hub_set(path), HubSet) else named
@@ -45,16 +45,16 @@ def missing(path: str) -> ReadError | None:
 
 
 def _folder(folder: str) -> Iterator[str | ReadError]:
-    """The folder's files, but hidden ones, copies and those whose first bytes or name say that they hold no transcripts."""
+    """Yield a folder's files, except hidden ones, copies and those that hold no transcripts."""
     closed: list[ReadError] = []
 
     def refused(error: OSError) -> None:
         closed.append(ReadError(str(error.filename), None, f"this folder cannot be read: {error.strerror}"))
 
     walk = os.walk(folder, onerror=refused)
-    files = sorted(p for place, _, names in walk for name in names if _is_file(p := Path(place, name)))
+    files = sorted(p for directory, _, names in walk for name in names if _is_file(p := Path(directory, name)))
     yield from sorted(closed, key=str)
-    visible = [p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
+    visible = [p for p in files if not any(segment.startswith(".") for segment in p.relative_to(folder).parts)]
     # OpenHands' pages hold the events of the folder beside theirs a second time
     pages = {p for p in visible if p.parent.name == "event_cache" and (p.parent.parent / "events").is_dir()}
     first = [p for p in visible if p.parent == Path(folder) or p not in pages]
@@ -70,7 +70,7 @@ def _folder(folder: str) -> Iterator[str | ReadError]:
 
 
 def _is_file(path: Path) -> bool:
-    """Whether a name is a file's, or what it is cannot be seen: that is said where it is read."""
+    """Return whether a path is a file; unreadable ones count, so that reading reports them."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except FileNotFoundError:  # a link to nothing
@@ -80,7 +80,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _holds_json(path: Path) -> bool:
-    """Whether a file under another name (`run.traj`) begins as JSON objects do, or as parquet, or is a zip of data files."""
+    """Return whether a file of any suffix (`run.traj`) is JSON objects, parquet, or a zip of data files."""
     try:
         with open(path, "rb") as file:
             head = file.read(512)
@@ -94,25 +94,25 @@ def _holds_json(path: Path) -> bool:
 
 
 def names_data(member: str) -> bool:
-    """Whether a member of an archive has a data file's name; hidden ones have none."""
+    """Return whether an archive's member has a data file's name and is not hidden."""
     path = PurePosixPath(member)
-    hidden = any(part.startswith((".", "__MACOSX")) and part != ".." for part in path.parts)
+    hidden = any(segment.startswith((".", "__MACOSX")) and segment != ".." for segment in path.parts)
     return path.suffix.lower() in DATA_SUFFIXES and not hidden
 
 
-def say_left_out(place: str, count: int, names: Iterable[str]) -> None:
-    """A warning that names some files of a folder, or members of an archive, that are not read."""
-    _say_once(f"{place}: {count} files are not data files and were left out: {sorted(names)[:5]}")
+def say_left_out(source: str, count: int, names: Iterable[str]) -> None:
+    """Warn of a folder's files, or an archive's members, that are not read, with some names."""
+    _say_once(f"{source}: {count} files are not data files and were left out: {sorted(names)[:5]}")
 
 
 @functools.lru_cache(maxsize=256)
 def _say_once(message: str) -> None:
-    """A warning that a run which reads its input twice (to count, to report) gives once."""
+    """Warn once, also where a run reads its input twice (to count, to report)."""
     log.warning("%s", message)
 
 
 def _nearest(path: Path) -> str:
-    """A hint with the nearest name that exists beside a path that does not."""
+    """Hint at the nearest existing name beside a missing path."""
     parent = path.parent
     if not parent.is_dir():
         return f"; the folder {parent} does not exist"

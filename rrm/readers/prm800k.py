@@ -1,7 +1,8 @@
-"""`prm800k`: OpenAI's PRM800K, a line a labelled solution (https://github.com/openai/prm800k). A step of a solution is a message.
+"""`prm800k`: OpenAI's PRM800K, one labelled solution per line; a step of a solution is a message.
 
 Ratings become findings of a human label (`meta["annotations"]`): 1 good, -1 bad; 0 (not wrong, and no progress) and flagged steps are
 `unclear`, which counts as no verdict. The reference answer goes to meta. Other completions that were rated stay in `alternatives`.
+Source: https://github.com/openai/prm800k.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def sniff(value: Any) -> bool:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One solution: in phase 2 all of it, the model's own, though labels end at its first error."""
+    """Read one solution: in phase 2 the model's whole one, though labels end at its first error."""
     record = item.value
     question = record.get("question") if isinstance(record, dict) else None
     label = record.get("label") if isinstance(record, dict) else None
@@ -52,12 +53,12 @@ def parse(item: SourceItem) -> Trajectory:
         {"step": k, "verdict": s["verdict"]} for k, s in enumerate(steps, 1) if s["verdict"] and not s["by_hand"]
     ]
     annotator = f"labeler {record.get('labeler')}" if isinstance(record.get("labeler"), str) else NAME
-    kept = {k: v for k, v in record.items() if k not in ("question", "label") and v is not None}
-    kept |= {k: v for k, v in label.items() if k != "steps" and v is not None}
+    fields = {k: v for k, v in record.items() if k not in ("question", "label") and v is not None}
+    fields |= {k: v for k, v in label.items() if k != "steps" and v is not None}
     about = {k: v for k, v in question.items() if k not in ("problem", "pre_generated_steps") and v is not None}
     answer = about.pop("ground_truth_answer", None)
-    meta = kept | about | ({"reference": answer} if answer is not None else {})
-    alternatives = [one for step in steps for one in step["others"]]
+    meta = fields | about | ({"reference": answer} if answer is not None else {})
+    alternatives = [other for step in steps for other in step["others"]]
     meta |= {"alternatives": alternatives} if alternatives else {}
     meta |= {"written_by_hand": [k for k, s in enumerate(steps, 1) if s["by_hand"]]} if by_hand else {}
     if findings:
@@ -69,7 +70,7 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def _step(raw: Any, number: int, planned: list[str]) -> Object:
-    """The step that the solution has: its text, what was said of it, and what else was rated there."""
+    """Return the solution's step: its text, verdict, and the other rated completions."""
     where = f"label.steps[{number - 1}]"
     if not isinstance(raw, dict):
         raise ValueError(f"{where} must be an object, got {type(raw).__name__}")
@@ -80,21 +81,21 @@ def _step(raw: Any, number: int, planned: list[str]) -> Object:
         else []
     )
     chosen, written = raw.get("chosen_completion"), raw.get("human_completion")
-    one: Object | None = None
+    selected: Object | None = None
     if isinstance(chosen, int) and not isinstance(chosen, bool):
         if not 0 <= chosen < len(options):
             raise ValueError(f"{where}: chosen_completion is {chosen}, and there are {len(options)} completions")
-        one = options[chosen]
+        selected = options[chosen]
     elif isinstance(written, dict) and isinstance(written.get("text"), str):
         others = [_other(number, option) for option in options]
         return {"text": written["text"], "verdict": None, "by_hand": True, "others": others}
     elif options:  # none was good enough to go on from: the model's own is the pre-generated one, else the first
         own = planned[number - 1] if number <= len(planned) else None
-        one = next((option for option in options if option["text"] == own), options[0])
-    if one is None:
+        selected = next((option for option in options if option["text"] == own), options[0])
+    if selected is None:
         raise ValueError(f"{where} has no completion with a text")
-    others = [_other(number, option) for option in options if option is not one]
-    return {"text": one["text"], "verdict": _verdict(one, where), "by_hand": False, "others": others}
+    others = [_other(number, option) for option in options if option is not selected]
+    return {"text": selected["text"], "verdict": _verdict(selected, where), "by_hand": False, "others": others}
 
 
 def _verdict(option: Object, where: str) -> str | None:

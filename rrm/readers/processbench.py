@@ -1,7 +1,7 @@
-"""`processbench`: ProcessBench, a row a solution with the place of its first error (https://huggingface.co/datasets/Qwen/ProcessBench).
+"""`processbench`: ProcessBench, one solution per row with its first error; a step is a message.
 
-A step of a solution is a message. `label` counts from 0, -1 says that there is no error: the steps before it are good and it is bad in a
-human label (`meta["annotations"]`), of the steps behind it nothing is said. `final_answer_correct` is the outcome.
+`label` counts from 0, -1 means no error: the steps before it are good and it is bad in a human label (`meta["annotations"]`); later steps
+have no label. `final_answer_correct` is the outcome. Source: https://huggingface.co/datasets/Qwen/ProcessBench.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ def sniff(value: Any) -> bool:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One solution."""
     record = item.value
     problem, steps, label = (record.get(k) if isinstance(record, dict) else None for k in ("problem", "steps", "label"))
     if not isinstance(problem, str) or not isinstance(steps, list) or not all(isinstance(s, str) for s in steps):

@@ -1,4 +1,4 @@
-"""`pydantic_ai`: Pydantic AI's message histories (`result.all_messages_json()`): requests and responses of parts.
+"""`pydantic_ai`: Pydantic AI's message histories (`all_messages_json()`).
 
 Fields: https://ai.pydantic.dev/message-history/.
 """
@@ -37,38 +37,36 @@ def _are_messages(value: Any) -> bool:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One history."""
     record = item.value if isinstance(item.value, dict) else {"messages": item.value}
     if (key := _place(record)) is None:
         raise ValueError(f"no list of requests and responses at {', '.join(PLACES)}")
     turns, instructions = Turns(), None
     for i, message in enumerate(record[key]):
-        if not all(isinstance(part, dict) for part in message["parts"]):
+        if not all(isinstance(content_part, dict) for content_part in message["parts"]):
             raise ValueError(f"{key}[{i}].parts must be objects")
         if message.get("instructions") and message["instructions"] != instructions:
             instructions = message["instructions"]
             turns.add_text("system", instructions)
         if message["kind"] == "request":
-            for part in message["parts"]:
-                _asked(turns, part)
+            for content_part in message["parts"]:
+                _asked(turns, content_part)
         else:
             _answered(turns, message)
     return conversation(item, NAME, record, turns.messages, ("id", key), ids=("id", "run_id"))
 
 
-def _asked(turns: Turns, part: Message) -> None:
-    """One part of a request: a prompt, what a tool gave, or why the model must try again."""
-    kind, content, time = part.get("part_kind"), part.get("content"), part.get("timestamp")
+def _asked(turns: Turns, content_part: Message) -> None:
+    """Add a part of a request: a prompt, a tool's result, or why the model must try again."""
+    part_kind, content, time = content_part.get("part_kind"), content_part.get("content"), content_part.get("timestamp")
     when = {} if time is None else {"timestamp": time}
-    if kind == "tool-return" or (kind == "retry-prompt" and part.get("tool_name")):
-        failed = kind == "retry-prompt" or part.get("outcome") not in (None, "success")
-        turns.came_back(content, part.get("tool_call_id"), part.get("tool_name"), failed=failed, **when)
+    if part_kind == "tool-return" or (part_kind == "retry-prompt" and content_part.get("tool_name")):
+        failed = part_kind == "retry-prompt" or content_part.get("outcome") not in (None, "success")
+        turns.came_back(content, content_part.get("tool_call_id"), content_part.get("tool_name"), failed=failed, **when)
     else:
-        turns.add_text("system" if kind == "system-prompt" else "user", _content(content), **when)
+        turns.add_text("system" if part_kind == "system-prompt" else "user", _content(content), **when)
 
 
 def _answered(turns: Turns, message: Message) -> None:
-    """One response."""
     turns.close()
     names = (
         ("id", "provider_response_id"),
@@ -77,15 +75,15 @@ def _answered(turns: Turns, message: Message) -> None:
         ("finish_reason", "finish_reason"),
     )
     more = {name: message.get(key) for name, key in (*names, ("timestamp", "timestamp"))}
-    for part in message["parts"]:
-        kind, content = as_text(part.get("part_kind")), part.get("content")
-        if kind == "thinking":
+    for content_part in message["parts"]:
+        part_kind, content = as_text(content_part.get("part_kind")), content_part.get("content")
+        if part_kind == "thinking":
             turns.thought(as_text(content or ""), **more)
-        elif kind.endswith("tool-call"):
+        elif part_kind.endswith("tool-call"):
             turns.agent(**more)
-            turns.called(part.get("tool_name", ""), part.get("args"), part.get("tool_call_id"))
-        elif kind.endswith("tool-return"):
-            turns.came_back(content, part.get("tool_call_id"), part.get("tool_name"))
+            turns.called(content_part.get("tool_name", ""), content_part.get("args"), content_part.get("tool_call_id"))
+        elif part_kind.endswith("tool-return"):
+            turns.came_back(content, content_part.get("tool_call_id"), content_part.get("tool_name"))
         else:
             turns.said(_content(content), **more)
 
@@ -94,14 +92,16 @@ def _content(content: Any) -> Any:
     """A text, or texts, pictures and other media."""
     if isinstance(content, dict) and "kind" in content:
         content = [content]
-    return [_part(part) for part in content] if isinstance(content, list) else content
+    return [_part(p) for p in content] if isinstance(content, list) else content
 
 
-def _part(part: Any) -> Message:
-    if not isinstance(part, dict):
-        return {"type": "text", "text": as_text(part)}
-    kind, media = as_text(part.get("kind", "")), as_text(part.get("media_type") or "image/png")
-    where = part.get("url", part.get("data"))
-    if isinstance(where, str) and (kind == "image-url" or (kind == "binary" and media.startswith("image/"))):
+def _part(content_part: Any) -> Message:
+    if not isinstance(content_part, dict):
+        return {"type": "text", "text": as_text(content_part)}
+    media_kind, media = as_text(content_part.get("kind", "")), as_text(content_part.get("media_type") or "image/png")
+    where = content_part.get("url", content_part.get("data"))
+    if isinstance(where, str) and (
+        media_kind == "image-url" or (media_kind == "binary" and media.startswith("image/"))
+    ):
         return picture(where, media)
-    return {"type": kind or "part", **part}
+    return {"type": media_kind or "part", **content_part}

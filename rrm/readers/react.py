@@ -1,7 +1,7 @@
-"""`react`: Thought / Action / Observation text, as one text or as messages (FireAct, KnowAgent, LangChain scratchpads).
+"""`react`: Thought / Action / Observation, as one text or as messages (FireAct, KnowAgent, LangChain).
 
 Also ALFWorld's console form, where the agent's lines start with `>`. Few-shot examples in front of the actual question
-become the system message. An action `name[argument]` becomes a tool call; what does not parse stays in the text.
+become the system message. An action `name[argument]` becomes a tool call; text that does not parse stays text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIELDS = (
     "prompt",
 )
 CONTINUES = ("completion", "response", "output", "generated_text")
-"""Fields that hold only what came after `prompt`."""
+"""Fields that hold only the text after `prompt`."""
 LABEL = re.compile(
     r"^[ \t]*(Thought|ActionPath|Action Input|Action|Observation|Final Answer)[ \t]*+(?:\d++[ \t]*+)?+:", re.MULTILINE
 )
@@ -50,24 +50,24 @@ def _is_react(text: str) -> bool:
 
 
 def _source(value: Any) -> tuple[tuple[str, ...], str | list[Any] | None]:
-    """(fields used, the text or the messages) of a ReAct record."""
+    """Return (fields used, the text or messages) of a ReAct record."""
     if isinstance(value, str):
         return (), value if _is_react(value) else None
     if not isinstance(value, dict):
         return (), None
     for key in FIELDS:
-        found = value.get(key)
-        if isinstance(found, str) and _is_react(found):
+        content = value.get(key)
+        if isinstance(content, str) and _is_react(content):
             prompt = value.get("prompt")
             if key in CONTINUES and isinstance(prompt, str) and prompt.strip():
-                return (key, "prompt"), f"{prompt.rstrip()}\n{found.lstrip()}"
-            return (key,), found
+                return (key, "prompt"), f"{prompt.rstrip()}\n{content.lstrip()}"
+            return (key,), content
         if (
-            isinstance(found, list)
-            and is_chat(found)
-            and any(m.get("role") == "assistant" and LABEL.search(text_of(m.get("content"))) for m in found)
+            isinstance(content, list)
+            and is_chat(content)
+            and any(m.get("role") == "assistant" and LABEL.search(text_of(m.get("content"))) for m in content)
         ):
-            return (key,), found
+            return (key,), content
     return (), None
 
 
@@ -77,12 +77,11 @@ def sniff(value: Any) -> bool:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One run."""
     used, source = _source(item.value)
     if source is None:
         raise ValueError(f"no Thought/Action text under {', '.join(FIELDS)}")
     record = item.value if isinstance(item.value, dict) else {}
-    asked = text_field(record, "question", "query", "task")
+    recorded = text_field(record, "question", "query", "task")
     question_id = own_id(record, "question_id")
     labels: tuple[str, ...] = ()
     if isinstance(source, list):
@@ -92,8 +91,8 @@ def parse(item: SourceItem) -> Trajectory:
         question_id = question_id or own_id(record, "name")
         labels = ("result",)  # KnowAgent's ALFWorld files; elsewhere a result is an answer
     else:
-        messages, question = from_text(source, asked)
-    task = asked or question
+        messages, question = from_text(source, recorded)
+    task = recorded or question
     meta = without(
         record, *used, "id", "question_id", *[k for k in ("question", "query", "task") if record.get(k) == task]
     )
@@ -107,15 +106,15 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def _from_chat(raw: list[Any]) -> tuple[list[dict[str, Any]], str]:
-    """Messages whose assistant turns are Thought/Action text and whose observations are user turns."""
+    """Read messages whose assistant turns are Thought/Action text and whose observations are user turns."""
     messages = list[dict[str, Any]]()
     calls = 0
     for message in chat_messages(raw, "traj"):
         text = text_of(message["content"])
         if message["role"] == "assistant" and LABEL.search(text) and not message.get("tool_calls"):
-            made = turns(text, calls)
-            messages += made
-            calls += sum(len(m.get("tool_calls", ())) for m in made)
+            parsed = turns(text, calls)
+            messages += parsed
+            calls += sum(len(m.get("tool_calls", ())) for m in parsed)
         elif message["role"] in ("user", "tool") and (label := OBSERVATION.match(text)):
             messages.append(_observation(text[label.end() :], messages))
         else:
@@ -123,68 +122,68 @@ def _from_chat(raw: list[Any]) -> tuple[list[dict[str, Any]], str]:
     return messages, next((text_of(m["content"]) for m in messages if m["role"] == "user"), "")
 
 
-def from_text(text: str, asked: str | None) -> tuple[list[dict[str, Any]], str]:
-    """One text: instructions and examples, the question, then the run."""
+def from_text(text: str, task: str | None) -> tuple[list[dict[str, Any]], str]:
+    """Split one text into instructions with examples, the question, and the run."""
     prefix, begun, rest = text.partition(ALPACA[0])
     question, answered, run = rest.partition(ALPACA[1])
     if begun and answered:
         question = question.rstrip("\n")
     else:
-        start, question_at = _question_span(text, asked)
+        start, question_at = _question_span(text, task)
         label = LABEL.search(text, question_at)
         run_at = label.start() if label else len(text)
         prefix, question, run = text[:start], text[question_at:run_at], text[run_at:]
     question = question.strip()
     prelude = [{"role": "system", "content": prefix.strip()}] if prefix.strip() else []
-    return [*prelude, {"role": "user", "content": question or asked or ""}, *turns(run)], question
+    return [*prelude, {"role": "user", "content": question or task or ""}, *turns(run)], question
 
 
-def _question_span(text: str, asked: str | None) -> tuple[int, int]:
-    """(start of the actual question's line, start of its text): after the examples, and the known one where given."""
+def _question_span(text: str, task: str | None) -> tuple[int, int]:
+    """Return (start of the question's line, start of its text), after examples; the known one where given."""
     ends = list(EXAMPLES_END.finditer(text))
     after = ends[-1].end() if ends else 0
-    found = [m for m in QUESTION.finditer(text, after)]
-    if asked is not None:
-        found = [m for m in found if text.startswith(asked.strip(), m.end())] or found
-    if not found:
+    questions = [m for m in QUESTION.finditer(text, after)]
+    if task is not None:
+        questions = [m for m in questions if text.startswith(task.strip(), m.end())] or questions
+    if not questions:
         return after, after
-    chosen = found[0] if ends else found[-1]  # without an end marker the examples are questions too
+    chosen = questions[0] if ends else questions[-1]  # without an end marker the examples are questions too
     return chosen.start(), chosen.end()
 
 
 def turns(text: str, calls_before: int = 0) -> list[dict[str, Any]]:
-    """Thought/Action/Observation text as messages; a turn ends at an observation."""
+    """Split Thought/Action/Observation text into messages; a turn ends at an observation."""
     labels = list(LABEL.finditer(text))
     lead = text[: labels[0].start()] if labels else text
-    said, calls = [lead.strip()] if lead.strip() else list[str](), list[dict[str, Any]]()
+    texts, calls = [lead.strip()] if lead.strip() else list[str](), list[dict[str, Any]]()
     messages = list[dict[str, Any]]()
     count = calls_before
     for i, label in enumerate(labels):
         end = labels[i + 1].start() if i + 1 < len(labels) else len(text)
-        kind, body = label.group(1), text[label.end() : end].strip()
+        label_name, body = label.group(1), text[label.end() : end].strip()
         call = None
-        if kind == "Observation":
-            messages += _assistant(said, calls)
+        if label_name == "Observation":
+            messages += _assistant(texts, calls)
             messages.append(_observation(body, messages))
-            said, calls = [], []
+            texts, calls = [], []
             continue
-        if kind == "Action":
-            given = labels[i + 1] if i + 1 < len(labels) and labels[i + 1].group(1) == "Action Input" else None
+        if label_name == "Action":
+            input_label = labels[i + 1] if i + 1 < len(labels) and labels[i + 1].group(1) == "Action Input" else None
             is_name = bool(body) and len(body) <= 100 and "\n" not in body  # its arguments follow under `Action Input`
-            call = action(body) if given is None else {"name": body} if is_name else None
-        elif kind == "Action Input" and calls and "arguments" not in calls[-1]:
+            call = action(body) if input_label is None else {"name": body} if is_name else None
+        elif label_name == "Action Input" and calls and "arguments" not in calls[-1]:
             calls[-1]["arguments"] = _arguments(body)
             continue
         if call is None:
-            said.append(text[label.start() : end].strip())
+            texts.append(text[label.start() : end].strip())
         else:
             count += 1
             calls.append(call | {"id": f"call_{count}"})
-    return messages + _assistant(said, calls)
+    return messages + _assistant(texts, calls)
 
 
-def _assistant(said: list[str], calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return agent_message("\n".join(said), calls=calls)
+def _assistant(texts: list[str], calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return agent_message("\n".join(texts), calls=calls)
 
 
 def _observation(text: str, before: list[dict[str, Any]]) -> dict[str, Any]:
@@ -195,20 +194,20 @@ def _observation(text: str, before: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def action(text: str) -> dict[str, Any] | None:
-    """`search[x]`, `search(x)` or a JSON `{"name"|"action"|"tool", "arguments"|…}` as a call; None for anything else."""
+    """Parse `search[x]`, `search(x)` or a JSON `{"name"|"action"|"tool", …}` as a call; else None."""
     if text.startswith("{"):
         parsed = _arguments(text)
         name = parsed.pop("name", None) or parsed.pop("action", None) or parsed.pop("tool", None)
         if not isinstance(name, str):
             return None
-        given = next((parsed[k] for k in ("arguments", "action_input", "args", "input") if k in parsed), parsed)
-        return {"name": name, "arguments": given if isinstance(given, dict) else {"input": given}}
+        arguments = next((parsed[k] for k in ("arguments", "action_input", "args", "input") if k in parsed), parsed)
+        return {"name": name, "arguments": arguments if isinstance(arguments, dict) else {"input": arguments}}
     match = CALL.fullmatch(text)
     if match is None:
         return None
-    given = match.group(2) if match.group(2) is not None else match.group(3)
+    arguments = match.group(2) if match.group(2) is not None else match.group(3)
     key = "answer" if match.group(1).lower() in ("finish", "answer") else "input"
-    return {"name": match.group(1), "arguments": {key: given}}
+    return {"name": match.group(1), "arguments": {key: arguments}}
 
 
 def _arguments(text: str) -> dict[str, Any]:
@@ -220,28 +219,28 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _from_console(text: str) -> tuple[list[dict[str, Any]], str]:
-    """ALFWorld: lines after `>` are the agent's, thoughts and one command; the rest is the world's answer."""
+    """Read ALFWorld: lines after `>` are thoughts and commands, the rest is the world's answer."""
     first = CONSOLE.search(text)
-    at = first.start() if first else len(text)
-    intro, task = text[:at].strip(), CONSOLE_TASK.search(text[:at])
+    start = first.start() if first else len(text)
+    intro, task = text[:start].strip(), CONSOLE_TASK.search(text[:start])
     messages: list[dict[str, Any]] = [{"role": "user", "content": intro}]
-    said, calls, heard = list[str](), list[dict[str, Any]](), list[str]()
+    thoughts, calls, heard = list[str](), list[dict[str, Any]](), list[str]()
     count = 0
-    for line in text[at:].splitlines():
+    for line in text[start:].splitlines():
         if not line.startswith(">"):
             heard.append(line)
             continue
         if any(h.strip() for h in heard):
-            messages += _assistant(said, calls)
+            messages += _assistant(thoughts, calls)
             messages.append(_observation("\n".join(heard), messages))
-            said, calls = [], []
+            thoughts, calls = [], []
         heard = []
         if re.match(r"> ?(think|actionpath)\b", line, re.IGNORECASE):
-            said.append(line[1:].strip())
+            thoughts.append(line[1:].strip())
         else:
             count += 1
             calls.append({"name": "act", "arguments": {"command": line[1:].strip()}, "id": f"call_{count}"})
-    messages += _assistant(said, calls)
+    messages += _assistant(thoughts, calls)
     if any(h.strip() for h in heard):
         messages.append(_observation("\n".join(heard), messages))
     return messages, task.group(1).strip() if task else intro

@@ -1,7 +1,8 @@
-"""Items of OpenAI's Responses API as chat messages. Types: https://platform.openai.com/docs/api-reference/responses.
+"""Read items of OpenAI's Responses API as chat messages.
 
-What the model wrote in one go (reasoning, text, calls) is one message; it ends where something comes back, or where the model
-speaks again. A tool that the server ran (web search, code, MCP) is call and result in one item, and becomes both.
+The model's reasoning, text and calls in a row are one message; it ends where something comes back, or where the model speaks again. A
+tool that the server ran (web search, code, MCP) is call and result in one item, and becomes both. Types:
+https://platform.openai.com/docs/api-reference/responses.
 """
 
 from __future__ import annotations
@@ -14,35 +15,35 @@ from rrm.readers.turns import Turns
 PARTS = {"input_text", "output_text", "input_image", "input_file", "input_audio", "refusal"}
 """Content parts that no other API has."""
 SHOWN = PARTS | {"text", "image", "computer_screenshot", "logs"}
-"""Parts that a tool's result may have; a list of anything else is data, and becomes its JSON."""
+"""Parts of a tool's result; a list of anything else is data, and becomes its JSON."""
 CALLS = {"program": "program", "mcp_approval_request": ""}
-"""Calls whose type does not end in `_call`, and their names (the others are named by their type: `web_search`)."""
+"""Calls whose type does not end in `_call`, and their names (others are named by type: `web_search`)."""
 SERVED = {"web_search", "file_search", "code_interpreter", "image_generation", "mcp"}
 """Tools that the server runs: their item holds the result too."""
 RESULTS = ("results", "outputs", "output", "result", "error")
 SETTINGS = {"item_reference", "compaction", "compaction_trigger", "configuration_update"}
-"""Items that say nothing themselves (what they refer to stands elsewhere, or nobody can read it)."""
+"""Items without content of their own (references, encrypted state)."""
 NO_ARGUMENT = {"type", "id", "call_id", "status", "caller", "created_by", "async", "name", "namespace", "server_label"}
 OF_A_CALL = ("namespace", "server_label", "caller")
 Message = dict[str, Any]
 
 
 def kind_of(item: dict[str, Any]) -> str:
-    """The item's type; a message may leave it out."""
-    kind = item.get("type")
-    return kind if isinstance(kind, str) else "message" if "role" in item else ""
+    """Return the item's type; a message may leave it out."""
+    item_type = item.get("type")
+    return item_type if isinstance(item_type, str) else "message" if "role" in item else ""
 
 
 def act_of(item: dict[str, Any]) -> str:
-    """`call` for an item that calls a tool, `output` for one that holds what it gave, '' for others."""
-    kind = kind_of(item)
-    if kind in CALLS or kind.endswith("_call"):
+    """Return `call` for an item that calls a tool, `output` for its result, '' for others."""
+    item_type = kind_of(item)
+    if item_type in CALLS or item_type.endswith("_call"):
         return "call"
-    return "output" if kind == "mcp_approval_response" or kind.endswith("_output") else ""
+    return "output" if item_type == "mcp_approval_response" or item_type.endswith("_output") else ""
 
 
 def is_items(value: Any) -> bool:
-    """A list of objects in which each is a typed item or a message, and one at least has a mark of this API."""
+    """Match a list of typed items or messages of which one at least has a mark of this API."""
     if not isinstance(value, list) or not value or not all(isinstance(i, dict) for i in value):
         return False
     typed = SETTINGS | {"reasoning", "mcp_list_tools", "additional_tools"}
@@ -50,7 +51,7 @@ def is_items(value: Any) -> bool:
 
 
 def _marked(item: dict[str, Any]) -> bool:
-    """Whether an item could not be in a plain chat, nor among Anthropic's blocks."""
+    """Return whether an item fits neither a plain chat nor Anthropic's blocks."""
     if act_of(item) or (kind_of(item) == "reasoning" and "role" not in item):
         return True
     content = item.get("content")
@@ -59,7 +60,7 @@ def _marked(item: dict[str, Any]) -> bool:
 
 
 def as_items(raw: Any, where: str, role: str = "user") -> list[Any]:
-    """`input`, `output` or `instructions` as a list of items: a text is one message of `role`.
+    """Return `input`, `output` or `instructions` as items; a text is one message of `role`.
 
     Raises:
         ValueError: neither a list nor a text.
@@ -74,7 +75,7 @@ def as_items(raw: Any, where: str, role: str = "user") -> list[Any]:
 
 
 def response_tools(raw: Any) -> list[dict[str, Any]] | None:
-    """Function tools, flat in this API, as nested definitions; tools of the server by their type; None where unreadable."""
+    """Nest this API's flat function tools; the server's tools by their type; None where unreadable."""
     tools = tool_list(raw)
     return None if tools is None else [_tool(t) for t in tools]
 
@@ -90,7 +91,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 class ItemReader(Turns):
-    """Reads items in order; `messages`, the `tools` that items themselves declare, and `others` that are no message."""
+    """Reads items in order into `messages`, `tools` that items declare, and `others` that are no message."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,23 +99,23 @@ class ItemReader(Turns):
         self.others: list[dict[str, Any]] = []
 
     def read(self, items: list[Any]) -> ItemReader:
-        """All items, after those that were read before.
+        """Read items, after those read before.
 
         Raises:
-            ValueError: an item that is no object, or a message with a role nobody knows.
+            ValueError: an item that is no object, or a message with an unknown role.
         """
         for i, raw in enumerate(items):
             if not isinstance(raw, dict):
                 raise ValueError(f"item {i} must be an object, got {type(raw).__name__}")
             item = {k: v for k, v in raw.items() if v is not None}
-            kind, act = kind_of(item), act_of(item)
+            item_type, act = kind_of(item), act_of(item)
             if act == "call":
-                self._call(item, kind)
+                self._call(item, item_type)
             elif act == "output":
                 self._output(item)
-            elif kind == "reasoning" and "role" not in item:
+            elif item_type == "reasoning" and "role" not in item:
                 self._reasoning(item)
-            elif kind in ("mcp_list_tools", "additional_tools"):
+            elif item_type in ("mcp_list_tools", "additional_tools"):
                 self._declared(item)
             elif "role" in item:
                 self._message(item, f"item {i}")
@@ -123,21 +124,21 @@ class ItemReader(Turns):
         return self
 
     def _message(self, item: Message, where: str) -> None:
-        made = chat_message({**{k: v for k, v in item.items() if k != "type"}, "content": None}, where)
+        message = chat_message({**{k: v for k, v in item.items() if k != "type"}, "content": None}, where)
         content, extra = _content(item.get("content"))
-        made |= extra | (
-            {} if not content and made["content"] else {"content": content}
+        message |= extra | (
+            {} if not content and message["content"] else {"content": content}
         )  # a refusal may be all there is
-        if made.get("status") == "completed":
-            del made["status"]
+        if message.get("status") == "completed":
+            del message["status"]
         if ROLES[str(item["role"]).strip().lower()] != "assistant":
             self.close()
-            self.messages.append(made)
+            self.messages.append(message)
             return
         if self._open is not None and self._open["content"] is not None:
             self.close()
         turn = self.agent()
-        turn |= made | {k: turn[k] for k in ("reasoning_content", "tool_calls") if k in turn}
+        turn |= message | {k: turn[k] for k in ("reasoning_content", "tool_calls") if k in turn}
 
     def _reasoning(self, item: Message) -> None:
         summary, full = _texts(item.get("summary")), _texts(item.get("content"))
@@ -149,8 +150,8 @@ class ItemReader(Turns):
         if full and summary:
             turn["reasoning_summary"] = "\n".join(t for t in (turn.get("reasoning_summary"), summary) if t)
 
-    def _call(self, item: Message, kind: str) -> None:
-        tool = CALLS[kind] if kind in CALLS else kind.removesuffix("_call")
+    def _call(self, item: Message, item_type: str) -> None:
+        tool = CALLS[item_type] if item_type in CALLS else item_type.removesuffix("_call")
         number, more = item.get("call_id", item.get("id")), {k: item.get(k) for k in OF_A_CALL}
         status = None if item.get("status") == "completed" else item.get("status")
         self.called(item.get("name") or tool, _arguments(item), number, **more, status=status)
@@ -158,7 +159,7 @@ class ItemReader(Turns):
             self._output({**item, "output": _result(item)})
 
     def _output(self, item: Message) -> None:
-        """What came back; it ends what the model wrote in one go."""
+        """Add a tool's result, which ends the model's message."""
         self.close()
         if kind_of(item) == "mcp_approval_response":
             item = {
@@ -169,28 +170,28 @@ class ItemReader(Turns):
             item = {**item, "output": item.get("result", item.get("tools"))}
         output = item.get("output", "")
         parts = output if isinstance(output, list) else [output]
-        shown = all(isinstance(p, dict) and str(p.get("type")) in SHOWN for p in parts)
-        content, extra = _content(parts) if parts and shown else (as_text(output), {})
-        made: Message = {"role": "tool", "content": content, **extra}
+        are_parts = all(isinstance(p, dict) and str(p.get("type")) in SHOWN for p in parts)
+        content, extra = _content(parts) if parts and are_parts else (as_text(output), {})
+        message: Message = {"role": "tool", "content": content, **extra}
         number = item.get("call_id", item.get("id"))
         if number is not None:
-            made["tool_call_id"] = as_text(number)
+            message["tool_call_id"] = as_text(number)
         if (name := item.get("name") or self._names.get(as_text(number))) is not None:
-            made["name"] = as_text(name)
+            message["name"] = as_text(name)
         if item.get("status") not in (None, "completed"):
-            made["status"] = item["status"]
+            message["status"] = item["status"]
         if item.get("error") is not None:
-            made["is_error"] = True
-        self.messages.append(made)
+            message["is_error"] = True
+        self.messages.append(message)
 
     def _declared(self, item: Message) -> None:
-        """Tools that become known on the way: an MCP server's list."""
+        """Add tools that an item declares: an MCP server's list."""
         for tool in response_tools(item.get("tools")) or []:
             self.tools.append({**tool, **({"server_label": item["server_label"]} if "server_label" in item else {})})
 
 
 def _arguments(item: Message) -> Any:
-    """A call's arguments: as it writes them, or the fields that are neither its place nor its result."""
+    """Return a call's arguments: its own, or the fields that are neither its place nor its result."""
     for key in ("arguments", "input"):
         if key in item:
             return item[key] if isinstance(item[key], str | dict) else as_text(item[key])
@@ -201,28 +202,27 @@ def _arguments(item: Message) -> Any:
 
 
 def _result(item: Message) -> Any:
-    """What the server's tool gave; where the log does not hold it, how it ended, so that a reader knows."""
+    """Return a server tool's result; where the log lacks it, its status."""
     if isinstance(picture := item.get("result"), str) and kind_of(item) == "image_generation_call":
         url = f"data:image/{as_text(item.get('output_format', 'png'))};base64,{picture}"
         return [{"type": "input_image", "image_url": url}]
     action = item.get("action")
     sources = action.get("sources") if isinstance(action, dict) else None
-    found = [item[k] for k in RESULTS if item.get(k) not in (None, [])] + ([sources] if sources else [])
-    if not found:
+    results = [item[k] for k in RESULTS if item.get(k) not in (None, [])] + ([sources] if sources else [])
+    if not results:
         return f"[{as_text(item.get('status', 'done'))}; its result is not in the log]"
-    return found[0] if len(found) == 1 else "\n".join(as_text(f) for f in found)
+    return results[0] if len(results) == 1 else "\n".join(as_text(f) for f in results)
 
 
 def _texts(parts: Any) -> str:
-    """The texts of a reasoning item's parts."""
     if isinstance(parts, str):
         return parts
-    found = [p.get("text") if isinstance(p, dict) else p for p in parts] if isinstance(parts, list) else []
-    return "\n".join(t for t in found if isinstance(t, str) and t)
+    texts = [p.get("text") if isinstance(p, dict) else p for p in parts] if isinstance(parts, list) else []
+    return "\n".join(t for t in texts if isinstance(t, str) and t)
 
 
 def _content(raw: Any) -> tuple[str | list[dict[str, Any]] | None, dict[str, Any]]:
-    """(content, fields that belong to the message): all text becomes one text, images the chat API's parts."""
+    """Return (content, message fields): texts become one text, images the chat API's parts."""
     if raw is None or isinstance(raw, str):
         return raw, {}
     if not isinstance(raw, list) or not all(isinstance(p, dict) and isinstance(p.get("type"), str) for p in raw):
@@ -237,17 +237,17 @@ def _content(raw: Any) -> tuple[str | list[dict[str, Any]] | None, dict[str, Any
     return content, {k: v for k, v in extra.items() if v}
 
 
-def _part(part: dict[str, Any]) -> dict[str, Any]:
-    kind = part["type"]
-    if kind in ("input_text", "output_text", "text", "summary_text", "reasoning_text") and "text" in part:
-        return {"type": "text", "text": part["text"]}
-    if kind == "logs" and "logs" in part:
-        return {"type": "text", "text": part["logs"]}
-    if kind == "refusal" and "refusal" in part:
-        return {"type": "text", "text": part["refusal"]}
-    if kind in ("input_image", "computer_screenshot", "image") and isinstance(
-        part.get("image_url", part.get("url")), str
+def _part(item: dict[str, Any]) -> dict[str, Any]:
+    part_type = item["type"]
+    if part_type in ("input_text", "output_text", "text", "summary_text", "reasoning_text") and "text" in item:
+        return {"type": "text", "text": item["text"]}
+    if part_type == "logs" and "logs" in item:
+        return {"type": "text", "text": item["logs"]}
+    if part_type == "refusal" and "refusal" in item:
+        return {"type": "text", "text": item["refusal"]}
+    if part_type in ("input_image", "computer_screenshot", "image") and isinstance(
+        item.get("image_url", item.get("url")), str
     ):
-        detail = {"detail": part["detail"]} if part.get("detail") is not None else {}
-        return {"type": "image_url", "image_url": {"url": part.get("image_url", part.get("url")), **detail}}
-    return {**{k: v for k, v in part.items() if v is not None}, "type": kind.removeprefix("input_")}
+        detail = {"detail": item["detail"]} if item.get("detail") is not None else {}
+        return {"type": "image_url", "image_url": {"url": item.get("image_url", item.get("url")), **detail}}
+    return {**{k: v for k, v in item.items() if v is not None}, "type": part_type.removeprefix("input_")}

@@ -1,4 +1,4 @@
-"""`search_tags`: one text in which a search agent thinks, asks and reads between tags (R1-Searcher, Search-R1, …)."""
+"""`search_tags`: a search agent's text with tags around its queries (R1-Searcher, Search-R1, …)."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def parse(item: SourceItem) -> Trajectory:
     if text is None:
         raise ValueError(f"no text with search tags ({', '.join(QUERY)}) under {', '.join(FIELDS)}")
     record = item.value if isinstance(item.value, dict) else {}
-    found = ASSISTANT.search(text)  # logs may hold the rendered prompt in front
-    prompt, cut, run = (text[: found.start()], True, text[found.end() :]) if found else ("", False, text)
+    match = ASSISTANT.search(text)  # logs may hold the rendered prompt in front
+    prompt, cut, run = (text[: match.start()], True, text[match.end() :]) if match else ("", False, text)
     question = text_field(record, "question", "query", "task")
     if question is None and cut:
         question = re.split(r"Question:\s*", prompt)[-1].replace("<|im_end|>", "").strip()
@@ -73,7 +73,7 @@ class _Writer:
         self.count = 0
 
     def add(self, text: str, thinking: bool) -> None:
-        """Text between tags; after a query that got no result it starts the next message."""
+        """Add text between tags; after a query without a result it starts the next message."""
         if text.strip() and self.calls:
             self.flush()
         if thinking:
@@ -82,36 +82,34 @@ class _Writer:
             self.said += text
 
     def call(self, query: str) -> None:
-        """One search."""
         self.count += 1
         self.calls.append({"name": "search", "arguments": {"query": query.strip()}, "id": f"call_{self.count}"})
 
     def result(self, text: str) -> None:
-        """What came back; documents nobody asked for are kept as a tool message without a call."""
+        """Add a result; documents without a query are a tool message without a call."""
         answered = self.calls[-1]["id"] if self.calls else None
         self.flush()
         message = {"role": "tool", "name": "search", "content": text.strip()}
         self.messages.append(message | ({"tool_call_id": answered} if answered else {}))
 
     def flush(self) -> None:
-        """End the current assistant message, if it holds anything."""
         self.messages += agent_message(self.said.strip(), self.thought.strip(), self.calls)
         self.said = self.thought = ""
         self.calls = []
 
 
 def turns(text: str) -> list[dict[str, Any]]:
-    """The agent's text as messages. Inside a query or a result only its own end counts: retrieved text may hold tags."""
+    """Split the agent's text into messages; a query or result ends only at its own tag."""
     writer = _Writer()
     first = re.search(r"</?think>", text)
     thinking = first is not None and first.group() == "</think>"  # the prompt opened it
-    state, at = "text", 0
+    state, position = "text", 0
     for tag in TAG.finditer(text):
-        kind = KINDS[tag.group()]
-        span = text[at : tag.start()]
-        if state == "result" and kind != "result_end":
+        tag_kind = KINDS[tag.group()]
+        span = text[position : tag.start()]
+        if state == "result" and tag_kind != "result_end":
             continue
-        if state == "query" and kind not in ("query_end", "result"):
+        if state == "query" and tag_kind not in ("query_end", "result"):
             continue
         if state == "text":
             writer.add(span, thinking)
@@ -119,10 +117,10 @@ def turns(text: str) -> list[dict[str, Any]]:
             writer.call(span)
         else:
             writer.result(span)
-        at = tag.end()
-        state = kind if kind in ("query", "result") else "text"
-        thinking = kind == "think" or (thinking and kind != "think_end")
-    rest = text[at:]
+        position = tag.end()
+        state = tag_kind if tag_kind in ("query", "result") else "text"
+        thinking = tag_kind == "think" or (thinking and tag_kind != "think_end")
+    rest = text[position:]
     if state == "query":
         writer.call(rest)
     elif state == "result":

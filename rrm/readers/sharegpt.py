@@ -1,4 +1,4 @@
-"""`sharegpt`: LLaMA-Factory's form of ShareGPT for tools: `function_call` turns (a call or a list of calls, as JSON) and `observation`s."""
+"""`sharegpt`: LLaMA-Factory's ShareGPT with tools: `function_call` turns (JSON) and `observation`s."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ MARKS = ("conversations[].from=function_call",)
 
 
 def sniff(value: Any) -> bool:
-    """`conversations` of which a turn is a call; those without one are `openai`'s."""
-    said = value.get("conversations") if isinstance(value, dict) else None
-    return isinstance(said, list) and is_chat(said) and any(turn.get("from") == "function_call" for turn in said)
+    """Match `conversations` with a call; those without one are `openai`'s."""
+    turns = value.get("conversations") if isinstance(value, dict) else None
+    return isinstance(turns, list) and is_chat(turns) and any(turn.get("from") == "function_call" for turn in turns)
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One conversation, a message a turn after the system prompt."""
     record = item.value
     if not isinstance(record, dict) or not isinstance(record.get("conversations"), list):
         raise ValueError("no list of turns under `conversations`")
@@ -34,16 +33,16 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def _message(turn: Any, where: str) -> dict[str, Any]:
-    """A turn as a message; a call that is no JSON stays text, for a malformed call is evidence."""
+    """Read one turn; a call that is no JSON stays text, as evidence."""
     if not isinstance(turn, dict) or turn.get("from") != "function_call" or not isinstance(turn.get("value"), str):
         return chat_message(turn, where)
     written, thought = turn["value"].strip(), ""
     if written.startswith("<think>"):
         thought, _, written = written.removeprefix("<think>").partition("</think>")
     try:
-        made = DECODER.decode(written)
+        decoded = DECODER.decode(written)
     except (ValueError, RecursionError):
-        made = written
-    calls = [tool_call(call) for call in (made if isinstance(made, list) else [made])]
+        decoded = written
+    calls = [tool_call(call) for call in (decoded if isinstance(decoded, list) else [decoded])]
     message = {"role": "assistant", "content": None, "tool_calls": calls}
     return message | ({"reasoning_content": thought.strip()} if thought else {})

@@ -1,4 +1,4 @@
-"""`smolagents`: an agent's memory: `agent.memory.get_full_steps()`, `get_succinct_steps()`, or `RunResult.dict()` with its `steps`.
+"""`smolagents`: an agent's memory (`get_full_steps()`, `get_succinct_steps()`), or `RunResult.dict()`.
 
 A step is one message of the agent with its calls, and one of what it observed. Fields:
 https://huggingface.co/docs/smolagents/reference/agents (memory).
@@ -31,14 +31,13 @@ def sniff(value: Any) -> bool:
 def _steps(value: Any) -> list[Any] | None:
     """The steps in a value; None where it holds none."""
     places = (get(value, path) for path in PLACES) if isinstance(value, dict) else (value,)
-    for found in places:
-        if isinstance(found, list) and any(isinstance(s, dict) and all(k in s for k in STEP) for s in found):
-            return found
+    for steps in places:
+        if isinstance(steps, list) and any(isinstance(s, dict) and all(k in s for k in STEP) for s in steps):
+            return steps
     return None
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One run."""
     steps = _steps(item.value)
     if steps is None:
         raise ValueError(f"no list of steps at {', '.join(PLACES)}")
@@ -83,14 +82,13 @@ def _time(step: Message, name: str) -> Any:
 
 
 def _system(step: Message) -> str | None:
-    """The system prompt that a step's model read."""
-    read = step.get("model_input_messages")
-    first = read[0] if isinstance(read, list) and read and isinstance(read[0], dict) else {}
+    messages = step.get("model_input_messages")
+    first = messages[0] if isinstance(messages, list) and messages and isinstance(messages[0], dict) else {}
     return text_of(first.get("content")) if as_text(first.get("role", "")).lower().endswith("system") else None
 
 
 def _act(turns: Turns, step: Message) -> None:
-    """One step: what the model said and called, then what came of it."""
+    """Add one step: the model's text and calls, then the results."""
     turns.close()
     output, calls, error = step.get("model_output"), step.get("tool_calls"), step.get("error")
     message = step.get("model_output_message")
@@ -101,38 +99,38 @@ def _act(turns: Turns, step: Message) -> None:
         turns.thought(as_text(thought))
     turns.said(text_of(output) if isinstance(output, list) else as_text(output or "") or text_of(inner.get("content")))
     calls = calls or inner.get("tool_calls")  # a step whose call failed keeps it in the model's message alone
-    made = [tool_call(c) for c in calls if c is not None] if isinstance(calls, list) else []
-    for call in made:
+    tool_calls = [tool_call(c) for c in calls if c is not None] if isinstance(calls, list) else []
+    for call in tool_calls:
         arguments = call["arguments"]
         is_code = call["name"] == CODE and isinstance(arguments, str)
         turns.called(call["name"], {"code": arguments} if is_code else arguments, call.get("id"))
-    said = [as_text(step["observations"])] if step.get("observations") else []
+    texts = [as_text(step["observations"])] if step.get("observations") else []
     if error:
-        said.append(as_text(error.get("message", error) if isinstance(error, dict) else error))
+        texts.append(as_text(error.get("message", error) if isinstance(error, dict) else error))
     elif step.get("action_output") is not None and not any(
-        _stands(as_text(step["action_output"]), text) for text in said
+        _stands(as_text(step["action_output"]), text) for text in texts
     ):
-        said.append(as_text(step["action_output"]))
-    if said:
-        number = made[0].get("id") if len(made) == 1 else None
-        name = made[0]["name"] if len(made) == 1 else None
+        texts.append(as_text(step["action_output"]))
+    if texts:
+        number = tool_calls[0].get("id") if len(tool_calls) == 1 else None
+        name = tool_calls[0]["name"] if len(tool_calls) == 1 else None
         took = _time(step, "duration")
         took = took if isinstance(took, int | float) and not isinstance(took, bool) else None
-        turns.came_back("\n".join(said), number, name, failed=bool(error), duration_s=took)
+        turns.came_back("\n".join(texts), number, name, failed=bool(error), duration_s=took)
 
 
 def _is_said(turns: Turns, output: Any) -> bool:
-    """Whether the run's answer stands in what its last messages say, or in the arguments of their calls."""
+    """Return whether the run's answer stands in its last messages or their calls' arguments."""
     if output is None:
         return True
     for message in turns.messages[-2:]:
-        given = [c["arguments"] for c in message.get("tool_calls") or []]
-        told = [v for a in given for v in (a.values() if isinstance(a, dict) else [a])]
-        if any(_stands(as_text(output), text) for text in (text_of(message["content"]), *map(as_text, told))):
+        arguments = [c["arguments"] for c in message.get("tool_calls") or []]
+        values = [v for a in arguments for v in (a.values() if isinstance(a, dict) else [a])]
+        if any(_stands(as_text(output), text) for text in (text_of(message["content"]), *map(as_text, values))):
             return True
     return False
 
 
 def _stands(answer: str, text: str) -> bool:
-    """Whether an answer stands in a text, not as a piece of a longer word or number."""
+    """Return whether an answer stands in a text, not as a piece of a longer word or number."""
     return re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(answer)}(?!\w|[.,]\d)", text) is not None

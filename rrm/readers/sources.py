@@ -1,4 +1,4 @@
-"""Bytes to JSON values: gzip, zip, encodings, JSON or JSONL, parquet. What a file holds decides, not its name alone.
+"""Decode files into JSON values: gzip, zip, encodings, JSON or JSONL, parquet, told by content.
 
 JSONL is streamed line by line; a JSON document is loaded whole. Every non-blank line ends up in a `Value` or in a
 `ReadError` (one error may stand for the rest of a file that cannot be decoded, and says so).
@@ -28,7 +28,7 @@ from rrm.readers.parquet import bounded_parquet
 from rrm.readers.paths import names_data, say_left_out
 
 LINE = 64
-"""Bytes that a line takes beside its own."""
+"""Bytes that a line takes in memory beside its own."""
 LOOK_AHEAD = 20  # lines looked at to tell broken JSONL from an indented document
 BINARY = {
     b"PK\x03\x04": "a zip archive inside another file: unpack it",
@@ -48,8 +48,6 @@ BOMS = (  # UTF-32 first: its little-endian mark starts with UTF-16's
 
 @dataclass(frozen=True)
 class Value:
-    """One JSON value of a file."""
-
     line: int | None
     data: Any
     whole: bool = False
@@ -60,8 +58,8 @@ Line = tuple[int, bytes] | ReadError
 
 
 def values(path: str) -> Iterator[Value | Archive | ReadError]:
-    """Every JSON value of one file (of standard input, of a data set on the hub), in order; of a zip the archive itself, which is
-    open until the next step."""
+    """Yield the JSON values of one file, standard input or hub data set, in order; of a zip the archive,
+    which is open until the next step."""
     if is_hub(path):
         row = 0
         for row, record in enumerate(hub_rows(path), 1):
@@ -84,7 +82,7 @@ def values(path: str) -> Iterator[Value | Archive | ReadError]:
 
 
 def members(archive: Archive) -> Iterator[tuple[str, Iterator[Value | ReadError]]]:
-    """(place, values) of each data file in an archive that no format knows as a whole: a zipped folder, in its order."""
+    """Yield (place, values) of each data file in a zipped folder, sorted."""
     data = sorted(name for name in archive.names if names_data(name))
     for name in data:
         yield archive.place(name), _member(archive, name)
@@ -102,7 +100,7 @@ def _member(archive: Archive, name: str) -> Iterator[Value | ReadError]:
 
 
 def load(archive: Archive, name: str) -> Any:
-    """A member that is one JSON document; `ValueError` (or `RecursionError`) where it is none, or cannot be unpacked."""
+    """Parse a member that is one JSON document; `ValueError` or `RecursionError` where it cannot be read."""
     return parse_json(decode(b"".join(archive.blocks(name))))
 
 
@@ -114,10 +112,10 @@ def _values(path: str, first: bytes, blocks: Iterator[bytes]) -> Iterator[Value 
     if first.startswith(b"PAR1"):
         yield from _parquet(path, blocks)
         return
-    kind = next((text for magic, text in BINARY.items() if first.startswith(magic)), None)
+    binary = next((text for magic, text in BINARY.items() if first.startswith(magic)), None)
     encoding = next((name for bom, name in BOMS if first.startswith(bom)), None)
-    if kind or (encoding is None and b"\0" in first[:16]):
-        yield ReadError(path, None, f"not text but {kind or 'binary data'}")
+    if binary or (encoding is None and b"\0" in first[:16]):
+        yield ReadError(path, None, f"not text but {binary or 'binary data'}")
         return
     if encoding:
         blocks = _to_utf8(blocks, encoding)
@@ -127,7 +125,7 @@ def _values(path: str, first: bytes, blocks: Iterator[bytes]) -> Iterator[Value 
 
 
 def _peek(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """The stream's first block (at least 16 bytes where there are as many), and the whole stream again."""
+    """Return the first block (at least 16 bytes where there are as many), and the whole stream again."""
     first = next(blocks, b"")
     while len(first) < 16 and (more := next(blocks, b"")):
         first += more
@@ -135,7 +133,7 @@ def _peek(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
 
 
 def _to_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """UTF-16 or UTF-32 (with a byte order mark) as UTF-8; lone surrogates stay as they are."""
+    """Convert UTF-16 or UTF-32 (with a byte order mark) to UTF-8; lone surrogates stay."""
     decoder = codecs.getincrementaldecoder(encoding)("strict")
     try:
         for block in blocks:
@@ -146,20 +144,20 @@ def _to_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 
 def _lines(path: str, blocks: Iterable[bytes]) -> Iterator[Line]:
-    """Numbered lines without their newline, blank ones included; a broken stream, and a line beyond `most_bytes`, end it in one error."""
-    number, tail, held, most = 0, list[bytes](), 0, most_bytes()
+    """Yield numbered lines, blank ones too; a broken stream or too long a line ends them in an error."""
+    number, tail, size, most = 0, list[bytes](), 0, most_bytes()
     try:
         for block in blocks:
-            parts = block.split(b"\n")
-            for part in parts[:-1]:
-                tail.append(part)
+            pieces = block.split(b"\n")
+            for piece in pieces[:-1]:
+                tail.append(piece)
                 number += 1
                 yield number, b"".join(tail)
                 tail.clear()
-                held = 0
-            tail.append(parts[-1])
-            held += len(parts[-1])
-            if held > most:
+                size = 0
+            tail.append(pieces[-1])
+            size += len(pieces[-1])
+            if size > most:
                 raise TooManyBytes("this line")
     except ValueError as error:
         lost = sum(map(len, tail))
@@ -196,18 +194,18 @@ def _json(path: str, lines: Iterator[Line], is_jsonl: bool) -> Iterator[Value | 
             yield from _jsonl(path, itertools.chain(ahead, lines))
             return
     try:
-        whole = list(_held(itertools.chain(ahead, lines)))
+        document = list(_bounded_lines(itertools.chain(ahead, lines)))
     except TooManyBytes as error:
         yield ReadError(path, None, str(error))
         return
-    yield from _document(path, whole, is_jsonl)
+    yield from _document(path, document, is_jsonl)
 
 
-def _held(lines: Iterable[Line]) -> Iterator[Line]:
-    """The lines of a document, which is held whole.
+def _bounded_lines(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield a document's lines, which are held in memory.
 
     Raises:
-        TooManyBytes: of a longer one than `most_bytes`, each line counted with what it takes in memory.
+        TooManyBytes: longer than `most_bytes`, each line counted with its memory.
     """
     size, most = 0, most_bytes()
     for line in lines:
@@ -240,7 +238,7 @@ def _parse_line(path: str, line: tuple[int, bytes]) -> Value | ReadError:
 
 
 def _document(path: str, lines: list[Line], is_jsonl: bool) -> Iterator[Value | ReadError]:
-    """A file that is one JSON document (or several in a row), or plain text; what breaks in it is one error."""
+    """Read a file as one JSON document, several in a row, or plain text; a fault in it is one error."""
     broken = lines.pop() if lines and isinstance(lines[-1], ReadError) else None
     if isinstance(broken, ReadError):
         yield broken  # what came before is still read below
@@ -254,21 +252,21 @@ def _document(path: str, lines: list[Line], is_jsonl: bool) -> Iterator[Value | 
         else:
             yield ReadError(path, None, describe(error))
         return
-    found, problem, at = _sequence(text, good[0][0] if good else 1)
-    if not found and (is_jsonl or any(_is_object(path, line) for line in good)):
+    documents, problem, problem_line = _sequence(text, good[0][0] if good else 1)
+    if not documents and (is_jsonl or any(_is_object(path, line) for line in good)):
         yield from _jsonl(path, good)
-    elif not found and text.lstrip()[:1] not in ("{", "["):
+    elif not documents and text.lstrip()[:1] not in ("{", "["):
         yield Value(None, text, whole=True)  # plain text: a ReAct transcript, perhaps
     else:
-        whole = len(found) == 1 and problem is None
-        yield from (Value(line, data, whole=whole) for line, data in found)
+        alone = len(documents) == 1 and problem is None
+        yield from (Value(line, data, whole=alone) for line, data in documents)
         if problem is not None and broken is None:  # else that it was cut off is said
-            yield ReadError(path, at, problem)
+            yield ReadError(path, problem_line, problem)
 
 
 def _sequence(text: str, first: int) -> tuple[list[tuple[int, Any]], str | None, int | None]:
-    """JSON values one after the other, each with its first line; then what stopped it, and on which line. `first` is the text's own."""
-    found = list[tuple[int, Any]]()
+    """Parse JSON values in a row: (line, value) pairs, the error that stopped it, its line."""
+    parsed = list[tuple[int, Any]]()
     position = len(text) - len(text.lstrip())
     line, counted = first, 0
     while position < len(text):
@@ -277,17 +275,17 @@ def _sequence(text: str, first: int) -> tuple[list[tuple[int, Any]], str | None,
             value, position = DECODER.raw_decode(text, position)
             check_depth(value)
         except json.JSONDecodeError as error:
-            return found, json_problem(error, first), line
+            return parsed, json_problem(error, first), line
         except (ValueError, RecursionError) as error:
-            return found, describe(error), line
-        found.append((line, value))
+            return parsed, describe(error), line
+        parsed.append((line, value))
         while position < len(text) and text[position].isspace():
             position += 1
-    return found, None, None
+    return parsed, None, None
 
 
 def _parquet(path: str, blocks: Iterable[bytes]) -> Iterator[Value | ReadError]:
-    """Rows of a parquet file, a few hundred at a time; a file is read in place, a pipe is loaded whole."""
+    """Yield a parquet file's rows in batches; a file is read in place, a pipe is loaded whole."""
     import pyarrow as pa
 
     row = 0

@@ -1,8 +1,8 @@
-"""`swe_agent`: SWE-agent's `.traj` files, `{trajectory, history, info}`, and the retrying agent's, which hold `attempts`.
+"""`swe_agent`: SWE-agent's `.traj` files (`trajectory, history, info`); a retrying agent's `attempts`.
 
-The messages are the history's, and what only the trajectory holds (the last observation, steps after the history's end)
-follows; where the two disagree, the trajectory's steps are the run. What the model was shown at each step (`query`, or
-`messages` in older files) repeats the history and is left out.
+The messages are the history's, followed by what only the trajectory holds (the last observation, steps after the history's end);
+where the two disagree, the trajectory's steps are the run. A step's model input (`query`, or `messages` in older files) repeats the
+history and is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MARKS = (
     "trajectory[].observation|history[].agent|history[].message_type|attempts[].history",
 )
 INSTANCE = re.compile(r"[\w.-]+__[\w.-]+-\d+")
-"""An instance of SWE-bench (`owner__repo-123`): runs on it are attempts at one question."""
+"""SWE-bench instance (`owner__repo-123`): runs on it are attempts at one question."""
 ENVIRONMENT = "environment"
 """The name of an observation that answers no tool call."""
 
@@ -58,12 +58,12 @@ def _is_entry(value: Any) -> bool:
 
 
 def _attempts(value: Any) -> list[dict[str, Any]] | None:
-    found = value.get("attempts") if isinstance(value, dict) else None
-    return found if isinstance(found, list) and found and all(map(_is_run, found)) else None
+    attempts = value.get("attempts") if isinstance(value, dict) else None
+    return attempts if isinstance(attempts, list) and attempts and all(map(_is_run, attempts)) else None
 
 
 def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
-    """The attempts of a retrying agent (the file repeats its best one beside them); None for a file of one run."""
+    """Yield a retrying agent's attempts (the file repeats the best one); None for a file of one run."""
     attempts = _attempts(value)
     if attempts is None:
         return None
@@ -72,7 +72,6 @@ def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One run."""
     record = item.value
     if not isinstance(record, dict) or not (_is_run(record) or isinstance(record.get("trajectory"), list)):
         raise ValueError("no `trajectory` of steps (action, observation) and no `history` of messages")
@@ -90,28 +89,28 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def question_of(name: str | None) -> str | None:
-    """An instance of SWE-bench is the question of its runs."""
+    """Return the instance of SWE-bench as the question of its runs; None for other names."""
     return name if name and INSTANCE.fullmatch(name) else None
 
 
 def meta_and_outcome(record: dict[str, Any], *used: str) -> tuple[dict[str, Any], RunOutcome | None]:
-    """What a record and its `info` say beside the messages (exit status, submission, cost), and how the run ended.
+    """Return meta from a record and its `info` (exit status, submission, cost), and the outcome.
 
     A score in `info` is a reviewer's or a game's, so only fields that say success are read there.
     """
     info = record["info"] if isinstance(record.get("info"), dict) else {}
     rest = without(record, *used, *(["info"] if isinstance(record.get("info"), dict) else []))
     outcome = find_outcome(record)
-    if outcome is None and (said := find_outcome({k: v for k, v in info.items() if k not in NUMERIC})) is not None:
-        outcome = RunOutcome(said.value, f"info.{said.field}")
+    if outcome is None and (label := find_outcome({k: v for k, v in info.items() if k not in NUMERIC})) is not None:
+        outcome = RunOutcome(label.value, f"info.{label.field}")
     return {**info, **rest}, outcome
 
 
 def instance_id(item: SourceItem, record: dict[str, Any], meta: dict[str, Any]) -> str | None:
-    """The instance a run worked on: as the record says, else the file's name where it is one of SWE-bench; else None."""
-    said = own_id(record, "instance_id", "id") or own_id(meta, "instance_id")
-    if said is not None:
-        return said
+    """Return the run's instance: its record's, else the file's name where it is one of SWE-bench."""
+    recorded = own_id(record, "instance_id", "id") or own_id(meta, "instance_id")
+    if recorded is not None:
+        return recorded
     name = stem(item.path)
     return name if item.key is None and INSTANCE.fullmatch(name) else None
 
@@ -133,17 +132,17 @@ def _messages(record: dict[str, Any]) -> list[dict[str, Any]]:
     if len(spoken) > len(steps) or not all(_same(m, s) for m, s in zip(spoken, steps, strict=False)):
         first = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
         return messages[:first] + [m for k, s in enumerate(steps) for m in _turn(k, s)]
-    merged, at = list[dict[str, Any]](), 0
+    merged, index = list[dict[str, Any]](), 0
     for message, follows in zip(messages, [*messages[1:], None], strict=True):
         merged.append(message)
         if message["role"] != "assistant":
             continue
         if follows is not None and follows["role"] == "tool":
-            follows.update(_audit(steps[at]))
+            follows.update(_audit(steps[index]))
         elif follows is None:
-            merged += _observed(steps[at], message)
-        at += 1
-    return merged + [m for k, s in enumerate(steps[at:], at) for m in _turn(k, s)]
+            merged += _observed(steps[index], message)
+        index += 1
+    return merged + [m for k, s in enumerate(steps[index:], index) for m in _turn(k, s)]
 
 
 def _list(record: dict[str, Any], key: str) -> list[Any]:
@@ -160,11 +159,11 @@ def _step(raw: Any, where: str) -> dict[str, Any]:
 
 
 def _same(message: dict[str, Any], step: dict[str, Any]) -> bool:
-    """Whether a message of the history is what the agent said in this step."""
-    said, action = text_of(message["content"]).strip(), _text(step, "action").strip()
+    """Return whether a message of the history is the agent's in this step."""
+    text, action = text_of(message["content"]).strip(), _text(step, "action").strip()
     if action and as_text(message.get("action", "")).strip() == action:
         return True
-    return said in (_text(step, "response").strip(), _text(step, "thought").strip()) or bool(action and action in said)
+    return text in (_text(step, "response").strip(), _text(step, "thought").strip()) or bool(action and action in text)
 
 
 def _text(record: dict[str, Any], key: str) -> str:
@@ -176,7 +175,7 @@ def _text(record: dict[str, Any], key: str) -> str:
 
 
 def history(raw: list[Any]) -> list[dict[str, Any]]:
-    """Messages of a history. What follows the agent's first message and is not the agent's is an observation.
+    """Read a history; messages after the agent's first that are not its own are observations.
 
     Demonstrations are the user's: their own roles stay as labels in the text, for they are no steps of this run.
     """
@@ -194,7 +193,7 @@ def history(raw: list[Any]) -> list[dict[str, Any]]:
 
 
 def _entry(message: dict[str, Any]) -> dict[str, Any]:
-    """A history entry in the OpenAI shape: what SWE-agent says twice is said once."""
+    """Bring a history entry to the OpenAI shape, without SWE-agent's repetitions."""
     content = message["content"]
     if isinstance(content, list) and all(set(p) <= {"type", "text", "cache_control"} and "text" in p for p in content):
         message["content"] = content = text_of(content)
@@ -214,7 +213,7 @@ def _entry(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_demo(messages: list[dict[str, Any]], demo: dict[str, Any]) -> None:
-    """Consecutive messages of a demonstration as one of the user's."""
+    """Add a demonstration; consecutive messages of it are one of the user's."""
     text = text_of(demo["content"]) or as_text(demo["content"] or "")
     for call in demo.get("tool_calls", ()):
         text += f"\n{call['name']} {as_text(call['arguments'])}"
@@ -231,16 +230,16 @@ def _add_demo(messages: list[dict[str, Any]], demo: dict[str, Any]) -> None:
 
 
 def _turn(k: int, step: dict[str, Any]) -> list[dict[str, Any]]:
-    """One step of the trajectory: what the agent said and, where that does not show it, its command as a call."""
-    said = text_field(step, "response", "thought") or ""
+    """Read one step: the agent's text and, where that does not show it, its command as a call."""
+    text = text_field(step, "response", "thought") or ""
     action = _text(step, "action").strip()
     if (
         not _text(step, "response").strip() and not action
     ):  # the framework's own: an exit for cost, a submission by itself
-        note = "\n".join(part for part in (said, _text(step, "observation")) if part.strip())
+        note = "\n".join(line for line in (text, _text(step, "observation")) if line.strip())
         return [{"role": "tool", "name": ENVIRONMENT, "content": note, **_audit(step)}] if note else []
-    message: dict[str, Any] = {"role": "assistant", "content": said or None}
-    if action and action not in said:
+    message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if action and action not in text:
         message["tool_calls"] = [
             {"id": f"step_{k + 1}", "name": "bash", "arguments": {"command": _text(step, "action")}}
         ]
@@ -248,17 +247,17 @@ def _turn(k: int, step: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _observed(step: dict[str, Any], message: dict[str, Any]) -> list[dict[str, Any]]:
-    """A step's observation, as the answer to the message's last call; none where it is empty."""
-    seen = _text(step, "observation")
-    if not seen:
+    """Return a step's observation, as the answer to the message's last call; none where it is empty."""
+    observation = _text(step, "observation")
+    if not observation:
         return []
     calls = message.get("tool_calls")
     answers = {"tool_call_id": calls[-1]["id"]} if calls and calls[-1].get("id") else {"name": ENVIRONMENT}
-    return [{"role": "tool", "content": seen, **answers, **_audit(step)}]
+    return [{"role": "tool", "content": observation, **answers, **_audit(step)}]
 
 
 def _audit(step: dict[str, Any]) -> dict[str, Any]:
-    """How long the command took, and the state it left."""
+    """Return the command's duration, and the state it left."""
     seconds, state, extra = step.get("execution_time"), step.get("state"), step.get("extra_info")
     timed = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     return (

@@ -25,7 +25,7 @@ def sniff(value: Any) -> bool:
 
 
 def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
-    """The simulations of a results file, each with what the file says about its domain and task; None for others."""
+    """Yield a results file's simulations, each with its domain and task; None for other values."""
     if not isinstance(value, dict) or not isinstance(value.get("simulations"), list):
         return None
     return _simulations(value)
@@ -41,7 +41,7 @@ def _simulations(value: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One simulation. The policy the agent worked under becomes its system message."""
+    """Read one simulation; the agent's policy becomes its system message."""
     record = item.value
     if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
         raise ValueError("a simulation needs a list of `messages`")
@@ -56,20 +56,20 @@ def parse(item: SourceItem) -> Trajectory:
     meta |= {k: v for k, v in (("domain", world.get("domain_name")), ("agent", agent.get("llm"))) if v is not None}
     if task.get("evaluation_criteria") is not None:
         meta["reference"] = task["evaluation_criteria"]
-    place = f"{str(meta.get('domain') or stem(item.path))[:80]}:task{str(record.get('task_id'))[:80]}"
+    task_name = f"{str(meta.get('domain') or stem(item.path))[:80]}:task{str(record.get('task_id'))[:80]}"
     reward = as_outcome(get(record, "reward_info.reward"))
     outcome = None if reward is None else RunOutcome(reward, "reward_info.reward")
-    id = own_id(record) or f"{place}-trial{str(record.get('trial', 0))[:80]}"
-    return make(item, NAME, messages, meta=meta, id=id, question_id=place, outcome=outcome)
+    id = own_id(record) or f"{task_name}-trial{str(record.get('trial', 0))[:80]}"
+    return make(item, NAME, messages, meta=meta, id=id, question_id=task_name, outcome=outcome)
 
 
 def _messages(raw: Any, where: str) -> list[dict[str, Any]]:
-    """One message; a bundle of tool results is taken apart, and a result's `id` is the call it answers."""
+    """Read one message; a bundle of tool results is split, and a result's `id` is its call's."""
     bundle = raw.get("tool_messages") if isinstance(raw, dict) else None
-    made = list[dict[str, Any]]()
-    for part in bundle if isinstance(bundle, list) and bundle else [raw]:
-        message = chat_message(part, where)
+    messages = list[dict[str, Any]]()
+    for entry in bundle if isinstance(bundle, list) and bundle else [raw]:
+        message = chat_message(entry, where)
         if message["role"] == "tool" and "tool_call_id" not in message and isinstance(message.get("id"), str):
             message["tool_call_id"] = message.pop("id")
-        made.append(message)
-    return made
+        messages.append(message)
+    return messages

@@ -20,7 +20,7 @@ def sniff(value: Any) -> bool:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One trial. Trials of one task share the hidden user instruction, which makes the question id."""
+    """Read one trial; trials of one task share the hidden user instruction, which makes the question id."""
     record = item.value
     if not isinstance(record, dict) or not isinstance(record.get("traj"), list):
         raise ValueError("no list of messages called `traj`")

@@ -1,4 +1,4 @@
-"""Messages of a run from pieces in their order: what the agent thinks, says and calls until something comes back is one message."""
+"""Build a run's messages from pieces in order; the agent's thoughts, texts and calls in a row are one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Message = dict[str, Any]
 
 
 class Turns:
-    """Builds `messages`. Fields that are None are left out; further ones (`timestamp`, `usage`, …) are kept on their message."""
+    """Builds `messages`. None fields are left out; others (`timestamp`, `usage`, …) stay on their message."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -18,16 +18,16 @@ class Turns:
         self._names: dict[str, str] = {}
 
     def close(self) -> None:
-        """End the agent's message: what follows begins another."""
+        """End the agent's message; the next piece begins another."""
         self._open = None
 
     def add_text(self, role: str, content: Any, **more: Any) -> None:
-        """A whole message of a role that `rrm.readers.chat` knows."""
+        """Add a complete message of a role that `rrm.readers.chat` knows."""
         self.close()
         self.messages.append(chat_message({"role": role, "content": shown(content), **more}, "a message"))
 
     def agent(self, **more: Any) -> Message:
-        """The agent's open message, with fields that it has not yet."""
+        """Return the agent's open message, with its missing fields filled."""
         if self._open is None:
             self._open = {"role": "assistant", "content": None}
             self.messages.append(self._open)
@@ -37,7 +37,7 @@ class Turns:
         return self._open
 
     def thought(self, text: str, **more: Any) -> None:
-        """What the agent thought; after what it said it begins a message."""
+        """Add the agent's thought; after its text it begins a message."""
         if self._open is not None and self._open["content"] and "tool_calls" not in self._open:
             self.close()
         message = self.agent(**more)
@@ -45,7 +45,7 @@ class Turns:
             message["reasoning_content"] = joined(message.get("reasoning_content"), text)
 
     def said(self, content: Any, **more: Any) -> None:
-        """What the agent said: text, or a list of parts."""
+        """Add the agent's words: text, or a list of parts."""
         message, content = self.agent(**more), shown(content)
         before = message["content"]
         if isinstance(content, str) and not isinstance(before, list):
@@ -54,14 +54,14 @@ class Turns:
             message["content"] = [*_parts(before), *_parts(content)]
 
     def called(self, name: Any, arguments: Any = None, id: Any = None, **more: Any) -> None:
-        """A call in the agent's open message; further fields are the call's."""
+        """Add a call to the agent's open message; further fields are the call's."""
         call = tool_call({"name": as_text(name), "arguments": arguments, "id": id})
         if id is not None:
             self._names[call["id"]] = call["name"]
         self.agent().setdefault("tool_calls", []).append(call | {k: v for k, v in more.items() if v is not None})
 
     def came_back(self, content: Any, id: Any = None, name: Any = None, failed: bool = False, **more: Any) -> None:
-        """A tool's result; it ends the agent's message."""
+        """Add a tool's result, which ends the agent's message."""
         self.close()
         message: Message = {"role": "tool", "content": shown(result_content(content))}
         if id is not None:
@@ -74,7 +74,7 @@ class Turns:
 
 
 def shown(content: Any) -> str | list[Message]:
-    """Content as a message has it: a text, parts of which one is no text, or the JSON of anything else; '' of None."""
+    """Return a message's content: a text, parts of which one is no text, or JSON; '' of None."""
     if content is None or isinstance(content, str):
         return content or ""
     if (
@@ -82,21 +82,20 @@ def shown(content: Any) -> str | list[Message]:
         and content
         and all(isinstance(p, dict) and isinstance(p.get("type"), str) for p in content)
     ):
-        found = chat_content(content)
-        texts = isinstance(found, list) and all(isinstance(p.get("text"), str) for p in found)
-        return text_of(found) if texts else found if isinstance(found, list) else as_text(content)
+        parts = chat_content(content)
+        texts = isinstance(parts, list) and all(isinstance(p.get("text"), str) for p in parts)
+        return text_of(parts) if texts else parts if isinstance(parts, list) else as_text(content)
     return as_text(content)
 
 
 def joined(before: str | None, text: str) -> str:
-    """Two texts in two lines."""
     return f"{before}\n{text}" if before else text
 
 
-def picture(data: str, kind: Any) -> Message:
-    """An image's base64 (or its address) as the chat API's part."""
+def picture(data: str, mime: Any) -> Message:
+    """Convert an image's base64 (or its address) to the chat API's part."""
     url = (
-        data if data.startswith(("http:", "https:", "data:")) else f"data:{as_text(kind or 'image/png')};base64,{data}"
+        data if data.startswith(("http:", "https:", "data:")) else f"data:{as_text(mime or 'image/png')};base64,{data}"
     )
     return {"type": "image_url", "image_url": {"url": url}}
 

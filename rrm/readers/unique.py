@@ -24,8 +24,8 @@ class UniqueIds:
         key = key_of(name)
         if key in self._recent:
             return True
-        at = int(np.searchsorted(self._sorted, np.uint64(key)))
-        return at < len(self._sorted) and int(self._sorted[at]) == key
+        index = int(np.searchsorted(self._sorted, np.uint64(key)))
+        return index < len(self._sorted) and int(self._sorted[index]) == key
 
     def take(self, name: str) -> str:
         """`name` itself, or `name#k` where it was taken before."""
@@ -38,7 +38,7 @@ class UniqueIds:
         return unique
 
     def _next(self, name: str) -> str:
-        """A free suffix by doubling and bisection, so that a million rows of one id cost log n look-ups each."""
+        """Find a free suffix by doubling and bisection: a million rows of one id cost log n look-ups each."""
         low, high = 1, 2  # `low` is taken, `high` is not yet known
         while f"{name}#{high}" in self:
             low, high = high, 2 * high
@@ -49,6 +49,5 @@ class UniqueIds:
 
 
 def key_of(name: str) -> int:
-    """The 64-bit hash that an id is held as."""
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big")

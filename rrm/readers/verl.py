@@ -1,7 +1,7 @@
-"""`verl`: verl's rollout and validation dumps, a line `{input, output, gts, score, step, …}`, and Agent-R1's, whose lines hold `steps`.
+"""`verl`: verl's rollout and validation dumps (`{input, output, gts, score, step, …}`) and Agent-R1's.
 
-Prompt and reply are texts, with or without their special tokens (`rrm.readers.chat_text`). Of Agent-R1's steps each has the whole prompt:
-what a prompt adds to what was said before is what came back, also where the prompt is built anew for each step.
+Prompt and reply are texts, with or without their special tokens (`rrm.readers.chat_text`). Each of Agent-R1's `steps` has the whole prompt:
+what it adds to the turns before came back from the environment, also where the prompt is built anew for each step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ def _is_pair(value: Any) -> bool:
 
 
 def parse(item: SourceItem) -> Trajectory:
-    """One rollout."""
     record = item.value
     if not _is_pair(record):
         raise ValueError("no texts under `input` and `output`")
@@ -54,17 +53,17 @@ def parse(item: SourceItem) -> Trajectory:
 
 
 def _outcome(record: dict[str, Any], steps: list[dict[str, Any]] | None) -> RunOutcome | None:
-    """`acc` is what verl itself counts as success; the score may be a shaped reward, and of steps it is a sum."""
+    """Read `acc`, verl's own success; the score may be a shaped reward, and of steps it is a sum."""
     last = steps[-1] if steps else {}
-    for place, holder in (("", record), (f"steps[{len(steps or ()) - 1}].", last)):
+    for prefix, holder in (("", record), (f"steps[{len(steps or ()) - 1}].", last)):
         accuracy = holder.get("acc")
         if isinstance(accuracy, bool | int | float) and 0 <= accuracy <= 1:
-            return RunOutcome(float(accuracy), f"{place}acc")
+            return RunOutcome(float(accuracy), f"{prefix}acc")
     return find_outcome(record)
 
 
 def reply_messages(turns: list[Turn], calls_before: int) -> list[dict[str, Any]]:
-    """A reply's messages; one text of search tags or of Thought and Action lines as those formats have it."""
+    """Read a reply; one text of search tags or of Thought and Action lines as those formats do."""
     if len(turns) == 1:
         text = turns[0][1]
         if any(tag in text for tag in search_tags.QUERY):
@@ -81,15 +80,15 @@ def _joined(steps: list[dict[str, Any]]) -> list[Turn]:
         output = step["output"]
         text = step["input"].removesuffix(output) if output.strip() else step["input"]  # validation dumps end with it
         prompt, begun = prompt_turns(text)
-        said = [_plain(turn) for turn in turns]
-        if [_plain(turn) for turn in prompt[: len(turns)]] == said:
+        earlier = [_plain(turn) for turn in turns]
+        if [_plain(turn) for turn in prompt[: len(turns)]] == earlier:
             turns += prompt[len(turns) :]
         else:
-            turns += [turn for turn in prompt if _plain(turn) not in said]
+            turns += [turn for turn in prompt if _plain(turn) not in earlier]
         turns += reply_turns(output, begun)
     return turns
 
 
 def _plain(turn: Turn) -> Turn:
-    """A turn as a later prompt repeats it: templates leave out what was thought."""
+    """Return a turn as a later prompt repeats it: templates leave out thoughts."""
     return turn[0], (turn[1].rpartition("</think>")[2] if turn[0] == "assistant" else turn[1]).strip()

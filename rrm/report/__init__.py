@@ -1,4 +1,4 @@
-"""The HTML report: one self-contained page to read transcripts beside what the judge said of them."""
+"""The HTML report: one self-contained page of transcripts beside a judge's words."""
 
 from rrm.report.page import write_report
 

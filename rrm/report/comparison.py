@@ -1,8 +1,7 @@
-"""Two judges on the same transcripts: how far they agree, and which of them the outcomes bear out.
+"""Compare two judges on the transcripts that both scored: their agreement, and each against outcomes.
 
-Everything is over the transcripts that both scored; differences are B − A, paired, with 95 % intervals by a bootstrap over
-questions (`rrm.evaluation.bootstrap`), none where too little carries them. The scores of `rrm rank` are relative to the other attempts at
-a question: of such a judge there are only figures within questions.
+Differences are B − A, paired, with 95 % intervals over questions. Scores of `rrm rank` are relative to the other attempts at a
+question: of such a judge there are only figures within questions.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from rrm.evaluation.metrics import pairs, probability
 
 RESAMPLES = 2000
 HALF = 0.5
-"""A score from here on calls a run good, as the page begins with."""
+"""A score from here on calls a run good."""
 WITHIN = ("pair_accuracy_same_turns", "pair_accuracy_same_question")
-"""Figures that compare attempts at one question alone, as relative scores do."""
 METRICS = {
     "pair_accuracy_same_turns": "Pair accuracy, same question and number of steps",
     "pair_accuracy_same_question": "Pair accuracy, same question",
@@ -32,8 +30,6 @@ METRICS = {
 
 @dataclass(frozen=True)
 class ComparedTranscript:
-    """What the figures need of one transcript."""
-
     question: str
     steps: int
     outcome: float | None
@@ -43,17 +39,16 @@ class ComparedTranscript:
 
 
 def compare_judges(rows: Sequence[ComparedTranscript], *, seed: int = 0) -> dict[str, Any]:
-    """The figures as the page shows them.
+    """Compute the figures of the page.
 
-    Returns:
-        `names` of the judges; `relative`: whether the scores of each are; `both`, `only_first`, `only_second`, `neither`: transcripts by who scored them; `difference`
-        (mean of B − A), `same_side` (share on one side of a half), `spearman`, unless one is relative; `steps`: verdicts on the same step, and `same`
-        of them; `outcomes`: rows with an outcome, and a line a metric with both judges' figures and the difference.
+    `relative`: whether each judge's scores are; `both`, `only_first`, `only_second`, `neither`: transcripts by who scored them;
+    `difference` (mean of B − A), `same_side` (share on one side of a half) and `spearman`, unless one is relative; `steps`: verdicts on
+    the same step, and `same` of them; `outcomes`: both judges' figures by metric.
     """
     scored = [row for row in rows if _scored(row.first) and row.second is not None and _scored(row.second)]
     firsts = sum(_scored(row.first) for row in rows)
     seconds = sum(row.second is not None and _scored(row.second) for row in rows)
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "names": [_name(next(iter(rows)).first), next((_name(r.second) for r in rows if r.second is not None), "")]
         if rows
         else ["", ""],
@@ -65,7 +60,7 @@ def compare_judges(rows: Sequence[ComparedTranscript], *, seed: int = 0) -> dict
         "steps": _step_verdicts(rows),
     }
     if not scored:
-        return found
+        return report
     a, b = np.array([r.first.score for r in scored], float), np.array([_score(r.second) for r in scored], float)
     questions, n = pairs.codes([r.question for r in scored])
     ones = np.bincount(questions, minlength=n).astype(float)
@@ -74,21 +69,21 @@ def compare_judges(rows: Sequence[ComparedTranscript], *, seed: int = 0) -> dict
         ratio = Ratio(np.bincount(questions, values, minlength=n), ones)
         return bootstrap(ratio, n, n=RESAMPLES, seed=seed).unless(too_few(n, len(scored))).to_dict()
 
-    if not any(found["relative"]):
-        found["difference"] = mean(b - a)
-        found["same_side"] = mean(((a >= HALF) == (b >= HALF)).astype(float))
-        found["spearman"] = _spearman(a, b)
-    found["outcomes"] = _against_outcomes(scored, a, b, seed, WITHIN if any(found["relative"]) else tuple(METRICS))
-    return found
+    if not any(report["relative"]):
+        report["difference"] = mean(b - a)
+        report["same_side"] = mean(((a >= HALF) == (b >= HALF)).astype(float))
+        report["spearman"] = _spearman(a, b)
+    report["outcomes"] = _against_outcomes(scored, a, b, seed, WITHIN if any(report["relative"]) else tuple(METRICS))
+    return report
 
 
 def _against_outcomes(
-    scored: Sequence[ComparedTranscript], a: np.ndarray, b: np.ndarray, seed: int, wanted: Sequence[str]
+    scored: Sequence[ComparedTranscript], a: np.ndarray, b: np.ndarray, seed: int, metrics: Sequence[str]
 ) -> dict[str, Any] | None:
     from rrm.evaluation.evaluate import support
 
-    known = np.array([row.outcome is not None for row in scored])
-    if not known.any():
+    labelled = np.array([row.outcome is not None for row in scored])
+    if not labelled.any():
         return None
     rows = [row for row in scored if row.outcome is not None]
     y = np.array([row.outcome for row in rows], float)
@@ -96,31 +91,31 @@ def _against_outcomes(
     q, n = pairs.codes([row.question for row in rows])
 
     def statistics(scores: np.ndarray) -> Mapping[str, Statistic]:
-        found: dict[str, Statistic] = {
+        statistic: dict[str, Statistic] = {
             "pair_accuracy_same_turns": pairs.pair_parts(scores, y, q, n, turns),
             "pair_accuracy_same_question": pairs.pair_parts(scores, y, q, n),
             "auroc": probability.Auroc(scores, y, q),
             "brier": probability.brier_parts(scores, y, q, n),
         }
-        return {name: found[name] for name in wanted}
+        return {name: statistic[name] for name in metrics}
 
-    table = {JUDGE: statistics(b[known]), "first": statistics(a[known])}
+    table = {JUDGE: statistics(b[labelled]), "first": statistics(a[labelled])}
     figures = compare(table, n, thin=lambda statistic: too_few(*support(statistic)), n=RESAMPLES, seed=seed)
     lines = [
         {
-            "name": said,
+            "name": title,
             "first": figures["metrics"]["first"][key],
             "second": figures["metrics"][JUDGE][key],
             "difference": figures["differences"]["first"][key],
         }
-        for key, said in METRICS.items()
-        if key in wanted and figures["metrics"]["first"][key]["value"] is not None
+        for key, title in METRICS.items()
+        if key in metrics and figures["metrics"]["first"][key]["value"] is not None
     ]
     return {"rows": len(rows), "questions": n, "lines": lines}
 
 
 def _step_verdicts(rows: Sequence[ComparedTranscript]) -> dict[str, int]:
-    """Steps that both call good or bad, and those of them that both call the same; the first word on a step counts."""
+    """Count steps on which both give a verdict, and the same one; the first finding on a step counts."""
     both = same = 0
     for row in rows:
         first, second = _verdicts(row.first), _verdicts(row.second) if row.second is not None else {}
@@ -131,14 +126,14 @@ def _step_verdicts(rows: Sequence[ComparedTranscript]) -> dict[str, int]:
 
 
 def _verdicts(feedback: Feedback) -> dict[int, str]:
-    found: dict[int, str] = {}
+    verdicts: dict[int, str] = {}
     for finding in clear(feedback.findings):
-        found.setdefault(finding.step, finding.verdict)
-    return found
+        verdicts.setdefault(finding.step, finding.verdict)
+    return verdicts
 
 
 def _spearman(a: np.ndarray, b: np.ndarray) -> float | None:
-    """Rank correlation, ties at their mean rank; None where one judge gives everything one score."""
+    """Compute the rank correlation, ties at their mean rank; None where one judge's scores are constant."""
 
     def ranks(values: np.ndarray) -> np.ndarray:
         _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)

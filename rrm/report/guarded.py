@@ -1,6 +1,6 @@
-"""What a guard said of a run while it went on, for the page: from the audit (`rrm.guard.audit`), matched by the run's id.
+"""A guard's verdicts on a run for the page, from the audit (`rrm.guard.audit`), by the run's id.
 
-A run that was watched several times shows its latest session, and of a step that was judged several times the last row.
+A run that was watched several times shows its latest session, and of a step judged several times the last row.
 """
 
 from __future__ import annotations
@@ -14,25 +14,21 @@ from rrm.report.timeline import NEVER, moment
 
 
 class AuditRows:
-    """The rows of a file, by run."""
-
     def __init__(self, rows: Iterable[AuditRow]) -> None:
         self._runs: dict[str, list[AuditRow]] = {}
         for row in rows:
-            kept = self._runs.setdefault(row.run, [])
-            if kept and kept[-1].began < row.began:
-                kept.clear()
-            if not kept or kept[-1].began == row.began:
-                kept.append(row)
+            rows_of_run = self._runs.setdefault(row.run, [])
+            if rows_of_run and rows_of_run[-1].began < row.began:
+                rows_of_run.clear()
+            if not rows_of_run or rows_of_run[-1].began == row.began:
+                rows_of_run.append(row)
         self._shown: set[str] = set()
 
     def __len__(self) -> int:
-        """How many runs there are."""
         return len(self._runs)
 
     @property
     def runs(self) -> list[str]:
-        """Their ids, in the file's order."""
         return list(self._runs)
 
     @property
@@ -41,7 +37,7 @@ class AuditRows:
         return len(self._runs.keys() - self._shown)
 
     def of(self, trajectory: Trajectory) -> list[AuditRow]:
-        """The transcript's rows; none where no guard watched it."""
+        """Return the transcript's rows; none where no guard watched it."""
         name = next((id for id in (trajectory.id, trajectory.own_id) if id in self._runs), None)
         if name is None:
             return []
@@ -50,9 +46,9 @@ class AuditRows:
 
 
 def watched(rows: Iterable[AuditRow]) -> dict[str, Any] | None:
-    """For the page: `said`, a list a step (step, verdict, status, score, p_good, reason, calls as `[name, arguments]`, tokens,
-    seconds), `spans` as a timeline's rows (tools and the judge, in seconds since the session began), and the steps behind which
-    a person let the run go on. None without rows."""
+    """Return the page's data of a guard: `said`, `spans`, and `resumed`; None without rows.
+    `said` has a list a step (step, verdict, status, score, p_good, reason, calls as `[name, arguments]`, tokens, seconds), `spans` rows
+    of a timeline in seconds since the session began, `resumed` the steps after which a person let the run go on."""
     rows = list(rows)
     if not rows:
         return None
@@ -60,8 +56,8 @@ def watched(rows: Iterable[AuditRow]) -> dict[str, Any] | None:
     began = moment(rows[0].began)
     spans: list[list[Any]] = []
     for step, row in sorted(last.items()):
-        at = moment(row.at)
-        end = None if at is None or began is None or at < began else at - began
+        written = moment(row.at)
+        end = None if written is None or began is None or written < began else written - began
         took = row.seconds if 0 <= row.seconds < NEVER else 0.0
         tools = [
             [step, "tool", call.name, round(call.seconds, 3), _before(end, took + call.seconds)]
@@ -69,7 +65,7 @@ def watched(rows: Iterable[AuditRow]) -> dict[str, Any] | None:
             if call.seconds is not None and call.seconds < NEVER
         ]
         spans += [*tools, *([[step, "judge", None, round(took, 3), _before(end, took)]] if took else [])]
-    said = [
+    verdicts = [
         [
             row.step, row.verdict, row.status, row.score, row.p_good, row.reason or "",
             [[call.name, call.arguments] for call in row.calls], row.tokens, row.seconds,
@@ -77,11 +73,11 @@ def watched(rows: Iterable[AuditRow]) -> dict[str, Any] | None:
         for _, row in sorted(last.items())
     ]  # fmt: skip
     behind = sorted({step_before(rows, n) for n, row in enumerate(rows) if row.resumed})
-    return {"said": said, "spans": spans, "resumed": behind}
+    return {"said": verdicts, "spans": spans, "resumed": behind}
 
 
 def step_before(rows: list[AuditRow], n: int) -> int:
-    """The latest step that was on record when the n-th row was written."""
+    """Return the latest step on record when the n-th row was written."""
     return next((row.step for row in reversed(rows[:n]) if not row.resumed), 0)
 
 

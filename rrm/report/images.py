@@ -1,9 +1,7 @@
-"""Which pictures of a transcript stand in the page.
+"""The pictures of a transcript for the page.
 
-Only raster pictures whose bytes the transcript holds (`data:image/png;base64,…`, or a part with the bytes beside their
-type) are put in, as `data:` addresses; the page's policy lets nothing else load. An address on the network, a drawing
-(SVG) and what is too large are named, never fetched: a transcript must not tell anyone that it is read, nor fill a
-reader's memory. What a file says of its type does not count, its first bytes do.
+Only raster pictures with their bytes in the transcript are put in, as `data:` addresses. Addresses on the network, SVG and what is
+too large are named, never fetched. The type comes from the first bytes, not from what the file says.
 """
 
 from __future__ import annotations
@@ -17,21 +15,18 @@ from rrm.data.pictures import address_of, bytes_text, is_picture, size_of
 from rrm.data.trajectory import Message
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Of one picture."""
 MOST_TOGETHER = 64 * 1024 * 1024
-"""Of a page's pictures: runs that look at a screen hold thousands, and nobody's browser opens a page of gigabytes."""
+"""Bytes of a page's pictures."""
 MOST_PIXELS = 40_000_000
-"""Of one picture once it is unpacked: a few hundred bytes of PNG can claim billions."""
+"""Of one unpacked picture: a few hundred bytes of PNG can claim billions."""
 
 
 @dataclass
 class Room:
-    """What a page still has room for."""
-
     bytes: int = MOST_TOGETHER
 
     def takes(self, size: int) -> bool:
-        """Whether so many bytes have room; they are taken then."""
+        """Take so many bytes where they fit, else return False."""
         if size > self.bytes:
             return False
         self.bytes -= size
@@ -39,16 +34,16 @@ class Room:
 
 
 def images(message: Message, room: Room) -> list[dict[str, Any]]:
-    """A message's pictures in order: `{src, width, height}`, or `{note}` where one is not put in."""
+    """Return a message's pictures in order: `{src, width, height}`, or `{note}` where one is not put in."""
     if not isinstance(message.content, list):
         return []
-    return [_picture(part, room) for part in message.content if is_picture(part)]
+    return [_picture(block, room) for block in message.content if is_picture(block)]
 
 
-def _picture(part: dict[str, Any], room: Room) -> dict[str, Any]:
-    text = bytes_text(part)
+def _picture(block: dict[str, Any], room: Room) -> dict[str, Any]:
+    text = bytes_text(block)
     if text is None:
-        address = address_of(part)
+        address = address_of(block)
         return {"note": f"image at {address[:200]}, not loaded" if address else "image without its bytes"}
     if len(text) * 3 // 4 > MOST_BYTES:
         return {"note": f"image of {len(text) * 3 // 4:,} bytes, left out: over {MOST_BYTES:,}"}
@@ -56,13 +51,13 @@ def _picture(part: dict[str, Any], room: Room) -> dict[str, Any]:
         data = base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
         return {"note": "image that is not base64"}
-    found = size_of(data)
-    if found is None:
+    size = size_of(data)
+    if size is None:
         return {"note": "image that is no PNG, JPEG, GIF or WebP"}
-    kind, width, height = found
+    form, width, height = size
     if width * height > MOST_PIXELS:
         return {"note": f"image of {width:,} × {height:,} pixels, left out: over {MOST_PIXELS:,}"}
     if not room.takes(len(data)):
         return {"note": f"image of {len(data):,} bytes, left out: the page's pictures are over {MOST_TOGETHER:,} bytes"}
-    src = f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
+    src = f"data:image/{form};base64,{base64.b64encode(data).decode('ascii')}"
     return {"src": src, "width": width, "height": height}

@@ -1,13 +1,11 @@
-"""Writes the page: index first, so that the list is on screen before the transcripts have been read, then the transcripts.
+"""Write the page: the index first, so that the list is on screen early, then the transcripts.
 
-The file is
-  head      a Content-Security-Policy that lets nothing load and only this page's own script and style run
+  head      a Content-Security-Policy: nothing loads, and only this page's own script and style run
   index     JSON, one column per field, parsed at once: ~400 bytes a transcript
-  blocks    the transcripts: JSON lines, gzipped in blocks of ~256 KiB, base64; a block is unpacked when one of its
-            transcripts is opened or searched
-Transcripts are hostile data. They enter the page as JSON inside `<script type="application/json">` with every
-character that HTML could react to escaped, or as base64, and the script inserts them with `textContent` alone; the
-policy's Trusted Types make any other way an exception.
+  blocks    the transcripts: JSON lines, gzipped in blocks of ~256 KiB, base64; unpacked when opened or searched
+
+Transcripts are hostile data. They enter the page as escaped JSON inside `<script type="application/json">` or as base64, and the
+script inserts them with `textContent` alone; the policy's Trusted Types make any other way an exception.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ SCRIPTS = (
 )
 Second = Callable[[Trajectory, dict[str, Any]], dict[str, Any] | None]
 TEXTS = {"trace": None, "critique": None, "criteria": None}
-"""What is not held in memory to the end of the page."""
+"""Fields that are not kept in memory to the end."""
 STYLES = ("style.css", "views.css")
 COLUMNS = (
     "id",
@@ -82,17 +80,12 @@ def write_report(
     second: Second | None = None,
     audit: AuditRows | None = None,
 ) -> None:
-    """Write one self-contained HTML page of judged transcripts.
+    """Write one self-contained HTML page of judged transcripts, whole or not at all.
 
     Args:
-        pairs: each trajectory with its output row of `rrm score`; read once, held in memory only as list entries.
-        path: the page; it appears whole or not at all (`rrm.data.output.file_when_whole`).
-        title: the page's heading.
-        second: finds another judge's row on the text that a row was written on, to be compared with it (`rrm.report.comparison`).
-        audit: what a guard said while the runs went on (`rrm.report.guarded`).
-
-    Raises:
-        RRMError: a row is not an output row of `rrm score`; no page is written.
+        pairs: each trajectory with its output row of `rrm score`; read once. Another row raises RRMError.
+        second: finds another judge's row on the same text, for comparison (`rrm.report.comparison`).
+        audit: a guard's verdicts on the runs (`rrm.report.guarded`).
     """
     with tempfile.TemporaryFile("w+", encoding="ascii") as spool:
         index = _spool_blocks(pairs, spool, second, audit)
@@ -102,11 +95,7 @@ def write_report(
 
 
 def embed_json(value: Any) -> Markup:
-    """JSON that is safe as the text of a `<script type="application/json">`, in ASCII.
-
-    `<`, `>` and `&` become escapes, so no end tag, comment or entity can occur; so do U+2028, U+2029, lone surrogates
-    and everything else outside ASCII.
-    """
+    """Return JSON in ASCII without `<`, `>` and `&`, safe inside `<script type="application/json">`."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
@@ -118,8 +107,8 @@ def _spool_blocks(
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     sizes: list[int] = []
     block: list[str] = []
-    held, room = 0, Room()
-    seen: list[tuple[str, int, float | None, Feedback, Feedback | None]] = []
+    size, room = 0, Room()
+    compared: list[tuple[str, int, float | None, Feedback, Feedback | None]] = []
     relative = False
     for trajectory, row in pairs:
         feedback = to_feedback(row)
@@ -128,17 +117,17 @@ def _spool_blocks(
         other = None if of_other is None else to_feedback(of_other)
         if second is not None:
             bare = feedback.model_copy(update=TEXTS), other and other.model_copy(update=TEXTS)
-            seen.append((question_of(trajectory), len(trajectory.steps), trajectory.outcome, *bare))
+            compared.append((question_of(trajectory), len(trajectory.steps), trajectory.outcome, *bare))
         for name, value in index_entry(trajectory, feedback, text_length(trajectory)).items():
             columns[name].append(value)
         guard = None if audit is None else watched(audit.of(trajectory))
-        shown = detail(trajectory, feedback, row.get("source"), room, other, guard)
-        block.append(json.dumps(shown, ensure_ascii=True, allow_nan=False))
-        held += len(block[-1])
-        if held >= BLOCK_CHARS:
+        view = detail(trajectory, feedback, row.get("source"), room, other, guard)
+        block.append(json.dumps(view, ensure_ascii=True, allow_nan=False))
+        size += len(block[-1])
+        if size >= BLOCK_CHARS:
             spool.write(_pack(block))
             sizes.append(len(block))
-            block, held = [], 0
+            block, size = [], 0
     if block:
         spool.write(_pack(block))
         sizes.append(len(block))
@@ -152,17 +141,16 @@ def _spool_blocks(
         return index
     from rrm.report.comparison import ComparedTranscript, compare_judges
 
-    index["second"] = [None if other is None else other.score for *_, other in seen]
-    return {**index, "comparison": compare_judges([ComparedTranscript(*one) for one in seen])}
+    index["second"] = [None if other is None else other.score for *_, other in compared]
+    return {**index, "comparison": compare_judges([ComparedTranscript(*fields) for fields in compared])}
 
 
 def _pack(lines: list[str]) -> str:
-    """JSON lines as one line of base64 of gzip (mtime 0: the same rows give the same page)."""
+    """Pack JSON lines as one line of base64 of gzip (mtime 0: the same rows give the same page)."""
     return base64.b64encode(gzip.compress("\n".join(lines).encode("ascii"), 6, mtime=0)).decode("ascii") + "\n"
 
 
 def _render(title: str, index: dict[str, Any], spool: IO[str]) -> Iterator[str]:
-    """The page in pieces; the blocks stream from `spool`."""
     template, parts = page_parts("rrm.report", "page.html.jinja", SCRIPTS)
     return template.generate(
         title=title.encode("utf-8", "replace").decode("utf-8"),
@@ -175,7 +163,7 @@ def _render(title: str, index: dict[str, Any], spool: IO[str]) -> Iterator[str]:
 def page_parts(
     room: str, template: str, scripts: Sequence[str], own: Sequence[str] = (), style: str | None = None
 ) -> tuple[jinja2.Template, dict[str, str]]:
-    """A page's template, and its `style` and `script` with their hashes: of the report's files, then `own` ones and the style of the room."""
+    """Return a page's template, and `style` and `script` (the report's files, then `own`) with hashes."""
     report, here = resources.files("rrm.report"), resources.files(room)
     texts = [report.joinpath(name).read_text("utf-8") for name in scripts]
     texts += [here.joinpath(name).read_text("utf-8") for name in own]
@@ -193,5 +181,5 @@ def page_parts(
 
 
 def csp_hash(text: str) -> str:
-    """What a Content-Security-Policy names an inline script or style by."""
+    """Return the source by which a Content-Security-Policy names an inline script or style."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

@@ -1,7 +1,4 @@
-"""A judged transcript as the page's two views of it: a light index entry for the list, and the detail it opens.
-
-Everything here is plain JSON made of strings, finite numbers, lists and objects: the page only ever inserts it as text.
-"""
+"""A judged transcript as plain JSON for the page: a light index entry, and the detail it opens."""
 
 from __future__ import annotations
 
@@ -21,17 +18,13 @@ from rrm.report.images import Room, images
 from rrm.report.timeline import timeline
 
 LABEL_CHARS = 240
-"""Characters of the task, and of an unscored row's reason, kept in the list; the whole text is in the detail."""
 MISSING: dict[str, Any] = {"role": "tool", "missing": True}
-"""In place of a result that the log does not have, where it has those of other calls made at once."""
+"""Placeholder for a result that the log lacks, beside results of parallel calls."""
 
 
 def to_feedback(row: dict[str, Any]) -> Feedback:
-    """Check one output row of `rrm score`; the score of a row that is not `scored` is None whatever the row says.
-
-    Raises:
-        RRMError: naming the row's id and the fields that are missing or wrong.
-    """
+    """Check one output row of `rrm score`; a row that is not `scored` gets the score None.
+    Raises RRMError naming the row's id and the fields that are missing or wrong."""
     try:
         feedback = Feedback.model_validate(row)
     except ValidationError as error:
@@ -43,7 +36,7 @@ def to_feedback(row: dict[str, Any]) -> Feedback:
 
 
 def index_entry(trajectory: Trajectory, feedback: Feedback, chars: int) -> dict[str, Any]:
-    """What the list needs to show, sort and filter a row. `chars`: length of the transcript in characters."""
+    """Return the fields by which the list shows, sorts and filters a row; `chars`: transcript length."""
     verdicts = [finding.verdict for finding in feedback.findings]
     note = "" if feedback.status == "scored" else feedback.reason or ""
     return {
@@ -78,12 +71,7 @@ def detail(
     second: Feedback | None = None,
     guard: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Everything a transcript's own screen shows; empty parts are left out. Results stand in the order of their calls, as the judge reads them.
-
-    Args:
-        second: what another judge says of it.
-        guard: what a guard said while it went on (`rrm.report.guarded.watched`).
-    """
+    """Return the content of a transcript's screen without empty parts, results in the order of calls."""
     return _without_empty(
         {
             **transcript(trajectory, room),
@@ -99,7 +87,7 @@ def detail(
 
 
 def transcript(trajectory: Trajectory, room: Room) -> dict[str, Any]:
-    """What was asked and what was done, without a word of how it ended or was judged: `{task, tools, prelude, steps}`."""
+    """Return `{task, tools, prelude, steps}`, without outcome or judgement."""
     return {
         "task": question(trajectory),
         "tools": [_tool(tool) for tool in trajectory.tools or []],
@@ -115,7 +103,7 @@ def transcript(trajectory: Trajectory, room: Room) -> dict[str, Any]:
 
 
 def criteria_of(feedback: Feedback) -> dict[str, list[Any]] | None:
-    """`[value, label]` of each answer to criteria; None where there is none."""
+    """Return `[value, label]` of each answer to criteria; None where there is none."""
     return {name: [a.value, a.label] for name, a in (feedback.criteria or {}).items()} or None
 
 
@@ -135,7 +123,7 @@ def _said(feedback: Feedback) -> dict[str, Any]:
 
 
 def _second(feedback: Feedback) -> dict[str, Any]:
-    """A second judge's words, and what the first one's list entry holds of its own."""
+    """Return a second judge's words, and its fields of the index entry."""
     own = {
         "status": feedback.status,
         "score": feedback.score,
@@ -146,12 +134,11 @@ def _second(feedback: Feedback) -> dict[str, Any]:
 
 
 def _probability(finding: Finding) -> list[float]:
-    """The fourth entry of a finding's row: its p_good, where the judge gave one."""
     return [] if finding.p_good is None else [finding.p_good]
 
 
 def question(trajectory: Trajectory) -> str:
-    """What the agent was asked: `task`, or the first user message where `task` is a bare label like `hotpotqa`."""
+    """Return `task`, or the first user message where `task` is a bare label like `hotpotqa`."""
     task = trajectory.task.strip()
     if len(task.split()) > 1:
         return task
@@ -160,7 +147,7 @@ def question(trajectory: Trajectory) -> str:
 
 
 def text_length(trajectory: Trajectory) -> int:
-    """Characters of all messages: text, reasoning and tool-call arguments."""
+    """Count the characters of all messages: text, reasoning and tool-call arguments."""
     return sum(
         len(m.text()) + len(m.reasoning_content or "") + sum(len(c.arguments_text()) for c in m.tool_calls or [])
         for m in trajectory.messages
@@ -183,34 +170,34 @@ def _message(message: Message, room: Room) -> dict[str, Any]:
 
 
 def _observation(step: Step, call: int | None, message: Message | None, room: Room) -> dict[str, Any]:
-    """What came back; of calls made at once with the number, from 1, and the name of the call that it is of."""
-    made = MISSING if message is None else _message(message, room)
+    """Return a result; of parallel calls with the number, from 1, and the name of its call."""
+    fields = MISSING if message is None else _message(message, room)
     if call is None:
-        return made
-    return {"name": (step.message.tool_calls or [])[call].name, **made, "call": call + 1}
+        return fields
+    return {"name": (step.message.tool_calls or [])[call].name, **fields, "call": call + 1}
 
 
 def _call(call: ToolCall) -> list[Any]:
-    """`[name, [[argument, text], …]]`, or `[name, raw text]` for arguments that were not a JSON object."""
+    """Return `[name, [[argument, text], …]]`, or `[name, raw text]` for arguments that are no object."""
     if isinstance(call.arguments, str):
         return [call.name, call.arguments]
     return [call.name, [[key, _as_text(value)] for key, value in call.arguments.items()]]
 
 
 def _tool(tool: dict[str, Any]) -> list[str]:
-    """`[name, description, definition]` of a tool in OpenAI's nested form or a flat one."""
+    """Return `[name, description, definition]` of a tool in OpenAI's nested form or a flat one."""
     inner = tool.get("function")
     body: dict[str, Any] = inner if isinstance(inner, dict) else tool
     return [str(body.get("name", "(unnamed)")), str(body.get("description") or ""), _as_text(body)]
 
 
 def _as_text(value: Any) -> str:
-    """Strings as they are, anything else as JSON (so that NaN, which JSON has not, never reaches the page bare)."""
+    """Return strings as they are, anything else as JSON (NaN must not reach the page bare)."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def _finite(value: Any) -> Any:
-    """JSON without what JSON has not: numbers that are none become None."""
+    """Replace numbers that are not finite by None, as JSON has none."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -219,7 +206,7 @@ def _finite(value: Any) -> Any:
 
 
 def _one_line(text: str) -> str:
-    """The first LABEL_CHARS characters on one line (only as much of the text is looked at as can be needed)."""
+    """Return the first LABEL_CHARS characters on one line."""
     line = " ".join(text[: LABEL_CHARS * 4].split())
     return line if len(line) <= LABEL_CHARS else line[: LABEL_CHARS - 1] + "…"
 

@@ -1,8 +1,7 @@
-"""A transcript's own times as spans: how long the agent, each tool and the user took.
+"""A transcript's times as spans: how long the agent, each tool and the user took.
 
-A message's `timestamp` says when it was made, so the time from the one before it is the time it took; a `duration_s` says
-that outright and counts before the gap. Nothing is made up: a message without a time makes no span, and where the clock ran
-backwards there is no span either.
+A message took its `duration_s`, else the time since the previous `timestamp`; without either, or where the clock ran backwards,
+it makes no span.
 """
 
 from __future__ import annotations
@@ -16,36 +15,31 @@ from rrm.data.trajectory import Message, Trajectory
 
 Kind = Literal["agent", "tool", "user"]
 MILLISECONDS = 1e11
-"""A number from here on is in milliseconds: in seconds it would be the year 5138."""
+"""A timestamp from here on is in milliseconds: in seconds it would be the year 5138."""
 NEVER = 1e12
-"""Seconds that no time of a run is beyond, since 1970 or in length: what is, is none."""
+"""Seconds, since 1970 or of a duration, from which a time is invalid."""
 
 
 @dataclass(frozen=True)
 class MessageTiming:
-    """What one message took."""
-
     step: int
-    """The step that it belongs to, from 1."""
+    """From 1."""
     kind: Kind
     name: str | None
-    """Of the tool."""
     seconds: float
     start: float | None
-    """Seconds since the first time that the transcript has; None without a timestamp."""
+    """Seconds since the transcript's first time; None without a timestamp."""
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Spans in the transcript's order."""
-
     spans: list[MessageTiming]
     seconds: float | None
-    """From the first time to the last; the spans' sum where there are no timestamps, None without any time."""
+    """From the first time to the last; without timestamps the spans' sum, None without any time."""
 
     @property
     def rows(self) -> list[list[Any]]:
-        """For the page: `[step, kind, name, seconds, start]` each, to the millisecond."""
+        """`[step, kind, name, seconds, start]` each, to the millisecond."""
         return [
             [s.step, s.kind, s.name, round(s.seconds, 3), None if s.start is None else round(s.start, 3)]
             for s in self.spans
@@ -53,10 +47,7 @@ class Timeline:
 
 
 def moment(timestamp: str | float | None) -> float | None:
-    """A message's timestamp in seconds since 1970: ISO 8601 (without a zone: UTC), or a number of seconds or milliseconds.
-
-    None for anything else.
-    """
+    """Parse a timestamp (ISO 8601, seconds or milliseconds) to seconds since 1970; None for others."""
     if isinstance(timestamp, str):
         try:
             number = float(timestamp)
@@ -74,31 +65,31 @@ def moment(timestamp: str | float | None) -> float | None:
 
 def _iso(text: str) -> float | None:
     try:
-        found = datetime.fromisoformat(text.strip())
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        time = datetime.fromisoformat(text.strip())
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
 
 
 def timeline(trajectory: Trajectory) -> Timeline:
-    """The spans of the messages from the agent's first one on."""
+    """Return the spans of the messages from the agent's first one on."""
     spans: list[MessageTiming] = []
     before: float | None = None
     times: list[float] = []
     step = 0
     for message in trajectory.messages:
         step += message.role == "assistant"
-        at, took = moment(message.timestamp), _duration(message)
-        if took is None and at is not None and before is not None and at >= before:
-            took = at - before
-        if at is not None:
-            times.append(at)
+        now, took = moment(message.timestamp), _duration(message)
+        if took is None and now is not None and before is not None and now >= before:
+            took = now - before
+        if now is not None:
+            times.append(now)
         if step and took is not None:
-            start = None if at is None else at - took - times[0]
+            start = None if now is None else now - took - times[0]
             spans.append(
                 MessageTiming(step, _kind(message), message.name if message.role == "tool" else None, took, start)
             )
-        before = before if at is None else at
+        before = before if now is None else now
     if len(times) > 1:
         return Timeline(spans, max(times) - min(times))
     return Timeline(spans, sum(span.seconds for span in spans) if spans else None)

@@ -1,19 +1,15 @@
-"""The cascade: a small judge reads every transcript, a stronger one those that the small one is unsure of.
+"""The cascade: a small judge reads every transcript, a stronger one those the small one is unsure of.
 
     OUT.small.jsonl       the small judge's rows: an output of `rrm.scoring.run`, appended to and resumed
     OUT.escalated.jsonl   the stronger judge's rows, likewise: no judgement is paid twice
-    OUT.jsonl             a row a transcript, made of both at the end of a run, also of one that stopped early
+    OUT.jsonl             a row a transcript, merged at the end of a run, also of one that stopped early
 
-A row of OUT.jsonl is the stronger judge's where that gave a score and does not abstain, else the small judge's. Its `judge` says which one.
-Beside that:
+A merged row is the stronger judge's where that gave a score and does not abstain, else the small judge's (see `judge`); the small judge's
+verdict stays on steps of which the stronger one is unsure. `usage` is of both. Further fields:
 
-| field | what |
-|---|---|
-| `escalated` | true; "control": the small judge was sure; false: the row is the small judge's |
-| `small_judge` | of an escalated row: the small judge's feedback, without fields at their defaults |
-| `escalation_failed` | where the stronger judge gave no score: its `model`, and the `status` and `reason` of its row; where it abstains the `status` is "unsure" |
-
-`usage` is of both judges.
+    escalated           true; "control": the small judge was sure; false: the row is the small judge's
+    small_judge         of an escalated row: the small judge's feedback, without defaults
+    escalation_failed   `model`, `status`, `reason` where the stronger judge gave no score; "unsure" where it abstains
 """
 
 from __future__ import annotations
@@ -38,37 +34,29 @@ from rrm.data.usage import Usage, total_of
 from rrm.scoring.run import ScoreSummary, ScoringJudge, fingerprint_of, score_file
 
 Row = dict[str, Any]
-CONTROL_SHARE = 0.05
-"""Of the rows that the small judge is sure of: those that go to the stronger one nevertheless."""
-AT_ONCE = 32
-"""Transcripts that a stronger judge which takes lists is given at once; within a list the order is its own."""
+CONTROL_SHARE = 0.05  # of the small judge's sure rows, that go to the stronger one nevertheless
+AT_ONCE = 32  # transcripts in a list to the stronger judge; within a list the order is its own
 
 
 @dataclass
 class Escalation:
-    """What went to the stronger judge, of all runs on the output."""
+    """Counts rows that went to the stronger judge, of all runs on the output."""
 
     model: str
-    unsure: int = 0
-    """Rows that the small judge is not sure of."""
-    escalated: int = 0
-    """Of these, rows that are the stronger judge's."""
-    control: int = 0
-    """Rows that the small judge is sure of and that are the stronger judge's."""
-    left: int = 0
-    """Rows that were to go to the stronger judge and have not: the money was spent, or it could not be reached any more."""
+    unsure: int = 0  # rows that the small judge is not sure of
+    escalated: int = 0  # of these, rows that are the stronger judge's
+    control: int = 0  # rows that the small judge is sure of and that are the stronger judge's
+    left: int = 0  # rows not escalated yet: the money was spent, or the judge could not be reached any more
     failed: dict[str, int] = field(default_factory=dict)
-    """Rows of which the stronger judge gave no score, by its status; `unsure`: a score without a verdict."""
+    """Status → rows to which the stronger judge gave no score; `unsure`: a score without a verdict."""
     first_failure: str | None = None
     agreement: dict[str, Any] | None = None
-    """On the control rows: `steps` to which both judges gave a verdict, how many `agree`, their `share`; `rows` with such steps, and in how
-    many of them all agree (`rows_agree`). None where there is no such step."""
-    usage: dict[str, Any] | None = None
-    """Of the stronger judge, with its `cost` where prices are known."""
+    """Control rows: `steps` with two verdicts, how many `agree`, `share`; `rows`, `rows_agree`."""
+    usage: dict[str, Any] | None = None  # of the stronger judge, with its `cost` where prices are known
 
 
 class Kept:
-    """Keeps transcripts in a file as they pass, and finds them again by id; those without a step are not kept."""
+    """Keeps passing transcripts with steps in a file, and finds them by id."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._places = file, dict[str, int]()
@@ -77,7 +65,6 @@ class Kept:
         return id in self._places
 
     def passing(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-        """The same transcripts."""
         for trajectory in trajectories:
             if trajectory.steps:
                 self._places[trajectory.id] = self._file.tell()
@@ -85,21 +72,20 @@ class Kept:
             yield trajectory
 
     def of(self, ids: Iterable[str]) -> Iterator[Trajectory]:
-        """The transcripts of these ids, in this order; KeyError for one that has not passed."""
+        """Yield the transcripts of ids in order; KeyError for one that has not passed."""
         for id in ids:
             self._file.seek(self._places[id])
             yield Trajectory.from_json(self._file.readline().decode("ascii"))
 
 
 def is_sure(feedback: Feedback) -> bool:
-    """Tell whether a row needs no stronger judge: it has a score, its run is in the domain, no step is unsure."""
-    unsure = any(finding.verdict == "unsure" for finding in feedback.findings)
+    """Tell whether a row needs no stronger judge: it is scored, in the domain, and unsure of no step."""
+    unsure = feedback.verdict == "unsure" or any(finding.verdict == "unsure" for finding in feedback.findings)
     return feedback.status == "scored" and not feedback.out_of_domain and not unsure
 
 
 def failure_of(small: Feedback, stronger: Feedback) -> tuple[str, str | None] | None:
-    """(status, reason) where the small judge's row is kept: the stronger one gave no score, or abstains where the small one gave a
-    score. None: its row is taken."""
+    """Return (status, reason) of a stronger judge without score or verdict; None: take its row."""
     if stronger.status != "scored":
         return stronger.status, stronger.reason
     unsure = bool(stronger.findings) and all(finding.verdict == "unsure" for finding in stronger.findings)
@@ -109,7 +95,7 @@ def failure_of(small: Feedback, stronger: Feedback) -> tuple[str, str | None] | 
 
 
 def merged_row(row: Row, theirs: Row | None) -> Row:
-    """Make a row of OUT.jsonl from the small judge's and the stronger judge's; None: that has none of this transcript."""
+    """Merge the small judge's row with the stronger judge's, where that has one."""
     if theirs is None:
         return {**row, "escalated": False}
     small, stronger = feedback_of(row), feedback_of(theirs)
@@ -119,26 +105,31 @@ def merged_row(row: Row, theirs: Row | None) -> Row:
         failed = {"model": stronger.judge.model, "status": failure[0], "reason": failure[1]}
         return {**row, **paid, "escalated": False, "escalation_failed": failed}
     own = small.model_dump(exclude={"id"}, exclude_defaults=True)
-    return {**theirs, **paid, "escalated": "control" if is_sure(small) else True, "small_judge": own}
+    mine = verdicts_of(small).keys() - verdicts_of(stronger).keys()  # nothing is said of these, or that it is unsure
+    unsure_steps = {finding.step for finding in stronger.findings} & mine
+    own_findings = [f for f in row["findings"] if f["step"] in unsure_steps and f["verdict"] != "unsure"]
+    findings = sorted(
+        [f for f in theirs["findings"] if f["step"] not in unsure_steps] + own_findings, key=lambda f: f["step"]
+    )
+    return {
+        **theirs,
+        **paid,
+        "findings": findings,
+        "escalated": "control" if is_sure(small) else True,
+        "small_judge": own,
+    }
 
 
 class MergedRows:
-    """Merges two files of rows, each row once, and counts on the way.
-
-    Args:
-        first: the small judge's rows.
-        second: the stronger judge's; it need not exist. A row of other content is passed over.
-        escalation: takes the counts.
-    """
+    """Merges the small judge's rows (`first`) with the stronger's (`second`) of equal content; counts."""
 
     def __init__(self, first: Path, second: Path, escalation: Escalation) -> None:
         self._first, self._second, self._counts = first, second, escalation
-        self.statuses, self.tried = Counter[str](), set[str]()
-        """`tried`: ids of which the stronger judge has a row."""
+        self.statuses, self.tried = Counter[str](), set[str]()  # `tried`: ids of which the stronger judge has a row
         self._agreed = Counter[str]()
 
     def __iter__(self) -> Iterator[Row]:
-        places = {row["id"]: place for place, row in _with_places(self._second)} if self._second.exists() else {}
+        places = {row["id"]: offset for offset, row in _with_places(self._second)} if self._second.exists() else {}
         with open(self._second if places else self._first, "rb") as second:
             for _, row in _with_places(self._first):
                 theirs = None
@@ -167,7 +158,6 @@ class MergedRows:
             self._compare(small, stronger)
 
     def _compare(self, small: Feedback, stronger: Feedback) -> None:
-        """Compare two judges' verdicts on the steps of a control row."""
         ours, theirs = verdicts_of(small), verdicts_of(stronger)
         both = ours.keys() & theirs.keys()
         same = sum(ours[step] == theirs[step] for step in both)
@@ -180,7 +170,7 @@ class MergedRows:
 
 
 def verdicts_of(feedback: Feedback) -> dict[int, str]:
-    """Steps → good or bad; a step of which both are said is bad."""
+    """Return step → good or bad; bad where a step has both."""
     verdicts: dict[int, str] = {}
     for finding in clear(feedback.findings):
         verdicts[finding.step] = "bad" if "bad" in (finding.verdict, verdicts.get(finding.step)) else "good"
@@ -188,38 +178,32 @@ def verdicts_of(feedback: Feedback) -> dict[int, str]:
 
 
 def feedback_of(row: Row) -> Feedback:
-    """A row as feedback."""
     return Feedback.model_validate(row)
 
 
 def rows_in(path: Path) -> Iterator[Row]:
-    """The rows of a file."""
     return (row for _, row in _with_places(path))
 
 
 def _with_places(path: Path) -> Iterator[tuple[int, Row]]:
-    """(byte where its line begins, row)."""
-    place = 0
+    offset = 0  # byte where a line begins
     with open(path, "rb") as lines:
         for line in lines:
-            yield place, json.loads(line)
-            place += len(line)
+            yield offset, json.loads(line)
+            offset += len(line)
 
 
 def sureness(feedback: Feedback) -> tuple[bool, int, float, float]:
-    """Rank a row, the least sure lowest: no score, most unsure steps, a p_good nearest one half, the lowest score."""
+    """Rank a row, least sure lowest: no score, most unsure steps, p_good nearest 0.5, lowest score."""
     unsure = sum(finding.verdict == "unsure" for finding in feedback.findings)
     nearest = min((abs(f.p_good - 0.5) for f in feedback.findings if f.p_good is not None), default=0.5)
     return feedback.status == "scored", -unsure, nearest, feedback.score or 0.0
 
 
 def order_of_escalation(feedbacks: Iterable[Feedback], seed: int, share: float = CONTROL_SHARE) -> list[str]:
-    """Order the ids that go to the stronger judge: rows that are not sure, the worst first, and a sample of the sure ones.
+    """Order the ids to escalate: unsure rows, the least sure first, and a sample of the sure ones.
 
-    The sample is drawn by (seed, id) and spread evenly, so that a run which stops early has its share of it.
-
-    Args:
-        share: of the sure rows, in [0, 1], rounded up to whole rows.
+    The sample (`share`, in [0, 1], rounded up to rows) is drawn by (seed, id) and spread evenly, so that a run stopped early has its part.
     """
     doubtful: list[tuple[tuple[bool, int, float, float], str]] = []
     sure: list[tuple[int, str]] = []
@@ -229,14 +213,14 @@ def order_of_escalation(feedbacks: Iterable[Feedback], seed: int, share: float =
         else:
             doubtful.append((sureness(feedback), feedback.id))
     control = sorted(sure)[: math.ceil(round(share * len(sure), 6))]
-    places = [(float(place), id) for place, (_, id) in enumerate(sorted(doubtful))]
-    places += [((place + 0.5) * len(doubtful) / len(control), id) for place, (_, id) in enumerate(control)]
+    places = [(float(index), id) for index, (_, id) in enumerate(sorted(doubtful))]
+    places += [((index + 0.5) * len(doubtful) / len(control), id) for index, (_, id) in enumerate(control)]
     return [id for _, id in sorted(places, key=lambda item: item[0])]
 
 
 @dataclass
 class CascadeSummary(ScoreSummary):
-    """The small judge's run; `statuses`, `usage`, `usage_now` and `stopped` are of both judges."""
+    """The small judge's summary; `statuses`, `usage`, `usage_now` and `stopped` are of both judges."""
 
     escalation: Escalation | None = None
 
@@ -260,14 +244,7 @@ def score_cascade(
 ) -> CascadeSummary:
     """Judge every input with the small judge, then those of `order_of_escalation` with the stronger one.
 
-    An output that the small judge made alone is gone on with.
-
-    Args:
-        share: of the sure rows that go to the stronger judge for control; another one goes on with the same output.
-        settings, total, progress: as `score_file` takes them.
-
-    Raises:
-        RRMError: as `score_file`; where the stronger judge ends the run, OUT.jsonl holds what there is.
+    Resumes an output of the small judge alone, or of another `share` of control rows. Raises as `score_file`; OUT.jsonl is written first.
     """
     output = output.resolve() if output.is_symlink() else output
     made_by = fingerprint_of(small, mode=mode, samples=samples, seed=seed, settings=settings)
@@ -278,21 +255,21 @@ def score_cascade(
     model = str(stronger.describe()["model"])
     made_by["escalate"] = model.rpartition("#")[2]  # a server may move
     with open_output(output, made_by, overwrite=overwrite) as out, tempfile.TemporaryFile(dir=output.parent) as spool:
-        kept = Kept(spool)
+        store = Kept(spool)
         done = score_file(
-            small, kept.passing(inputs), first, mode=mode, settings=settings, total=total, overwrite=overwrite, **how
+            small, store.passing(inputs), first, mode=mode, settings=settings, total=total, overwrite=overwrite, **how
         )
         if overwrite:
             for path in (second, Path(f"{second}.run.json")):
                 path.unlink(missing_ok=True)
-        order = [id for id in order_of_escalation(map(feedback_of, rows_in(first)), seed, share) if id in kept]
+        order = [id for id in order_of_escalation(map(feedback_of, rows_in(first)), seed, share) if id in store]
         escalation = Escalation(model)
         rows = MergedRows(first, second, escalation)
         streams = getattr(stronger, "streams", None)
         at_once = 1 if streams is not None and streams(stronger_mode) else AT_ONCE
         how |= {"mode": stronger_mode, "total": len(order), "chunk_size": at_once}
         try:
-            later = score_file(stronger, kept.of(order), second, **how)
+            later = score_file(stronger, store.of(order), second, **how)
         finally:
             out.replace(rows)
     escalation.left = len(set(order) - rows.tried)
@@ -309,9 +286,9 @@ def score_cascade(
     })  # fmt: skip
 
 
-def beside(output: Path, what: str) -> Path:
+def beside(output: Path, name: str) -> Path:
     """`OUT.jsonl` → `OUT.what.jsonl`."""
-    return output.with_name(f"{output.stem if output.suffix in ('.jsonl', '.json') else output.name}.{what}.jsonl")
+    return output.with_name(f"{output.stem if output.suffix in ('.jsonl', '.json') else output.name}.{name}.jsonl")
 
 
 def _sum(*usages: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -320,7 +297,7 @@ def _sum(*usages: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _take_over(output: Path, first: Path, made_by: dict[str, Any]) -> None:
-    """Let the rows of a run without a stronger judge be the small judge's."""
+    """Move an output made without a stronger judge to the small judge's file."""
     from filelock import FileLock, Timeout
 
     if first.exists() or not output.is_file() or not output.stat().st_size:

@@ -1,7 +1,4 @@
-"""One transcript a question out of several, whatever framework the agents ran in.
-
-The judge is asked for each content once; strategies and their figures are those of `rrm.evaluation.choosing`.
-"""
+"""Choose one of several transcripts of each question, by a strategy of `rrm.evaluation.choosing`."""
 
 from __future__ import annotations
 
@@ -31,14 +28,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and what it was chosen from."""
-
     transcripts: list[Trajectory]
-    """One a question, as the first strategy chooses; `meta.chosen_by` names every strategy that chose it, `meta.judge_score`
-    is its score, `meta.tied_with` how many others the first strategy could not tell from it."""
+    """One a question, by the first strategy; `meta` gets `chosen_by`, `judge_score` and `tied_with`."""
     figures: dict[str, Any]
-    """`questions`, `attempts`, `unscored`, `tied` (of each strategy the questions whose choice a draw decided), and where outcomes are known `success` of each strategy over the
-    `graded_questions`, and `judge_minus` each other one; null where none is known."""
+    """Counts, draws by strategy (`tied`) and, with outcomes, `success` by strategy and `judge_minus` each."""
 
 
 def choose(
@@ -53,11 +46,11 @@ def choose(
 
     Args:
         strategies: of `rrm.evaluation.choosing.STRATEGIES`; the first one's choice is returned.
-        scores: the judge's, one a transcript, None where it has none; for the strategies `judge` and `weighted`.
-        seed: of ties, and of the intervals' resamples.
+        scores: the judge's, one a transcript, None where it has none; for `judge` and `weighted`.
+        seed: of ties and of the intervals' resamples.
 
     Raises:
-        RRMError: as `check_choice`, or no score for the judge.
+        RRMError: as `check_choice`, or no transcript has a score.
     """
     check_choice(rows, strategies)
     if apart := _without_their_id(rows):
@@ -77,10 +70,12 @@ def choose(
     for name, places in chosen.items():
         for i in places:
             by[i].append(name)
-    held = [None] * len(rows) if scores is None else scores
+    row_scores = [None] * len(rows) if scores is None else scores
     tied = {name: [_ties(g, rows, name) for g in groups] for name in strategies if name != "random"}
     ties = tied.get(strategies[0], [0] * len(groups))
-    chosen_rows = [marked(rows[i], by[i], held[i], tie) for i, tie in zip(chosen[strategies[0]], ties, strict=True)]
+    chosen_rows = [
+        marked(rows[i], by[i], row_scores[i], tie) for i, tie in zip(chosen[strategies[0]], ties, strict=True)
+    ]
     if drawn := sum(map(bool, ties)):
         log.warning(
             "in %d of %d questions with several attempts the best of them are alike by %s, and the choice is drawn (--seed)",
@@ -88,17 +83,17 @@ def choose(
             len(several),
             strategies[0],
         )
-    unscored = sum(s is None for s in held) if scores is not None else None
+    unscored = sum(s is None for s in row_scores) if scores is not None else None
     figures = {"questions": len(groups), "attempts": len(rows), "with_one_attempt": len(groups) - len(several)}
-    figures |= {"unscored": unscored, "tied": {name: sum(map(bool, of)) for name, of in tied.items()}}
+    figures |= {"unscored": unscored, "tied": {name: sum(map(bool, counts)) for name, counts in tied.items()}}
     return Choice(chosen_rows, {**figures, **_success(several, strategies, seed, resamples)})
 
 
 def check_choice(rows: Sequence[Trajectory], strategies: Sequence[str]) -> None:
-    """Whether there is something to choose from, and by; before a judge is asked.
+    """Check, before a judge is asked, that there are attempts to choose from.
 
     Raises:
-        RRMError: no transcripts, neither question ids nor tasks, no question with two attempts, or no outcome for the oracle.
+        RRMError: no transcripts, neither ids nor tasks, no question with two attempts, or no outcome for the oracle.
     """
     if not rows:
         raise RRMError("there are no transcripts to choose from: see with `rrm check` what could be read of the input")
@@ -120,31 +115,30 @@ def check_choice(rows: Sequence[Trajectory], strategies: Sequence[str]) -> None:
 
 
 def _without_their_id(rows: Sequence[Trajectory]) -> list[Trajectory]:
-    """Transcripts known by their text alone (readers make the id of it) that has an id in others."""
+    """Return transcripts without question id whose task has one in others (readers hash the task instead)."""
     by_text = [not t.question_id or t.question_id == question_hash(t.task or "") for t in rows]
     named = {t.task for t, nameless in zip(rows, by_text, strict=True) if t.task and not nameless}
     return [t for t, nameless in zip(rows, by_text, strict=True) if nameless and t.task in named]
 
 
 def _ties(group: Attempts, rows: Sequence[Trajectory], strategy: str) -> int:
-    """How many further attempts, of other contents, are as good to a strategy as its best; to votes: of other answers."""
+    """Count attempts of other content (for votes: of other answers) that tie with the strategy's best."""
     preference = group.preference(strategy)
     best: list[int] = np.flatnonzero(preference == preference.max()).tolist()
     if len(best) == 1:
         return 0
     answers = group.answers if strategy in OF_ANSWERS else [None] * len(group)
-    return len({answers[at] or rows[group.rows[at]].digest for at in best}) - 1
+    return len({answers[i] or rows[group.rows[i]].digest for i in best}) - 1
 
 
 def marked(trajectory: Trajectory, by: Sequence[str], score: float | None, tied: int = 0) -> Trajectory:
-    """The transcript with who chose it (`meta.chosen_by`), and where there are any its score (`meta.judge_score`) and how many others were
-    as good (`meta.tied_with`)."""
+    """Copy a transcript, with `chosen_by`, `judge_score` and `tied_with` in its `meta`."""
     meta = {**trajectory.meta, "chosen_by": [*by], **({"tied_with": tied} if tied else {})}
     return trajectory.model_copy(update={"meta": meta if score is None else {**meta, "judge_score": score}})
 
 
 def _success(groups: Sequence[Attempts], strategies: Sequence[str], seed: int, resamples: int) -> dict[str, Any]:
-    """What the strategies' choices are worth, over the questions with several attempts whose outcomes are all known."""
+    """Measure the choices on questions with several attempts whose outcomes are all known."""
     measured = measure(groups, strategies, seed=seed, resamples=resamples)
     if measured is None:
         return {"graded_questions": 0, "success": None, "judge_minus": None}
@@ -152,25 +146,23 @@ def _success(groups: Sequence[Attempts], strategies: Sequence[str], seed: int, r
 
 
 def judge_scores(judge: AgentRRM, rows: Sequence[Trajectory], mode: Mode, seed: int = 0) -> list[float | None]:
-    """The judge's score of each transcript, None where it has none, and a word on why; equal contents are judged once."""
+    """Score each transcript, equal contents once; None, and a warning, where the judge fails."""
     distinct = {t.digest: t for t in reversed(rows)}  # the first of each, in the end
-    asked = [t.model_copy(update={"id": digest}) for digest, t in reversed(distinct.items())]
-    said = {f.id: f for f in judge.judge(asked, mode=mode, seed=seed)}
-    failed = [t for t in rows if said[t.digest].score is None]
+    batch = [t.model_copy(update={"id": digest}) for digest, t in reversed(distinct.items())]
+    feedback = {f.id: f for f in judge.judge(batch, mode=mode, seed=seed)}
+    failed = [t for t in rows if feedback[t.digest].score is None]
     if failed:
-        kinds = Counter(said[t.digest].status for t in failed)
+        statuses = Counter(feedback[t.digest].status for t in failed)
         log.warning(
             "the judge has no score for %d of %d transcripts (%s); %s, for example: %s",
-            len(failed), len(rows), ", ".join(f"{kind} {n}" for kind, n in sorted(kinds.items())), printable(failed[0].id, limit=80),
-            printable(said[failed[0].digest].reason or "no reason is given"),
+            len(failed), len(rows), ", ".join(f"{status} {n}" for status, n in sorted(statuses.items())), printable(failed[0].id, limit=80),
+            printable(feedback[failed[0].digest].reason or "no reason is given"),
         )  # fmt: skip
-    return [said[t.digest].score for t in rows]
+    return [feedback[t.digest].score for t in rows]
 
 
 def read_scores(path: str | Path, rows: Sequence[Trajectory]) -> list[float | None]:
-    """The scores that `rrm score -o` wrote of transcripts; None for those without a row or a score.
-
-    Which row is of which transcript says `rrm.scoring.row_matching`.
+    """Read scores from rows of `rrm score`, as `match_rows`; None without a row or a score.
 
     Raises:
         ReadError: a line that is no row of `rrm score`. RRMError: two rows of one transcript, or as `match_rows`.
@@ -179,17 +171,17 @@ def read_scores(path: str | Path, rows: Sequence[Trajectory]) -> list[float | No
     twice = [key for key, times in Counter((id, digest) for _, id, digest in rated).items() if times > 1]
     if twice:
         raise RRMError(f"{path}: two rows of {twice[0][0]!r}; `rrm score` writes one of each")
-    found = match_rows(MatchedRows(rated), rows, path)
-    why = Counter("no row" if row is None else row.status for row in found if row is None or row.score is None)
+    matched = match_rows(MatchedRows(rated), rows, path)
+    why = Counter("no row" if row is None else row.status for row in matched if row is None or row.score is None)
     if why:
-        first = next(i for i, row in enumerate(found) if row is None or row.score is None)
-        row = found[first]
+        first = next(i for i, row in enumerate(matched) if row is None or row.score is None)
+        row = matched[first]
         log.warning(
             "%s has no score for %d of %d attempts (%s); %s, for example: %s",
-            path, why.total(), len(rows), ", ".join(f"{said} {n}" for said, n in sorted(why.items())), printable(rows[first].id, limit=80),
+            path, why.total(), len(rows), ", ".join(f"{status} {n}" for status, n in sorted(why.items())), printable(rows[first].id, limit=80),
             "it has no row: score it too" if row is None else printable(row.reason or "no reason is given"),
         )  # fmt: skip
-    return [None if row is None else row.score for row in found]
+    return [None if row is None else row.score for row in matched]
 
 
 @dataclass(frozen=True)
@@ -200,7 +192,6 @@ class _Rated:
 
 
 def _score_row(line: str) -> tuple[_Rated, str, str | None]:
-    """A row with its id and digest."""
     row = json.loads(line)
     if not isinstance(row, dict) or not isinstance(row.get("id"), str) or "score" not in row:
         raise ValueError("it needs an `id` and a `score`")

@@ -1,4 +1,4 @@
-"""What judging a set of transcripts would take: rows, tokens, time and cost (`rrm score --dry-run`)."""
+"""Estimate rows, tokens, time and cost of judging transcripts (`rrm score --dry-run`)."""
 
 from __future__ import annotations
 
@@ -16,35 +16,27 @@ from rrm.scoring.coverage import Coverage
 from rrm.scoring.run import ScoringJudge
 from rrm.scoring.unsupported_media import Unshown
 
+# room for a reply, of a judge without `answer_tokens`
 OUTPUT_TOKENS: dict[Mode, int] = {"full": 512, "critique": 256, "score": 16, "steps": 1}
-"""Room a reply needs at most, for the estimate, of a judge that does not say."""
-PROBE_SECONDS = 1.0
-"""What the first transcript may take if further ones are to be timed."""
+PROBE_SECONDS = 1.0  # of the first transcript, above which no further ones are timed
 
 
 @dataclass
 class Estimate:
-    """What judging would take."""
-
     rows: int = 0
     prompt_tokens: int = 0
-    """As often as they are read (`rrm.data.feedback.Reads`)."""
+    """Each as often as it is read (`rrm.data.feedback.Reads`)."""
     max_output_tokens: int = 0
-    """Room of all replies, each asked for once: most end earlier, but a model here writes one that cannot be read up to twice more
-    (`rrm.judge.local.RETRIES`), and a server is asked again after failures. Where verdicts are read at slots, a token each and none besides."""
+    """Room of all first tries (`rrm.judge.local.RETRIES` come on top); a token for each slot."""
     seconds: float | None = None
-    """Extrapolated from `probed` transcripts; None where nothing was timed (a server is not called)."""
+    """Extrapolated from `probed` transcripts; None: nothing was timed (servers are not called)."""
     probed: int = 0
-    readings: int = 0
-    """Prompts in all: a long transcript may take several."""
-    coverage: dict[str, Any] | None = None
-    """As in `rrm.scoring.run.ScoreSummary`."""
-    unsupported_media: dict[str, Any] | None = None
-    """As in `rrm.scoring.run.ScoreSummary`."""
+    readings: int = 0  # prompts; a long transcript may take several
+    coverage: dict[str, Any] | None = None  # as in `rrm.scoring.run.ScoreSummary`
+    unsupported_media: dict[str, Any] | None = None  # as in `rrm.scoring.run.ScoreSummary`
     cost: float | None = None
-    """In the currency of the prices given: at most, where no request fails, and with nothing cached."""
-    cost_of_prompts: float | None = None
-    """Of that, what is read."""
+    """At most, without retries and cache; in the prices' currency."""
+    cost_of_prompts: float | None = None  # part of `cost`
 
 
 def estimate(
@@ -58,29 +50,24 @@ def estimate(
     prices: Prices | None = None,
     thinking_tokens: int = 0,
 ) -> Estimate:
-    """Rows, tokens, and time extrapolated from `probe` transcripts of middling length, judged and thrown away (from one,
-    where that takes more than a second).
-
-    Args:
-        thinking_tokens: room for thinking beside each reply.
-    """
-    found, first, coverage, readings = Estimate(), list[tuple[int, Trajectory]](), Coverage(), 0
-    asked: int | None = getattr(judge, "answer_tokens", None)
-    reply = (asked or OUTPUT_TOKENS[mode]) + thinking_tokens
+    """Count rows and tokens, and time `probe` transcripts of middling length, whose rows are dropped."""
+    result, first, coverage, readings = Estimate(), list[tuple[int, Trajectory]](), Coverage(), 0
+    answer_tokens: int | None = getattr(judge, "answer_tokens", None)
+    reply = (answer_tokens or OUTPUT_TOKENS[mode]) + thinking_tokens
     unshown = Unshown(getattr(judge, "images", None) is not None)
     for window in windows(unshown.counted(inputs), 256):
         reads = judge.measure(window, mode, samples)
         counts = [r.tokens for r in reads]
-        for read, trajectory in zip(reads, window, strict=True):
+        for measured, trajectory in zip(reads, window, strict=True):
             if trajectory.steps:
-                coverage.add(trajectory.id, read.coverage)
+                coverage.add(trajectory.id, measured.coverage)
         readings += sum(r.readings for r in reads)
-        found.max_output_tokens += sum(r.readings * reply if r.written is None else r.written for r in reads)
+        result.max_output_tokens += sum(r.readings * reply if r.written is None else r.written for r in reads)
         first = first or list(zip(counts, window, strict=True))
-        found.rows += len(window)
-        found.prompt_tokens += sum(counts)
-    found.readings, found.coverage = readings, coverage.report(judge.describe(), judge)
-    found.unsupported_media = unshown.report()
+        result.rows += len(window)
+        result.prompt_tokens += sum(counts)
+    result.readings, result.coverage = readings, coverage.report(judge.describe(), judge)
+    result.unsupported_media = unshown.report()
     if first and probe:
         first.sort(key=lambda pair: pair[0])
         middle = first[max(0, (len(first) - probe) // 2) :][:probe]
@@ -95,13 +82,13 @@ def estimate(
         took, tokens = time.monotonic() - started, sum(n for n, _ in middle)
         # scoring is reading: time goes with tokens; writing a judgement dwarfs reading: time goes with rows
         share = (
-            found.prompt_tokens / max(tokens, 1)
-            if mode in ("score", "steps") and not asked
-            else found.rows / len(middle)
+            result.prompt_tokens / max(tokens, 1)
+            if mode in ("score", "steps") and not answer_tokens
+            else result.rows / len(middle)
         )
-        found.seconds, found.probed = round(took * share, 1), len(middle)
+        result.seconds, result.probed = round(took * share, 1), len(middle)
     if prices is not None:
-        used = Usage(prompt_tokens=found.prompt_tokens)
-        found.cost_of_prompts = round(prices.of(used), 6)
-        found.cost = round(prices.of(used.model_copy(update={"completion_tokens": found.max_output_tokens})), 6)
-    return found
+        used = Usage(prompt_tokens=result.prompt_tokens)
+        result.cost_of_prompts = round(prices.of(used), 6)
+        result.cost = round(prices.of(used.model_copy(update={"completion_tokens": result.max_output_tokens})), 6)
+    return result

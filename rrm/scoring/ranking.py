@@ -1,8 +1,7 @@
-"""The ranking run: attempts in, one JSON line each out; a question's rows are written together, as soon as all of it is compared, and
-nothing is compared twice.
+"""The ranking run (`rrm rank`): attempts in, one JSON line each out; resumable.
 
-Rows are those of `rrm score` with `rank` beside the relative score, so that `rrm choose --scores` and `rrm report` take them. What a
-question's prompts used of a server stands in the first of its rows.
+A question's rows are written together, once all of it is compared: rows of `rrm score` with `rank` and a relative
+score. The first of them holds the usage of the question's prompts.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from rrm.scoring.row_index import AGAIN, to_row
 from rrm.scoring.unsupported_media import unsupported_media
 from rrm.scoring.usage_totals import Spending
 
-TOGETHER = 256
-"""Attempts that are held as prompts at once."""
+TOGETHER = 256  # attempts held as prompts at once
 
 
 def rank_file(
@@ -40,17 +38,17 @@ def rank_file(
     overwrite: bool = False,
     retry_errors: bool = False,
 ) -> dict[str, Any]:
-    """Compare the attempts at each question that `output` does not hold yet; returns the summary (`stopped` by a limit of money: why).
+    """Compare the attempts at each question that `output` does not hold yet; return the summary.
 
     Args:
-        rows: attempts, all questions'; their ids are unique.
+        rows: attempts at all questions, with unique ids.
         size, both_orders, seed: as in `rrm.judge.rank.rank_groups`.
-        overwrite: start afresh, dropping the rows of an earlier run.
-        retry_errors: compare questions again that have a row without a place that may get one (`judge_error`, `unparsable`, `truncated`).
+        overwrite: drop the rows of an earlier run.
+        retry_errors: compare questions again that have a row whose status is in `AGAIN`.
 
     Raises:
-        RRMError: an id occurs twice, no question has two attempts, the output belongs to other settings or to a running process, or
-            a question has other attempts than when it was ranked.
+        RRMError: an id twice, no question with two attempts, an output of other settings, other attempts or a running
+            process.
     """
     groups = _groups(rows)
     made_by = {**judge.describe(), "command": "rank", "heat": size, "both_orders": both_orders, "seed": seed}
@@ -62,20 +60,20 @@ def rank_file(
 
     def keep(out: Output, batch: Sequence[Sequence[Trajectory]], number: int, ranking: Ranking) -> None:
         group, name = batch[number], group_hash(batch[number])
-        made = [{**to_row(f, t), "group": name} for f, t in zip(ranking.feedback, group, strict=True)]
-        out.append([spending.paid(row, None if k else ranking.usage, False) for k, row in enumerate(made)])
+        out_rows = [{**to_row(f, t), "group": name} for f, t in zip(ranking.feedback, group, strict=True)]
+        out.append([spending.paid(row, None if k else ranking.usage, False) for k, row in enumerate(out_rows)])
         rankings.append(ranking)
         statuses.update(f.status for f in ranking.feedback)
         failures.extend(f"{f.status}: {f.reason}" for f in ranking.feedback if f.score is None)
 
     with open_output(Path(output), made_by, overwrite=overwrite) as out:
-        held = _held(out, groups, retry_errors, spending)
+        ranked = _held(out, groups, retry_errors, spending)
         if purse is not None:
             purse.begin(spending.total, str(output))
-        waiting = [group for group in groups.values() if group[0].id not in held]
+        waiting = [group for group in groups.values() if group[0].id not in ranked]
         for t in rows:
-            if t.id in held:
-                statuses[held[t.id]] += 1
+            if t.id in ranked:
+                statuses[ranked[t.id]] += 1
                 summary["resumed"] += 1
         together = max(TOGETHER, size * getattr(judge.engine, "concurrency", 1))
         try:
@@ -89,8 +87,8 @@ def rank_file(
             stopped = str(limit)
         finally:
             spending.tidy(out)
-        if set(held.values()) - {"scored"} and not failures:  # why stands in the rows of an earlier run
-            failed = (row for _, row in out.rows() if row["id"] in held and row["status"] != "scored")
+        if set(ranked.values()) - {"scored"} and not failures:  # why stands in the rows of an earlier run
+            failed = (row for _, row in out.rows() if row["id"] in ranked and row["status"] != "scored")
             failures += [f"{row['status']}: {row.get('reason')}" for row in islice(failed, 1)]
     used, now = spending.total, spending.now
     return {
@@ -106,7 +104,7 @@ def rank_file(
 
 
 def _groups(rows: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
-    """Attempts by their question."""
+    """Group attempts by question; raises `RRMError` for doubled ids, and without two attempts at any."""
     twice = [id for id, n in Counter(t.id for t in rows).items() if n > 1]
     if twice:
         raise RRMError(f"two transcripts have the id {twice[0]!r}: give each its own")
@@ -122,49 +120,47 @@ def _groups(rows: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
 
 
 def _held(out: Output, groups: dict[str, list[Trajectory]], retry_errors: bool, spending: Spending) -> dict[str, str]:
-    """id → status of the rows of questions that are ranked already. Rows of a question that is ranked again stay until others take their
-    place: they say what was spent on it.
+    """Return id → status, of questions ranked in full. Other rows stay until replaced, for their usage.
 
     Raises:
-        RRMError: a question has other attempts now, or a row that is none.
+        RRMError: a question has other attempts now, or a line is no row of `rrm rank`.
     """
-    found: dict[str, tuple[str, str]] = {}
-    last: dict[str, int] = {}
-    """The line of an id's last row."""
-    asked = {t.id: question for question, group in groups.items() for t in group}
+    rows_by_id: dict[str, tuple[str, str]] = {}
+    last: dict[str, int] = {}  # id → line of its last row
+    question_by_id = {t.id: question for question, group in groups.items() for t in group}
+    # question → ids of the rows written last, one after the other: a killed run may have left some
     together: dict[str, set[str]] = {}
-    """By question, the ids of the rows that were written last, one after the other: a run may have been killed between two."""
     before: str | None = None
     for number, row in out.rows():
         try:
             id, name = row["id"], row["group"]
-            found[id], last[id] = (row["status"], name), number
+            rows_by_id[id], last[id] = (row["status"], name), number
         except (KeyError, TypeError) as error:
             raise RRMError(f"{out.path}:{number}: not a row of `rrm rank`; {WAY_OUT}") from error
-        question = asked.get(id)
+        question = question_by_id.get(id)
         if question is not None:
             if question != before or id in together[question]:
                 together[question] = set()
             together[question].add(id)
         before = question
-    whole: dict[str, str] = {}
+    complete: dict[str, str] = {}
     for question, group in groups.items():
-        name, held = group_hash(group), [found[t.id] for t in group if t.id in found]
-        if any(of != name for _, of in held):
+        name, group_rows = group_hash(group), [rows_by_id[t.id] for t in group if t.id in rows_by_id]
+        if any(row_group != name for _, row_group in group_rows):
             raise RRMError(
                 f"{out.path}: the attempts at {question!r} are others than those that were ranked, and relative scores are of all of them "
                 f"together; {WAY_OUT}"
             )
         alone = sum(bool(t.steps) for t in group) < 2  # nothing is asked, however often
-        failed = (found[t.id][0] in AGAIN for t in group if t.id in found and t.steps)
+        failed = (rows_by_id[t.id][0] in AGAIN for t in group if t.id in rows_by_id and t.steps)
         errors = retry_errors and not alone and any(failed)
         if len(together.get(question, ())) == len(group) and not errors:
-            whole |= {t.id: found[t.id][0] for t in group}
-    again = asked.keys() - whole.keys()
+            complete |= {t.id: rows_by_id[t.id][0] for t in group}
+    again = question_by_id.keys() - complete.keys()
     for number, row in out.rows():
         try:
             spending.met(row, row["id"] in again or number != last[row["id"]])
         except ValueError as error:
             raise RRMError(f"{out.path}:{number}: {error}; {WAY_OUT}") from error
     spending.tidy(out)
-    return whole
+    return complete

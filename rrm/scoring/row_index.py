@@ -1,4 +1,4 @@
-"""The rows that a scoring run's output holds: which transcripts they are of, what they cost, and an append to them."""
+"""Index of the rows that a scoring run's output holds, and the append to it."""
 
 from __future__ import annotations
 
@@ -16,35 +16,27 @@ from rrm.scoring.coverage import LOW, percent
 from rrm.scoring.usage_totals import Spending
 
 log = logging.getLogger(__name__)
-STATUSES = {status: status for status in get_args(Status)}
-"""One text each, whatever number of rows has it."""
-SHOWN = 20
-"""Of the ids that are no longer in the input, this many are named."""
+STATUSES = {status: status for status in get_args(Status)}  # one string for all equal statuses
+SHOWN = 20  # ids that a warning names
 FAILED: Status = "judge_error"
+# statuses that another try, or more room for the reply, may turn into a score
 AGAIN: frozenset[str] = frozenset((FAILED, "unparsable", "truncated"))
-"""Of rows that may be judged again: another try, or more room for the reply, may bring a score."""
 
 
 class RowFacts(NamedTuple):
-    """What is held of one row."""
+    """Facts of a row that are held in memory."""
 
     status: str
     digest: int
     coverage: float | None
     out_of_domain: bool | None
     findings: int
-    unsure: int
-    """Of the findings."""
-    values: dict[str, float | None] | None
-    """Of the answers to criteria."""
+    unsure: int  # of the findings
+    values: dict[str, float | None] | None  # criterion → value
 
 
 def facts_of(row: Mapping[str, Any]) -> RowFacts:
-    """What is held of a row of an output.
-
-    Raises:
-        KeyError, TypeError, AttributeError, ValueError: not a row of a scoring run.
-    """
+    """Extract the facts of a row; raises KeyError, TypeError, AttributeError or ValueError for no row."""
     if not isinstance(row["id"], str):
         raise TypeError("its id is no text")
     if row["status"] not in STATUSES:
@@ -73,17 +65,10 @@ def _number(value: Any) -> float | None:
 
 
 class RowIndex:
-    """The rows an output holds, by id, and an append to them.
-
-    A row with a status of `AGAIN` that is judged again stays until `tidy`: what was spent on it is known whenever a run ends.
-    """
+    """Rows of an output by id. A row judged again stays until `tidy`, so that its usage is never lost."""
 
     def __init__(self, output: Output, again: Collection[str], spending: Spending) -> None:
-        """Read the rows that stand; those with a status in `again` are taken for not judged.
-
-        Raises:
-            RRMError: a line that is no row of a scoring run, or a second one of an id whose first did not fail.
-        """
+        """Read the rows, those in `again` as not judged; raises `RRMError` for bad or second rows."""
         self.spending, self._output, self._again = spending, output, again
         self._rows: dict[str, RowFacts] = {}
         try:
@@ -106,27 +91,22 @@ class RowIndex:
         self.tidy()
         failed = Counter(facts.status for facts in self._rows.values() if facts.status in again)
         if failed:
-            said = ", ".join(f"{n} {status}" for status, n in sorted(failed.items()))
-            log.warning("%s: transcripts without a score are judged again (%s)", output.path, said)
+            counts = ", ".join(f"{n} {status}" for status, n in sorted(failed.items()))
+            log.warning("%s: transcripts without a score are judged again (%s)", output.path, counts)
 
     def find(self, trajectory: Trajectory) -> RowFacts | None:
-        """What is held of a trajectory's row, None where it is to be judged.
-
-        Raises:
-            RRMError: the row is of other content.
-        """
-        known = self._rows.get(trajectory.id)
-        if known is None or known.status in self._again:
+        """Return the facts of a trajectory's row, None: to be judged; raises `RRMError` for changed content."""
+        facts = self._rows.get(trajectory.id)
+        if facts is None or facts.status in self._again:
             return None
-        if known.digest != int(trajectory.digest, 16):
+        if facts.digest != int(trajectory.digest, 16):
             raise RRMError(
                 f"{self._output.path} holds a judgement of {trajectory.id!r}, but that transcript has changed since; {WAY_OUT}"
             )
-        return known
+        return facts
 
     def first_reasons(self, ids: Collection[str]) -> tuple[str | None, str | None]:
-        """Of the rows of these ids, as they stand in the output: the reason of the first `judge_error`, and status and reason of the
-        first without a score."""
+        """Return, of these ids' rows, the first `judge_error`'s reason and the first failure's text."""
         self.tidy()
         failure = None
         for _, row in self._output.rows():
@@ -137,17 +117,16 @@ class RowIndex:
         return None, failure
 
     def append(self, feedback: Feedback, trajectory: Trajectory) -> RowFacts:
-        """Append a row, which a kill does not undo."""
         row = self.spending.paid(to_row(feedback, trajectory), feedback.usage, feedback.status in AGAIN)
         self._output.append([row])
         return facts_of(row)
 
     def tidy(self) -> None:
-        """Drop rows that others took the place of."""
+        """Drop rows that later ones replaced."""
         self.spending.tidy(self._output)
 
     def tell_strays(self, inputs: Collection[str]) -> None:
-        """Warn of rows whose transcripts are not among the inputs' ids any more."""
+        """Warn of rows of transcripts that are no longer among the inputs."""
         gone = [id for id in self._rows if id not in inputs]
         if gone:
             log.warning(
@@ -159,7 +138,7 @@ class RowIndex:
             )
 
     def put_in_order(self, inputs: Iterable[str]) -> None:
-        """Let the rows stand as their inputs' ids do, in whichever order they ended; those of other inputs stand last."""
+        """Sort the output as the inputs; rows of other inputs come last."""
         self.tidy()
         order = order_of([row["id"] for _, row in self._output.rows()], inputs)
         if order is not None:
@@ -167,20 +146,20 @@ class RowIndex:
 
 
 def order_of(rows: Sequence[str], inputs: Iterable[str]) -> list[int] | None:
-    """The order in which rows stand as their inputs do, by id; rows of no input come last, as they stood. None where they stand so."""
-    places = {id: place for place, id in enumerate(inputs)}
-    order = sorted(range(len(rows)), key=lambda number: places.get(rows[number], len(places)))
+    """Return the order that sorts rows as the inputs, others last; None: they are sorted."""
+    positions = {id: i for i, id in enumerate(inputs)}
+    order = sorted(range(len(rows)), key=lambda number: positions.get(rows[number], len(positions)))
     return None if order == list(range(len(rows))) else order
 
 
 def failure_text(status: str, reason: Any, coverage: float | None) -> str:
-    """What is told of a row without a score: its status and reason, and how much was read where that is little and may be why."""
+    """Format status, reason, and the coverage where it is low and may be why."""
     if coverage is None or not 0 < coverage < LOW:
         return f"{status}: {reason}"
     return f"{status}: {reason} ({percent(coverage)} of the transcript was read)"
 
 
 def to_row(feedback: Feedback, trajectory: Trajectory) -> dict[str, Any]:
-    """An output row: the feedback, and where its transcript came from."""
+    """Make an output row: the feedback, and the source and digest of its transcript."""
     source = trajectory.source.model_dump(exclude={"outcome_field"}) if trajectory.source else {}
     return {**feedback.model_dump(), "source": {**source, "digest": trajectory.digest}}

@@ -1,12 +1,8 @@
-"""The scoring run: transcripts in, one JSON line each out; append-only, resumable, nothing judged twice.
+"""The scoring run: transcripts in, one JSON line each out, appended as judged, sorted in the end.
 
-    OUT.jsonl             id, status, score, raw_score, trace, critique, findings, truncated_tokens, coverage, out_of_domain,
-                          outside_distance, criteria, usage, judge, reason, source
-    OUT.jsonl.run.json    what made the rows (judge, mode, samples, seed)
-    OUT.jsonl.lock        locked while a run writes (`rrm.data.output`)
-
-Each row is appended as soon as it is judged, so a killed run loses only what it was judging; once all are judged, rows stand in the order of
-their inputs, however often the run was interrupted, and of whatever concurrency. `source` carries a digest of the transcript: a changed transcript under an old id is noticed.
+OUT.jsonl             rows: a `Feedback`, and `source` with the transcript's digest, which shows changed content
+OUT.jsonl.run.json    what made the rows (judge, mode, samples, seed)
+OUT.jsonl.lock        locked while a run writes (`rrm.data.output`)
 """
 
 from __future__ import annotations
@@ -34,12 +30,12 @@ from rrm.scoring.unsupported_media import Unshown
 from rrm.scoring.usage_totals import Spending
 
 log = logging.getLogger(__name__)
+# replies cut off before their score, and no others, after which a run stops: later ones would be cut too
 GIVE_UP_TRUNCATED = 12
-"""Rows after which a run stops whose replies were all cut off before their score: each is paid, and no later one would fare better."""
 
 
 class ScoringJudge(Protocol):
-    """What a scoring run needs of a judge (`rrm.judge.agent_rrm.AgentRRM` is one)."""
+    """Protocol of the judge that a run asks (`rrm.judge.agent_rrm.AgentRRM`)."""
 
     def judge(
         self,
@@ -50,61 +46,46 @@ class ScoringJudge(Protocol):
         seed: int = ...,
         on_feedback: Callable[[Feedback], None] | None = ...,
     ) -> list[Feedback]:
-        """One Feedback per trajectory; `on_feedback` hears of each as soon as it is there."""
+        """Return one Feedback per trajectory; `on_feedback` gets each as soon as it is there."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What decides this judge's scores: `model`, `model_hash`, `prompt_version`, …"""
+        """Return what decides the scores: `model`, `model_hash`, `prompt_version`, …"""
         ...
 
     def measure(self, trajectories: Sequence[Trajectory], mode: Mode, samples: int = ...) -> list[Reads]:
-        """What would be read of each transcript for so many judgements of it."""
+        """Return what would be read of each transcript for so many judgements."""
         ...
 
 
 @dataclass
 class ScoreSummary:
-    """What a run did; `rows == judged + resumed` is the number of inputs, unless it was stopped."""
+    """Counts of a run; `rows == judged + resumed`: all inputs, unless it was stopped."""
 
     output: str
     rows: int = 0
     judged: int = 0
-    resumed: int = 0
-    """Rows that were in the output already."""
-    statuses: dict[str, int] = field(default_factory=dict)
-    """Rows of each status, resumed ones included."""
-    without_steps: int = 0
-    """Inputs in which the agent never spoke: `unparsable`, no judge was asked."""
-    first_error: str | None = None
-    """Reason of the first `judge_error`, of this run or else of the rows that it resumed."""
+    resumed: int = 0  # rows of earlier runs
+    statuses: dict[str, int] = field(default_factory=dict)  # of all rows, resumed ones included
+    without_steps: int = 0  # inputs in which the agent never spoke: `unparsable`, not judged
+    first_error: str | None = None  # reason of the first `judge_error`, of this run or else of resumed rows
     first_failure: str | None = None
-    """Status and reason of the first row without a score, whatever its status, and what was read of it where that is little; of this run or
-    else of the rows that it resumed."""
+    """Status, reason, low coverage of the first row without a score, of this run or else of resumed rows."""
     coverage: dict[str, Any] | None = None
-    """`Coverage.found` of the rows, scored or not, of this run and resumed ones alike: the share that was read, its `median`, and the `lowest`.
-    Without those of which nothing was read and whose status says why. None where no row says."""
-    unsupported_media: dict[str, Any] | None = None
-    """`Unshown.found` of all rows: how many `transcripts` hold images or other parts that this judge is not shown, and the `parts` by kind."""
+    """`Coverage.found()` of all rows but unscored ones of which nothing was read; None: no row says."""
+    unsupported_media: dict[str, Any] | None = None  # `Unshown.found()` of all inputs
     out_of_domain: dict[str, int] | None = None
-    """How many transcripts are `outside` what the judge was measured on, of how many `rows` that say; of this run and resumed ones
-    alike. None where no row says."""
+    """Rows `outside` what the judge was measured on, of all `rows` that say; None: no row says."""
     unsure: dict[str, int] | None = None
-    """How many `steps` the judge abstains on, of how many it `judged`, and why: `out_of_domain`, or `in_band` (p_good within its
-    `unsure_band`). Of this run and resumed ones alike; None where it abstains on none."""
+    """The judge abstains on `steps` of `judged`: `out_of_domain`, or `in_band` (p_good in `unsure_band`)."""
     criteria: dict[str, dict[str, float | int]] | None = None
-    """By question: `mean` value of the rows with a score in which it has one, and how many these `rows` are; of this run and resumed
-    ones alike. None without criteria."""
+    """Question → `mean` value over scored rows that have one, and their count `rows`; None: no criteria."""
     usage: dict[str, Any] | None = None
-    """What all rows of the output used of a server (`rrm.data.usage.Usage`), those of earlier runs included, each use once. None where
-    no row says."""
-    usage_now: dict[str, Any] | None = None
-    """What this run's rows used."""
-    score_sources: dict[str, int] | None = None
-    """How many of this run's scores are `expected`, and how many `sampled`, where there are any."""
-    left_out: dict[str, int] | None = None
-    """Parameters that the server refused, each with how many of this run's rows it chose it for; None: none."""
-    stopped: str | None = None
-    """Why the run ended before its inputs did, and how to go on; None: it did not."""
+    """`rrm.data.usage.Usage` of all rows, resumed ones included, each use once; None: no row says."""
+    usage_now: dict[str, Any] | None = None  # of this run's rows
+    score_sources: dict[str, int] | None = None  # this run's scores that are `expected` and `sampled`
+    left_out: dict[str, int] | None = None  # parameter that the server refused → this run's rows
+    stopped: str | None = None  # why the run ended early, and how to go on
     seconds: float = 0.0
 
 
@@ -116,7 +97,6 @@ def fingerprint_of(
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Everything that decides the rows of `score_file`."""
     return {**judge.describe(), **(settings or {}), "mode": mode, "samples": samples, "seed": seed}
 
 
@@ -137,25 +117,22 @@ def score_file(
     give_up_after: int = 256,
     warn: bool = True,
 ) -> ScoreSummary:
-    """Judge every input that `output` does not hold yet and append its row.
+    """Judge every input that `output` does not hold yet, and append its row.
 
     Args:
-        inputs: trajectories with unique ids, streamed; at most `chunk_size` are held at a time.
-        chunk_size: largest window handed to the judge at once (it sorts a window by length).
-        overwrite: start afresh, dropping the rows of an earlier run.
-        retry_errors: judge rows again that have one of these statuses (the file is rewritten without them in the end); True: any that may
-            bring a score then, `judge_error`, `unparsable` and `truncated`.
+        inputs: trajectories with unique ids, streamed.
+        chunk_size: most trajectories held, and handed to the judge (which sorts them by length), at once.
+        overwrite: drop the rows of an earlier run.
+        retry_errors: statuses whose rows are judged again (and dropped in the end); True: those of `AGAIN`.
         settings: anything else that decides the scores (token budget, …), compared on resume.
-        total: number of inputs where known, for the time left.
-        progress: a progress bar on stderr where that is a terminal, else a line of the log every half minute.
-        give_up_after: stop after so many `judge_error` rows in a row: the server is gone or refuses the key.
-        warn: of inputs that hold no text alone, are read in part or are outside what the judge was measured on; a command that judges the same
-            inputs several times says it once.
+        total: number of inputs, for the time left.
+        progress: a bar on a terminal, else a line of the log every half minute.
+        give_up_after: stop after so many `judge_error` rows in a row.
+        warn: log warnings of media, coverage and domain.
 
     Raises:
-        RRMError: the output belongs to other settings or to a running process, holds damaged rows, a transcript
-            changed under its id, an id occurs twice, or the judge keeps failing.
-        ServerGone: the judge is behind an address where nobody answers any more; what was judged is kept, the rest has no row.
+        RRMError: other settings, a running process, damaged rows, changed content, an id twice, or all judgements fail.
+        ServerGone: the judge's server answers no more; what was judged is kept.
     """
     fingerprint = fingerprint_of(judge, mode=mode, samples=samples, seed=seed, settings=settings)
     summary, statuses, ids = ScoreSummary(str(output)), Counter[str](), dict[str, None]()
@@ -212,10 +189,10 @@ def score_file(
         except ServerGone as gone:
             raise ServerGone(f"{gone}. {_to_go_on(summary, statuses[FAILED], total, output)}") from gone
         except KeyboardInterrupt:
-            kept = summary.judged + summary.resumed
+            done = summary.judged + summary.resumed
             log.warning(
                 "interrupted: %d rows are kept in %s (%d of this run); run the same command again to go on",
-                kept,
+                done,
                 output,
                 summary.judged,
             )
@@ -245,14 +222,7 @@ def score_file(
 
 
 def judge_into(path: Path, judge: ScoringJudge, rows: Sequence[Trajectory], **how: Any) -> list[Feedback]:
-    """Feedback on the rows, in their order, through a file of rows that a killed run leaves and the next one goes on with.
-
-    Args:
-        how: as `score_file` takes it.
-
-    Raises:
-        SpendingLimit: the judge's money is spent. RRMError: as `score_file`.
-    """
+    """Judge rows through a resumable file; raises as `score_file`, and `SpendingLimit`."""
     done = score_file(judge, rows, path, total=len(rows), retry_errors=(FAILED,), **how)
     if done.stopped is not None:
         raise SpendingLimit(f"{path}: {done.stopped}")
@@ -261,17 +231,19 @@ def judge_into(path: Path, judge: ScoringJudge, rows: Sequence[Trajectory], **ho
 
 
 def _to_go_on(summary: ScoreSummary, failed: int, total: int | None, output: str | Path) -> str:
-    """What stands where a server went away in the middle of a run, failed rows apart, and how to go on."""
-    rows, of = summary.judged + summary.resumed, "" if total is None else f" of {total}"
+    """Describe what a run whose server went away has kept, and how to go on."""
+    rows, of_total = summary.judged + summary.resumed, "" if total is None else f" of {total}"
     apart = f", {failed} of them judge_error, which --retry-errors judges again" if failed else ""
-    kept = (
-        f"{rows}{of} rows are kept in {output} ({summary.judged} of this run{apart})" if rows else "nothing was judged"
+    progress = (
+        f"{rows}{of_total} rows are kept in {output} ({summary.judged} of this run{apart})"
+        if rows
+        else "nothing was judged"
     )
-    return f"{kept}; once it answers, run the same command again to go on"
+    return f"{progress}; once it answers, run the same command again to go on"
 
 
 def outside_of(marks: Sequence[int], *, warn: bool = True) -> dict[str, int] | None:
-    """The summary of `outside`; warns where there are any. None for no row."""
+    """Summarise `outside`, with a warning; None: no row says."""
     if not marks:
         return None
     outside = sum(marks)
@@ -287,7 +259,7 @@ def outside_of(marks: Sequence[int], *, warn: bool = True) -> dict[str, int] | N
 
 
 def unsure_of(verdicts: Mapping[str, int], *, warn: bool = True) -> dict[str, int] | None:
-    """The summary of `unsure`; warns where there are any. None for none."""
+    """Summarise `unsure`, with a warning; None: no step is."""
     unsure = verdicts["out_of_domain"] + verdicts["in_band"]
     if not unsure:
         return None
@@ -296,13 +268,13 @@ def unsure_of(verdicts: Mapping[str, int], *, warn: bool = True) -> dict[str, in
             "out_of_domain": f"in transcripts {OUTSIDE} (--out-of-domain keep gives their verdicts)",
             "in_band": "with a probability within the judge's unsure_band",
         }
-        why = ", ".join(f"{verdicts[name]} {said}" for name, said in reasons.items() if verdicts[name])
+        why = ", ".join(f"{verdicts[name]} {text}" for name, text in reasons.items() if verdicts[name])
         log.warning("%d of %d steps are unsure, neither good nor bad: %s", unsure, verdicts["judged"], why)
     return {"steps": unsure, **{name: verdicts[name] for name in ("judged", "out_of_domain", "in_band")}}
 
 
 class RowWriter:
-    """Takes a window's feedback as it comes: matched by id, written, counted, shown; stops where nothing answers any more."""
+    """Writes and counts feedback as it comes; stops the run where the judge keeps failing."""
 
     def __init__(
         self,
@@ -313,28 +285,21 @@ class RowWriter:
         give_up_after: int,
         abstains: bool,
     ) -> None:
-        """`abstains`: whether the judge does so outside what it was measured on."""
-        self.abstains = abstains
+        self.abstains = abstains  # outside what it was measured on, the judge says `unsure`
         self.out, self.summary, self.statuses, self.show = out, summary, statuses, show
         self.give_up_after, self.failing = give_up_after, 0
         self.waiting: dict[str, Trajectory] = {}
-        self.coverage = Coverage()
-        """Of all rows but those without a score of which nothing was read."""
-        self.marks = bytearray()
-        """Whether a row is outside what the judge was measured on, of the rows that say."""
-        self.verdicts = Counter[str]()
-        """Steps `judged`, and those that the judge abstains on, by why."""
+        self.coverage = Coverage()  # of all rows but unscored ones of which nothing was read
+        self.marks = bytearray()  # a flag for each row that says: outside what the judge was measured on
+        self.verdicts = Counter[str]()  # steps `judged`, and those abstained on by reason
         self.left_out, self.sources = Counter[str](), Counter[str]()
-        self.scored = False
-        """Whether any row has a score, of this run and of resumed ones."""
+        self.scored = False  # any row has a score, resumed ones included
+        # question of the criteria → sum of values and count, of scored rows
         self.answers: dict[str, tuple[float, int]] = {}
-        """By question of the criteria the sum of its values and how many rows have one, of rows with a score."""
-        self.readings: dict[str, Readings] = {}
-        """Of the transcripts under way that take several."""
+        self.readings: dict[str, Readings] = {}  # of transcripts under way that take several
 
     def note(self, id: str, row: RowFacts) -> None:
-        """Count a row, of this run or an earlier one. Where nothing was read and there is no score, the status says why: no larger budget
-        would mend it."""
+        """Count a row of any run; the coverage leaves out unscored ones of which nothing was read."""
         scored = row.status == "scored"
         self.scored |= scored
         if row.coverage is not None and (row.coverage > 0 or scored):
@@ -348,34 +313,31 @@ class RowWriter:
             self.answers[name] = (total, rows) if value is None else (total + value, rows + 1)
 
     def means(self) -> dict[str, dict[str, float | int]]:
-        """The mean value of each question of the criteria; none where it has a value nowhere."""
         return {
             name: {"mean": round(total / rows, 4), "rows": rows} if rows else {"rows": 0}
             for name, (total, rows) in self.answers.items()
         }
 
     def expect(self, window: Sequence[Trajectory]) -> None:
-        """The transcripts whose feedback comes next."""
         self.waiting = {t.id: t for t in window}
 
     def expecting(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-        """The transcripts, each expected from when it is handed over."""
+        """Pass transcripts through, each expected once it is handed over."""
         for trajectory in trajectories:
             self.waiting[trajectory.id] = trajectory
             yield trajectory
 
     def read(self, id: str, readings: int) -> None:
-        """Count a reading of a transcript that takes so many."""
+        """Count one of `readings` that a transcript takes."""
         self.readings[id] = (self.readings.get(id, (0, 0))[0] + 1, readings)
         self._show()
 
     def _show(self) -> None:
         under_way = list(self.readings.values())
-        windows = sum(done for done, _ in under_way), sum(of for _, of in under_way)
+        windows = sum(done for done, _ in under_way), sum(total for _, total in under_way)
         self.show(self.summary.judged, self.summary.resumed, windows, self.statuses[FAILED])
 
     def take(self, feedback: Feedback) -> None:
-        """Write one row."""
         trajectory = self.waiting.pop(feedback.id, None)
         if trajectory is None:
             raise RRMError(f"the judge returned a row for {feedback.id!r}, which it was not asked about (any more)")
@@ -406,7 +368,6 @@ class RowWriter:
             )
 
     def settle(self) -> None:
-        """Check that nothing was lost."""
         if self.waiting:
             raise RRMError(
                 f"the judge returned no row for {len(self.waiting)} transcripts; missing: {list(self.waiting)[:5]}"

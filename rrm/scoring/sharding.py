@@ -1,7 +1,6 @@
-"""Parts of a run: `--shard i/n` judges the i-th of n consecutive parts of the input, and `rrm merge` puts the outputs together.
+"""Shards: `--shard i/n` judges part i of n consecutive ones; `rrm merge` joins the outputs.
 
-Of N transcripts shard i has those from ⌊(i − 1)·N/n⌋ up to ⌊i·N/n⌋, counted from 0 in the order of the input, lines that cannot be read left out. So
-each transcript is in exactly one shard, and the finished outputs, one after the other, are the output of the whole.
+Of N readable transcripts shard i has those from ⌊(i − 1)·N/n⌋ up to ⌊i·N/n⌋, counted from 0.
 """
 
 from __future__ import annotations
@@ -33,46 +32,36 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """`2/8`.
-
-        Raises:
-            ConfigError: not of that form, or outside of 1 to n.
-        """
-        found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
-        number, of = (int(found[1]), int(found[2])) if found else (0, 0)
-        if not 1 <= number <= of:
+        """Parse `2/8`; raises `ConfigError`."""
+        match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
+        number, count = (int(match[1]), int(match[2])) if match else (0, 0)
+        if not 1 <= number <= count:
             raise ConfigError(f"--shard {text!r}: write i/n with i from 1 to n, e.g. 2/8")
-        return cls(number, of)
+        return cls(number, count)
 
     def bounds(self, total: int) -> tuple[int, int]:
-        """The first transcript of the part, from 0, and the one behind its last."""
+        """Return the part's first transcript, from 0, and the one behind its last."""
         return (self.number - 1) * total // self.of, self.number * total // self.of
 
     def rows_of(self, total: int) -> int:
-        """How many transcripts the part has."""
         start, stop = self.bounds(total)
         return stop - start
 
     def of_rows(self, rows: Iterable[T], total: int) -> Iterator[T]:
-        """The part's rows; the rest of the input is not read."""
         return itertools.islice(rows, *self.bounds(total))
 
     def settings(self, total: int) -> dict[str, Any]:
-        """What the output's header says of it: another part, or an input that has grown, is another run."""
+        """Return fields for the output's header: another part, or an input that has grown, is another run."""
         return {"shard": f"{self.number}/{self.of}", "inputs": total}
 
 
 @dataclass
 class Merged:
-    """What `rrm merge` did."""
-
     output: str
     rows: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
-    files: list[str] = field(default_factory=list)
-    """In the order in which their rows stand."""
-    missing: list[str] = field(default_factory=list)
-    """Shards that are not there, or not finished."""
+    files: list[str] = field(default_factory=list)  # in the order of their rows
+    missing: list[str] = field(default_factory=list)  # shards that are absent or not finished
 
 
 @dataclass(frozen=True)
@@ -84,14 +73,14 @@ class _Part:
 
 
 def merge(paths: Sequence[Path], output: Path, *, overwrite: bool = False, partial: bool = False) -> Merged:
-    """Put rows of runs of one judge into one file: shards by their number, other files as they are given.
+    """Join rows of runs of one judge: shards by number, other files in the order given.
 
     Args:
-        partial: take what is there where shards are missing or not finished.
+        partial: accept absent and unfinished shards.
 
     Raises:
         ConfigError: the output exists, or is one of the inputs.
-        RRMError: made by different judges or settings, parts of different runs, an id twice, missing shards, a file that a run is writing.
+        RRMError: other judges or settings, parts of different runs, an id twice, missing shards, a file still written.
     """
     from filelock import FileLock, Timeout
 
@@ -108,13 +97,13 @@ def merge(paths: Sequence[Path], output: Path, *, overwrite: bool = False, parti
                 stack.enter_context(FileLock(f"{path}.lock", timeout=0))
             except Timeout as error:
                 raise RRMError(f"a run is writing {path}; wait for it") from error
-        parts = _in_order([_part(path) for path in paths])
-        done = Merged(str(output), files=[str(part.path) for part in parts])
-        made_by = {k: v for k, v in parts[0].made_by.items() if k not in ("shard", "inputs")}
+        files = _in_order([_part(path) for path in paths])
+        done = Merged(str(output), files=[str(file.path) for file in files])
+        made_by = {k: v for k, v in files[0].made_by.items() if k not in ("shard", "inputs")}
         draft = Path(f"{output}.tmp")
         try:
             with open(draft, "wb") as out:
-                done.missing = _missing(parts, _copy(parts, out, done))
+                done.missing = _missing(files, _copy(files, out, done))
                 if done.missing and not partial:
                     raise RRMError(
                         f"{'; '.join(done.missing)}: run rrm score with the same --shard again, or take what is there with --partial"
@@ -131,36 +120,36 @@ def merge(paths: Sequence[Path], output: Path, *, overwrite: bool = False, parti
 
 def _part(path: Path) -> _Part:
     made_by = header_of(path)
-    said = made_by.get("shard")
-    return _Part(path, made_by, Shard.parse(said) if isinstance(said, str) else None, made_by.get("inputs"))
+    shard = made_by.get("shard")
+    return _Part(path, made_by, Shard.parse(shard) if isinstance(shard, str) else None, made_by.get("inputs"))
 
 
-def _in_order(parts: list[_Part]) -> list[_Part]:
-    """Shards by number; refuses parts that do not belong together."""
-    first = parts[0]
+def _in_order(files: list[_Part]) -> list[_Part]:
+    """Sort shards by number; refuse parts that do not belong together."""
+    first = files[0]
     ignored = {"shard"}
-    for part in parts[1:]:
-        if differs := differences(_without(first.made_by, ignored), _without(part.made_by, ignored)):
-            raise RRMError(f"{first.path} and {part.path} were made otherwise: {'; '.join(differs)}")
-        if (part.shard and part.shard.of) != (first.shard and first.shard.of):
-            said = [f"{p.path} is {p.made_by.get('shard', 'no shard')}" for p in (first, part)]
-            raise RRMError(f"parts of different runs: {', '.join(said)}")
-    twice = [n for n, count in Counter(p.shard.number for p in parts if p.shard).items() if count > 1]
+    for file in files[1:]:
+        if differs := differences(_without(first.made_by, ignored), _without(file.made_by, ignored)):
+            raise RRMError(f"{first.path} and {file.path} were made otherwise: {'; '.join(differs)}")
+        if (file.shard and file.shard.of) != (first.shard and first.shard.of):
+            shards = [f"{p.path} is {p.made_by.get('shard', 'no shard')}" for p in (first, file)]
+            raise RRMError(f"parts of different runs: {', '.join(shards)}")
+    twice = [n for n, count in Counter(p.shard.number for p in files if p.shard).items() if count > 1]
     if twice:
-        names = [str(p.path) for p in parts if p.shard and p.shard.number == twice[0]]
+        names = [str(p.path) for p in files if p.shard and p.shard.number == twice[0]]
         raise RRMError(f"shard {twice[0]} is there more than once: {', '.join(names)}")
-    return sorted(parts, key=lambda p: p.shard.number if p.shard else 0)
+    return sorted(files, key=lambda p: p.shard.number if p.shard else 0)
 
 
 def _without(made_by: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     return {k: v for k, v in made_by.items() if k not in names}
 
 
-def _copy(parts: Sequence[_Part], out: Any, done: Merged) -> dict[Path, int]:
-    """Copy the rows, each id once; how many each part has."""
+def _copy(files: Sequence[_Part], out: Any, done: Merged) -> dict[Path, int]:
+    """Copy the rows, each id once, and count them by file."""
     ids, counts, statuses = set[str](), Counter[Path](), Counter[str]()
-    for part in parts:
-        with open(part.path, "rb") as lines:
+    for file in files:
+        with open(file.path, "rb") as lines:
             for number, line in enumerate(lines, 1):
                 try:
                     row = json.loads(line)
@@ -168,31 +157,33 @@ def _copy(parts: Sequence[_Part], out: Any, done: Merged) -> dict[Path, int]:
                 except (ValueError, KeyError, TypeError, AttributeError) as error:
                     if not line.endswith(b"\n"):
                         break  # a killed run's last line; its shard is named as not finished
-                    raise RRMError(f"{part.path}:{number}: not a row of `rrm score`") from error
+                    raise RRMError(f"{file.path}:{number}: not a row of `rrm score`") from error
                 if row["id"] in ids:
                     raise RRMError(
-                        f"{part.path}:{number}: its id has a row in another place of these files already; leave one out"
+                        f"{file.path}:{number}: its id has a row in another place of these files already; leave one out"
                     )
                 ids.add(row["id"])
                 statuses[status] += 1
-                counts[part.path] += 1
+                counts[file.path] += 1
                 out.write(line if line.endswith(b"\n") else line + b"\n")
     done.rows, done.statuses = len(ids), dict(sorted(statuses.items()))
     return counts
 
 
-def _missing(parts: Sequence[_Part], counts: Mapping[Path, int]) -> list[str]:
-    """The shards that are not there, and those with fewer rows than their part has."""
-    first = parts[0].shard
+def _missing(files: Sequence[_Part], counts: Mapping[Path, int]) -> list[str]:
+    """List absent shards, and those with fewer rows than their part has."""
+    first = files[0].shard
     if first is None:
         return []
-    there = {p.shard.number for p in parts if p.shard}
+    there = {p.shard.number for p in files if p.shard}
     gone = [str(n) for n in range(1, first.of + 1) if n not in there]
-    said = [f"of {first.of} shards {', '.join(gone[:20])}{' …' if len(gone) > 20 else ''} are missing"] if gone else []
-    for part in parts:
-        if part.shard is None or not isinstance(part.inputs, int):
+    messages = (
+        [f"of {first.of} shards {', '.join(gone[:20])}{' …' if len(gone) > 20 else ''} are missing"] if gone else []
+    )
+    for file in files:
+        if file.shard is None or not isinstance(file.inputs, int):
             continue
-        wanted = part.shard.rows_of(part.inputs)
-        if counts[part.path] != wanted:
-            said.append(f"shard {part.shard.number} ({part.path}) has {counts[part.path]} of {wanted} rows")
-    return said
+        expected = file.shard.rows_of(file.inputs)
+        if counts[file.path] != expected:
+            messages.append(f"shard {file.shard.number} ({file.path}) has {counts[file.path]} of {expected} rows")
+    return messages

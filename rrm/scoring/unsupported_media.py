@@ -1,4 +1,4 @@
-"""What of a transcript no judge is shown: images, audio and other parts of messages that are no text, counted over a run's inputs."""
+"""Count parts of messages that are no text (images, audio, …), which most judges are not shown."""
 
 from __future__ import annotations
 
@@ -13,51 +13,45 @@ from rrm.readers.base import printable
 
 log = logging.getLogger(__name__)
 SEES = "--model vision:FOLDER, and openai:… with --images N, are shown pictures; other judges read words in their place (docs/images.md)"
-"""Which judges see."""
 
 
-def is_picture(kind: str) -> bool:
-    """Whether parts of this kind are what a judge that sees may be shown."""
-    return "image" in kind
+def is_picture(part_type: str) -> bool:
+    return "image" in part_type
 
 
 @dataclass
 class Unshown:
-    """Transcripts that hold more than text, and how many parts of each kind; `rows` counts all that went by."""
+    """Counts of transcripts with parts that are no text, among `rows`."""
 
-    sees: bool = False
-    """Whether the judge is shown pictures: each row then says which (`Feedback.images`), and they are not counted here."""
+    sees: bool = False  # the judge sees pictures: rows name them (`Feedback.images`), and they are not counted
     rows: int = 0
     transcripts: int = 0
     parts: Counter[str] = field(default_factory=Counter)
 
     def add(self, trajectory: Trajectory) -> None:
-        """Count one transcript."""
-        kinds = [
-            kind
+        part_types = [
+            part_type
             for message in trajectory.messages
-            for kind in message.other_parts()
-            if not (self.sees and is_picture(kind))
+            for part_type in message.other_parts()
+            if not (self.sees and is_picture(part_type))
         ]
         self.rows += 1
-        self.transcripts += bool(kinds)
-        self.parts.update(printable(kind, 40) for kind in kinds)
+        self.transcripts += bool(part_types)
+        self.parts.update(printable(part_type, 40) for part_type in part_types)
 
     def counted(self, rows: Iterable[Trajectory]) -> Iterator[Trajectory]:
-        """The rows themselves, each counted as it goes by."""
         for row in rows:
             self.add(row)
             yield row
 
     def found(self) -> dict[str, Any] | None:
-        """The summary of `unsupported_media`: `transcripts` that hold such parts, and `parts` by kind; None where there is none."""
+        """Return the number of `transcripts` with such parts, and `parts` by kind; None: no such parts."""
         return {"transcripts": self.transcripts, "parts": dict(self.parts.most_common())} if self.transcripts else None
 
     def report(self) -> dict[str, Any] | None:
-        """`found`, with a warning."""
         if not self.transcripts:
             return None
-        kinds = ", ".join(f"{n} {kind}" for kind, n in self.parts.most_common(5))
+        kinds = ", ".join(f"{n} {part_type}" for part_type, n in self.parts.most_common(5))
         log.warning(
             "%d of %d transcripts hold parts that are no text (%s): this judge is not shown them, only words in their place, "
             "and coverage counts text alone%s",
@@ -70,7 +64,7 @@ class Unshown:
 
 
 def unsupported_media(rows: Iterable[Trajectory], *, warn: bool = True, sees: bool = False) -> dict[str, Any] | None:
-    """`Unshown.report` of rows that are all there; without `warn` `Unshown.found`."""
+    """Return `Unshown.report()` of rows, or without `warn` `Unshown.found()`."""
     unshown = Unshown(sees)
     for row in rows:
         unshown.add(row)

@@ -1,8 +1,7 @@
-"""The endpoints: POST /v1/score, /v1/rank, /v1/measure; GET /v1/judge, /healthz, /metrics, /openapi.json.
+"""Endpoints: POST /v1/score, /v1/rank, /v1/measure; GET /v1/judge, /healthz, /metrics, /openapi.json.
 
-A large body is read in a thread, a piece at a time, so that it keeps no other client waiting. A thread alone would not do: what is written
-in C or Rust holds the interpreter until it returns, seconds for 32 MiB of JSON. So the parser calls into Python at each object, and a run is
-written a message at a time.
+A large body is parsed in a thread. As C and Rust code holds the interpreter until it returns (seconds for 32 MiB of JSON),
+the parser calls into Python at each object, and a run is written a message at a time.
 """
 
 from __future__ import annotations
@@ -41,28 +40,17 @@ from rrm.serve.schemas import (
     ScoreResponse,
 )
 
-SMALL = 2**15
-"""Bytes of a body that is read between two others; a larger one would keep them waiting."""
-VALUES = 8
-"""Times the largest body that the values of one may take."""
+SMALL = 2**15  # bytes of a body that is parsed without a thread
+VALUES = 8  # most memory of a body's values, times the largest body
 
 
 def loads(body: bytes) -> Any:
-    """`json.loads`, interruptible at each object.
-
-    Raises:
-        ValueError: it is no JSON.
-        RecursionError: it is nested too deeply.
-    """
-    return json.loads(body, object_hook=lambda found: found)
+    """Parse JSON, interruptible at each object; raises `ValueError`, `RecursionError`."""
+    return json.loads(body, object_hook=lambda value: value)
 
 
 def check_values(body: bytes, most: int) -> None:
-    """Refuse a body that is small as bytes and large as values: 31 MiB of `{},` would take 1.4 GB.
-
-    Raises:
-        HTTPException: 413.
-    """
+    """Refuse (413) a body whose values are large in memory: 31 MiB of `{},` would take 1.4 GB."""
     try:
         check_weight(body, "the body", VALUES * most)
     except ValueError as error:
@@ -70,21 +58,16 @@ def check_values(body: bytes, most: int) -> None:
 
 
 def dumps(run: Trajectory) -> str:
-    """A run's JSON in ASCII, interruptible at each message; they stand last.
-
-    Raises:
-        ValueError, RecursionError: it cannot be written.
-    """
+    """Write a run as ASCII JSON, interruptible at each message; raises `ValueError`, `RecursionError`."""
     head = json.dumps(run.model_dump(mode="json", exclude={"messages"}))
     messages = ", ".join(json.dumps(message.model_dump(mode="json")) for message in run.messages)
     return f'{head[:-1]}, "messages": [{messages}]}}'
 
 
 class BodyRequest(Request):
-    """A request whose body is put together and parsed in a thread unless it is `SMALL`; one such body is parsed at a time."""
+    """A request whose large body is joined and parsed in a thread, one such body at a time."""
 
     async def body(self) -> bytes:
-        """All of it."""
         if not hasattr(self, "_body"):
             chunks = [chunk async for chunk in self.stream()]
             small = sum(map(len, chunks)) <= SMALL
@@ -92,7 +75,6 @@ class BodyRequest(Request):
         return self._body
 
     async def json(self) -> Any:
-        """Its body's value; as `loads` raises."""
         if not hasattr(self, "_json"):
             body = await self.body()
             if len(body) <= SMALL:
@@ -105,10 +87,7 @@ class BodyRequest(Request):
 
 
 class BodyRoute(APIRoute):
-    """An endpoint that is given its body so."""
-
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What answers a request."""
         answered = super().get_route_handler()
 
         async def handler(request: Request) -> Response:
@@ -128,19 +107,15 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 class Wrong(Exception):
-    """What a client asked wrongly.
+    """A client's error, with its place in the request."""
 
-    Args:
-        at: where in the request.
-    """
-
-    def __init__(self, message: str, at: str) -> None:
+    def __init__(self, message: str, path: str) -> None:
         super().__init__(message)
-        self.at = at
+        self.at = path
 
 
 def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
-    """The service over a pool, which is closed with it; started by whoever makes it."""
+    """Make the service over a pool, which is started elsewhere and closed with the service."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -163,105 +138,104 @@ def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
             raise HTTPException(503, "no judge is loaded yet")
         return About.model_validate(pool.about)
 
-    def mode_of(asked: Mode | None) -> Mode:
-        return asked or known().settings.get("default_mode") or "full"
+    def mode_of(mode: Mode | None) -> Mode:
+        return mode or known().settings.get("default_mode") or "full"
 
     async def accept(
-        what: str, how: Mapping[str, Any], items: Sequence[tuple[str, Sequence[str]]]
+        task: str, how: Mapping[str, Any], items: Sequence[tuple[str, Sequence[str]]]
     ) -> list[PendingItem]:
         if not pool.load.ready and pool.load.failing is not None:
             raise HTTPException(503, f"no judge is ready: {pool.load.failing}")
-        return await pool.submit(what, how, items)
+        return await pool.submit(task, how, items)
 
     @app.post("/v1/score", response_model=ScoreResponse, responses=_ERRORS, summary="Judge transcripts")
-    async def score(asked: ScoreRequest, request: Request) -> Any:
-        items = await parsed(asked, request)
+    async def score(body: ScoreRequest, request: Request) -> Any:
+        items = await parsed(body, request)
         ids = [id for _, (id,) in items]
-        how = {"mode": mode_of(asked.mode), "samples": asked.samples, "seed": asked.seed}
-        how |= {"out_of_domain": asked.out_of_domain}
+        how = {"mode": mode_of(body.mode), "samples": body.samples, "seed": body.seed}
+        how |= {"out_of_domain": body.out_of_domain}
         asks = await accept("score", how, items)
-        if asked.stream:
+        if body.stream:
             return StreamingResponse(lines_of(asks, ids, how), media_type="application/x-ndjson")
-        found = await answered(asks, request)
-        return Ascii({"rows": [scored(one, id, how) for one, id in zip(found, ids, strict=True)]})
+        results = await answered(asks, request)
+        return Ascii({"rows": [scored(result, id, how) for result, id in zip(results, ids, strict=True)]})
 
-    async def parsed(asked: ScoreRequest | MeasureRequest, request: Request) -> list[tuple[str, list[str]]]:
-        """A request's transcripts as items; those of a large one are read in a thread."""
-        given = (asked.transcripts, asked.format, limits)
+    async def parsed(body: ScoreRequest | MeasureRequest, request: Request) -> list[tuple[str, list[str]]]:
+        arguments = (body.transcripts, body.format, limits)
         small = len(await request.body()) <= SMALL  # it is there; what a header says of a body in chunks is anything
-        return items_of(*given) if small else await asyncio.to_thread(items_of, *given)
+        return items_of(*arguments) if small else await asyncio.to_thread(items_of, *arguments)
 
     async def lines_of(asks: list[PendingItem], ids: Sequence[str], how: Mapping[str, Any]) -> AsyncIterator[str]:
-        places = {ask.done: at for at, ask in enumerate(asks)}
+        places = {ask.done: index for index, ask in enumerate(asks)}
         left, refused = set(places), None
         try:
             while left and refused is None:
                 done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-                for one in done:
-                    said = one.exception() or one.result()
-                    if isinstance(said, JudgeRefused):
-                        refused = {"message": str(said), "status": 503 if said.again else 422}
+                for future in done:
+                    result = future.exception() or future.result()
+                    if isinstance(result, JudgeRefused):
+                        refused = {"message": str(result), "status": 503 if result.again else 422}
                         break
-                    row = scored(said, ids[places[one]], how)
-                    yield json.dumps({"index": places[one], "row": row}) + "\n"
+                    row = scored(result, ids[places[future]], how)
+                    yield json.dumps({"index": places[future], "row": row}) + "\n"
             yield json.dumps({"error": refused} if refused else {"done": len(asks)}) + "\n"
         finally:
             await pool.cancel(asks)
 
-    def scored(said: Any, id: str, how: Mapping[str, Any]) -> dict[str, Any]:
-        if isinstance(said, ItemFailed):
+    def scored(result: Any, id: str, how: Mapping[str, Any]) -> dict[str, Any]:
+        if isinstance(result, ItemFailed):
             described = known().describe
             info = {k: described.get(k) for k in ("model", "model_hash", "prompt_version")}
             info |= {"mode": how["mode"], "seed": how["seed"]}
-            row = {"id": id, "status": "judge_error", "reason": str(said), "judge": info}
-            said = Feedback.model_validate(row).model_dump(mode="json")
-        metrics.row(said["status"])
-        return said
+            row = {"id": id, "status": "judge_error", "reason": str(result), "judge": info}
+            result = Feedback.model_validate(row).model_dump(mode="json")
+        metrics.row(result["status"])
+        return result
 
     @app.post("/v1/rank", response_model=RankResponse, responses=_ERRORS, summary="Compare attempts at one question")
-    async def rank(asked: RankRequest, request: Request) -> Any:
+    async def rank(body: RankRequest, request: Request) -> Any:
         if not known().ranks:
             raise Wrong("this judge was trained to judge one run at a time and cannot compare several", "groups")
-        items = await asyncio.to_thread(grouped, asked, limits)
-        how = {"heat": asked.heat, "both_orders": asked.both_orders, "seed": asked.seed}
-        found = await answered(await accept("rank", how, items), request)
-        for one in found:
-            if isinstance(one, ItemFailed):
-                raise HTTPException(500, str(one))
-        for one in found:
-            for row in one["feedback"]:
+        items = await asyncio.to_thread(grouped, body, limits)
+        how = {"heat": body.heat, "both_orders": body.both_orders, "seed": body.seed}
+        results = await answered(await accept("rank", how, items), request)
+        for result in results:
+            if isinstance(result, ItemFailed):
+                raise HTTPException(500, str(result))
+        for result in results:
+            for row in result["feedback"]:
                 metrics.row(row["status"])
-        return Ascii({"rankings": found})
+        return Ascii({"rankings": results})
 
     @app.post("/v1/measure", response_model=MeasureResponse, responses=_ERRORS, summary="Count tokens, judge nothing")
-    async def measure(asked: MeasureRequest, request: Request) -> Any:
-        items = await parsed(asked, request)
-        how = {"mode": mode_of(asked.mode), "samples": asked.samples}
-        found = await answered(await accept("measure", how, items), request)
-        for one in found:
-            if isinstance(one, ItemFailed):
-                raise HTTPException(500, str(one))
-        return {"reads": found}
+    async def measure(body: MeasureRequest, request: Request) -> Any:
+        items = await parsed(body, request)
+        how = {"mode": mode_of(body.mode), "samples": body.samples}
+        results = await answered(await accept("measure", how, items), request)
+        for result in results:
+            if isinstance(result, ItemFailed):
+                raise HTTPException(500, str(result))
+        return {"reads": results}
 
     async def answered(asks: list[PendingItem], request: Request) -> list[Any]:
-        """Each item's row, or why it has none; raises what the judge cannot be asked for."""
-        whole = asyncio.gather(*(ask.done for ask in asks), return_exceptions=True)
-        whole.add_done_callback(
-            lambda one: one.cancelled() or one.exception()
+        """Return each item's row or `ItemFailed`; raises the pool's other errors."""
+        gathered = asyncio.gather(*(ask.done for ask in asks), return_exceptions=True)
+        gathered.add_done_callback(
+            lambda result: result.cancelled() or result.exception()
         )  # of one who has gone nobody asks for it
         gone = asyncio.create_task(left_us(request))
         try:
-            await asyncio.wait({gone, whole}, return_when=asyncio.FIRST_COMPLETED)
-            if not whole.done():
+            await asyncio.wait({gone, gathered}, return_when=asyncio.FIRST_COMPLETED)
+            if not gathered.done():
                 raise HTTPException(GONE, "the client has gone")
-            found = whole.result()
+            results = gathered.result()
         finally:
             gone.cancel()
             await pool.cancel(asks)  # ends `whole`
-        for one in found:
-            if isinstance(one, BaseException) and not isinstance(one, ItemFailed):
-                raise one
-        return found
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, ItemFailed):
+                raise result
+        return results
 
     @app.get("/v1/judge", response_model=About, summary="The judge that is served")
     async def judge() -> About:
@@ -271,8 +245,8 @@ def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
     async def health() -> JSONResponse:
         load = pool.load
         status = "ok" if load.ready else "failing" if load.failing else "starting"
-        said = Health(status=status, workers=load.ready, waiting=load.waiting, judging=load.judging)
-        return JSONResponse(said.model_dump(), 200 if status == "ok" else 503)
+        health = Health(status=status, workers=load.ready, waiting=load.waiting, judging=load.judging)
+        return JSONResponse(health.model_dump(), 200 if status == "ok" else 503)
 
     @app.get("/metrics", response_class=PlainTextResponse, summary="For Prometheus")
     async def exposition() -> PlainTextResponse:
@@ -292,7 +266,7 @@ def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
         first = error.errors()[0]
         if first["type"] == "json_invalid":
             return answer(422, f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}", at="body")
-        return answer(422, first["msg"], at=".".join(str(part) for part in first["loc"][1:]) or "body")
+        return answer(422, first["msg"], at=".".join(str(key) for key in first["loc"][1:]) or "body")
 
     @app.exception_handler(Wrong)
     async def wrong(_: Request, error: Wrong) -> JSONResponse:
@@ -318,66 +292,51 @@ def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
 
 
 async def left_us(request: Request) -> None:
-    """Return once the client has gone. The body has been read: nothing else is said of a request after that."""
+    # the body was read: nothing else comes
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def items_of(given: Sequence[Any], format: str, limits: BodyLimits) -> list[tuple[str, list[str]]]:
-    """Each transcript as a worker reads it, and its id.
-
-    Raises:
-        Wrong: as `transcripts`; two of one id.
-    """
+def items_of(elements: Sequence[Any], format: str, limits: BodyLimits) -> list[tuple[str, list[str]]]:
+    """Return each transcript as JSON for a worker, and its id; raises `Wrong`."""
     unfolding = AttachmentBudget(limits.body_bytes)
-    return [(said, [id]) for said, id in transcripts(given, format, limits.transcripts, "transcripts", unfolding)]
+    return [(text, [id]) for text, id in transcripts(elements, format, limits.transcripts, "transcripts", unfolding)]
 
 
-def grouped(asked: RankRequest, limits: BodyLimits) -> list[tuple[str, list[str]]]:
-    """Each group as a worker reads it, and its attempts' ids, unique within it.
-
-    Raises:
-        Wrong: as `transcripts`.
-    """
+def grouped(body: RankRequest, limits: BodyLimits) -> list[tuple[str, list[str]]]:
+    """Return each group as JSON for a worker, and its attempts' ids, unique within it; raises `Wrong`."""
     most, unfolding = limits.transcripts, AttachmentBudget(limits.body_bytes)
-    if sum(map(len, asked.groups)) > most:
-        raise Wrong(f"{sum(map(len, asked.groups))} attempts, and a request may have {most}", "groups")
-    found = []
-    for number, group in enumerate(asked.groups):
-        rows = transcripts(group, asked.format, most, f"groups.{number}", unfolding)
-        found.append((f"[{','.join(said for said, _ in rows)}]", [id for _, id in rows]))
-    return found
+    if sum(map(len, body.groups)) > most:
+        raise Wrong(f"{sum(map(len, body.groups))} attempts, and a request may have {most}", "groups")
+    groups = []
+    for number, group in enumerate(body.groups):
+        rows = transcripts(group, body.format, most, f"groups.{number}", unfolding)
+        groups.append((f"[{','.join(text for text, _ in rows)}]", [id for _, id in rows]))
+    return groups
 
 
 def transcripts(
-    given: Sequence[Any], format: str, most: int, at: str, unfolding: AttachmentBudget
+    elements: Sequence[Any], format: str, most: int, path: str, unfolding: AttachmentBudget
 ) -> list[tuple[str, str]]:
-    """Each element as a run: its JSON, and its id.
-
-    Args:
-        unfolding: what attachments may unfold to, in the whole request.
-
-    Raises:
-        Wrong: too many, two of one id, or one that is none or several, or nested too deeply to be handed on.
-    """
-    if len(given) > most:
-        raise Wrong(f"{len(given)} transcripts, and a request may have {most}: send them in several", at)
-    found: dict[str, str] = {}
-    for number, data in enumerate(given):
-        place = f"{at}.{number}"
+    """Return each element's run as JSON, and its id; `unfolding` limits attachments. Raises `Wrong`."""
+    if len(elements) > most:
+        raise Wrong(f"{len(elements)} transcripts, and a request may have {most}: send them in several", path)
+    texts: dict[str, str] = {}
+    for number, data in enumerate(elements):
+        element_path = f"{path}.{number}"
         try:
-            runs = read_value(data, place, format=format, unfolding=unfolding)
+            runs = read_value(data, element_path, format=format, unfolding=unfolding)
         except ConfigError as error:
             raise Wrong(str(error), "format") from error
         if len(runs) != 1:
-            raise Wrong(f"holds {len(runs)} runs: send each as an element of its own", place)
+            raise Wrong(f"holds {len(runs)} runs: send each as an element of its own", element_path)
         run = runs[0]
         if isinstance(run, ReadError):
-            raise Wrong(str(run), place)
-        if run.id in found:
-            raise Wrong(f"the id {run.id!r} occurs twice; ids must be unique in a request", place)
+            raise Wrong(str(run), element_path)
+        if run.id in texts:
+            raise Wrong(f"the id {run.id!r} occurs twice; ids must be unique in a request", element_path)
         try:
-            found[run.id] = dumps(run)
+            texts[run.id] = dumps(run)
         except (ValueError, RecursionError) as error:
-            raise Wrong(f"cannot be handed on to the judge: {error}", place) from error
-    return [(said, id) for id, said in found.items()]
+            raise Wrong(f"cannot be handed on to the judge: {error}", element_path) from error
+    return [(text, id) for id, text in texts.items()]

@@ -1,187 +1,124 @@
-"""Requests that are made of one server together: another thread can end them, and they have one patience with a server that does not answer."""
+"""Requests to one server together, which share one patience."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-import random
-import socket
-import threading
-import time
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from rrm.engines.http import backoff
 
 log = logging.getLogger(__name__)
-PATIENCE_S = 60.0
-"""For which a server that is busy or gone is asked again, from its first failure on."""
+PATIENCE_S = 60.0  # seconds of retries of a busy or absent server, from its first failure on
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 10.0
-AT_ONCE_S = 0.01
-"""What is left of a patience that is over."""
+AT_ONCE_S = 0.01  # rest of a patience that counts as over
 
 
 class Busy(Exception):
-    """Ask again, after so many seconds where the server says when.
+    """Retry a request, after `after_s` seconds where the server says when."""
 
-    Args:
-        silent: nobody answered, or the answer broke off; else it asks for patience.
-        timed_out: the time that an answer has was over.
-    """
-
+    # silent: nobody answered, or the answer broke off; else the server asks for patience. timed_out: the answer's time limit was over.
     def __init__(self, why: str, after_s: float = 0.0, *, silent: bool = True, timed_out: bool = False) -> None:
         super().__init__(why)
         self.why, self.after_s, self.silent, self.timed_out = why, after_s, silent, timed_out
 
 
+async def _nobody() -> bool:
+    return False
+
+
 class Calls:
-    """Requests that another thread can end: `stop` closes their connections, and ends the pauses between them.
+    """Requests in one event loop.
 
     Args:
-        patience_s: how long they are made again, all of them together, while none is answered: from the first failure on.
-        where: the server, for messages.
-        is_there: whether it answers at all, asked when the patience is over.
-        until: when nobody waits for an answer any more (`time.monotonic`). Where that is said, nothing is asked again after a time-out.
+        patience_s: seconds of retries of all together while none is answered, from the first failure.
+        is_there: asks the server, once the patience is over.
+        until: time (`time.monotonic`) after which nobody waits; a time-out is then not retried.
     """
 
     def __init__(
         self,
         patience_s: float = PATIENCE_S,
         where: str = "the server",
-        is_there: Callable[[], bool] = lambda: False,
+        is_there: Callable[[], Awaitable[bool]] = _nobody,
         until: float | None = None,
     ) -> None:
         self.patience_s, self.where, self.is_there, self.until = patience_s, where, is_there, until
-        self.stopped = threading.Event()
-        self.over: str | None = None
-        """Why nothing more is asked: the patience is over, and nobody is there."""
-        self._lock, self._looking = threading.Lock(), threading.Lock()
-        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._since: float | None = None
-        """The first failure since anything was answered, or since the server was last seen to be there."""
+        self.over: str | None = None  # why nothing more is sent: the patience is over, and nobody is there
+        self._looking = asyncio.Lock()
+        self._since: float | None = None  # the first failure since the last answer, or since the server was last seen
         self._told = False
         self._accepted = 0
 
-    # ---- ending them ----
-
-    def stop(self) -> None:
-        """End what is under way; what is asked afterwards ends at once."""
-        self.stopped.set()
-        with self._lock:
-            for sock in list(self._open):
-                _shut(sock)
-
-    def opened(self, sock: socket.socket) -> None:
-        """A connection was made."""
-        with self._lock:
-            self._open.add(sock)
-            if self.stopped.is_set():
-                _shut(sock)
-
-    # ---- patience ----
-
     @contextmanager
     def accepted(self) -> Iterator[None]:
-        """While the server has taken a request and its answer may still come: until then the others' patience is not over."""
-        with self._lock:
-            self._accepted += 1
+        """Keep the patience from ending while an answer may still come."""
+        self._accepted += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._accepted -= 1
+            self._accepted -= 1
 
     def answered(self) -> None:
-        """Something was answered: the next failure is a first one."""
-        with self._lock:
-            told, self._told, self._since = self._told, False, None
-            self.over = None
-        if told:
+        if self._told:
             log.warning("%s answers again", self.where)
+        self._told, self._since, self.over = False, None, None
 
-    def left_s(self, busy: Busy, since: float) -> float:
-        """Seconds for which a request that failed may be made again; 0 or less: no more. The first failure of all is told at once.
-
-        Args:
-            since: its own first failure. Where others are answered, or the server is there and has too much to do, a request is given up by
-                itself, after a patience of its own.
-        """
-        now = time.monotonic()
+    async def left_s(self, busy: Busy, since: float) -> float:
+        """Return seconds left to retry a request that fails since `since`; logs the first failure of all."""
+        now = monotonic()  # `since` is for its own patience, where others are answered or the server is busy
         waited = math.inf if self.until is None else 0.0 if busy.timed_out else self.until - now
-        with self._lock:
-            if self.over is not None or self.stopped.is_set() or waited <= 0:
-                return 0.0
-            self._since = now if self._since is None else self._since
-            tells, self._told = busy.silent and not self._told, self._told or busy.silent
-            first = self._since
-            own, all_together = since + self.patience_s - now, first + self.patience_s - now
-        if tells:
+        if self.over is not None or waited <= 0:
+            return 0.0
+        first = self._since = now if self._since is None else self._since
+        if busy.silent and not self._told:
+            self._told = True
             log.warning("%s; it is asked again, for %g s if nothing is answered", busy.why, self.patience_s)
+        own, all_together = since + self.patience_s - now, first + self.patience_s - now
         if all_together > AT_ONCE_S:
             return min(own, all_together, waited)
-        if not self._waits() and self._is_gone(busy, first):
+        if not self._accepted and await self._is_gone(busy, first):
             return 0.0
-        return min(self.patience_s if self._waits() else own, waited)
+        return min(self.patience_s if self._accepted else own, waited)
 
-    def _waits(self) -> bool:
-        """Whether an answer is under way, which decides."""
-        with self._lock:
-            return self._accepted > 0
-
-    def _is_gone(self, busy: Busy, first: float) -> bool:
-        """Look whether anybody is there, one thread for all: where not, nothing more is asked.
-
-        Args:
-            first: the failure since which the patience ran out.
-        """
-        with self._looking:
-            with self._lock:
-                if self.over is not None:
-                    return True
-                if self._since != first:  # another has looked, or something was answered
-                    return False
-            there = self.is_there()
-            with self._lock:
-                if self._since != first or self._accepted > 0:  # meanwhile
-                    return False
-                if there:
-                    self._since = time.monotonic()
-                else:
-                    self.over = f"{busy.why}; asked for {self.patience_s:g} s"
-                return not there
+    async def _is_gone(self, busy: Busy, first: float) -> bool:
+        """Check whether anybody is there, once for all; `first` is the failure that began the patience."""
+        async with self._looking:
+            if self.over is not None or self._since != first:  # another has looked, or something was answered
+                return self.over is not None
+            there = await self.is_there()
+            if self._since != first or self._accepted:  # meanwhile
+                return False
+            if there:
+                self._since = monotonic()
+            else:
+                self.over = f"{busy.why}; asked for {self.patience_s:g} s"
+            return not there
 
 
 class Backoff:
-    """Between the tries of one request: doubled each time, with jitter, until the patience of its `Calls` is over, or its own."""
+    """Pauses between the tries of one request, until a patience is over."""
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
         self.since: float | None = None
-        self.pause = FIRST_PAUSE_S
+        self.tries = 0
 
     def answered(self) -> None:
-        """The server does answer: the next failure is a first one."""
-        self.since, self.pause = None, FIRST_PAUSE_S
+        self.since, self.tries = None, 0
         self.calls.answered()
 
-    def wait(self, busy: Busy) -> bool:
-        """Wait; False where the time is over, or the calls are to end. Who is to come back later than that asks once more at its end."""
-        self.since = time.monotonic() if self.since is None else self.since
-        left = self.calls.left_s(busy, self.since)
-        return left > AT_ONCE_S and self._sleep(min(max(self._next(), busy.after_s), left))
+    async def wait(self, busy: Busy) -> bool:
+        """Wait before a retry; False where the time is over."""
+        self.since = monotonic() if self.since is None else self.since
+        left = await self.calls.left_s(busy, self.since)
+        if left > AT_ONCE_S:
+            await self.pause(busy.after_s, left)
+        return left > AT_ONCE_S
 
-    def breathe(self) -> bool:
-        """A pause before a request that the server failed at; False where the calls are to end."""
-        self.calls.answered()
-        return self._sleep(self._next())
-
-    def _next(self) -> float:
-        pause, self.pause = self.pause * random.uniform(0.75, 1.25), min(2 * self.pause, LONGEST_PAUSE_S)
-        return pause
-
-    def _sleep(self, pause: float) -> bool:
-        return not self.calls.stopped.wait(pause)
-
-
-def _shut(sock: socket.socket) -> None:
-    with suppress(OSError):
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # the connection under TLS, too
+    async def pause(self, least_s: float = 0.0, most_s: float = LONGEST_PAUSE_S) -> None:
+        self.tries += 1
+        await asyncio.sleep(min(max(backoff(FIRST_PAUSE_S, self.tries, LONGEST_PAUSE_S), least_s), most_s))

@@ -1,4 +1,4 @@
-"""Before a request is read: how many connections there may be, who may ask, how large a body may be, and how long it may take to come."""
+"""Limits before a request is read: connections, keys, hosts, sizes and times."""
 
 from __future__ import annotations
 
@@ -21,18 +21,13 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from rrm.serve.metrics import Metrics
 
-AGAIN_S = 2
-"""Seconds after which a client that was refused for want of room may ask again."""
+AGAIN_S = 2  # seconds for Retry-After
 
-OPEN = ("/healthz",)
-"""Asked without a key: by what watches over servers."""
+OPEN = ("/healthz",)  # without a key: for monitors
 
-GONE = 499
-"""Status, for the books alone, of a request whose client did not wait for the answer."""
-FLIGHT = 8
-"""Times the largest body: so much of bodies may be in the server at once, where nobody says."""
-DRAINED = 8
-"""Times the largest body: so much of a larger one is let in, and forgotten, before the refusal is sent."""
+GONE = 499  # status, for metrics only, of a request whose client hung up
+FLIGHT = 8  # default limit of all bodies in the server, times the largest body
+DRAINED = 8  # bytes of a refused body that are read and dropped, times the largest body
 
 
 @dataclass(frozen=True)
@@ -40,27 +35,23 @@ class BodyLimits:
     """Of one request."""
 
     body_bytes: int
-    body_s: float
-    """From the first byte to the last: a client that drips holds nothing longer than this."""
+    body_s: float  # seconds from the first byte to the last
     transcripts: int
     key: str | None = None
-    flight_bytes: int | None = None
-    """Of all requests that are not answered; None: `FLIGHT` times `body_bytes`."""
+    flight_bytes: int | None = None  # of all unanswered requests; None: `FLIGHT` times `body_bytes`
 
-    names: frozenset[str] = frozenset()
-    """Beside `localhost` and addresses, under which it may be asked while there is no key."""
+    names: frozenset[str] = frozenset()  # valid hosts without a key, beside `localhost` and addresses
 
     @property
     def most_in_flight(self) -> int:
-        """`flight_bytes`, never less than a body."""
+        # never less than a body
         return FLIGHT * self.body_bytes if self.flight_bytes is None else max(self.flight_bytes, self.body_bytes)
 
 
 class Ascii(JSONResponse):
-    """JSON in ASCII: a transcript's id may hold half a surrogate pair, which no other encoding takes."""
+    """JSON in ASCII: an id may hold half a surrogate pair, which no other encoding takes."""
 
     def render(self, content: Any) -> bytes:
-        """The body."""
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
@@ -68,21 +59,19 @@ class RequestLimits:
     """ASGI middleware: refuses, counts, times.
 
     Args:
-        paths: of endpoints; other paths are counted together.
+        paths: of endpoints; others are counted together.
     """
 
     def __init__(self, app: ASGIApp, limits: BodyLimits, metrics: Metrics, paths: frozenset[str]) -> None:
         self.app, self.limits, self.metrics, self.paths = app, limits, metrics, paths
-        self.flight = 0
-        """Bytes of bodies that came and are not answered."""
+        self.flight = 0  # bytes of unanswered bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Of one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         path, begun, status = scope["path"] if scope["path"] in self.paths else "other", time.monotonic(), 500
-        ended, held = False, [0]
+        ended, received = False, [0]
 
         async def heard(message: Message) -> None:
             nonlocal status, ended
@@ -98,7 +87,7 @@ class RequestLimits:
                 await self._drain(receive, time.monotonic())
                 await refusal(scope, receive, heard)
             else:
-                await self.app(scope, self._bounded(receive, held), heard)
+                await self.app(scope, self._bounded(receive, received), heard)
             if not ended:  # a stream whose client has hung up
                 status = GONE
         except ClientDisconnect:
@@ -107,11 +96,11 @@ class RequestLimits:
             status = 500
             raise
         finally:
-            self.flight -= held[0]
+            self.flight -= received[0]
             self.metrics.request(path, status, time.monotonic() - begun)
 
     async def _drain(self, receive: Receive, begun: float) -> None:
-        """Let a body come that is refused, unread: a client that is cut off while it sends does not read why."""
+        # a client that is cut off while it sends does not read why
         size = 0
         while size < DRAINED * self.limits.body_bytes:
             left = begun + self.limits.body_s - time.monotonic()
@@ -126,8 +115,8 @@ class RequestLimits:
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
         if self.limits.key is not None and scope["path"] not in OPEN:
-            said = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
-            if not hmac.compare_digest(said, self.limits.key.encode()):
+            key = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+            if not hmac.compare_digest(key, self.limits.key.encode()):
                 return answer(401, "this server wants a key: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
         if self.limits.key is None and (why := self._foreign(headers)) is not None:
             return answer(403, why)
@@ -139,7 +128,7 @@ class RequestLimits:
         return None
 
     def _foreign(self, headers: Mapping[bytes, bytes]) -> str | None:
-        """Why a request may be a web page's of elsewhere: it asks a name that was rebound to this machine, or comes from another page."""
+        """Return why a request may come from a foreign web page, by its name of this host or its origin."""
         host, origin = (headers.get(name, b"").decode("latin-1").lower() for name in (b"host", b"origin"))
         hint = "ask it by its address, or start it with a key"
         if host and not self._own(host):
@@ -164,16 +153,14 @@ class RequestLimits:
     def _too_large(self) -> str:
         return f"a body may have {self.limits.body_bytes:,} bytes: send fewer transcripts at once, or start the server with --max-body"
 
-    def _bounded(self, receive: Receive, held: list[int]) -> Receive:
-        """Args:
-        held: takes the bytes that came.
-        """
+    def _bounded(self, receive: Receive, received: list[int]) -> Receive:
+        # `received` counts the bytes that came
         begun: float | None = None
-        size, whole = 0, False
+        size, complete = 0, False
 
         async def bounded() -> Message:
-            nonlocal begun, size, whole
-            if whole:  # what comes now is that the client has gone
+            nonlocal begun, size, complete
+            if complete:  # what comes now is that the client has gone
                 return await receive()
             begun = time.monotonic() if begun is None else begun
             left = begun + self.limits.body_s - time.monotonic()
@@ -190,32 +177,30 @@ class RequestLimits:
                     await self._drain(receive, begun)
                 raise HTTPException(429, self._full())
             self.flight += came
-            held[0] += came
+            received[0] += came
             if size > self.limits.body_bytes:
                 if message.get("more_body", False):
                     await self._drain(receive, begun)
                 raise HTTPException(413, self._too_large())
-            whole = not message.get("more_body", False)
+            complete = not message.get("more_body", False)
             return message
 
         return bounded
 
 
 def answer(status: int, message: str, headers: Mapping[str, str] | None = None, **more: Any) -> JSONResponse:
-    """An error as every endpoint says it."""
     return Ascii({"error": {"message": message, **more}}, status, dict(headers or {}))
 
 
 HEAD_S = 10.0
 MOST = 1024
-KEPT = 64
-"""File descriptors that connections leave to the rest of the process."""
+KEPT = 64  # file descriptors for the rest of the process
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 def most_connections() -> int:
-    """As many as the process has file descriptors for, and no more than `MOST`."""
+    """Return the process's limit of file descriptors, less `KEPT`, at most `MOST`."""
     with suppress(ImportError):  # no limits of this kind on Windows
         import resource
 
@@ -225,12 +210,11 @@ def most_connections() -> int:
 
 
 def protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol]:
-    """uvicorn's protocol, bounded.
+    """Make uvicorn's protocol, bounded.
 
     Args:
-        most: connections at once: for one more the one that has asked nothing for longest makes room; where all are being answered,
-            the new one is refused.
-        head_s: seconds in which the head of a request must have come, from the connection's beginning or the head's first byte.
+        most: connections; one more replaces the longest idle one, or is refused where none is idle.
+        head_s: seconds for a request's head, from the connection's start or the head's first byte.
     """
     connections: set[Any] = set()
     idle: dict[Any, None] = {}  # those without a request, the longest first
@@ -273,9 +257,9 @@ def protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol]:
             self.forget()
             super().connection_lost(exc)
 
-        def end(self, said: bytes) -> None:
+        def end(self, response: bytes) -> None:
             self.forget()
-            self.transport.write(said)
+            self.transport.write(response)
             self.transport.close()
 
         def rest(self) -> None:

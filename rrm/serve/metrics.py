@@ -1,4 +1,4 @@
-"""What a server counts and times, as Prometheus reads it."""
+"""A server's counts and times for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 @dataclass
 class Load:
-    """How much is asked of the pool, now."""
+    """Load of the pool, now."""
 
     ready: int = 0
     waiting: int = 0
     judging: int = 0
-    failing: str | None = None
-    """Why no worker starts; None: some do."""
+    failing: str | None = None  # why no worker starts
 
 
 class Metrics:
-    """One server's, in a registry of its own."""
-
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         own = self.registry
@@ -42,43 +39,37 @@ class Metrics:
         self._unstarted = Counter("rrm_worker_failed_starts", "Starts of a worker that failed.", registry=own)
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """Of one request; `path` is an endpoint's, whatever was asked for."""
+        # `path` is an endpoint's, whatever was asked for
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
     def row(self, status: str) -> None:
-        """A row, by its status."""
         self._rows.labels(status).inc()
 
     def batch(self, size: int) -> None:
-        """What a worker was given."""
         self._batch.observe(size)
 
     def restarted(self) -> None:
-        """A worker ended."""
         self._restarts.inc()
 
     def unstarted(self) -> None:
-        """A worker could not be started."""
         self._unstarted.inc()
 
     def load(self, load: Load) -> None:
-        """What the gauges read when they are asked."""
         self._waiting.set_function(lambda: load.waiting)
         self._judging.set_function(lambda: load.judging)
         self._ready.set_function(lambda: load.ready)
 
     def totals(self) -> dict[str, int]:
-        """Requests that were answered, and rows by their status, so far."""
-        found = {"requests": 0}
+        """Requests answered, and rows by status, so far."""
+        counts = {"requests": 0}
         for family in self.registry.collect():
             for sample in family.samples:
                 if sample.name == "rrm_requests_total":
-                    found["requests"] += int(sample.value)
+                    counts["requests"] += int(sample.value)
                 elif sample.name == "rrm_rows_total":
-                    found[sample.labels["status"]] = int(sample.value)
-        return found
+                    counts[sample.labels["status"]] = int(sample.value)
+        return counts
 
     def exposition(self) -> bytes:
-        """In the text format."""
         return generate_latest(self.registry)

@@ -1,13 +1,10 @@
-"""What was asked and is not answered yet, and the workers that answer it.
+"""The queue of `rrm serve`, and the workers that answer it.
 
-Items wait by request. A worker that is free takes a batch: items of equal settings and different ids, one of each request in turn, so that a
-request of thousands does not keep one of a few waiting. Nothing waits for a batch to fill; where a whole one waits for the only worker, it is
-handed over ahead, and the worker finds it there as it ends its batch. Batches change no score: a transcript's seed is that of its id.
+A free worker takes a batch: items of equal settings and different ids, one of each request in turn, so that large requests do not delay
+small ones. No batch waits to fill; a full one that waits for the only worker is handed over ahead. Batches change no score.
 
-A worker that dies gives back what it had not answered. Each such item is tried again by itself, so that one which ends the process
-again takes no other with it; then its row is a `judge_error`, as is that of an item which raises what no judge should. A worker of which nothing
-is heard for `job_s` while it has items is ended, and counts as one that died. A worker that cannot be started, or that loads another judge than
-the one the server began with, is tried again for as long as the server lives.
+Items of a worker that died, or was silent for `job_s`, are retried one by one; after `TRIES` deaths, or an error that no judge should
+raise, their row is a `judge_error`. A worker that does not start, or loads another judge, is retried as long as the server lives.
 """
 
 from __future__ import annotations
@@ -28,30 +25,22 @@ from rrm.serve.metrics import Load, Metrics
 from rrm.serve.process import WorkerProcess
 
 log = logging.getLogger(__name__)
-TRIES = 2
-"""Deaths of a worker at an item by itself, after which it is given up."""
-FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0
-"""Between starts of a worker that does not start; doubled from one to the next."""
-JOB_S = 1800.0
-"""Between two rows of a worker that has items: longer is a worker that hangs."""
+TRIES = 2  # deaths of a worker at an item by itself, after which it is given up
+FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0  # between starts of a worker that does not start; doubles
+JOB_S = 1800.0  # between two rows of a worker that has items: longer is a worker that hangs
 T = TypeVar("T")
 
 
 class Full(RRMError):
-    """More would wait than may."""
+    """More items would wait than may."""
 
 
 class TooMany(RRMError):
-    """More at once than ever may wait."""
+    """More items at once than may ever wait."""
 
 
 class JudgeRefused(RRMError):
-    """The judge cannot be asked for this; the message says why.
-
-    Args:
-        at: the field of the request that asks for it, where that is known.
-        again: it can be asked later: the money for its server is spent.
-    """
+    """The judge refuses a request, or its field `at`; `again`: it may be retried, once there is money."""
 
     def __init__(self, message: str, at: str | None = None, *, again: bool = False) -> None:
         super().__init__(message)
@@ -59,35 +48,29 @@ class JudgeRefused(RRMError):
 
 
 class ItemFailed(RRMError):
-    """An item that no worker could judge; the message says why."""
+    """No worker could judge an item."""
 
 
 @dataclass(eq=False)
 class PendingItem:
-    """One item, and who waits for its row."""
+    """An item and the future of its row."""
 
     what: str
-    how: str
-    """JSON of the settings: items of one batch have equal ones."""
-    item: str
-    """JSON, made before: an item may be large."""
+    how: str  # JSON of the settings: items of one batch have equal ones
+    item: str  # JSON, made before: an item may be large
     ids: frozenset[str]
     done: asyncio.Future[dict[str, Any]]
-    alone: bool = False
-    """It was in a batch that failed."""
+    alone: bool = False  # it was in a batch that failed
     deaths: int = 0
 
 
 class WorkerPool:
-    """Workers over one queue.
+    """Worker processes over one queue.
 
     Args:
         options: `JudgeOptions` by name, of the judge that each worker loads.
-        workers: processes.
-        batch: items that a worker is given at once.
-        most_waiting: items that may wait.
-        job_s: seconds between two rows, after which a worker is taken for one that hangs.
-        command: what is run as a worker.
+        batch: most items that a worker is given at once.
+        job_s: seconds without a row after which a worker hangs.
     """
 
     def __init__(
@@ -111,32 +94,27 @@ class WorkerPool:
         self._changed = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
         self._processes: set[WorkerProcess] = set()
+        # worker → number of a job that it has → the job's unanswered items, by index
         self._held: dict[WorkerProcess, OrderedDict[int, dict[int, PendingItem]]] = {}
-        """Worker → number of each job that it has → what it has not answered of it."""
         self._closing = False
 
     # ---- life ----
 
     async def start(self) -> dict[str, Any]:
-        """Start the workers; returns what the judge is (`rrm.serve.schemas.About`) once the first is ready.
-
-        Raises:
-            RRMError: the judge cannot be loaded.
-        """
+        """Start the workers; returns `rrm.serve.schemas.About` once one is ready, or raises RRMError."""
         first = await self._launch()  # its error is the user's, before anything is served
         assert self.about is not None
         self._tasks = [asyncio.create_task(self._work(first if n == 0 else None)) for n in range(self.workers)]
         return self.about
 
     async def close(self) -> None:
-        """Answer what somebody waits for, as far as `job_s` allows, then end the workers."""
+        """Answer pending items for at most `job_s`, then end the workers."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._all_answered(), self.job_s)
         await self._give_up("the server was stopped")
         await self.kill()
 
     async def kill(self) -> None:
-        """End the workers, whatever they do."""
         self._closing = True
         for task in self._tasks:
             task.cancel()
@@ -149,11 +127,11 @@ class WorkerPool:
             await self._changed.wait_for(lambda: not self.load.waiting and not self._awaited())
 
     def _awaited(self) -> list[PendingItem]:
-        """What workers have, and somebody waits for."""
+        """Return items that workers have and somebody waits for."""
         return [
             ask
-            for held in self._held.values()
-            for left in held.values()
+            for jobs in self._held.values()
+            for left in jobs.values()
             for ask in left.values()
             if not ask.done.done()
         ]
@@ -161,24 +139,20 @@ class WorkerPool:
     # ---- asking ----
 
     async def submit(
-        self, what: str, how: Mapping[str, Any], items: Sequence[tuple[str, Sequence[str]]]
+        self, task: str, how: Mapping[str, Any], items: Sequence[tuple[str, Sequence[str]]]
     ) -> list[PendingItem]:
-        """Accept items, all or none.
+        """Accept items, all or none; Full or TooMany where more would wait than may, now or ever.
 
         Args:
-            what: `score`, `rank` or `measure`.
-            items: JSON, each with the ids of its transcripts.
-
-        Raises:
-            Full: too many wait already.
-            TooMany: they are more than may wait.
+            task: `score`, `rank` or `measure`.
+            items: JSON of each, with its transcripts' ids.
         """
-        said, loop = json.dumps(how, sort_keys=True), asyncio.get_running_loop()
+        settings, loop = json.dumps(how, sort_keys=True), asyncio.get_running_loop()
         if len(items) > self.most_waiting:
             raise TooMany(f"{len(items)} items at once, and at most {self.most_waiting} may wait: send fewer")
         if self.load.waiting + len(items) > self.most_waiting:
             raise Full(f"{self.load.waiting} of at most {self.most_waiting} items wait: ask again later, or for fewer")
-        asks = [PendingItem(what, said, item, frozenset(ids), loop.create_future()) for item, ids in items]
+        asks = [PendingItem(task, settings, item, frozenset(ids), loop.create_future()) for item, ids in items]
         for ask in asks:
             ask.done.add_done_callback(_looked_at)
         async with self._changed:
@@ -189,16 +163,16 @@ class WorkerPool:
         return asks
 
     async def cancel(self, asks: Sequence[PendingItem]) -> None:
-        """Take back items for which nobody waits any more; what is being judged is judged."""
+        """Drop items for which nobody waits any more; workers finish theirs."""
         gone = {ask for ask in asks if not ask.done.done()}
         if not gone:
             return
         async with self._changed:
             for number, waiting in list(self._requests.items()):
-                kept = deque(ask for ask in waiting if ask not in gone)
-                self._count(waiting=len(kept) - len(waiting))
-                if kept:
-                    self._requests[number] = kept
+                remaining = deque(ask for ask in waiting if ask not in gone)
+                self._count(waiting=len(remaining) - len(waiting))
+                if remaining:
+                    self._requests[number] = remaining
                 else:
                     del self._requests[number]
             for ask in gone:
@@ -213,7 +187,7 @@ class WorkerPool:
     # ---- workers ----
 
     async def _work(self, process: WorkerProcess | None) -> None:
-        """One worker's life: started again whenever it ends."""
+        """Run a worker, started again whenever it ends."""
         wait = FIRST_RETRY_S
         while not self._closing:
             if process is None:
@@ -242,7 +216,7 @@ class WorkerPool:
                 process = None
 
     async def _give_up(self, why: str) -> None:
-        """All that waits, and what workers have."""
+        """Fail all items, those at workers too."""
         for ask in self._awaited():
             ask.done.set_exception(ItemFailed(why))
         async with self._changed:
@@ -254,11 +228,7 @@ class WorkerPool:
             self._changed.notify_all()
 
     async def _launch(self) -> WorkerProcess:
-        """A process with the judge loaded.
-
-        Raises:
-            RRMError: it cannot be, or it is another judge than at first.
-        """
+        """Start a process and load the judge; RRMError where that fails or it is another judge now."""
         process = await WorkerProcess.started(self.command)
         self._processes.add(process)
         try:
@@ -276,63 +246,61 @@ class WorkerPool:
         self._processes.discard(process)
 
     async def _jobs_of(self, process: WorkerProcess) -> None:
-        """Hand a process batches until it ends or the pool does."""
-        held = self._held[process] = OrderedDict()
+        """Hand a process batches until it or the pool ends."""
+        jobs = self._held[process] = OrderedDict()
         try:
-            while held or await self._next(process, held):
-                said = await self._soon(process.read_line())
-                number = said["job"]
-                left = held[number]
-                if "error" in said:
-                    del held[number]
+            while jobs or await self._next(process, jobs):
+                message = await self._soon(process.read_line())
+                number = message["job"]
+                left = jobs[number]
+                if "error" in message:
+                    del jobs[number]
                     self._count(judging=-len(left))
-                    self._failed(left, said)
-                elif "end" in said:
+                    self._failed(left, message)
+                elif "end" in message:
                     if left:
                         raise EOFError("it left items out")
-                    del held[number]
+                    del jobs[number]
                 else:
-                    ask = left.pop(said["at"])
+                    ask = left.pop(message["at"])
                     self._count(judging=-1)
                     if not ask.done.done():
-                        ask.done.set_result(said["row"])
+                        ask.done.set_result(message["row"])
                 self._hand_ahead()
-                if "error" in said or not self._awaited():
+                if "error" in message or not self._awaited():
                     await self._wake()  # a worker that is free, or whoever waits for all to be answered
         except BaseException as error:
-            self._died(held, hung=isinstance(error, TimeoutError))
+            self._died(jobs, hung=isinstance(error, TimeoutError))
             raise
         finally:  # without a pause since: what it had is always either a worker's or waiting
             del self._held[process]
-            self._count(judging=-sum(map(len, held.values())))
+            self._count(judging=-sum(map(len, jobs.values())))
             await self._wake()
 
-    async def _soon(self, said: Awaitable[T]) -> T:
-        """What is said to a worker, or heard of it.
-
-        Raises:
-            TimeoutError: it hangs.
-        """
+    async def _soon(self, message: Awaitable[T]) -> T:
+        """Await a message to or from a worker; TimeoutError after `job_s`."""
         try:
-            return await asyncio.wait_for(said, self.job_s)
+            return await asyncio.wait_for(message, self.job_s)
         except TimeoutError:
             raise TimeoutError(f"nothing was heard of it for {self.job_s:g} s") from None
 
-    def _failed(self, left: Mapping[int, PendingItem], said: Mapping[str, Any]) -> None:
-        """What a job that ended in an error did not answer."""
-        why, refused = said["error"], said["refused"]
+    def _failed(self, left: Mapping[int, PendingItem], message: Mapping[str, Any]) -> None:
+        """Retry or fail what a job that ended in an error left unanswered."""
+        why, refused = message["error"], message["refused"]
         if not refused and not all(ask.alone for ask in left.values()):
             self._again(left.values())
             return
         for ask in left.values():
             if not ask.done.done():
                 ask.done.set_exception(
-                    JudgeRefused(why, said.get("at"), again=said.get("again", False)) if refused else ItemFailed(why)
+                    JudgeRefused(why, message.get("at"), again=message.get("again", False))
+                    if refused
+                    else ItemFailed(why)
                 )
 
-    def _died(self, held: Mapping[int, Mapping[int, PendingItem]], *, hung: bool) -> None:
-        """What a process that ended did not answer: of its first batch each is suspected, the one handed over ahead it had not begun."""
-        first, *ahead = list(held.values()) or [{}]
+    def _died(self, jobs: Mapping[int, Mapping[int, PendingItem]], *, hung: bool) -> None:
+        """Retry or fail a dead process's items; a batch handed over ahead had not begun."""
+        first, *ahead = list(jobs.values()) or [{}]
         again = []
         for ask in first.values():
             ask.deaths += ask.alone
@@ -346,7 +314,7 @@ class WorkerPool:
         self._again(again)
 
     def _again(self, asks: Iterable[PendingItem], *, alone: bool = True) -> None:
-        """Let them wait again, before all others; who is to know of it is woken by the caller."""
+        """Put items before all others in the queue; the caller wakes the workers."""
         for ask in asks:
             if not ask.done.done():
                 ask.alone |= alone
@@ -354,12 +322,8 @@ class WorkerPool:
                 self._requests.move_to_end(next(reversed(self._requests)), last=False)  # it has waited longest
                 self._count(waiting=1)
 
-    async def _next(self, process: WorkerProcess, held: OrderedDict[int, dict[int, PendingItem]]) -> bool:
-        """Wait for what may be asked, and hand it over; False once the pool is closed.
-
-        Raises:
-            EOFError: the process ended while it had nothing to do.
-        """
+    async def _next(self, process: WorkerProcess, jobs: OrderedDict[int, dict[int, PendingItem]]) -> bool:
+        """Wait for items and hand them over; False: the pool is closed. EOFError: the process ended idle."""
         ended = asyncio.create_task(process.ended())
         ended.add_done_callback(lambda _: asyncio.ensure_future(self._wake()))
         try:
@@ -369,26 +333,25 @@ class WorkerPool:
                     raise EOFError(f"exit code {ended.result()}")
                 if not self._requests:
                     return False
-                self._hand(process, held)
+                self._hand(process, jobs)
         finally:
             ended.cancel()
         await self._soon(process.drained())
         return True
 
     def _hand_ahead(self) -> None:
-        """Where a whole batch waits for the only worker, a second one to it: waiting would make that no larger. Of several workers another may be
-        free before the one that has it."""
-        for process, held in self._held.items():
-            if self.workers == 1 and len(held) == 1 and self.load.waiting >= self.batch:
-                self._hand(process, held)
+        """Hand the only worker a full second batch; of several workers another may be free first."""
+        for process, jobs in self._held.items():
+            if self.workers == 1 and len(jobs) == 1 and self.load.waiting >= self.batch:
+                self._hand(process, jobs)
 
-    def _hand(self, process: WorkerProcess, held: OrderedDict[int, dict[int, PendingItem]]) -> None:
-        """A batch of what waits, to a process that may still have one: it then finds the next as it ends the first."""
+    def _hand(self, process: WorkerProcess, jobs: OrderedDict[int, dict[int, PendingItem]]) -> None:
+        """Hand a batch to a process, which may still have one."""
         batch = self._draw()
         self._count(waiting=-len(batch), judging=len(batch))
         self.metrics.batch(len(batch))
         number = next(self._jobs)
-        held[number] = dict(enumerate(batch))
+        jobs[number] = dict(enumerate(batch))
         job = {"job": number, "what": batch[0].what, "how": json.loads(batch[0].how)}
         items = ",".join(ask.item for ask in batch)
         process.write(f'{json.dumps(job)[:-1]}, "items": [{items}]}}')
@@ -398,7 +361,7 @@ class WorkerPool:
             self._changed.notify_all()
 
     def _draw(self) -> list[PendingItem]:
-        """Items of the oldest one's kind, one of each request in turn."""
+        """Take items of the oldest one's task and settings, one of each request in turn."""
         first = next(iter(self._requests.values()))[0]
         batch: list[PendingItem] = []
         ids: set[str] = set()
@@ -424,14 +387,13 @@ class WorkerPool:
 
 
 def _looked_at(done: asyncio.Future[Any]) -> None:
-    """An error for which nobody waits any more is no news."""
+    """Retrieve an error for which nobody waits, so that asyncio does not log it."""
     if not done.cancelled():
         done.exception()
 
 
-def _other(said: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """How two judges differ."""
-    one, two = ({**about, **about.get("describe", {})} for about in (said, own))
-    names = sorted(name for name in {*one, *two} - {"describe"} if one.get(name) != two.get(name))
+def _other(loaded: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    new, old = ({**about, **about.get("describe", {})} for about in (loaded, own))
+    names = sorted(name for name in {*new, *old} - {"describe"} if new.get(name) != old.get(name))
     first = names[0] if names else "describe"
-    return f"the judge that is there now is another one ({first} {one.get(first)}, and was {two.get(first)})"
+    return f"the judge that is there now is another one ({first} {new.get(first)}, and was {old.get(first)})"

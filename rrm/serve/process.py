@@ -1,4 +1,4 @@
-"""A worker's process: started, spoken to a JSON line at a time (`rrm.serve.worker`), and ended."""
+"""A worker's process: start, lines of JSON (`rrm.serve.worker`), end."""
 
 from __future__ import annotations
 
@@ -10,23 +10,16 @@ from typing import Any
 
 from rrm.errors import RRMError
 
-LINE_BYTES = 2**28
-"""Of one answer."""
+LINE_BYTES = 2**28  # of one answer
 
 
 class WorkerProcess:
-    """One process that holds the judge (see `started`)."""
-
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @classmethod
     async def started(cls, command: Sequence[str]) -> WorkerProcess:
-        """A new one, which has loaded nothing yet.
-
-        Raises:
-            RRMError: there is no memory for it, or there are too many open files.
-        """
+        """Start a process, which has loaded nothing yet; raises `RRMError`."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -37,18 +30,14 @@ class WorkerProcess:
         return cls(process)
 
     async def load(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Let it load the judge; returns what that is (`rrm.serve.schemas.About`).
-
-        Raises:
-            RRMError: it cannot be loaded, or the process ended or does not say what it should.
-        """
+        """Let it load the judge; returns `rrm.serve.schemas.About` as JSON. Raises `RRMError`."""
         try:
             self.write(json.dumps({"options": options}))
             await self.drained()
-            said = await self.read_line()
-            if "failed" in said:
-                raise RRMError(said["failed"])
-            return said["about"]
+            reply = await self.read_line()
+            if "failed" in reply:
+                raise RRMError(reply["failed"])
+            return reply["about"]
         except (EOFError, ConnectionError) as error:
             await self.end()
             raise RRMError(f"the process that loads the judge ended with {self._process.returncode}") from error
@@ -56,21 +45,16 @@ class WorkerProcess:
             raise RRMError(f"the process that loads the judge does not say what it should: {error}") from error
 
     def write(self, line: str) -> None:
-        """Say a line, without waiting until it is taken."""
+        """Write a line, without waiting until it is taken."""
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode("ascii") + b"\n")
 
     async def drained(self) -> None:
-        """Wait until what was said is taken, but for a little."""
         assert self._process.stdin is not None
         await self._process.stdin.drain()
 
     async def read_line(self) -> dict[str, Any]:
-        """Its next line.
-
-        Raises:
-            EOFError: it ended.
-        """
+        """Read a line; raises `EOFError` where the process ended."""
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line.endswith(b"\n"):
@@ -82,7 +66,6 @@ class WorkerProcess:
         return await self._process.wait()
 
     async def end(self) -> None:
-        """End it, whatever it does."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()

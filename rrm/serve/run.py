@@ -1,4 +1,4 @@
-"""A server's life: the judge is loaded, it listens, it is told to stop, it answers what it took, it ends."""
+"""A server's life: load the judge, listen, answer until told to stop, finish what was accepted."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ from rrm.serve.limits import BodyLimits, most_connections, protocol
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import JOB_S, WorkerPool
 
-KEEP_ALIVE_S = 75
-"""Longer than proxies keep theirs, so that none finds its connection closed as it asks."""
+KEEP_ALIVE_S = 75  # longer than proxies keep theirs, so that none finds its connection closed
 
 
 class _Server(uvicorn.Server):
-    """Ends on a signal as on an order: uvicorn's own raises it a second time once all is answered."""
+    """End on a signal as on an order: uvicorn's own raises it again once all is answered."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals stop the server while it serves."""
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -50,7 +48,7 @@ async def serve(
     job_s: float = JOB_S,
     escalate: str | None = None,
 ) -> dict[str, Any]:
-    """Serve until SIGTERM or Ctrl-C; returns what was done.
+    """Serve until SIGTERM or Ctrl-C; returns counts.
 
     Args:
         workers, batch, most_waiting, job_s: of the pool.
@@ -91,21 +89,18 @@ async def serve(
 
 
 def listen_on(host: str, port: int, patience_s: float) -> socket.socket:
-    """A socket, taken before the judge is loaded.
+    """Bind a socket, before the judge is loaded; raises `RRMError`.
 
     Args:
-        patience_s: a client that takes nothing of what is sent to it for so long is cut off: it would hold its answer, and the server's end, for ever.
-
-    Raises:
-        RRMError: it cannot be had.
+        patience_s: seconds after which a client that takes none of its answer is cut off.
     """
     try:
-        family, kind, number, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind, number)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        family, socket_type, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket_type, number)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if (cut_off := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:  # Linux; connections inherit it
-            found.setsockopt(socket.IPPROTO_TCP, cut_off, int(1000 * patience_s))
-        found.bind(place)
-        return found
+            listener.setsockopt(socket.IPPROTO_TCP, cut_off, int(1000 * patience_s))
+        listener.bind(address)
+        return listener
     except OSError as error:
         raise RRMError(f"nothing can listen on {host}:{port}: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""What is said over HTTP: requests, answers, errors."""
+"""Requests and answers over HTTP."""
 
 from __future__ import annotations
 
@@ -15,39 +15,36 @@ MOST_HEAT = 26
 
 
 class BaseRequest(BaseModel):
-    """What all requests have."""
+    """Fields of all requests."""
 
     model_config = ConfigDict(extra="forbid")
 
-    format: str = "auto"
-    """A name that `rrm score --format` takes."""
+    format: str = "auto"  # as `rrm score --format`
     seed: int = 0
 
     @model_validator(mode="before")
     @classmethod
-    def _one_strange_key(cls, given: Any) -> Any:
-        """Of keys that there are not the first alone is told: an error each would take seconds and gigabytes of a large body."""
-        if not isinstance(given, dict) or len(given) <= len(cls.model_fields):
-            return given
-        strange = next(key for key in given if key not in cls.model_fields)
-        return {key: given[key] for key in (*cls.model_fields, strange) if key in given}
+    def _one_strange_key(cls, body: Any) -> Any:
+        # an error for each of a large body's unknown keys would take seconds and gigabytes: report the first alone
+        if not isinstance(body, dict) or len(body) <= len(cls.model_fields):
+            return body
+        strange = next(key for key in body if key not in cls.model_fields)
+        return {key: body[key] for key in (*cls.model_fields, strange) if key in body}
 
 
 class ScoreRequest(BaseRequest):
     """Transcripts to judge, each one run in any format that `rrm score` reads."""
 
     transcripts: list[Any] = Field(min_length=1)
-    mode: Mode | None = None
-    """None: the judge's own."""
+    mode: Mode | None = None  # None: the judge's own
     samples: int = Field(default=1, ge=1, le=MOST_SAMPLES)
-    out_of_domain: OutOfDomain | None = None
-    """As `rrm score --out-of-domain`; None: as the judge is served."""
+    out_of_domain: OutOfDomain | None = None  # as `rrm score --out-of-domain`; None: as the judge is served
+    # one JSON line a row as each is judged, in any order: `{"index": …, "row": …}`, at last `{"done": …}`
     stream: bool = False
-    """Answer with a line of JSON a row as each is judged, in any order: `{"index": …, "row": …}`, at last `{"done": …}`."""
 
 
 class RankRequest(BaseRequest):
-    """Groups of attempts at one question each, to be compared."""
+    """Groups of attempts at one question each, to compare."""
 
     groups: list[list[Any]] = Field(min_length=1, fail_fast=True)
     heat: int = Field(default=6, ge=2, le=MOST_HEAT)
@@ -65,13 +62,10 @@ class MeasureRequest(BaseRequest):
 class About(BaseModel):
     """The judge that is served."""
 
-    describe: dict[str, Any]
-    """What decides its scores (`AgentRRM.describe`)."""
-    settings: dict[str, Any]
-    """Its `JudgeSettings`, without what only its machine needs."""
+    describe: dict[str, Any]  # decides its scores (`AgentRRM.describe`)
+    settings: dict[str, Any]  # `JudgeSettings`, without what only its machine needs
     dtype: str | None = None
-    knows_domain: bool = False
-    """Whether it tells transcripts outside what it was measured on."""
+    knows_domain: bool = False  # whether it recognises transcripts outside its domain
     ranks: bool = False
     version: str
 
@@ -83,7 +77,7 @@ class ScoreResponse(BaseModel):
 
 
 class RankingRow(BaseModel):
-    """A group's attempts, compared (`rrm.judge.rank.Ranking`)."""
+    """A group's comparison (`rrm.judge.rank.Ranking`)."""
 
     feedback: list[Feedback]
     decided: int = 0
@@ -108,19 +102,17 @@ class MeasureResponse(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether requests are taken."""
+    """State of the service."""
 
+    # `starting`: the workers ended and are started again; `failing`: none starts
     status: Literal["ok", "starting", "failing"]
-    """`starting`: the workers ended, and are started again; `failing`: none starts."""
-    workers: int
-    """That hold a judge and are ready."""
-    waiting: int
-    """Transcripts accepted and not yet handed to a worker."""
+    workers: int  # ready, with a judge
+    waiting: int  # transcripts accepted and not yet handed to a worker
     judging: int
 
 
 def check_row(row: Feedback, trajectory: Trajectory) -> None:
-    """`ValueError` for a row of another transcript, or one that speaks of steps which the transcript has not."""
+    """Raise `ValueError` for a row of another transcript, or that names steps which it lacks."""
     if row.id != trajectory.id:
         raise ValueError(f"a row of {row.id!r} in the place of {trajectory.id!r}")
     named = {finding.step for finding in row.findings}

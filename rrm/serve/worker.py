@@ -1,4 +1,4 @@
-"""A process that holds a judge: `python -m rrm.serve.worker`, started by `rrm.serve.pool`, one job after the other.
+"""A process that holds a judge: `python -m rrm.serve.worker`, started by `rrm.serve.pool`.
 
     in    {"options": {…}}                                      once: `JudgeOptions`, by name, and `escalate`
     out   {"about": {…}} | {"failed": "why"}                    once
@@ -6,7 +6,7 @@
     out   {"job": 7, "at": 0, "row": {…}}                       one an item, in any order
     out   {"job": 7, "end": true} | {"job": 7, "error": "why", "refused": true, "at": "mode", "again": false}
 
-Lines of JSON over pipes: no pickle, and nothing of a transcript is run. What a library prints goes to standard error.
+Lines of JSON over pipes (no pickle), one job after the other. Libraries' prints go to standard error.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.rank import Ranking, check_ranks, rank_groups
 
 log = logging.getLogger(__name__)
+# settings for clients: neither the server behind the judge nor the questions of its training
 SERVED = (
     "name", "modes", "default_mode", "threshold", "unsure_band", "prompt_version", "transcript_tokens", "max_new_tokens", "max_windows",
     "grid", "criteria",
 )  # fmt: skip
-"""Settings that clients are told: neither the server behind the judge nor the questions of its training."""
 Tell = Callable[[dict[str, Any]], None]
 
 
 def about(judge: AgentRRM) -> dict[str, Any]:
-    """What a client is told of the judge (`rrm.serve.schemas.About`)."""
+    """Describe the judge to clients (`rrm.serve.schemas.About`)."""
     settings = json.loads(judge.settings.model_dump_json(include=set(SERVED)))
     ranks = True
     try:
@@ -58,26 +58,18 @@ def about(judge: AgentRRM) -> dict[str, Any]:
 
 
 class Worker:
-    """Does jobs with one judge.
-
-    Args:
-        judge: what judges.
-        tell: takes each answer.
-    """
-
     def __init__(self, judge: AgentRRM, tell: Tell) -> None:
         self.judge, self.tell = judge, tell
 
     def do(self, job: dict[str, Any]) -> None:
-        """One job to its end, whatever becomes of it."""
-        number, what = job["job"], job["what"]
+        number, task = job["job"], job["what"]
         try:
-            {"score": self._score, "rank": self._rank, "measure": self._measure}[what](job)
+            {"score": self._score, "rank": self._rank, "measure": self._measure}[task](job)
         except RRMError as error:
             apart = isinstance(error, EngineError | SpendingLimit)  # of the judge's own server, not of what was asked
-            at = None if apart else "mode"
+            path = None if apart else "mode"
             again = isinstance(error, SpendingLimit)
-            self.tell({"job": number, "error": str(error), "refused": True, "at": at, "again": again})
+            self.tell({"job": number, "error": str(error), "refused": True, "at": path, "again": again})
         except BrokenPipeError:  # of `tell`: nobody hears any more
             raise
         except Exception as error:  # the pool tries the items one by one, and names the one that does it
@@ -89,7 +81,7 @@ class Worker:
     def _score(self, job: dict[str, Any]) -> None:
         how = job["how"]
         rows = [Trajectory.model_validate(item) for item in job["items"]]
-        places = {trajectory.id: at for at, trajectory in enumerate(rows)}
+        places = {trajectory.id: number for number, trajectory in enumerate(rows)}
 
         def take(feedback: Feedback) -> None:
             row = feedback.model_dump(mode="json")
@@ -100,7 +92,7 @@ class Worker:
         )
 
     def _judge(self, out_of_domain: OutOfDomain | None) -> AgentRRM:
-        """The judge, doing as the request says with what lies outside what it was measured on."""
+        """Return the judge with the request's handling of transcripts outside its domain."""
         if out_of_domain in (None, self.judge.out_of_domain):
             return self.judge
         other = copy.copy(self.judge)
@@ -123,69 +115,63 @@ class Worker:
     def _measure(self, job: dict[str, Any]) -> None:
         how = job["how"]
         rows = [Trajectory.model_validate(item) for item in job["items"]]
-        for at, reads in enumerate(self.judge.measure(rows, how["mode"], how["samples"])):
-            self.tell({"job": job["job"], "at": at, "row": asdict(reads)})
+        for number, reads in enumerate(self.judge.measure(rows, how["mode"], how["samples"])):
+            self.tell({"job": job["job"], "at": number, "row": asdict(reads)})
 
 
 def run(load: Callable[[Mapping[str, Any]], AgentRRM]) -> None:
-    """Serve jobs until the input ends, or nobody hears the answers: what is judged or loaded then is left.
-
-    Args:
-        load: the judge, by the options that the pool was given.
-    """
+    """Serve jobs until the input ends, or nobody reads the answers: unfinished work is dropped."""
     answers: IO[bytes] = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what prints, prints there
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
 
-    def tell(said: dict[str, Any]) -> None:
-        answers.write(json.dumps(said, allow_nan=False).encode() + b"\n")
+    def tell(message: dict[str, Any]) -> None:
+        answers.write(json.dumps(message, allow_nan=False).encode() + b"\n")
         answers.flush()
 
-    said = ahead(map(json.loads, os.fdopen(os.dup(0), "rb")))  # not sys.stdin, which Python closes while it is read
+    messages = ahead(map(json.loads, os.fdopen(os.dup(0), "rb")))  # not sys.stdin, which Python closes while it is read
     try:
-        for asked in said:
+        for first in messages:
             try:
-                judge = load(asked["options"])
+                judge = load(first["options"])
             except (RRMError, ImportError, OSError, ValueError) as error:
                 tell({"failed": str(error)})
                 return
             tell({"about": about(judge)})
             worker = Worker(judge, tell)
-            for job in said:
+            for job in messages:
                 worker.do(job)
     except BrokenPipeError:
         _leave()
 
 
 def load_judge(options: Mapping[str, Any]) -> AgentRRM:
-    """The judge of `JudgeOptions` by name; `escalate` beside them names a stronger one."""
+    """Load the judge of `JudgeOptions` by name; `escalate` names a stronger one."""
     how = dict(options)
     escalate = how.pop("escalate", None)
     return JudgeOptions(**how).load_with(escalate)
 
 
 def ahead(jobs: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The jobs, the next one read while one is done: more than a pipe holds has come when it is wanted. Where they end before what was read
-    is done, the process ends: a server that lives waits for the answers."""
-    read: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    """Yield jobs, reading the next while one is done; exits where they end before it is done."""
+    waiting: queue.Queue[dict[str, Any] | None] = queue.Queue()
 
     def follow() -> None:
         try:
             for job in jobs:
-                read.put(job)
-            if read.unfinished_tasks:
+                waiting.put(job)
+            if waiting.unfinished_tasks:
                 _leave()
         finally:
-            read.put(None)
+            waiting.put(None)
 
     threading.Thread(target=follow, name="rrm-jobs", daemon=True).start()
-    for job in iter(read.get, None):
+    for job in iter(waiting.get, None):
         yield job
-        read.task_done()
+        waiting.task_done()
 
 
 def _leave() -> NoReturn:
-    """End at once, whatever threads do: the server was killed."""
     os._exit(0)
 
 

@@ -1,1 +1,1 @@
-"""Training a judge: SFT, RL, calibration. One file a stage; `rrm.train.run` strings them together."""
+"""Training a judge: SFT, RL, calibration. One file a stage; `rrm.train.run` runs them in order."""

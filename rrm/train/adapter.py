@@ -1,4 +1,4 @@
-"""An adapter to go on from (`sft.lora.init`): found, compared with the base and the settings, and put on the model."""
+"""An adapter to train further (`sft.lora.init`), compared with base and settings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def adapter_folder(name: str) -> Path:
-    """Where `sft.lora.init` lies: a judge's directory (or a run's), or that of any adapter, or a shipped judge's.
-
-    Raises:
-        RRMError: there is no adapter.
-    """
+    """The folder of `sft.lora.init`: a judge's, a run's, an adapter's or a shipped judge's, else RRMError."""
     folder = judge_folder(name) or Path(name).expanduser()
     if not all((folder / file).is_file() for file in (CONFIG, WEIGHTS)):
         raise RRMError(f"sft.lora.init: {str(folder)!r} holds no adapter ({CONFIG} and {WEIGHTS})")
@@ -30,13 +26,10 @@ def adapter_folder(name: str) -> Path:
 
 
 def checked_adapter(settings: LoraSettings, base: str) -> Path:
-    """The folder of the adapter at `settings.init`, as far as its config alone shows that it can be trained further.
-
-    Args:
-        base: `model.base`. One made by a function is nowhere named: there the tensors alone say whether it fits.
+    """The folder of the adapter at `settings.init`, if its config allows to train it further.
 
     Raises:
-        RRMError: there is no adapter, it is no LoRA, of another base or revision, or of another rank or scale than the settings say.
+        RRMError: no adapter, no LoRA, or one of another base, revision, rank or scale than the settings.
     """
     folder = adapter_folder(settings.init or "")
     try:
@@ -44,21 +37,21 @@ def checked_adapter(settings: LoraSettings, base: str) -> Path:
     except ValueError as error:
         raise RRMError(f"sft.lora.init: {folder / CONFIG} is not JSON: {error}") from error
     if not isinstance(have, dict) or have.get("peft_type") != "LORA":
-        kind = have.get("peft_type") if isinstance(have, dict) else type(have).__name__
+        adapter_type = have.get("peft_type") if isinstance(have, dict) else type(have).__name__
         raise RRMError(
-            f"sft.lora.init: the adapter in {str(folder)!r} is no LoRA but {kind}: only that is trained further"
+            f"sft.lora.init: the adapter in {str(folder)!r} is no LoRA but {adapter_type}: only that is trained further"
         )
     if not is_import_path(base):
-        said = load_settings(folder)
-        theirs, named = base_of(folder, said), FILE if said.base else CONFIG
+        their_settings = load_settings(folder)
+        theirs, named = base_of(folder, their_settings), FILE if their_settings.base else CONFIG
         if not is_same_base(theirs, base):
             raise RRMError(
                 f"sft.lora.init: the adapter in {str(folder)!r} is over {theirs!r}, and model.base is {base!r}: over another base "
                 f"it says nothing. Set model.base to its base; where that only lies elsewhere now, name the place in its {named}"
             )
-        if said.base_revision is not None and judge_folder(theirs) is None:
+        if their_settings.base_revision is not None and judge_folder(theirs) is None:
             raise RRMError(
-                f"sft.lora.init: the adapter in {str(folder)!r} is over {theirs!r} at revision {said.base_revision}, and "
+                f"sft.lora.init: the adapter in {str(folder)!r} is over {theirs!r} at revision {their_settings.base_revision}, and "
                 "model.base is what its main branch holds now. Fetch that revision, and name its folder as model.base and as "
                 f"base in the adapter's {FILE}"
             )
@@ -77,7 +70,6 @@ def checked_adapter(settings: LoraSettings, base: str) -> Path:
 
 
 def is_same_base(theirs: str, ours: str) -> bool:
-    """Whether two names mean one base: the same name or public name, or the same folder here."""
     if HUB_NAMES.get(theirs, theirs) == HUB_NAMES.get(ours, ours):
         return True
     folder = judge_folder(theirs)
@@ -85,19 +77,15 @@ def is_same_base(theirs: str, ours: str) -> bool:
 
 
 def with_adapter(model: Any, settings: LoraSettings, base: str) -> Any:
-    """The model under the adapter at `settings.init`, in float32, to be trained further with the dropout said there.
-
-    Raises:
-        RRMError: as `checked_adapter`, or its tensors are not those that the settings make of this base.
-    """
+    """The model under the adapter at `settings.init`, in float32; RRMError if it does not fit the base."""
     from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
     from safetensors.torch import load_file
 
     folder = checked_adapter(settings, base)
-    found = get_peft_model(model, lora_config(settings, model))
+    peft_model = get_peft_model(model, lora_config(settings, model))
     with named_damage(folder):
         theirs = load_file(str(folder / WEIGHTS))
-    ours = get_peft_model_state_dict(found, save_embedding_layers=False)
+    ours = get_peft_model_state_dict(peft_model, save_embedding_layers=False)
     wrong = [f"{name} is not here" for name in sorted(theirs.keys() - ours.keys())]
     wrong += [f"{name} is not there" for name in sorted(ours.keys() - theirs.keys())]
     for name in sorted(theirs.keys() & ours.keys()):
@@ -108,5 +96,5 @@ def with_adapter(model: Any, settings: LoraSettings, base: str) -> Any:
             f"sft.lora.init: the adapter in {str(folder)!r} does not fit the base under sft.lora; {len(wrong)} tensors differ: "
             f"{'; '.join(wrong[:2])}. Set sft.lora.skip_layers and target_modules to what it was trained with"
         )
-    set_peft_model_state_dict(found, theirs)
-    return found
+    set_peft_model_state_dict(peft_model, theirs)
+    return peft_model

@@ -1,7 +1,6 @@
-"""A checkpoint is whole, or it is not used: `manifest.json`, written last, names each of its files with size and SHA-256 sum.
+"""Checkpoints are whole or not used: `manifest.json`, written last, has size and SHA-256 of each file.
 
-Of every training, of judges and of agents. What a kill cut short has no manifest yet; what a disk, a copy or a hand
-changed afterwards is not what the manifest says.
+A checkpoint that a kill cut short has no manifest; later changes do not match it.
 """
 
 from __future__ import annotations
@@ -25,13 +24,12 @@ UNFINISHED = f"it has no {MANIFEST}: its writing was cut short, or an earlier ve
 
 
 def seal(folder: Path) -> None:
-    """Write the manifest of a folder whose files are all there."""
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(MANIFEST)]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(MANIFEST)]
     partial = (
         folder / f"{MANIFEST}.{secrets.token_hex(4)}"
     )  # of a sharded policy, two processes may write the same at once
     partial.write_text(
-        json.dumps({"files": {str(path.relative_to(folder)): _facts(path) for path in found}}, indent=1) + "\n"
+        json.dumps({"files": {str(path.relative_to(folder)): _facts(path) for path in files}}, indent=1) + "\n"
     )
     os.replace(partial, folder / MANIFEST)
 
@@ -42,7 +40,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def damage(folder: Path) -> str | None:
-    """Compare a folder with its manifest. Returns the first difference in words, with the file's name; None: the folder is whole."""
+    """Compare a folder with its manifest: the first difference in words, or None."""
     try:
         files = json.loads((folder / MANIFEST).read_bytes())["files"].items()
     except FileNotFoundError:
@@ -51,25 +49,19 @@ def damage(folder: Path) -> str | None:
         return f"its {MANIFEST} cannot be read ({error})"
     for name, facts in files:
         try:
-            found = _facts(folder / name)
+            actual = _facts(folder / name)
         except (OSError, ValueError) as error:
             return f"{name} cannot be read ({error})"
-        if found != facts:
-            return f"{name} is not what was written ({found['bytes']} bytes, another checksum than {MANIFEST} says)"
+        if actual != facts:
+            return f"{name} is not what was written ({actual['bytes']} bytes, another checksum than {MANIFEST} says)"
     return None
 
 
 def newest_whole(checkpoints: Sequence[Path]) -> Path | None:
-    """The newest checkpoint that is whole, which is said; those that are not are named, with why.
-
-    Args:
-        checkpoints: oldest first.
-
-    Returns:
-        None where there are none, or only such whose writing was cut short.
+    """The newest whole checkpoint (of oldest first), or None; logs it, and the reasons against others.
 
     Raises:
-        RRMError: all that were finished are damaged, or all are an earlier version's.
+        RRMError: all finished ones are damaged, or all are an earlier version's.
     """
     damaged: list[str] = []
     for path in reversed(checkpoints):
@@ -95,11 +87,7 @@ def newest_whole(checkpoints: Sequence[Path]) -> Path | None:
 
 @contextmanager
 def full_disk_named(folder: Path) -> Iterator[None]:
-    """Name the file in the error when the disk gets full while files of a run are written.
-
-    Raises:
-        RRMError: the disk is full.
-    """
+    """Turn the error of a full disk while a run writes into an RRMError that names the file."""
     try:
         yield
     except Exception as error:

@@ -1,9 +1,7 @@
-"""After training: export the judge, measure it, write its cards (`rrm.evaluation.fit_calibration` calibrates it between).
+"""After training: export the judge, measure it, write its cards.
 
-The judge's directory holds the adapter (bf16) or the whole weights, the tokenizer, `judge.json`, `evaluation.json` and
-a model card; `merged/` beside it the merged safetensors of an adapter, for engines that take no adapter, with `judge.json` but for
-calibration. An adapter over
-weights that the run made itself (drills, a base made by a function) is merged: nobody could name its base.
+The judge's directory holds adapter (bf16) or whole weights, tokenizer, `judge.json`, `evaluation.json` and a model card; `merged/`
+an adapter's merged safetensors, uncalibrated. An adapter over weights that the run made itself is merged: its base has no name.
 """
 
 from __future__ import annotations
@@ -39,13 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def export(model: Any, run: TrainingRun, judge: Path, modes: Sequence[Mode], facts: dict[str, Any]) -> None:
-    """Write a judge's directory (without calibration) and, for an adapter, `merged/` into the run's folder.
-
-    Args:
-        judge: the directory.
-        modes: those it was trained in.
-        facts: for the reader (`JudgeSettings.trained_on`).
-    """
+    """Write a judge's directory without calibration; of an adapter also `merged/` in the run's folder."""
     import torch
 
     config, tokenizer = run.config, run.prompter.tokenizer
@@ -81,7 +73,7 @@ def export(model: Any, run: TrainingRun, judge: Path, modes: Sequence[Mode], fac
 
 
 def halve_adapter(path: Path) -> None:
-    """Store an adapter in bfloat16: half the size, and what its base computes in."""
+    # float32 → bfloat16, in which its base computes
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -90,17 +82,14 @@ def halve_adapter(path: Path) -> None:
 
 
 def name_base(path: Path, base: str) -> None:
-    """Name an adapter's base by its public name, not by this machine's cache folder."""
+    # by its public name, not by this machine's cache folder
     tree = json.loads(path.read_text())
     tree["base_model_name_or_path"] = HUB_NAMES.get(base, base)
     path.write_text(json.dumps(tree, indent=1) + "\n")
 
 
 def describe_domain(judge: AgentRRM, folder: Path, run: TrainingRun) -> dict[str, Any]:
-    """Write `domain.json` into the judge's folder, by which it marks transcripts unlike its own; what was fitted, for the card.
-
-    With too few rows the judge stays without one, and the card says why.
-    """
+    """Write `domain.json` (marks transcripts unlike its own), if rows suffice; returns facts for the card."""
     try:
         version = 2 if judge.prompt_version == CANONICAL_VERSION else 1
         domain = fit_domain(run.parts["train"], run.parts["calibration"], seed=run.config.seed, version=version)
@@ -121,10 +110,7 @@ def describe_domain(judge: AgentRRM, folder: Path, run: TrainingRun) -> dict[str
 
 
 def whole_questions(rows: Sequence[Trajectory], most: int, seed: int) -> list[Trajectory]:
-    """At most `most` rows, by questions drawn at random, each with all its attempts: a metric compares these.
-
-    Of a question that alone has more, its first `most`.
-    """
+    """At most `most` rows of randomly drawn questions, each with all its attempts, which metrics compare."""
     groups: dict[str, list[Trajectory]] = {}
     for t in rows:
         groups.setdefault(question_of(t), []).append(t)
@@ -140,38 +126,35 @@ def whole_questions(rows: Sequence[Trajectory], most: int, seed: int) -> list[Tr
 def measure(
     judge: AgentRRM, test: Sequence[Trajectory], raters: Mapping[str, Sequence[Annotation]], config: TrainConfig
 ) -> dict[str, Any]:
-    """The evaluation card: `score` and `steps` mode on `max_rows` of the test rows, `full` mode on `full_rows`, of whole
-    questions. In mode `steps` rows of which only steps are labelled count too.
+    """The evaluation card: `score` and `steps` on `max_rows` test rows, `full` on `full_rows`.
 
     Args:
-        raters: each trajectory's annotations, by its id: scores and steps are measured against what `rrm eval` would
-            measure them against.
+        raters: annotations by trajectory id; scores and steps are measured against them as in `rrm eval`.
     """
     from rrm.evaluation.evaluate import evaluate_feedback
 
     truths = {t.id: truth_of(t, merged(raters.get(t.id, ()))) for t in test}
-    found: dict[str, Any] = {}
+    reports: dict[str, Any] = {}
     rows = [t for t in test if truths[t.id] is not None]
     every, few = config.evaluation.max_rows, config.evaluation.full_rows
     plans: list[tuple[Mode, int]] = [("score", every), ("steps", every), ("full", few)]
     for mode, most in plans:
         if mode == "steps":
             rows = [t for t in test if truths[t.id] is not None or step_labels(t, raters.get(t.id, ()))]
-        part = whole_questions([t for t in rows if mode == "steps" or truths[t.id] is not None], most, config.seed)
-        if not part or untrained(judge, mode):
+        sample = whole_questions([t for t in rows if mode == "steps" or truths[t.id] is not None], most, config.seed)
+        if not sample or untrained(judge, mode):
             continue
-        feedback: list[Feedback] = judge.judge(part, mode=mode, seed=config.seed)
-        verdicts = [step_labels(t, raters.get(t.id, ())) for t in part] if mode != "score" else None
-        labels = [truths[t.id] for t in part]
+        feedback: list[Feedback] = judge.judge(sample, mode=mode, seed=config.seed)
+        verdicts = [step_labels(t, raters.get(t.id, ())) for t in sample] if mode != "score" else None
+        labels = [truths[t.id] for t in sample]
         cut = {JUDGE: judge.settings.threshold}  # fitted on calibration questions
-        found[mode] = dict(
-            evaluate_feedback(part, feedback, labels, step_labels=verdicts, step_thresholds=cut, seed=config.seed)
+        reports[mode] = dict(
+            evaluate_feedback(sample, feedback, labels, step_labels=verdicts, step_thresholds=cut, seed=config.seed)
         )
-    return found
+    return reports
 
 
 def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:
-    """The judge's README: what it is, what it was trained on, what it measured."""
     writes = not settings.modes or {"critique", "full"} & {*settings.modes}
     says = (
         "writes a trace, a critique anchored to steps and"
@@ -191,21 +174,20 @@ def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:
     for mode, report in card.items():
         if not isinstance(report, Mapping) or "metrics" not in report:
             continue
-        for name, found in report["metrics"]["judge"].items():
-            if found["value"] is None:
+        for name, estimate in report["metrics"]["judge"].items():
+            if estimate["value"] is None:
                 continue
-            value, low, high = ("–" if found[k] is None else f"{found[k]:.3f}" for k in ("value", "low", "high"))
+            value, low, high = ("–" if estimate[k] is None else f"{estimate[k]:.3f}" for k in ("value", "low", "high"))
             lines.append(f"| {mode} | {report['rows']} | {name} | {value} | {low} – {high} |")
-    if known := card.get("questions_known_before", {}).get("test"):
+    if known_rows := card.get("questions_known_before", {}).get("test"):
         lines += [
             "",
-            f"{known} of the test rows are of questions that the judge it goes on from was trained on: the figures flatter it.",
+            f"{known_rows} of the test rows are of questions that the judge it goes on from was trained on: the figures flatter it.",
         ]
     lines += ["", "Scores on data unlike the training data are not calibrated; measure with `rrm eval` first.", ""]
     return "\n".join(lines)
 
 
 def write_card(folder: Path, settings: JudgeSettings, card: Mapping[str, Any]) -> None:
-    """`evaluation.json` and the model card."""
     (folder / "evaluation.json").write_text(json.dumps(card, indent=1) + "\n")
     (folder / "README.md").write_text(model_card(settings, card), encoding="utf-8")

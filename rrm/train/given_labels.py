@@ -1,14 +1,11 @@
 """`given`: labels that came with the data.
 
-- `meta["critiques"]` as MINT-bench has them: `[{after_message, text, good}]`, where `after_message` is an index into
-  `messages` and the text mostly opens with its verdict ("This is GOOD.", "This is INCORRECT."). The opening becomes the
-  finding's verdict and is taken off; without one, `good` decides. A critique that says nothing ("NOT GIVEN") is left out.
-- `meta["annotations"]`, as readers of labelled data leave them (`rrm.data.annotation.own_annotations`): whole annotations, each one taken.
+- `meta["critiques"]` as in MINT-bench: `[{after_message, text, good}]`, `after_message` an index into `messages`. An opening
+  ("This is GOOD.", "This is INCORRECT.") becomes the finding's verdict, else `good` does.
+- `meta["annotations"]`, complete annotations (`rrm.data.annotation.own_annotations`).
 - any other field of `meta` through a mapping: `{"score": "judge.score", "trace": "analysis", …}` (dotted paths).
-- the trajectory's outcome needs no copy: an annotation without a score is trained towards it.
 
-A finding that names the reference answer although the transcript does not (the critic knew it) would teach the judge to
-leak; it is dropped and counted.
+A finding that names the reference answer although the transcript does not would teach the judge to leak; it is dropped and counted.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ _NOTHING = frozenset({"", "not given", "none", "n/a"})
 
 
 def split_verdict(text: str, good: bool | None = None) -> tuple[Verdict | None, str]:
-    """A critique's verdict and the rest of its text; the opening wins over `good`, None where neither says anything."""
+    """A critique's verdict and the rest of its text; the opening takes precedence over `good`."""
     opening = _VERDICT.match(text)
     if opening:
         return ("good" if opening[1].upper() in _GOOD else "bad"), text[opening.end() :].strip()
@@ -54,11 +51,9 @@ def split_verdict(text: str, good: bool | None = None) -> tuple[Verdict | None, 
 def critiques_to_findings(
     trajectory: Trajectory, *, max_words: int = 25, counts: Counter[str] | None = None
 ) -> list[Finding]:
-    """`meta["critiques"]` as findings in step order, shortened, without leaks.
+    """`meta["critiques"]` as findings in step order, shortened, without leaks and empty openings.
 
-    An opening that says nothing beside the verdict ("The assistant's approach is incorrect.") makes room for what follows.
-
-    `counts` gains `findings`, `leaks_dropped`, and `critiques_unusable` (empty, no verdict, or speaking of no step).
+    `counts` gains `findings`, `leaks_dropped`, and `critiques_unusable` (empty, no verdict, or on no step).
     """
     counts = Counter() if counts is None else counts
     transcript, findings = transcript_text(trajectory), []
@@ -86,28 +81,25 @@ def _mapped(trajectory: Trajectory, fields: Mapping[str, str]) -> dict[str, Any]
     unknown = sorted(set(fields) - set(FIELDS))
     if unknown:
         raise ConfigError(f"cannot map {', '.join(unknown)}: an annotation's fields are {', '.join(FIELDS)}")
-    found = {name: _at(trajectory.meta, path) for name, path in fields.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: _at(trajectory.meta, path) for name, path in fields.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def taken(trajectory: Trajectory, counts: Counter[str] | None = None) -> Iterator[Annotation]:
-    """The annotations that a transcript carries, without the texts that name a reference answer which the transcript does not.
-
-    `counts` gains `annotated`, `annotations_unusable` and `leaks_dropped`.
-    """
+    """Annotations in a transcript, without texts that leak a reference answer; adds to `counts`."""
     counts = Counter() if counts is None else counts
-    found, unusable = own_annotations(trajectory)
+    annotations, unusable = own_annotations(trajectory)
     if unusable:
         counts["annotations_unusable"] += unusable
-    answers = references(trajectory.meta.get("reference")) if found else []
+    answers = references(trajectory.meta.get("reference")) if annotations else []
     transcript = transcript_text(trajectory) if answers else ""
-    for annotation in found:
-        told = {"trace": annotation.trace, "critique": annotation.critique}
-        bad = {name for name, text in told.items() if text and answers and leaks(text, answers, transcript)}
-        kept = [f for f in annotation.findings or () if not (answers and leaks(f.text, answers, transcript))]
-        counts["leaks_dropped"] += len(bad) + len(annotation.findings or ()) - len(kept)
+    for annotation in annotations:
+        texts = {"trace": annotation.trace, "critique": annotation.critique}
+        bad = {name for name, text in texts.items() if text and answers and leaks(text, answers, transcript)}
+        findings = [f for f in annotation.findings or () if not (answers and leaks(f.text, answers, transcript))]
+        counts["leaks_dropped"] += len(bad) + len(annotation.findings or ()) - len(findings)
         counts["annotated"] += 1
-        clean = {name: None for name in bad} | ({"findings": kept} if annotation.findings is not None else {})
+        clean = {name: None for name in bad} | ({"findings": findings} if annotation.findings is not None else {})
         yield annotation.model_copy(update=clean)
 
 
@@ -119,11 +111,10 @@ def annotate(
     with_trace: bool = False,
     counts: Counter[str] | None = None,
 ) -> Iterator[Annotation]:
-    """One annotation for each trajectory that carries a label (critiques, a mapped field or an outcome), and all of one that carries
-    whole annotations.
+    """Yield one annotation for each labelled trajectory, or its complete ones.
 
     Args:
-        fields: annotation field → dotted path in `meta`, for data that is not MINT's.
+        fields: annotation field → dotted path in `meta`.
         max_words: length of a finding's text.
         with_trace: write the neutral trace of `rules` where the data has none.
         counts: gains `annotated`, `without_label`, `annotations_unusable` and the counts of `critiques_to_findings`.
@@ -133,8 +124,8 @@ def annotate(
     """
     counts = Counter() if counts is None else counts
     for trajectory in trajectories:
-        if whole := list(taken(trajectory, counts)):
-            yield from whole
+        if carried := list(taken(trajectory, counts)):
+            yield from carried
             continue
         values = _mapped(trajectory, fields or {})
         critic = trajectory.meta.get("critic")

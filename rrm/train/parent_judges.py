@@ -1,7 +1,6 @@
-"""The judges that a run goes on from, and the questions that these were trained on.
+"""The judges that a run goes on from, and their training questions.
 
-They are looked up once, as the run begins, and kept in its folder: the run's judge inherits the questions hours later, when the
-earlier judge may lie elsewhere.
+Looked up once, as the run begins, and kept in its folder: later the earlier judge may lie elsewhere.
 """
 
 from __future__ import annotations
@@ -26,42 +25,31 @@ KEPT = "earlier.json"
 
 
 class Earlier(BaseModel):
-    """What is known of the judges that a run goes on from."""
-
-    questions: list[str] = []
-    """`rrm.data.questions.question_key` of each question that they were trained on, as far as they name them."""
-    silent: list[str] = []
-    """Judges that name none."""
+    questions: list[str] = []  # `rrm.data.questions.question_key` of their training questions, where named
+    silent: list[str] = []  # judges that name none
 
 
 def earlier_of(config: TrainConfig) -> Earlier:
-    """What the judges say that the config's run goes on from.
-
-    Raises:
-        RRMError: `sft.lora.init` is no adapter that could be trained further here.
-    """
-    said = {folder: load_settings(folder).training_questions for folder in _begins_with(config)}
-    questions = sorted({key for keys in said.values() for key in keys})
-    return Earlier(questions=questions, silent=[str(folder) for folder, keys in said.items() if not keys])
+    """Training questions of the judges that the run goes on from."""
+    keys_by_folder = {folder: load_settings(folder).training_questions for folder in _begins_with(config)}
+    questions = sorted({key for keys in keys_by_folder.values() for key in keys})
+    return Earlier(questions=questions, silent=[str(folder) for folder, keys in keys_by_folder.items() if not keys])
 
 
 def kept_earlier(folder: Path) -> Earlier | None:
-    """What the run in a folder began with; None where nothing says so."""
-    kept = folder / KEPT
-    return Earlier.model_validate(read_record(kept)) if kept.is_file() else None
+    path = folder / KEPT
+    return Earlier.model_validate(read_record(path)) if path.is_file() else None
 
 
 def _begins_with(config: TrainConfig) -> list[Path]:
-    """The directories of the judge whose weights are the base, and of the one whose adapter is trained further."""
-    found = [_base_judge(config.model.base)]
+    folders = [_base_judge(config.model.base)]
     lora = config.sft.lora if config.sft.enabled else None
     if lora is not None and lora.init is not None:
-        found.append(checked_adapter(lora, config.model.base))
-    return [folder for folder in found if folder is not None and (folder / FILE).is_file()]
+        folders.append(checked_adapter(lora, config.model.base))
+    return [folder for folder in folders if folder is not None and (folder / FILE).is_file()]
 
 
 def _base_judge(base: str) -> Path | None:
-    """Where the base lies, as far as it may be a judge: in a folder, or on the hub."""
     if base == "smollm2" or is_import_path(base):
         return None
     folder = judge_folder(base)
@@ -78,7 +66,7 @@ def _base_judge(base: str) -> Path | None:
 
 
 def warn_of_met(earlier: Earlier, parts: Mapping[str, Sequence[Trajectory]], met: Mapping[str, int]) -> None:
-    """Say that rows to calibrate and to measure on are of questions the judge knew before this run, or that nobody can say."""
+    """Warn of calibration and test rows whose questions the earlier judge knows, or may know."""
     if earlier.silent:
         logger.warning(
             "%s does not name the questions it was trained on: whether the run is measured on some of them, nobody can say",
@@ -88,5 +76,5 @@ def warn_of_met(earlier: Earlier, parts: Mapping[str, Sequence[Trajectory]], met
         logger.warning(
             "%d of %d test rows and %d of %d calibration rows are of questions that the judge it goes on from was trained on: the "
             "figures flatter it; give it the split it was trained with (data.split)",
-            *(n for part in ("test", "calibration") for n in (met[part], len(parts[part]))),
+            *(n for name in ("test", "calibration") for n in (met[name], len(parts[name]))),
         )

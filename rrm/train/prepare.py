@@ -1,7 +1,4 @@
-"""What a run starts from: its folder, its transcripts by part, their labels, the base model.
-
-A run that has begun goes on with the data and the split it began with, or is refused.
-"""
+"""The start of a run: folder, data, labels, base model. A begun run keeps its data and split."""
 
 from __future__ import annotations
 
@@ -35,53 +32,33 @@ from rrm.train.run_folder import check_folder, claim_folder, read_record
 
 logger = logging.getLogger(__name__)
 
+# options that must not change between a run and its continuation
 FIXED = ("seed", "transcript_tokens", "prompt_version", "model", "data", "drills", "sft")
-"""Options that must not change between a run and its continuation."""
-FREE = ("sft.gradient_accumulation_steps",)
-"""One of them that may under `sharding: fsdp`, for another number of processes: a checkpoint says how many rows an update has."""
-GIVEN = "given"
-"""In `data.annotations`: the labels that the transcripts carry."""
-STAGES = ("drills", "sft", "rl")
-"""Folders of the stages: where one exists, a run has begun, and goes on with the data and the split it began with."""
+FREE = ("sft.gradient_accumulation_steps",)  # may change under `sharding: fsdp`: a checkpoint has the rows of an update
+GIVEN = "given"  # in `data.annotations`: labels in the transcripts
+STAGES = ("drills", "sft", "rl")  # folders; where one exists, the run has begun
 
 
 @dataclass
 class TrainingRun:
-    """Everything the stages share."""
-
     config: TrainConfig
     folder: Path
-    parts: dict[str, list[Trajectory]]
-    """Transcripts under `train`, `calibration`, `test`."""
-    annotations: dict[str, Annotation]
-    """By trajectory id, several of one transcript merged."""
-    raters: dict[str, list[Annotation]]
-    """The same as they came: one list by trajectory id."""
-    targets: dict[str, JudgementTarget]
-    """Of the training part, by trajectory id."""
-    step_targets: dict[str, StepTarget]
-    """The labelled steps of the training part, by trajectory id."""
-    labels: LabelCounts
-    """What decided the targets."""
-    model: Any
-    """The base model."""
+    parts: dict[str, list[Trajectory]]  # `train`, `calibration`, `test`
+    annotations: dict[str, Annotation]  # by trajectory id, several of one transcript merged
+    raters: dict[str, list[Annotation]]  # by trajectory id, unmerged
+    targets: dict[str, JudgementTarget]  # of the training part, by trajectory id
+    step_targets: dict[str, StepTarget]  # labelled steps of the training part, likewise
+    labels: LabelCounts  # sources of the targets
+    model: Any  # base
     prompter: Prompter
-    shared_texts: dict[str, int]
-    """How many rows of `calibration` and of `test` ask in the very words of a training row, under another question id."""
+    shared_texts: dict[str, int]  # see `shared_texts`
+    # calibration and test rows of questions that the earlier judge was trained on; empty if it is none or names none
     seen_in_training: dict[str, int] = field(default_factory=dict)
-    """How many rows of `calibration` and of `test` are of questions that the judge it goes on from was trained on; empty where it
-    goes on from none, or from one that names no questions."""
-    earlier: Earlier = field(default_factory=Earlier)
-    """Of the judges that it goes on from."""
+    earlier: Earlier = field(default_factory=Earlier)  # judges that it goes on from
 
 
 def load_annotations(paths: Sequence[str], trajectories: Sequence[Trajectory]) -> dict[str, list[Annotation]]:
-    """The annotations by trajectory id.
-
-    Raises:
-        ReadError: naming file and line of what is no annotation.
-        RRMError: an annotation that could be of two transcripts, or none that is of any.
-    """
+    """Annotations by trajectory id; RRMError if one matches two transcripts, or none matches."""
     matched = match(trajectories, read_annotations(*paths))
     if complaint := matched.complaint():
         if not matched.by_id:
@@ -91,33 +68,28 @@ def load_annotations(paths: Sequence[str], trajectories: Sequence[Trajectory]) -
 
 
 def add_given(trajectories: Sequence[Trajectory], annotations: dict[str, list[Annotation]]) -> None:
-    """Add the labels that the transcripts carry.
-
-    Raises:
-        RRMError: none carries any.
-    """
+    """Add the labels that the transcripts carry; RRMError if none does."""
     counts = Counter[str]()
     for trajectory in trajectories:
-        if found := list(taken(trajectory, counts)):
-            annotations.setdefault(trajectory.id, []).extend(found)
+        if labels := list(taken(trajectory, counts)):
+            annotations.setdefault(trajectory.id, []).extend(labels)
     if not counts["annotated"]:
         raise RRMError(f"data.annotations names {GIVEN!r}, and none of {len(trajectories)} transcripts carries a label")
-    for what in ("annotations_unusable", "leaks_dropped"):
-        if counts[what]:
-            logger.warning("labels that the transcripts carry: %s %d", what, counts[what])
+    for reason in ("annotations_unusable", "leaks_dropped"):
+        if counts[reason]:
+            logger.warning("labels that the transcripts carry: %s %d", reason, counts[reason])
 
 
 def merged_by_id(raters: Mapping[str, Sequence[Annotation]]) -> dict[str, Annotation]:
-    """One annotation by trajectory id, several of one trajectory `rrm.data.labels.merged`."""
-    found = {trajectory: merged(several) for trajectory, several in raters.items()}
-    return {trajectory: annotation for trajectory, annotation in found.items() if annotation is not None}
+    by_id = {trajectory: merged(several) for trajectory, several in raters.items()}
+    return {trajectory: annotation for trajectory, annotation in by_id.items() if annotation is not None}
 
 
 def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, list[Annotation]]]:
-    """The configured transcripts and annotations: those of the files, then those `data.generate` makes.
+    """The configured transcripts and annotations, then those of `data.generate`.
 
     Raises:
-        RRMError: nothing configured, a file is missing, outcomes of another scale (`rrm.readers.outcomes`), or a generated transcript has the id of another one.
+        RRMError: nothing configured, a missing file, outcomes of another scale (`rrm.readers.outcomes`), or a generated id twice.
     """
     data = config.data
     files = [path for path in data.annotations if path != GIVEN]
@@ -147,27 +119,23 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, list[Ann
 
 
 def data_digest(trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]) -> dict[str, Any]:
-    """How many transcripts and annotations there are, and a SHA-256 of all they say, in order."""
+    """Numbers of transcripts and annotations, and a SHA-256 of their content, in order."""
     digest = hashlib.sha256()
     for row in (*trajectories, *annotations.values()):
         # as pydantic's own JSON, which takes no lone surrogate
-        known = row.model_dump(mode="python", exclude={"source"})
+        fields = row.model_dump(mode="python", exclude={"source"})
         for name in ("score_weight", "trace_weight", "critique_weight"):  # said where raters differ, as by older runs
-            if name in known and known[name] == known["weight"]:
-                del known[name]
-        said = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
-        digest.update(said.encode("utf-8", "surrogatepass"))
+            if name in fields and fields[name] == fields["weight"]:
+                del fields[name]
+        line = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+        digest.update(line.encode("utf-8", "surrogatepass"))
     return {"transcripts": len(trajectories), "annotations": len(annotations), "sha256": digest.hexdigest()}
 
 
 def check_data(folder: Path, now: dict[str, Any]) -> None:
-    """Refuse to go on with other data than the run in the folder began with: it would be tested on what it was trained on.
-
-    Raises:
-        RRMError: saying how many transcripts and annotations there were and are.
-    """
-    kept = folder / "data.json"
-    before = read_record(kept) if kept.is_file() else now  # runs older than this record
+    """Refuse (RRMError) other data than the run began with: it would be tested on its training data."""
+    path = folder / "data.json"
+    before = read_record(path) if path.is_file() else now  # runs older than this record
     if before["sha256"] != now["sha256"]:
         raise RRMError(
             f"{folder} holds a run on other data: {before['transcripts']} transcripts and {before['annotations']} "
@@ -178,42 +146,36 @@ def check_data(folder: Path, now: dict[str, Any]) -> None:
 
 
 def check_parts(parts: Mapping[str, Sequence[Trajectory]], split: Mapping[str, Sequence[str]], source: str) -> None:
-    """Refuse a split that does not fit the transcripts: its run would train, calibrate or be tested on nothing.
-
-    Raises:
-        RRMError: nothing to train on, or a part that names questions of which no transcript is.
-    """
-    for part in PARTS:
-        if parts[part] or not (split[part] or part == "train"):
+    """Refuse (RRMError) a split that leaves the training, or a part with questions, without transcripts."""
+    for name in PARTS:
+        if parts[name] or not (split[name] or name == "train"):
             continue
-        example = f", e.g. {printable(split[part][0])!r}" if split[part] else ""
-        held_out = " and of no held-out agent" if part == "train" and split.get("held_out_agents") else ""
+        example = f", e.g. {printable(split[name][0])!r}" if split[name] else ""
+        held_out = " and of no held-out agent" if name == "train" and split.get("held_out_agents") else ""
         raise RRMError(
-            f"{source}: no transcript is of one of the {len(split[part])} question(s) under {part!r}{example}{held_out}. "
+            f"{source}: no transcript is of one of the {len(split[name])} question(s) under {name!r}{example}{held_out}. "
             "The ids are those of question_id (where it is absent: the task's text); --map question_id=… of `rrm convert` "
             "says where it stands"
         )
 
 
 def shared_texts(parts: Mapping[str, Sequence[Trajectory]]) -> dict[str, int]:
-    """How many calibration and test rows have the question text of a training row: their ids alone keep them apart."""
+    # calibration and test rows with the question text of a training row
     learned = {text_hash(t.task) for t in parts["train"] if t.task}
     return {
-        part: sum(bool(t.task) and text_hash(t.task) in learned for t in parts[part])
-        for part in PARTS
-        if part != "train"
+        name: sum(bool(t.task) and text_hash(t.task) in learned for t in parts[name])
+        for name in PARTS
+        if name != "train"
     }
 
 
 def trains_every_weight(config: TrainConfig) -> bool:
-    """Whether some stage updates the base's own weights rather than an adapter's."""
     return config.sft.lora is None or not config.sft.enabled or bool(config.drills.rows)
 
 
 def base_and_prompter(
     config: TrainConfig, trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]
 ) -> tuple[Any, Prompter]:
-    """The base model and its prompter; a base named `module:function` is built from seed, transcripts and annotations."""
     chosen = config.model
     if is_import_path(chosen.base):
         options = {"options": chosen.options, "options_key": "model.options"}
@@ -229,18 +191,13 @@ def base_and_prompter(
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file in one step: another process of the run may be reading it."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
 
 
 def prepare(config: TrainConfig) -> TrainingRun:
-    """Everything a run starts from; the main process claims the folder.
-
-    Raises:
-        RRMError: the folder holds a run of another config or on other data, or the split does not fit the transcripts.
-    """
+    """Prepare a run; RRMError if the folder holds another run, or the split does not fit the transcripts."""
     folder = Path(config.output_dir)
     begun = [stage for stage in STAGES if (folder / stage).exists()]
     if begun:
@@ -265,8 +222,12 @@ def prepare(config: TrainConfig) -> TrainingRun:
     steps = step_targets_of(parts["train"], raters)
     model, prompter = base_and_prompter(config, parts["train"], annotations)
     shared = shared_texts(parts)
-    known = earlier.questions
-    met = {part: len(seen_in_training(known, parts[part])) for part in PARTS if part != "train"} if known else {}
+    known_questions = earlier.questions
+    met = (
+        {name: len(seen_in_training(known_questions, parts[name])) for name in PARTS if name != "train"}
+        if known_questions
+        else {}
+    )
     if is_main(config.cpu):
         warn_of_met(earlier, parts, met)
         logger.warning("data.target=%s: %s", config.data.target, labels)
@@ -278,7 +239,7 @@ def prepare(config: TrainConfig) -> TrainingRun:
                 "%d of %d test rows and %d of %d calibration rows have the question text of a training row, under another "
                 "question id: where the text is the whole question, the run is measured on what it learned; give such rows "
                 "one question_id",
-                *(n for part in ("test", "calibration") for n in (shared[part], len(parts[part]))),
+                *(n for name in ("test", "calibration") for n in (shared[name], len(parts[name]))),
             )
         claim_folder(config, folder)
         write_whole(folder / "split.json", json.dumps(split, indent=1) + "\n")

@@ -6,9 +6,7 @@
     anchor     [0, 1]   share of the step verdicts that are right (see `anchoring`)        0
     leak       [−1, 0]  −1 where trace or critique name an answer nobody in the run did   −1
 
-A malformed reply gets the minimum of every part, so with a positive format weight nothing scores below it; it is never
-None (which TRL would leave out of the group). The score is the *sampled* one: the expectation a judge reports in use
-would give the score's tokens no credit.
+Never None, which TRL would leave out of the group. The score is the sampled one, so that its tokens get the credit.
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ from rrm.data.text import leaks
 
 Part = Literal["agreement", "format", "anchor", "leak"]
 PARTS: tuple[Part, ...] = ("agreement", "format", "anchor", "leak")
+# of a malformed reply
 MINIMUM: dict[Part, float] = {"agreement": 0.0, "format": 0.0, "anchor": 0.0, "leak": -1.0}
-"""What a malformed reply gets: the lower end of each part's range."""
 
 _TEXT = r"((?:(?!</?(?:think|critique|score)>).)+)"
 _SCORE = r"<score>(0\.\d|1\.0)</score>"
@@ -40,8 +38,7 @@ _ANCHOR = re.compile(r"\[step (\d+)\]")
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """A well-formed reply. `trace` is empty in `critique` mode."""
-
+    # `trace` is empty in `critique` mode
     trace: str
     critique: str
     score: float
@@ -49,54 +46,41 @@ class ParsedReply:
 
 @dataclass(frozen=True)
 class Label:
-    """What a reply to one transcript is measured against."""
-
-    target: float
-    """The score aimed at, in [0, 1]."""
+    target: float  # score in [0, 1]
     n_steps: int
-    findings: Sequence[Finding] = ()
-    """The annotation's; empty where it has none."""
-    references: Sequence[str] = ()
-    """The texts that count as the answer; none where it is not known."""
-    transcript: str = ""
-    """Everything the judge could read, see `rrm.data.text.transcript_text`."""
+    findings: Sequence[Finding] = ()  # of the annotation
+    references: Sequence[str] = ()  # texts that count as the answer
+    transcript: str = ""  # all the judge could read (`rrm.data.text.transcript_text`)
 
 
 def read_reply(text: str, mode: Mode, *, ended: bool = True) -> ParsedReply | None:
-    """A reply (with its opening tag) that has exactly its mode's form, else None.
+    """Parse a reply (with opening tag, without special tokens) of exactly its mode's form, else None.
 
-    The form: each block once, in order, none empty, a score on the grid 0.0, 0.1 … 1.0, nothing around them. Looser text
-    may still be judged in use; what is trained is the form itself.
-
-    Args:
-        text: the reply without special tokens.
-        mode: `full` or `critique`.
-        ended: whether the model closed it itself; one cut off by length has no form.
+    The form: each block once, in order, none empty, a score on the grid 0.0, 0.1 … 1.0, nothing around them. `ended`: not cut off.
     """
-    found = _FORMS[mode].fullmatch(text) if ended else None
-    if found is None:
+    match = _FORMS[mode].fullmatch(text) if ended else None
+    if match is None:
         return None
-    trace, critique = found[1].strip(), found[2].strip()
+    trace, critique = match[1].strip(), match[2].strip()
     if not critique or (mode == "full" and not trace):
         return None
-    return ParsedReply(trace, critique, float(found[3]))
+    return ParsedReply(trace, critique, float(match[3]))
 
 
 def agreement(score: float, target: float) -> float:
-    """1 − (s − y)² in [0, 1] for s, y in [0, 1]: a proper score, highest in expectation at s = E[y]."""
+    """1 − (s − y)² in [0, 1]: a proper score, highest in expectation at s = E[y]."""
     return 1.0 - (score - target) ** 2
 
 
 def anchoring(critique: str, n_steps: int, findings: Sequence[Finding]) -> float:
-    """How well a critique's `[step k] good|bad: text` lines point, in [0, 1].
+    """Accuracy of a critique's `[step k] good|bad: text` lines, in [0, 1].
 
-    A step is soundly anchored when one line speaks of it, and that line has a verdict and says something. Faults are anchors to steps that
-    do not exist and every further line on a step.
+    A step is soundly anchored by exactly one line with a verdict and a text. Faults: anchors to no step, further lines on a step.
 
         with findings:  labelled steps soundly anchored with the label's verdict / (labelled steps + faults)
         without:        soundly anchored steps / anchors, 0 where there are none
 
-    Steps without a label are free where others have one. Several findings on a step count by majority, ties as bad.
+    Several findings on a step count by majority, ties as bad.
     """
     lines = written_findings(critique, n_steps)
     per_step = Counter(line.step for line in lines)
@@ -121,7 +105,6 @@ def leakage(reply: ParsedReply, references: Sequence[str], transcript: str) -> f
 
 
 def rewards(reply: ParsedReply | None, label: Label) -> dict[Part, float]:
-    """All parts of one reply's reward, unweighted; `MINIMUM` for a malformed one (None)."""
     if reply is None:
         return dict(MINIMUM)
     return {

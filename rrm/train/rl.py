@@ -1,11 +1,7 @@
 """Stage 2: RL with TRL's GRPOTrainer (GRPO, arXiv 2402.03300), wrapped, not subclassed.
 
-Prompts go in as `Prompter.prompt(…).ids`, whatever a tokenizer would make of their text as a whole; a reply
-begins after the opening tag, which the rewards put back. All steps' prompts are laid out beforehand, neighbours in
-length together, so a resumed run sees exactly the rows it would have seen.
-
-Three habits of the trainer need care: it loads a full-weight reference model from `config._name_or_path`, it replaces the
-model's `forward`, and it leaves a second adapter behind. Here the reference is the policy as given, and both are undone.
+All steps' prompts are laid out beforehand, so a resumed run sees the same rows. The trainer loads its reference from
+`config._name_or_path`, replaces the model's `forward`, and leaves a second adapter behind: here this is undone.
 """
 
 from __future__ import annotations
@@ -36,24 +32,24 @@ from rrm.train.sft import labelled_positions_only, last_checkpoint, seal_checkpo
 
 logger = logging.getLogger(__name__)
 
-SAMPLES_EVERY = 5
-"""Steps between logged sample replies."""
-REFERENCE_ADAPTER = "ref"
-"""The name TRL gives the frozen copy of an adapter that is trained further."""
+SAMPLES_EVERY = 5  # steps between logged sample replies
+REFERENCE_ADAPTER = "ref"  # TRL's frozen copy of an adapter that is trained further
 
 
 # ---- prompts ----
 
 
 def make_row(prompter: Prompter, trajectory: Trajectory, target: JudgementTarget, mode: Mode) -> dict[str, Any]:
-    """A prompt, as text that names it and as the ids that a judge reads, and, as columns, everything its replies are measured against."""
+    """A prompt as text and as ids, and its label as columns."""
     text, _ = prompter.text(trajectory, mode)
-    read = prompter.prompt(trajectory, mode)
-    findings = (about(target.annotation, read.steps or shown_steps(text)).findings if target.annotation else None) or []
+    prompt = prompter.prompt(trajectory, mode)
+    findings = (
+        about(target.annotation, prompt.steps or shown_steps(text)).findings if target.annotation else None
+    ) or []
     return {
         "prompt": text,
-        "prompt_ids": read.ids,
-        "prompt_tokens": len(read.ids),
+        "prompt_ids": prompt.ids,
+        "prompt_tokens": len(prompt.ids),
         "id": trajectory.id,
         "target": target.score,
         "n_steps": len(trajectory.steps),
@@ -70,11 +66,7 @@ def schedule(
     settings: RLSettings,
     seed: int,
 ) -> list[dict[str, Any]]:
-    """The prompts of all steps in order, `prompts_per_step` a step, those of a step near in length.
-
-    Raises:
-        RRMError: fewer labelled transcripts than one step needs.
-    """
+    """The prompts of all steps in order, those of a step near in length; RRMError if labels are too few."""
     labelled = [t for t in trajectories if t.id in targets]
     per_step = settings.prompts_per_step
     if len(labelled) < per_step:
@@ -86,8 +78,8 @@ def schedule(
     epoch = 0
     while len(steps) < settings.max_steps:
         rng = random.Random(derive_seed(seed, "rl", epoch))
-        wanted = min(settings.max_steps - len(steps), len(labelled) // per_step)
-        drawn = rng.sample(labelled, wanted * per_step)
+        count = min(settings.max_steps - len(steps), len(labelled) // per_step)
+        drawn = rng.sample(labelled, count * per_step)
         rows = [make_row(prompter, t, targets[t.id], settings.mode) for t in drawn]
         rows.sort(key=lambda row: row["prompt_tokens"])
         chunks = [rows[i : i + per_step] for i in range(0, len(rows), per_step)]
@@ -98,11 +90,7 @@ def schedule(
 
 
 def check_room(rows: Sequence[Mapping[str, Any]], model: Any, settings: RLSettings) -> None:
-    """Refuse prompts that leave no room for a reply.
-
-    Raises:
-        RRMError: the longest prompt and `rl.max_completion_length` exceed the model's positions.
-    """
+    """Refuse (RRMError) prompts that leave no room for a reply within the model's positions."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     longest = max(row["prompt_tokens"] for row in rows)
     if positions is not None and longest + settings.max_completion_length > positions:
@@ -119,10 +107,8 @@ class Scorer:
     """Reads each reply once for all reward parts, and appends sample replies to a file.
 
     Args:
-        mode: what the replies are.
         end: token id that closes a reply.
-        samples: JSONL file that gains one line a `SAMPLES_EVERY` steps and prompt: step, id, target, parts, reward,
-            text. A resumed run writes the steps after its checkpoint again.
+        samples: JSONL file; a resumed run writes the steps after its checkpoint again.
         weights: of the parts, for the `reward` in the file.
     """
 
@@ -133,20 +119,20 @@ class Scorer:
         self._found: list[dict[Part, float]] = []
 
     def functions(self) -> list[Callable[..., list[float]]]:
-        """One reward function a part, named after it (TRL logs `rewards/<name>/mean`)."""
-        return [self._function(part) for part in PARTS]
+        """One function a part, named after it (TRL logs `rewards/<name>/mean`)."""
+        return [self._function(component) for component in PARTS]
 
-    def _function(self, part: Part) -> Callable[..., list[float]]:
+    def _function(self, component: Part) -> Callable[..., list[float]]:
         def reward(completions: list[str], completion_ids: list[list[int]], **columns: Any) -> list[float]:
-            return [parts[part] for parts in self._score(completions, completion_ids, columns)]
+            return [parts[component] for parts in self._score(completions, completion_ids, columns)]
 
-        reward.__name__ = part
+        reward.__name__ = component
         return reward
 
     def _score(
         self, completions: list[str], completion_ids: list[list[int]], columns: Mapping[str, Any]
     ) -> list[dict[Part, float]]:
-        """Parts of each reply. The trainer hands the same list of ids to every function of a batch."""
+        """Parts of each reply. The trainer passes the same list of ids to every function of a batch."""
         if completion_ids is self._batch:
             return self._found
         texts = [OPENINGS[self.mode] + completion for completion in completions]
@@ -158,7 +144,6 @@ class Scorer:
         return self._found
 
     def _log(self, texts: list[str], columns: Mapping[str, Any]) -> None:
-        """Append the first reply to each prompt of the batch."""
         state = columns["trainer_state"]
         if state.global_step % SAMPLES_EVERY or not state.is_world_process_zero:
             return
@@ -172,19 +157,17 @@ class Scorer:
                     "id": name,
                     "target": columns["target"][i],
                     "parts": parts,
-                    "reward": sum(self.weights[part] * parts[part] for part in PARTS),
+                    "reward": sum(self.weights[component] * parts[component] for component in PARTS),
                     "text": texts[i],
                 }
                 out.write(json.dumps(line) + "\n")
 
 
 PART_WEIGHTS: dict[Part, float] = {"agreement": 1.0, "format": 0.3, "anchor": 0.3, "leak": 0.5}
-"""Of each part in the reward."""
 LABEL_COLUMNS = ("target", "n_steps", "findings", "references", "transcript")
 
 
 def label_of(columns: Mapping[str, Any]) -> Label:
-    """The label back from a row's columns."""
     findings = [Finding.model_validate(f) for f in json.loads(columns["findings"])]
     return Label(columns["target"], columns["n_steps"], findings, columns["references"], columns["transcript"])
 
@@ -195,10 +178,8 @@ def label_of(columns: Mapping[str, Any]) -> Label:
 def gate(model: Any, prompter: Prompter, trajectories: Sequence[Trajectory], settings: RLSettings) -> float:
     """Share of well-formed greedy replies on up to `gate_rows` held-out transcripts.
 
-    RL on a policy that seldom writes the form would learn the form and little else: that is stage 1's work.
-
     Raises:
-        RRMError: below `gate_format`, or nothing held out; says the figure and what to do.
+        RRMError: below `gate_format` (RL would learn the form and little else), or nothing held out.
     """
     from rrm.engines.hf.engine import HFEngine
 
@@ -231,22 +212,22 @@ def gate(model: Any, prompter: Prompter, trajectories: Sequence[Trajectory], set
 
 @contextlib.contextmanager
 def own_forward(model: Any) -> Iterator[None]:
-    """Put back the `forward` the trainer (and accelerate) replace on the model and on the model inside its adapter."""
+    """Restore the `forward` that trainer and accelerate replace, inside of an adapter too."""
     modules = [model, model.get_base_model()] if hasattr(model, "get_base_model") else [model]
     names = ("forward", "_original_forward")
     before = [{n: m.__dict__[n] for n in names if n in m.__dict__} for m in modules]
     try:
         yield
     finally:
-        for module, kept in zip(modules, before, strict=True):
+        for module, attributes in zip(modules, before, strict=True):
             for name in names:
                 module.__dict__.pop(name, None)
-            module.__dict__.update(kept)
+            module.__dict__.update(attributes)
 
 
 @contextlib.contextmanager
 def reference_at(model: Any, folder: Path, needed: bool) -> Iterator[None]:
-    """Make the trainer's reference the policy as given: it is loaded from where the config says the model came from."""
+    """Make the trainer's reference the policy as given: it is loaded from the config's `_name_or_path`."""
     if not needed:
         yield
         return
@@ -265,11 +246,7 @@ def reference_at(model: Any, folder: Path, needed: bool) -> Iterator[None]:
 
 
 def grpo_config(config: TrainConfig, folder: Path, bf16: bool) -> Any:
-    """TRL's settings: one group a micro-batch, `prompts_per_step` groups a step over all processes.
-
-    Raises:
-        RRMError: `prompts_per_step` is no multiple of the number of processes.
-    """
+    """TRL's settings: a group a micro-batch, `prompts_per_step` groups over all processes a step."""
     from accelerate import PartialState
     from trl.trainer.grpo_config import GRPOConfig
 
@@ -317,10 +294,8 @@ def train_rl(
     """Run the stage, continuing from the newest checkpoint in `folder`, and return the trained model.
 
     Args:
-        model: the policy stage 1 left: full weights, or a PeftModel whose adapter is trained further. It is also the
-            reference of the KL term, so a resumed run must be given the same one.
-        trajectories: the training part; rows without a target are left out.
-        targets: by trajectory id (`rrm.data.labels.targets_of`).
+        model: the policy of stage 1, also the reference of the KL term: a resumed run must get the same one.
+        targets: by trajectory id (`rrm.data.labels.targets_of`); rows without one are left out.
         folder: gains checkpoints, `trainer_state.json` (rewards by part, KL, lengths) and `samples.jsonl`.
     """
     import torch

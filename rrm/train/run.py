@@ -1,4 +1,4 @@
-"""`rrm train`: SFT, RL and calibration in one run folder; each finished stage is skipped when the command is repeated.
+"""`rrm train`: SFT, RL and calibration in one run folder; finished stages are skipped.
 
 runs/judge/
   config.yaml  split.json  drills/ sft/ rl/ (checkpoints, done.json)  judge/ (what `--model` takes)  evaluation.json
@@ -38,12 +38,11 @@ logger = logging.getLogger(__name__)
 
 
 def is_done(folder: Path) -> bool:
-    """Whether a stage finished."""
     return (folder / "done.json").is_file()
 
 
 def keep_stage(run: TrainingRun, trained: Any, stage: Path, facts: dict[str, Any]) -> Any:
-    """Save a stage's weights, then record that it finished and what it measured; every process goes on with the model."""
+    """Save a stage's weights, then its `done.json`; every process goes on with the model."""
     if is_main(run.config.cpu):
         trained.save_pretrained(str(stage / "model"), safe_serialization=True)
         seal(stage / "model")
@@ -54,11 +53,7 @@ def keep_stage(run: TrainingRun, trained: Any, stage: Path, facts: dict[str, Any
 
 
 def load_trained(model: Any, path: Path) -> Any:
-    """A stage's saved weights on the base: an adapter, or full weights.
-
-    Raises:
-        RRMError: they are not as they were saved.
-    """
+    """Load a stage's saved weights on the base, an adapter or full weights; RRMError if they are damaged."""
     if (problem := damage(path)) is not None:
         raise RRMError(
             f"{path} is not used: {problem}. Bring it back from a copy, or delete {path.parent / 'done.json'} to go on from the stage's "
@@ -76,18 +71,14 @@ def load_trained(model: Any, path: Path) -> Any:
 
 
 def run_drills(run: TrainingRun, model: Any) -> Any:
-    """Stage 0 of a model from scratch, or its saved result.
-
-    Raises:
-        ConfigError: `drills.generate` does not say what makes the rows.
-    """
+    """Stage 0 of a model from scratch, or its saved result; ConfigError without `drills.generate`."""
     config, stage, drills = run.config, run.folder / "drills", run.config.drills
     if is_done(stage):
         return load_trained(model, stage / "model")
     if drills.generate is None:
         raise ConfigError(f"drills.rows={drills.rows} needs drills.generate=module:function, which makes them")
-    made = imported(drills.generate, "drills.generate")(run.prompter, drills.rows, config.seed)
-    rows = batched(made, drills.batch_size, random.Random(config.seed))
+    drill_rows = imported(drills.generate, "drills.generate")(run.prompter, drills.rows, config.seed)
+    rows = batched(drill_rows, drills.batch_size, random.Random(config.seed))
     own = {"batch_size": drills.batch_size, "learning_rate": drills.learning_rate, "lora": None, "max_steps": None}
     settings = config.model_copy(update={"sft": config.sft.model_copy(update=own)})
     return keep_stage(run, train_sft(model, rows, run.prompter, settings, stage), stage, {"rows": len(rows)})
@@ -116,12 +107,12 @@ def run_sft(run: TrainingRun, model: Any) -> Any:
 
 
 def trained_modes(run: TrainingRun) -> list[Mode]:
-    """The modes whose rows the stages had, in the order of `rrm.data.feedback.Mode`."""
+    """The modes of all training rows, in the order of `rrm.data.feedback.Mode`."""
     done = run.folder / "sft" / "done.json"
-    found = set(read_record(done).get("modes", ())) if run.config.sft.enabled and done.is_file() else set()
+    modes = set(read_record(done).get("modes", ())) if run.config.sft.enabled and done.is_file() else set()
     if run.config.rl.enabled:
-        found.add(run.config.rl.mode)
-    return [mode for mode in get_args(Mode) if mode in found]
+        modes.add(run.config.rl.mode)
+    return [mode for mode in get_args(Mode) if mode in modes]
 
 
 def run_rl(run: TrainingRun, model: Any) -> Any:
@@ -137,16 +128,12 @@ def run_rl(run: TrainingRun, model: Any) -> Any:
 
 
 def run_finish(run: TrainingRun, model: Any) -> dict[str, Any]:
-    """Export, stage 3 (calibration) and the evaluation card, in a folder that takes its place when all is there.
-
-    Returns:
-        The card.
-    """
+    """Export, stage 3 (calibration), evaluation, in a folder that appears when complete; returns the card."""
     config = run.config
     facts = {
         "base": config.model.base,
         "seed": config.seed,
-        "rows": {part: len(rows) for part, rows in run.parts.items()},
+        "rows": {name: len(rows) for name, rows in run.parts.items()},
         "labels": run.labels.as_dict(),
         "stages": [name for name in ("sft", "rl", "calibration") if getattr(config, name).enabled],
         **environment(),
@@ -161,13 +148,13 @@ def run_finish(run: TrainingRun, model: Any) -> dict[str, Any]:
             card["questions_known_before"] = run.seen_in_training
         card["domain"] = finish.describe_domain(judge, building, run)
         if config.calibration.enabled:
-            part = run.parts["calibration"]
-            rows = [t for t in part if truth_of(t, run.annotations.get(t.id)) is not None]
+            calibration_rows = run.parts["calibration"]
+            rows = [t for t in calibration_rows if truth_of(t, run.annotations.get(t.id)) is not None]
             random.Random(config.seed).shuffle(rows)
             labels = [truth_of(t, run.annotations.get(t.id)) or 0.0 for t in rows]
-            steps = step_targets_of(part, run.raters) if "steps" in config.calibration.modes else {}
+            steps = step_targets_of(calibration_rows, run.raters) if "steps" in config.calibration.modes else {}
             chosen = {t.id for t in rows}
-            steps_only = [t for t in part if t.id in steps and t.id not in chosen]
+            steps_only = [t for t in calibration_rows if t.id in steps and t.id not in chosen]
             random.Random(config.seed).shuffle(steps_only)
             card["calibration"] = calibrate(
                 judge, rows, labels, config.calibration, config.seed, steps=steps, steps_only=steps_only
@@ -180,10 +167,7 @@ def run_finish(run: TrainingRun, model: Any) -> dict[str, Any]:
 
 
 def train(config: TrainConfig) -> dict[str, Any] | None:
-    """Run the configured stages and return the summary the CLI prints.
-
-    Returns:
-        None in every process but the main one, which alone exports, calibrates and evaluates.
+    """Run the configured stages; returns the CLI's summary, None in every process but the main one.
 
     Raises:
         ConfigError: sharded weights, or processes that cannot train together (`rrm.train.ranks.check_launch`).
@@ -198,8 +182,8 @@ def train(config: TrainConfig) -> dict[str, Any] | None:
     if is_import_path(config.model.base):
         # a large model's many sizes of block would pile up: there jemalloc serves better (docs/training.md)
         keep_freed_memory()
-    with full_disk_named(Path(config.output_dir)), ExitStack() as held:
-        on_main(lambda: held.enter_context(sole_writer(Path(config.output_dir))), config.cpu)
+    with full_disk_named(Path(config.output_dir)), ExitStack() as stack:
+        on_main(lambda: stack.enter_context(sole_writer(Path(config.output_dir))), config.cpu)
         run = prepare(config)
         wait(
             config.cpu
@@ -215,9 +199,9 @@ def train(config: TrainConfig) -> dict[str, Any] | None:
             return None
         card = run_finish(run, model)
     headline = {
-        f"{mode}/{name}": None if found["value"] is None else round(found["value"], 4)
+        f"{mode}/{name}": None if estimate["value"] is None else round(estimate["value"], 4)
         for mode in ("score", "steps", "full")
-        for name, found in card.get(mode, {}).get("metrics", {}).get("judge", {}).items()
+        for name, estimate in card.get(mode, {}).get("metrics", {}).get("judge", {}).items()
     }
     return {
         "output_dir": str(run.folder),

@@ -1,8 +1,7 @@
 """A run's folder: its `config.yaml`, and the refusal to continue a run under another config.
 
-`check_folder` writes nothing, so that it can stand before the model is loaded; `claim_folder` comes after, so that a
-mistake (a base model that does not exist) leaves no empty folder behind. `sole_writer` stands around both. Addresses of servers stand in a folder without their users,
-passwords and queries: a run that goes on is given them again.
+`check_folder` precedes loading the model, `claim_folder` follows, so that a mistake leaves no empty folder; `sole_writer` encloses
+both. Addresses of servers are stored without users, passwords and queries.
 """
 
 from __future__ import annotations
@@ -26,31 +25,26 @@ from rrm.removed import without_removed
 
 logger = logging.getLogger(__name__)
 LOCK = ".lock"
-SPECS = ("openai:", "vllm:")
-"""What the name of a server's model begins with."""
+SPECS = ("openai:", "vllm:")  # prefixes of a server's model name
 
 
 def recorded(config: BaseModel) -> dict[str, Any]:
-    """A config as it may be kept and sent to trackers: no address has a password."""
+    # as it may be kept and sent to trackers: without passwords in addresses
     return _without_secrets(config.model_dump(mode="json"))
 
 
 def _without_secrets(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_secrets(one) for key, one in value.items()}
+        return {key: _without_secrets(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_secrets(one) for one in value]
+        return [_without_secrets(item) for item in value]
     return public(value) if isinstance(value, str) and value.startswith(SPECS) else value
 
 
 def saved_config(path: Path, model: type[BaseModel]) -> dict[str, Any]:
-    """A saved config as this version would dump it, or as it stands where it is no config of this version.
+    """A saved config as this version would dump it, or unchanged where it is no config of this version.
 
-    Options newer than it stand at their defaults; options since removed are left out where they were null (off), or said what this
-    version does.
-
-    Raises:
-        ConfigError: it is no YAML, or holds an alias.
+    Removed options are left out where they were null (off), or said what this version does. ConfigError if it is no YAML.
     """
     try:
         tree = plain_yaml(path.read_text(encoding="utf-8"))
@@ -65,25 +59,21 @@ def saved_config(path: Path, model: type[BaseModel]) -> dict[str, Any]:
             if problem["type"] != "extra_forbidden" or problem["input"] is not None:
                 return tree
             section = tree
-            for part in problem["loc"][:-1]:
-                section = section[part]
+            for key in problem["loc"][:-1]:
+                section = section[key]
             del section[problem["loc"][-1]]
     return recorded(model.model_validate(tree))
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """A JSON object that a run kept in its folder.
-
-    Raises:
-        RRMError: it is none, any more.
-    """
+    """Read a JSON object from a run's folder; RRMError if damaged."""
     try:
-        found = json.loads(path.read_bytes())
+        record = json.loads(path.read_bytes())
     except ValueError as error:
         raise _damaged(path, error) from error
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         raise _damaged(path, "no JSON object")
-    return found
+    return record
 
 
 def _damaged(path: Path, why: object) -> RRMError:
@@ -93,14 +83,10 @@ def _damaged(path: Path, why: object) -> RRMError:
 
 
 def check_folder(config: BaseModel, folder: Path, fixed: Sequence[str], free: Sequence[str] = ()) -> None:
-    """Check that `folder` belongs to a run of the same config.
-
-    Args:
-        fixed: sections and options that must not change between a run and its continuation.
-        free: options of those sections that may, `section.option` or `section.inner.option`.
+    """Check that `folder` belongs to a run of the same config in `fixed` sections but `free` options.
 
     Raises:
-        RRMError: the folder holds a run of another config, naming what differs.
+        RRMError: naming what differs.
     """
     saved = folder / "config.yaml"
     if not saved.is_file():
@@ -122,19 +108,15 @@ def check_folder(config: BaseModel, folder: Path, fixed: Sequence[str], free: Se
 
 @contextmanager
 def sole_writer(folder: Path) -> Iterator[None]:
-    """Keep every other process from writing a run into the folder meanwhile: one that was told to stop finishes its update first, and the
-    same command begun again before that would write the same rows.
+    """Lock the folder (`.lock`) against other processes until the block or the process ends.
 
-    The lock is on `.lock` in the folder and ends with the process, however that ends. Folders that nothing was written into are taken away again.
-
-    Raises:
-        RRMError: another process has it, or the folder cannot be made or written into.
+    Folders that got nothing else are removed. RRMError if another process has it, or it cannot be written into.
     """
     from filelock import FileLock, Timeout
 
     lock = FileLock(folder / LOCK, timeout=0)
     try:
-        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout as error:
@@ -152,16 +134,15 @@ def sole_writer(folder: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            if made and [path.name for path in folder.iterdir()] == [LOCK]:
+            if new_folders and [path.name for path in folder.iterdir()] == [LOCK]:
                 (folder / LOCK).unlink()  # while it is held: who has opened it meanwhile finds it gone
         lock.release()
         with suppress(OSError):  # the first that is not empty
-            for path in made:
+            for path in new_folders:
                 path.rmdir()
 
 
 def claim_folder(config: BaseModel, folder: Path) -> None:
-    """Create the folder and write `config.yaml` into it."""
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f"config.{os.getpid()}.partial"  # put in place whole: other processes may be reading it
     partial.write_text(yaml.safe_dump(recorded(config), sort_keys=False), encoding="utf-8")

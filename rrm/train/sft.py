@@ -1,8 +1,7 @@
-"""Stage 1: supervised fine-tuning with TRL's SFTTrainer on rows we tokenised and ordered ourselves.
+"""Stage 1: supervised fine-tuning with TRL's SFTTrainer on rows tokenised and ordered here.
 
-The rows carry `input_ids` and `labels` (prompt positions are -100), so nothing is truncated or re-tokenised by the
-trainer. All epochs are laid out in one sequence beforehand: rows are drawn anew each epoch (class balance, injected
-claims), batches are homogeneous (see `rrm.train.data`), and a resumed run sees exactly the rows it would have seen.
+The trainer neither truncates nor re-tokenises. All epochs are laid out beforehand (rows drawn anew each epoch, homogeneous batches,
+see `rrm.train.data`), so a resumed run sees exactly the rows it would have seen.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from rrm.train.weighting import KEY, LABEL_WEIGHTS, weighted_rows
 logger = logging.getLogger(__name__)
 
 
+# why a mode may get no rows
 NEEDS: dict[Mode, str] = {
     "score": "no transcript was drawn for it",
     "critique": "no training transcript has a critique of the steps its prompt shows",
     "full": "no training transcript has both a trace and a critique of the steps its prompt shows",
     "steps": "no training transcript has an outcome, a score, or a finding that says good or bad",
 }
-"""Why a mode may get no rows."""
 
 
 def schedule(
@@ -48,14 +47,11 @@ def schedule(
     seed: int,
     steps: Mapping[str, StepTarget] | None = None,
 ) -> list[TrainingRow]:
-    """All epochs' rows in training order; a mode that is asked for and gets none is warned of.
+    """All epochs' rows in training order; warns of a mode without any, RRMError without rows.
 
     Args:
         targets: by trajectory id (`rrm.data.labels.targets_of`).
-        steps: the labelled steps by trajectory id (`rrm.data.labels.step_targets_of`), for mode `steps`.
-
-    Raises:
-        RRMError: no row carries a label.
+        steps: labelled steps by trajectory id (`rrm.data.labels.step_targets_of`), for mode `steps`.
     """
     shares = settings.mix
     order: tuple[Mode, ...] = ("score", "critique", "full", "steps")  # the seeded draws follow it
@@ -87,8 +83,7 @@ def schedule(
 
 
 def as_dataset(rows: Sequence[TrainingRow], *, loss_weights: LossWeights | None = None) -> Any:
-    """Rows as a datasets.Dataset with `input_ids`, `labels` (-100 on the prompt where only completions are learned) and the
-    weight of each (`rrm.train.weighting`)."""
+    """Rows as a datasets.Dataset with `input_ids`, `labels` (-100: not learned) and weights."""
     from datasets import Dataset
 
     def labels(row: TrainingRow) -> list[int]:
@@ -104,39 +99,38 @@ def as_dataset(rows: Sequence[TrainingRow], *, loss_weights: LossWeights | None 
     by_mode = weights.model_dump()
 
     def example(row: TrainingRow) -> dict[str, Any]:
-        made = {"input_ids": row.prompt + row.completion, "labels": labels(row)}
+        columns = {"input_ids": row.prompt + row.completion, "labels": labels(row)}
         if row.labels is None:
-            return made | {KEY: row.weight * by_mode[row.mode], LABEL_WEIGHTS: None}
-        return made | {KEY: by_mode[row.mode], LABEL_WEIGHTS: label_weights(row, weights.outcome)}
+            return columns | {KEY: row.weight * by_mode[row.mode], LABEL_WEIGHTS: None}
+        return columns | {KEY: by_mode[row.mode], LABEL_WEIGHTS: label_weights(row, weights.outcome)}
 
     return Dataset.from_list([example(row) for row in rows])
 
 
 def label_weights(row: TrainingRow, outcome: float) -> list[float]:
-    """What each label of a row of mode `steps` weighs, in their order: the steps share 1 and the run's slot gets `outcome`, both
-    times what their labels weigh, divided by 1 + `outcome` (by the one of them that there is).
+    """Weights of the labels of a row of mode `steps`, in order.
 
-    So a row of forty labelled steps learns as much of its outcome as a row of one.
+    The steps share 1 and the run's slot gets `outcome`, both times their labels' weight, divided by 1 + `outcome`: a row of forty
+    labelled steps learns as much of its outcome as a row of one.
     """
     count = sum(label != UNLABELLED for label in row.labels or ())
     steps = count - (row.outcome_weight is not None)
     parts = {"steps": float(steps > 0), "run": 0.0 if row.outcome_weight is None else outcome}
-    whole = sum(parts.values()) or 1.0
-    found = [row.weight * parts["steps"] / whole / steps for _ in range(steps)]
-    return found if row.outcome_weight is None else [*found, row.outcome_weight * parts["run"] / whole]
+    total = sum(parts.values()) or 1.0
+    weights = [row.weight * parts["steps"] / total / steps for _ in range(steps)]
+    return weights if row.outcome_weight is None else [*weights, row.outcome_weight * parts["run"] / total]
 
 
 def last_checkpoint(folder: Path, cpu: bool) -> str | None:
-    """The stage's newest whole checkpoint (`rrm.train.checkpoints.newest_whole`), the same in every process."""
+    """The stage's newest whole checkpoint, the same in every process."""
     from rrm.train.ranks import on_main
 
-    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.removeprefix("checkpoint-")))
-    newest = on_main(lambda: newest_whole(found), cpu)
+    checkpoints = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.removeprefix("checkpoint-")))
+    newest = on_main(lambda: newest_whole(checkpoints), cpu)
     return None if newest is None else str(newest)
 
 
 def seal_checkpoints(trainer: Any, cpu: bool) -> None:
-    """Have transformers' Trainer end each checkpoint with its manifest."""
     from transformers import TrainerCallback
 
     from rrm.train.ranks import is_main, wait
@@ -151,11 +145,9 @@ def seal_checkpoints(trainer: Any, cpu: bool) -> None:
 
 
 def collate(rows: Sequence[Mapping[str, Any]], pad_token_id: int) -> dict[str, Any]:
-    """Rows padded on the right to (B, T) `input_ids` and `labels` (-100), with an attention mask of ones; (B,) weights where the rows
-    have them, (B, T) where their labels have (`rrm.train.weighting`).
+    """Rows padded on the right to (B, T) `input_ids` and `labels` (-100); weights (B,) or (B, T).
 
-    Causal attention never lets a token see what stands to its right, so padding there needs no mask; without one, the
-    attention kernels skip the upper triangle (a quarter of the step's time on a CPU).
+    With causal attention right padding needs no mask, and without one kernels skip the upper triangle (a quarter of a step on a CPU).
     """
     import torch
 
@@ -173,7 +165,7 @@ def collate(rows: Sequence[Mapping[str, Any]], pad_token_id: int) -> dict[str, A
 
 
 def _spread(rows: Sequence[Mapping[str, Any]], weights: Any, labels: Any) -> Any:
-    """(B, T) weights: those of each row's labels at their places, so that the batch's loss is the mean over its rows."""
+    """(B, T) weights at their labels, so that the batch's loss is the mean over its rows."""
     import torch
 
     placed = torch.zeros(labels.shape)
@@ -184,18 +176,13 @@ def _spread(rows: Sequence[Mapping[str, Any]], weights: Any, labels: Any) -> Any
 
 
 def compile_layers(model: Any) -> None:
-    """Compile each decoder layer in place (names of weights stay); all layers share one compiled graph's code."""
     for layer in model.get_decoder().layers:
         layer.compile(dynamic=True)
 
 
 @contextlib.contextmanager
 def labelled_positions_only() -> Iterator[None]:
-    """On a CPU, keep TRL's fused LM head from projecting every position onto the vocabulary instead of the labelled.
-
-    TRL compacts the positions only where Triton runs (elsewhere changing shapes might force a recompilation); a `score`
-    row has four labelled tokens in three hundred, and the other projections cost nearly half of a step.
-    """
+    """On a CPU, restrict TRL's fused LM head to the labelled positions (nearly twice as fast)."""
     from trl.trainer import utils
 
     original = getattr(utils, "_use_triton", None)
@@ -211,7 +198,7 @@ def labelled_positions_only() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_input_upcast(model: Any, active: bool) -> Iterator[None]:
-    """Under autocast, keep peft from casting activations to the fp32 of LoRA's weights and back (2× on a CPU)."""
+    """Under autocast, keep peft from casting activations to LoRA's fp32 and back (2× on a CPU)."""
     if not active:
         yield
         return
@@ -222,7 +209,7 @@ def no_input_upcast(model: Any, active: bool) -> Iterator[None]:
 
 
 def train_sft(model: Any, rows: Sequence[TrainingRow], prompter: Prompter, config: TrainConfig, folder: Path) -> Any:
-    """Run the stage (continuing from the newest checkpoint in `folder`) and return the trained model.
+    """Run the stage, continuing from the newest checkpoint in `folder`, and return the trained model.
 
     With LoRA the result is a PeftModel over `model`. A bf16 base trains under bf16 autocast with fp32 adapters. Under
     `sharding: fsdp` a copy of the model is divided and trained, and the model given takes its weights at the end.
@@ -269,10 +256,10 @@ def train_sft(model: Any, rows: Sequence[TrainingRow], prompter: Prompter, confi
     begun = lora is not None and lora.init is not None
     if lora and begun:
         model = with_adapter(model, lora, config.model.base)
-    whole = model
+    original = model
     if sharded:
         if lora and not begun:
-            model = whole = get_peft_model(model, lora_config(lora, model))
+            model = original = get_peft_model(model, lora_config(lora, model))
             begun = True
         model = sharding.divided(model, state(config.cpu).device)
     trainer = SFTTrainer(
@@ -296,6 +283,6 @@ def train_sft(model: Any, rows: Sequence[TrainingRow], prompter: Prompter, confi
         trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
     if sharded:
-        sharding.gather_weights(trainer.model, whole)
-        return whole
+        sharding.gather_weights(trainer.model, original)
+        return original
     return trainer.model

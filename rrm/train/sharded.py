@@ -1,9 +1,7 @@
-"""`sharding: fsdp` for TRL's SFTTrainer: it is handed a model that is divided already (`rrm.train.fsdp`), and told so.
+"""`sharding: fsdp` for TRL's SFTTrainer, which gets a model that is divided (`rrm.train.fsdp`).
 
-accelerate would wrap the model once more (DDP), and refuses one of DTensors; a model that it has prepared before it leaves alone.
-What is left is what transformers' Trainer does with a checkpoint: on one process it writes weights and optimiser of a whole model.
-Here each process writes its part, and reads it back on any number of processes. Rows, loss, schedule, clipping, rotation and the
-trainer's state are its own.
+accelerate would wrap it once more (DDP) unless it counts as prepared. Each process writes its part of a checkpoint, and reads it
+back on any number of processes; all else is transformers' Trainer's.
 """
 
 from __future__ import annotations
@@ -31,12 +29,11 @@ from rrm.train.fsdp import (
     write_shard,
 )
 
-SCHEDULE = "schedule.json"
-"""In a checkpoint of this kind: the rows of an update, and how far the learning rate's schedule is."""
+SCHEDULE = "schedule.json"  # in such a checkpoint: rows of an update, and the state of the schedule
 
 
 def arguments() -> Any:
-    """TRL's SFTConfig for a model that stays where it is: the trainer would move the whole of it to the GPU."""
+    """TRL's SFTConfig for a model that stays where it is: the trainer would move all of it to the GPU."""
     from trl.trainer.sft_config import SFTConfig
 
     class Placed(SFTConfig):
@@ -48,22 +45,15 @@ def arguments() -> Any:
 
 
 def divided(model: Any, device: torch.device) -> Any:
-    """A copy of the model, divided among the processes; the model itself stays whole where it is."""
-    found = copy.deepcopy(model)
-    shard(found, base_causal_lm(found), process_mesh(device))
-    found._is_accelerate_prepared = True
-    return found
+    """A copy of the model, divided among the processes; the model itself stays whole."""
+    copied = copy.deepcopy(model)
+    shard(copied, base_causal_lm(copied), process_mesh(device))
+    copied._is_accelerate_prepared = True
+    return copied
 
 
 def check_checkpoint(checkpoint: Path, in_shards: bool, rows: int) -> None:
-    """Refuse a checkpoint of the other kind of training, or of other updates.
-
-    Args:
-        rows: of an update, over all processes.
-
-    Raises:
-        RRMError: saying what to set.
-    """
+    """Refuse (RRMError) a checkpoint of the other kind, or of updates with other than `rows` rows."""
     if in_shards != (checkpoint / SCHEDULE).is_file():
         was, now = ("none", "fsdp") if in_shards else ("fsdp", "none")
         raise RRMError(
@@ -79,7 +69,6 @@ def check_checkpoint(checkpoint: Path, in_shards: bool, rows: int) -> None:
 
 
 def rows_per_update(settings: SFTSettings, processes: int) -> int:
-    """Over all processes."""
     return settings.batch_size * settings.gradient_accumulation_steps * processes
 
 
@@ -90,11 +79,11 @@ def gather_weights(divided_model: Any, model: Any) -> None:
 
 @contextlib.contextmanager
 def in_shards(trainer: Any, rows: int, *, bf16: bool) -> Iterator[None]:
-    """While the block runs, `trainer` writes and reads its checkpoints in shards.
+    """Make `trainer` write and read its checkpoints in shards, inside of the block.
 
     Args:
-        rows: of an update, over all processes: a checkpoint says so.
-        bf16: compute under bfloat16 autocast, which accelerate puts around models that it prepares itself.
+        rows: of an update, over all processes.
+        bf16: compute under bfloat16 autocast, as accelerate does with models that it prepares itself.
     """
     model, state = trainer.model, trainer.accelerator.state
     inner = trainer.model.forward
@@ -114,8 +103,8 @@ def in_shards(trainer: Any, rows: int, *, bf16: bool) -> Iterator[None]:
     def write(output_dir: str) -> None:
         folder = Path(output_dir)
         if state.is_main_process:
-            kept = {k: v for k, v in trainer.lr_scheduler.state_dict().items() if k != "lr_lambdas"}
-            (folder / SCHEDULE).write_text(json.dumps({"rows": rows, "schedule": kept}) + "\n")
+            schedule_state = {k: v for k, v in trainer.lr_scheduler.state_dict().items() if k != "lr_lambdas"}
+            (folder / SCHEDULE).write_text(json.dumps({"rows": rows, "schedule": schedule_state}) + "\n")
         tensors = trained_parameters(model) | optimizer_tensors(model, optimizer())
         write_shard(tensors, folder, state.process_index, state.num_processes)
         state.wait_for_everyone()  # the main process says that the checkpoint is whole: it writes the trainer's state after this
@@ -134,7 +123,7 @@ def in_shards(trainer: Any, rows: int, *, bf16: bool) -> Iterator[None]:
     own = {
         "save_model": make_folder,
         "_save_optimizer_and_scheduler": write,
-        "_load_from_checkpoint": lambda *given, **more: None,  # with the optimiser, once there is one
+        "_load_from_checkpoint": lambda *args, **more: None,  # with the optimiser, once there is one
         "_load_optimizer_and_scheduler": read,
     }
     for name, function in own.items():

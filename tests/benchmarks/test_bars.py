@@ -298,7 +298,7 @@ def test_exceptions_of_the_imports_test_are_counted(
 def test_the_house_measures_all_of_it() -> None:
     told: list[Bar] = list(house.bars(run=False))
     whats = [one.what for one in told]
-    assert len(told) == len(set(whats)) == 17 and {one.result for one in told} <= {"pass", "FAIL", "reported"}
+    assert len(told) == len(set(whats)) == 22 and {one.result for one in told} <= {"pass", "FAIL", "reported"}
     assert {one.wanted for one in told} >= {"≤ 6", "≤ 10", "≤ 12", "≤ 46,000", "≤ 25,000", "≤ 14,000"}
     assert house.counted("w", 7, 6).ok is False and house.counted("w", 6, 6).ok is True
 

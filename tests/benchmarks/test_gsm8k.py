@@ -82,7 +82,7 @@ def prepared(data: Path, runs: Path) -> AgentConfig:
 
 
 def test_no_question_is_demonstrated_played_and_held_out_at_once(data: Path, tmp_path: Path) -> None:
-    prepared(data, tmp_path / "runs")
+    assert prepared(data, tmp_path / "runs").gate.action == "off"  # all its runs begin with one policy
     files = {name: {t.id for t in read_tasks(tmp_path / "runs" / f"{name}.jsonl")} for name in ("held_out", "train")}
     assert {name: len(ids) for name, ids in files.items()} == {"held_out": study.OWN_HELD_OUT + 1, "train": 120}
     shown = {demo.task.id for demo in study.parts(data, 10)[2]}

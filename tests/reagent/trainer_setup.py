@@ -28,6 +28,7 @@ def settings(base: Path, output: Path, **changes: Any) -> AgentConfig:
         },
         "optim": {"learning_rate": 1e-3, "warmup_updates": 0, "microbatch_tokens": 1024},
         "loss": {"advantage_scale": "group"},
+        "eval": {"first": False, "sampled": 0},
     }  # fmt: skip
     for key, value in changes.items():
         if isinstance(value, dict):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
+from openai_server import running
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -67,11 +67,6 @@ def serve_hub(monkeypatch: pytest.MonkeyPatch, repo: str) -> Iterator[type[Hub]]
 
     of = {"repo": repo, "files": {}, "asked": [], "keys": set(), "private": True, "sha": "abc"}
     mine = type("MyHub", (Hub,), of)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), mine)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
-    try:
+    with running(mine) as url:
+        monkeypatch.setattr(constants, "ENDPOINT", url)
         yield mine
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -65,6 +65,47 @@ class _Httpd(ThreadingHTTPServer):
 
 
 @contextmanager
+def running(handler: type[BaseHTTPRequestHandler], port: int = 0) -> Iterator[str]:
+    """The address of a server on this machine."""
+    httpd = _Httpd(("127.0.0.1", port), handler)
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{httpd.server_address[1]}"
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
+
+
+@contextmanager
+def answering(
+    replies: dict[str, tuple[int, Any]], **headers: str
+) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """A server of replies by path, and what it was asked with which key."""
+    asked: list[tuple[str, str | None]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            asked.append((self.path, self.headers["Authorization"]))
+            status, body = replies.get(self.path, (404, {"error": "no"}))
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
+
+        do_POST = do_GET
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    with running(Handler) as url:
+        yield url, asked
+
+
+@contextmanager
 def serve(answer: Callable[[int, dict[str, Any]], Answer]) -> Iterator[Server]:
     """Serve `answer(n, request body)`, n counting requests from 0."""
     closing, lock, active = threading.Event(), threading.Lock(), [0]
@@ -118,17 +159,12 @@ def serve(answer: Callable[[int, dict[str, Any]], Answer]) -> Iterator[Server]:
         def log_message(self, format: str, *args: Any) -> None:
             """Quiet."""
 
-    httpd = _Httpd(("127.0.0.1", 0), Handler)
-    server = Server(f"http://127.0.0.1:{httpd.server_address[1]}/v1")
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        closing.set()
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
+    with running(Handler) as url:
+        server = Server(f"{url}/v1")
+        try:
+            yield server
+        finally:
+            closing.set()
 
 
 def complete_many(

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN = {"rrm", "reagent"}
 NAMES = {
     "agents": "openai-agents",
+    "openai": "openai-agents",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
     "PIL": "pillow",

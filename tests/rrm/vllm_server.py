@@ -10,8 +10,10 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from openai_server import running
 
 Fault = Callable[[str, dict[str, Any]], tuple[int, Any] | None]
 """(path, body) → a status and a body in place of the right reply, None: no fault; `VLLMServer.headers` go with it."""
@@ -182,15 +184,8 @@ def serve_vllm(port: int = 0) -> Iterator[VLLMServer]:
         def log_message(self, format: str, *args: Any) -> None:
             """Quiet."""
 
-    httpd = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    httpd.daemon_threads = True
-    server.url = f"http://127.0.0.1:{httpd.server_address[1]}"
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.dead = True
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
+    with running(Handler, port) as server.url:
+        try:
+            yield server
+        finally:
+            server.dead = True

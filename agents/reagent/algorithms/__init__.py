@@ -1,1 +1,1 @@
-"""Policy-gradient algorithms as pure functions on tensors: one short file each, and one registry a trainer calls."""
+"""Policy-gradient algorithms as pure functions on tensors, one short file each, and their registry."""

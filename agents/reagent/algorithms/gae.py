@@ -9,8 +9,7 @@ from reagent.algorithms.whitening import whiten
 
 
 def ppo(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
-    """PPO's credit (1707.06347): GAE over the credit mask, value targets from the unwhitened A, then whitening. Raises ValueError: the
-    batch has no values."""
+    """PPO's credit (1707.06347): GAE, value targets, then whitening. Raises ValueError: no values."""
     if rows.values is None:
         raise ValueError("ppo needs values (B, T); pass the value head's output, aligned as gae() says")
     advantages, targets = gae(
@@ -34,19 +33,14 @@ def gae(
     gae_lambda: float = 0.95,
     bootstrap: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Generalised advantage estimation over the compacted tokens of `mask` (GAE eq. 16; Agent-R1's advantage mask).
+    """Estimate advantages over the compacted tokens of `mask` (GAE eq. 16; Agent-R1's advantage mask).
 
-    δ_i = r_i + γ V_{i+1} − V_i,  A_i = δ_i + γλ A_{i+1},  i = 1..n over the row's masked tokens only: what follows the last
-    token of a turn is the first token of the next one, and an observation takes neither a discount nor credit.
+    δ_i = r_i + γ V_{i+1} − V_i,  A_i = δ_i + γλ A_{i+1},  i = 1..n over the row's masked tokens: an observation takes
+    neither a discount nor credit. Returns advantages and value targets A + V, both (B, T) and zero off the mask.
 
     Args:
-        token_rewards: (B, T).
-        values: (B, T), values[b, t] = V of the state in which token t is sampled (the value head one position earlier).
-        mask: (B, T) bool.
-        bootstrap: (B,) V_{n+1}, for episodes that were cut off; zero on rows that terminated. None: zero everywhere.
-
-    Returns:
-        advantages and value targets A + V, both (B, T) and zero off the mask.
+        values: (B, T), V of the state in which token t is sampled (the value head one position earlier).
+        bootstrap: (B,) V_{n+1} of episodes that were cut off; zero on rows that terminated.
     """
     index, valid = compact_index(mask)
     rewards, before = gather(token_rewards, index, valid), gather(values.to(token_rewards), index, valid)  # (B, N)
@@ -64,5 +58,5 @@ def gae(
 
 
 def discounted_returns(token_rewards: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor:
-    """(B, T): Σ_{j ≥ i} γ^{j−i} r_j over the row's masked tokens (GAE with V = 0 and λ = 1), zero off the mask."""
+    """(B, T): Σ_{j ≥ i} γ^{j−i} r_j over the row's masked tokens, zero off the mask."""
     return gae(token_rewards, torch.zeros_like(token_rewards), mask, gamma=gamma, gae_lambda=1.0)[0]

@@ -1,5 +1,6 @@
-"""GRPO (2402.03300, §4.1.2): A = (R − mean_g) / (std_g + ε), the same on all of a row's tokens; without the division it is
-Dr. GRPO's (2503.20783). Credit turn by turn is this project's, and not GRPO's own process supervision (§4.1.3)."""
+"""GRPO (2402.03300, §4.1.2): A = (R − mean_g) / (std_g + ε); undivided Dr. GRPO (2503.20783).
+
+Credit by turn is this project's, not GRPO's process supervision (§4.1.3)."""
 
 import torch
 from torch import Tensor
@@ -11,7 +12,6 @@ from reagent.algorithms.whitening import Reduce, moments, no_reduce
 
 
 def grpo_credit(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
-    """GRPO's credit of a batch."""
     returns, present = returns_of(rows, options.per_turn)
     compared = comparable(rows.group, rows.attempt, rows.stage)
     how = {"per_turn": options.per_turn, "scale": options.scale, "reduce": options.reduce}
@@ -31,23 +31,22 @@ def grpo(
     eps: float = 1e-6,
     reduce: Reduce = no_reduce,
 ) -> Tensor:
-    """Group-relative advantages (B, K) of `returns` (B, K) where `present`; see `reagent.algorithms.groups` for both. Zero in a group of
-    one row and in a group whose returns are all equal.
+    """Group-relative advantages (B, K); zero in groups of one row or of equal returns.
 
     Args:
         compared: (B, B), from `comparable`; None: every other row of the group.
-        per_turn: `leave_one_out`'s difference stands for R − mean_g. So it does in a group with a first attempt that another of its rows
-            has read: the mean over all of them would hold what that attempt's actions led to.
-        scale: `group` divides by the group's std (ddof = 1) over all its rows' turns, `batch` by that of every return of
-            the batch on all processes, `none` not at all.
+        per_turn: `leave_one_out` stands for R − mean_g, as it does in a group with a first attempt that another row has read.
+        scale: divides by the std (ddof = 1) of the group's returns (`group`), of the `batch`'s on all processes, or not (`none`).
     """
-    known, mine, others = present.any(1), group[:, None] == group[None], comparable(group)  # (B,), (B, B) both
+    has_actions, mine, others = present.any(1), group[:, None] == group[None], comparable(group)  # (B,), (B, B) both
     compared = others if compared is None else compared
     centred = leave_one_out(returns, present, compared)
     if not per_turn:  # R − mean_g = (1 − 1/n)(R − mean of the others), taken as the latter so that equal returns are 0 to the last bit
-        rows = (mine & known).sum(1, keepdim=True)  # (B, 1)
-        read = (others & ~compared & known).any(1) & known
-        centred = torch.where((mine & read).any(1, keepdim=True), centred, centred * (rows - 1) / rows.clamp(min=1))
+        rows = (mine & has_actions).sum(1, keepdim=True)  # (B, 1)
+        first_attempts = (others & ~compared & has_actions).any(1) & has_actions
+        centred = torch.where(
+            (mine & first_attempts).any(1, keepdim=True), centred, centred * (rows - 1) / rows.clamp(min=1)
+        )
     if scale == "none":
         return centred
     if scale == "batch":

@@ -1,7 +1,6 @@
-"""Log-probabilities and entropy of chosen tokens, without ever holding a whole batch's logits.
+"""Log-probabilities and entropy of chosen tokens, without a whole batch's logits in memory.
 
-B, T, H, V: rows, tokens of a right-padded batch, hidden size, vocabulary; M masked tokens.
-"""
+B, T, H, V: rows, tokens of a right-padded batch, hidden size, vocabulary; M masked tokens."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -14,7 +13,6 @@ Entropy = Literal["none", "value", "gradient"]
 
 
 def entropy_from_logits(logits: Tensor) -> Tensor:
-    """(…, V) -> (…): −Σ p log p in nats, of finite logits."""
     logprobs = torch.log_softmax(logits, dim=-1)
     return -(logprobs.exp() * logprobs).sum(dim=-1)
 
@@ -44,24 +42,20 @@ def token_logprobs(
     entropy: Entropy = "none",
     chunk_size: int = 1024,
 ) -> tuple[Tensor, Tensor]:
-    """log π(input_ids[b, t] | input_ids[b, :t]) and the entropy of that distribution, at the tokens of `mask` only.
+    """log π(input_ids[b, t] | input_ids[b, :t]) and that distribution's entropy, at the tokens of `mask`.
 
-    Logits exist only for the masked tokens, `chunk_size` of them at a time; where a gradient is wanted a chunk's logits are computed again
-    in the backward pass instead of being kept, so memory is O(chunk_size · V), not O(B · T · V). Raises ValueError: mask set in column 0,
-    shapes that differ, or a temperature that is not positive (greedy decoding has no policy gradient; sample with temperature > 0).
+    Logits exist for `chunk_size` tokens at a time and are recomputed in the backward pass: memory is O(chunk_size · V). With an
+    empty mask logprobs still depend on `hidden` and `head`: every data-parallel process takes part in the backward pass.
 
     Args:
         hidden: (B, T, H) last hidden states; hidden[b, t − 1] predicts token t.
-        head: (M, H) -> (M, V) logits, e.g. the model's `lm_head` (with its soft-capping, if it has one).
-        input_ids: (B, T).
+        head: (M, H) -> (M, V) logits, with its soft-capping if it has one.
         mask: (B, T) bool, false in column 0: nothing predicts a row's first token.
-        temperature: the rollout's; the logits are divided by it, so that sampling and training agree.
+        temperature: the rollout's; divides the logits.
         entropy: `none` leaves zeros, `value` computes it without a gradient, `gradient` with one.
 
-    Returns:
-        logprobs and entropy, (B, T) each in fp32 (fp64 for fp64 logits), zero off the mask. With an empty mask the
-        logprobs still depend on `hidden` and `head`, with zero gradients, so that every data-parallel process takes part in
-        the backward pass.
+    Raises:
+        ValueError: mask set in column 0, shapes that differ, or a temperature that is not positive.
     """
     if tuple(hidden.shape[:2]) != tuple(mask.shape) or input_ids.shape != mask.shape:
         raise ValueError(
@@ -77,13 +71,13 @@ def token_logprobs(
     targets = input_ids[mask]  # (M,), the same row-major order
     parts: list[tuple[Tensor, Tensor]] = []
     for start in range(0, max(len(targets), 1), chunk_size):
-        part, ids = chosen[start : start + chunk_size], targets[start : start + chunk_size]
+        chunk, ids = chosen[start : start + chunk_size], targets[start : start + chunk_size]
         if torch.is_grad_enabled():
             result = checkpoint(
-                _chunk_logprobs, part, head, ids, temperature, entropy, use_reentrant=False, preserve_rng_state=False
+                _chunk_logprobs, chunk, head, ids, temperature, entropy, use_reentrant=False, preserve_rng_state=False
             )
         else:
-            result = _chunk_logprobs(part, head, ids, temperature, entropy)
+            result = _chunk_logprobs(chunk, head, ids, temperature, entropy)
         assert isinstance(result, tuple)
         parts.append(result)
     logprobs, entropies = (torch.cat(column) for column in zip(*parts, strict=True))

@@ -1,11 +1,7 @@
-"""Per-token losses for policy-gradient training: the clipped policy loss, the value loss, KL and importance weights.
+"""Per-token losses: clipped policy loss, value loss, KL, importance weights.
 
-(B, T) each: rows and tokens of a right-padded batch; `mask` (B, T) bool, the tokens the loss is over (`Advantages.loss_mask`).
-What becomes of them as a batch's loss: `reagent.algorithms.objective`.
-
-Papers: PPO arXiv 1707.06347, dual clip 1912.09729, DAPO (low and high clip apart) 2503.14476, KL estimators
-joschu.net/blog/kl-approx.html.
-"""
+(B, T) each; `mask` (B, T) bool, the tokens of the loss. Papers: PPO 1707.06347, dual clip 1912.09729, DAPO 2503.14476, KL
+estimators joschu.net/blog/kl-approx.html."""
 
 from typing import Literal, get_args
 
@@ -16,16 +12,16 @@ from rrm.errors import ConfigError
 
 KLEstimator = Literal["k1", "k2", "k3"]
 MAX_LOG_RATIO = 20.0
-"""Bound on what is exponentiated: e^20 is far behind every clip, and finite, so that inf · 0 never makes a NaN."""
+"""Bound on what is exponentiated, so that inf · 0 never makes a NaN."""
 
 
 def log_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
-    """(B, T) log π − log π_old, zero off the mask *before* any exp: exp of padding could be inf, and 0 · inf is NaN."""
+    """(B, T) log π − log π_old, zero off the mask *before* any exp: exp of padding may be inf."""
     return torch.where(mask, logprobs - old_logprobs, 0)
 
 
 def bounded(log_ratio: Tensor) -> Tensor:
-    """`log_ratio` within ±`MAX_LOG_RATIO`, to be exponentiated; no gradient from beyond."""
+    """`log_ratio` within ±`MAX_LOG_RATIO`; no gradient from beyond."""
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
@@ -39,23 +35,21 @@ def policy_loss(
     clip_high: float = 0.2,
     dual_clip: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped surrogate as a loss: −min(ρA, clip(ρ, 1 − clip_low, 1 + clip_high) A), ρ = π/π_old (PPO eq. 7). Raises ConfigError:
-    dual_clip ≤ 1.
+    """PPO's clipped surrogate (eq. 7): −min(ρA, clip(ρ, 1 − clip_low, 1 + clip_high) A), ρ = π/π_old.
+
+    Returns the loss per token (B, T) and clipped (B, T) bool: tokens whose gradient a clip has stopped. Raises ConfigError.
 
     Args:
-        clip_low, clip_high: DAPO's decoupled bounds ("clip higher"); PPO's ε where equal.
-        dual_clip: c > 1 bounds the loss of a bad token (A < 0) by −cA however large ρ is (dual-clip PPO eq. 5); None: off.
-
-    Returns:
-        per-token loss (B, T), zero off the mask, and clipped (B, T) bool: tokens whose gradient a clip has stopped.
+        clip_low, clip_high: DAPO's decoupled bounds; PPO's ε where equal.
+        dual_clip: c > 1 bounds the loss of a token with A < 0 by −cA (dual-clip PPO eq. 5); None: off.
     """
     if dual_clip is not None and dual_clip <= 1:
         raise ConfigError(f"dual_clip={dual_clip}: it must exceed 1 (3 is usual), or be null")
     ratio = bounded(log_ratio(logprobs, old_logprobs, mask)).exp()
     plain = -ratio * advantages
-    held = -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages
-    loss = torch.maximum(plain, held)
-    clipped = held > plain
+    clamped = -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages
+    loss = torch.maximum(plain, clamped)
+    clipped = clamped > plain
     if dual_clip is not None:
         ceiling = -dual_clip * advantages
         over = (advantages < 0) & (loss > ceiling)
@@ -66,10 +60,9 @@ def policy_loss(
 def value_loss(
     values: Tensor, returns: Tensor, mask: Tensor, *, old_values: Tensor | None = None, vf_clip: float | None = None
 ) -> Tensor:
-    """½ max((V − R)², (V_clip − R)²) per token (B, T), zero off the mask; V_clip = V_old + clip(V − V_old, ±vf_clip).
+    """½ max((V − R)², (V_clip − R)²) per token (B, T), V_clip = V_old + clip(V − V_old, ±vf_clip).
 
-    Without vf_clip: ½ (V − R)². Raises ValueError: vf_clip without old_values.
-    """
+    Without vf_clip: ½ (V − R)². Raises ValueError: vf_clip without old_values."""
     error = torch.where(mask, values - returns, 0)
     if vf_clip is None:
         return 0.5 * error**2
@@ -80,7 +73,7 @@ def value_loss(
 
 
 def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, estimator: KLEstimator = "k3") -> Tensor:
-    """Estimate KL(π ‖ π_ref) per token from tokens sampled from π, (B, T), zero off the mask; with r = π_ref/π:
+    """Estimate KL(π ‖ π_ref) per token sampled from π, (B, T); with r = π_ref/π:
 
     | estimator | value        | gradient as a loss, in expectation over π                                          |
     |-----------|--------------|------------------------------------------------------------------------------------|
@@ -88,8 +81,7 @@ def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, estimator: 
     | k2        | ½ (log r)²   | ∇KL(π ‖ π_ref), exactly                                                            |
     | k3        | r − 1 − log r| ∇KL(π_ref ‖ π), the other direction; equal to first order where r is near 1 (GRPO)  |
 
-    k1 and k3 are unbiased as values, k2 is biased; k2 and k3 are never negative. Tokens sampled by an older policy bias all three. Raises
-    ConfigError: unknown estimator.
+    k1 and k3 are unbiased as values. Tokens of an older policy bias all three. Raises ConfigError: unknown estimator.
     """
     difference = log_ratio(logprobs, ref_logprobs, mask)  # −log r
     if estimator == "k1":
@@ -98,16 +90,16 @@ def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, estimator: 
     if estimator == "k2":
         return 0.5 * difference**2
     if estimator == "k3":
-        held = difference.clamp(min=-MAX_LOG_RATIO)  # in both terms: the second alone would push π further from π_ref
-        return torch.expm1(-held) + held
+        clamped = difference.clamp(
+            min=-MAX_LOG_RATIO
+        )  # in both terms: the second alone would push π further from π_ref
+        return torch.expm1(-clamped) + clamped
     raise ConfigError(f"kl_estimator={estimator!r}: choose one of {', '.join(get_args(KLEstimator))}")
 
 
 @torch.no_grad()
 def importance_weights(old_logprobs: Tensor, rollout_logprobs: Tensor, mask: Tensor, cap: float = 2.0) -> Tensor:
-    """min(π_train/π_rollout, cap) per token, (B, T), 1 off the mask (Ionides 2008, "Truncated Importance Sampling").
+    """min(π_train/π_rollout, cap) per token, (B, T), 1 off the mask (Ionides 2008).
 
-    Corrects for a rollout engine whose probabilities differ from the training forward's (kernels, precision) under the
-    same weights. The per-token policy loss is multiplied by it.
-    """
+    Corrects the policy loss for a rollout engine whose probabilities differ under the same weights."""
     return bounded(log_ratio(old_logprobs, rollout_logprobs, mask)).exp().clamp(max=cap)

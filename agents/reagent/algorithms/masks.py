@@ -1,6 +1,5 @@
-"""Which tokens carry credit and which are trained, and the compaction that lets credit skip the others (Agent-R1 §3, 2511.14460).
+"""Credit and loss masks, and the compaction that lets credit skip tokens (Agent-R1 §3, 2511.14460).
 
-Legend of this package
     B, T    rows and tokens of a right-padded batch
     N       most action tokens of a row; i counts a row's action tokens only
     K       most turns of a row; k counts turns from 0
@@ -11,7 +10,7 @@ Legend of this package
     attempt      (B,)   number within the group; a second attempt has the number of the first one its prompt holds
     stage        (B,)   0 for first attempts, 1 for second ones
 
-Nothing here reads a number outside its mask, so garbage in padding or in failed rows is inert, and nothing carries a gradient.
+Nothing here reads a number outside its mask, so garbage in padding is inert.
 """
 
 from typing import NamedTuple
@@ -23,24 +22,16 @@ from rrm.errors import ConfigError
 
 
 class Masks(NamedTuple):
-    """The two masks of Agent-R1 §3, as sets of tokens. Both (B, T) bool."""
+    """The two masks of Agent-R1 §3, (B, T) bool each."""
 
     credit: Tensor
-    """Tokens that carry credit: GAE and discounting run over these and skip all others."""
     loss: Tensor
-    """Tokens whose log-probability is trained."""
 
 
 def compact_index(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each row's chosen tokens are, gathered to the left in order.
+    """Index (B, N) of each row's chosen tokens, in order, and valid (B, N) bool; N may be 0.
 
-    Args:
-        mask: (B, T) bool.
-
-    Returns:
-        index (B, N) long, positions in the row, and valid (B, N) bool. N is the longest row's count (may be 0). Where not
-        valid, index points at distinct unchosen tokens, so that `scatter` may write zeros there.
-    """
+    Where not valid, index points at distinct unchosen tokens, so that `scatter` may write zeros there."""
     counts = mask.sum(dim=1)  # (B,)
     longest = int(counts.max().item()) if counts.numel() else 0
     index = torch.argsort(mask.int(), dim=1, descending=True, stable=True)[:, :longest]
@@ -48,18 +39,18 @@ def compact_index(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gather(tensor: Tensor, index: Tensor, valid: Tensor) -> Tensor:
-    """(B, T) -> (B, N): the chosen tokens' numbers to the left, zeros behind them (whatever `tensor` holds elsewhere)."""
+    """(B, T) -> (B, N): the chosen tokens' numbers to the left, zeros behind them."""
     return torch.where(valid, tensor.gather(1, index), 0)
 
 
 def scatter(compacted: Tensor, index: Tensor, valid: Tensor, length: int) -> Tensor:
-    """(B, N) -> (B, T = length): the inverse of `gather`, zeros on every token that was not chosen."""
+    """(B, N) -> (B, T = length): the inverse of `gather`, zeros elsewhere."""
     out = compacted.new_zeros(compacted.shape[0], length)
     return out.scatter(1, index, torch.where(valid, compacted, 0))
 
 
 def credit_masks(action_mask: Tensor, turn_index: Tensor, *, action: bool = True, advantage: bool = True) -> Masks:
-    """Which tokens carry credit and which are trained, for the design and for its ablations.
+    """Credit and loss masks for the design and its ablations.
 
     | action mask | advantage mask | credit runs over     | loss on              |
     |-------------|----------------|----------------------|----------------------|
@@ -67,8 +58,7 @@ def credit_masks(action_mask: Tensor, turn_index: Tensor, *, action: bool = True
     | on          | off            | all response tokens  | action tokens        |
     | off         | off            | all response tokens  | all response tokens  |
 
-    The response is everything after the prompt, observations included. Raises ConfigError: action mask off with the advantage mask on;
-    observations would be trained without an advantage.
+    The response is everything after the prompt, observations included. Raises ConfigError: only the action mask off.
     """
     if advantage and not action:
         raise ConfigError(

@@ -1,13 +1,9 @@
 """From per-token losses to a batch's loss and its metrics.
 
-A loss here is a sum over its own rows divided by a denominator of the *whole* batch, over all micro-batches and processes,
-so the micro-batches of an update add up to the loss of the whole batch exactly, however it is split (along rows). A trainer
-therefore sums `loss_denominator` over micro-batches and processes once, and undoes the averaging its data-parallel wrapper
-does to gradients by multiplying with the number of processes.
+A loss is a sum over its own rows divided by a denominator of the *whole* batch, over all micro-batches and processes: sum
+`loss_denominator` over both once, and multiply by the number of processes where a wrapper averages gradients.
 
-(B, T) each; `mask` (B, T) bool, the tokens the loss is over. Papers: PPO 1707.06347, DAPO (token mean) 2503.14476, Dr. GRPO
-2503.20783.
-"""
+Papers: PPO 1707.06347, DAPO (token mean) 2503.14476, Dr. GRPO 2503.20783."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,12 +20,10 @@ Aggregation = Literal["token-mean", "sequence-mean", "constant-length"]
 
 
 def loss_denominator(mask: Tensor, aggregation: Aggregation, constant_length: int | None = None) -> Tensor:
-    """This micro-batch's share of the global denominator, a 0-d float tensor; sum it over micro-batches and processes.
+    """This micro-batch's share of the global denominator, a 0-d float tensor.
 
-    `token-mean`: masked tokens. `sequence-mean`: rows with a masked token. `constant-length`: those rows × constant_length (Dr. GRPO: a
-    constant such as the token budget, so that long rows are not down-weighted). Raises ConfigError: unknown aggregation, or
-    `constant-length` without a positive constant_length.
-    """
+    `token-mean`: masked tokens. `sequence-mean`: rows with a masked token. `constant-length`: those rows × constant_length
+    (Dr. GRPO). Raises ConfigError: unknown aggregation, or `constant-length` without a positive constant_length."""
     if aggregation not in get_args(Aggregation):
         raise ConfigError(f"aggregation={aggregation!r}: choose one of {', '.join(get_args(Aggregation))}")
     if aggregation == "token-mean":
@@ -43,45 +37,38 @@ def loss_denominator(mask: Tensor, aggregation: Aggregation, constant_length: in
 
 
 def aggregate(per_token: Tensor, mask: Tensor, denominator: float, aggregation: Aggregation) -> Tensor:
-    """(B, T) -> 0-d: this micro-batch's share of the batch's loss.
-
-    `token-mean` and `constant-length`: Σ over masked tokens / denominator. `sequence-mean`: Σ over rows of the row's mean / denominator.
-    The denominator is `loss_denominator` summed over the whole batch. Raises ValueError: denominator is not positive: no token anywhere is
-    left to learn from; skip the update.
-    """
+    """(B, T) -> 0-d: this micro-batch's share of the batch's loss. Raises ValueError: denominator ≤ 0."""
     if not denominator > 0:
         raise ValueError(f"loss denominator is {denominator}: the batch has no token to learn from; skip this update")
-    kept = torch.where(mask, per_token, 0)
+    masked = torch.where(mask, per_token, 0)
     if aggregation == "sequence-mean":
-        return (kept.sum(dim=1) / mask.sum(dim=1).clamp(min=1)).sum() / denominator
-    return kept.sum() / denominator
+        return (masked.sum(dim=1) / mask.sum(dim=1).clamp(min=1)).sum() / denominator
+    return masked.sum() / denominator
 
 
 @dataclass
 class LossMetrics:
-    """What one micro-batch saw, in a form that adds up: over micro-batches, epochs and processes (`merge_metrics`)."""
+    """Additive metrics of one micro-batch (`merge_metrics`)."""
 
     losses: dict[str, float] = field(default_factory=dict)
-    """Shares of the batch's losses (already over the global denominator)."""
     sums: dict[str, float] = field(default_factory=dict)
-    """Sums over masked tokens; `tokens` is their count."""
+    """Sums over masked tokens; `tokens` is their count. Losses are over the global denominator."""
     maxima: dict[str, float] = field(default_factory=dict)
 
 
 def merge_metrics(parts: Sequence[LossMetrics]) -> dict[str, float]:
-    """One batch's metrics from its micro-batches (of all processes): losses added, sums turned into means over tokens.
+    """Merge the metrics of a batch's micro-batches on all processes; sums become means over tokens.
 
     Keys, as far as their inputs were there: loss, policy_loss, value_loss, entropy, kl, clip_fraction, approx_kl,
-    ratio_mean, ratio_deviation (the largest |ρ − 1|), importance_mean, tokens.
-    """
+    ratio_mean, ratio_deviation (the largest |ρ − 1|), importance_mean, tokens."""
     losses: dict[str, float] = {}
     sums: dict[str, float] = {}
     maxima: dict[str, float] = {}
-    for part in parts:
-        for into, of in ((losses, part.losses), (sums, part.sums)):
-            for name, number in of.items():
+    for micro in parts:
+        for into, source in ((losses, micro.losses), (sums, micro.sums)):
+            for name, number in source.items():
                 into[name] = into.get(name, 0.0) + number
-        for name, number in part.maxima.items():
+        for name, number in micro.maxima.items():
             maxima[name] = max(maxima.get(name, number), number)
     tokens = sums.pop("tokens", 0.0)
     return losses | {name: total / max(tokens, 1.0) for name, total in sums.items()} | maxima | {"tokens": tokens}
@@ -89,7 +76,7 @@ def merge_metrics(parts: Sequence[LossMetrics]) -> dict[str, float]:
 
 @torch.no_grad()
 def ratio_metrics(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor, clipped: Tensor) -> LossMetrics:
-    """Clip fraction, approximate KL(π_old ‖ π) = mean(ρ − 1 − log ρ) and the ratio's mean and largest deviation from 1."""
+    """Clip fraction, KL(π_old ‖ π) ≈ mean(ρ − 1 − log ρ), the ratio's mean and largest deviation from 1."""
     log_rho = log_ratio(logprobs, old_logprobs, mask)  # 0 off the mask, so every term below is 0 there
     excess = torch.expm1(bounded(log_rho))  # ρ − 1
     tokens = float(mask.sum())
@@ -106,7 +93,7 @@ def ratio_metrics(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor, clipped:
 
 @torch.no_grad()
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor, reduce: Reduce = no_reduce) -> Tensor:
-    """1 − Var(R − V)/Var(R) over the masked tokens of all processes, 0-d; 0 where the returns do not vary."""
+    """1 − Var(R − V)/Var(R) over all processes' masked tokens, 0-d; 0 where returns do not vary."""
     _, residual, _ = moments(returns - values, mask, reduce)
     _, variance, _ = moments(returns, mask, reduce)
     return torch.where(variance > 0, 1 - residual / torch.where(variance > 0, variance, 1), 0)
@@ -135,21 +122,11 @@ def agent_loss(
     vf_clip: float | None = None,
     importance: Tensor | None = None,
 ) -> tuple[Tensor, LossMetrics]:
-    """L = policy + vf_coef · value + kl_coef · KL − entropy_coef · entropy (PPO eq. 9), each term over the same tokens. Raises ValueError:
-    a coefficient is not 0 but its input is missing.
+    """L = policy + vf_coef · value + kl_coef · KL − entropy_coef · entropy (PPO eq. 9).
 
-    Args:
-        logprobs, old_logprobs, advantages: (B, T); the old ones from the training forward before the update.
-        denominator: `loss_denominator` of the whole batch.
-        entropy: (B, T) from `token_logprobs`; logged where given, in the loss where entropy_coef is not 0.
-        ref_logprobs: (B, T); KL is logged where given, in the loss where kl_coef is not 0. (REINFORCE++ has its KL in the
-            reward: leave kl_coef 0 here.)
-        values, returns: (B, T), both or neither (methods without a value head).
-        importance: (B, T) from `importance_weights`, multiplies the policy term.
-
-    Returns:
-        the loss, 0-d, and its metrics.
-    """
+    Inputs are (B, T); `old_logprobs` from the training forward before the update, `entropy` from `token_logprobs`, `importance`
+    from `importance_weights`. Entropy and KL are logged where given, in the loss where their coefficient is not 0 (REINFORCE++
+    has its KL in the reward). `denominator`: `loss_denominator` of the batch. Raises ValueError: an input is missing."""
     for name, coefficient, tensor in (("entropy", entropy_coef, entropy), ("ref_logprobs", kl_coef, ref_logprobs)):
         if coefficient and tensor is None:
             raise ValueError(f"{name} (B, T) is missing and its coefficient is {coefficient}; pass it, or set 0")

@@ -1,5 +1,4 @@
-"""OPO (2505.23585, §3.2): A = R − Σ l R / Σ l over the group, l the tokens of a row that are trained. Where the squared norm of a row's
-gradient grows with its length, that is the baseline of least variance. Never divided by a standard deviation."""
+"""OPO (2505.23585, §3.2): A = R − Σ l R / Σ l over the group, l a row's trained tokens."""
 
 import torch
 
@@ -9,10 +8,7 @@ from reagent.algorithms.masks import spread
 
 
 def opo(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
-    """R − the group's mean weighted by length, or the same of every turn's reward-to-go; zero where there is nobody else.
-
-    As in the paper a row's own reward is in its baseline; that of a second attempt is not in that of the first one it has read.
-    """
+    """OPO's credit by episode or turn; a row's own reward is in its baseline, as in the paper."""
     returns, present = returns_of(rows, options.per_turn)
     own = torch.eye(len(returns), dtype=torch.bool, device=returns.device)
     compared = comparable(rows.group, rows.attempt, rows.stage) | own

@@ -1,8 +1,7 @@
-"""The algorithms by name, and the one call a trainer makes: checks, masks, the algorithm, masks again.
+"""The algorithms by name, and the one call a trainer makes.
 
-Another algorithm is one file with one function `(Rows, Options) → Credit` and one line in `ALGORITHMS`; its name in
-`reagent.train.config.Algorithm`, and in `GROUP_METHODS` there or in `TOKEN_CREDIT` here.
-"""
+Another algorithm is one file with one function `(AlgoBatch, AlgoConfig) → AlgoOutput` and one line in `ALGORITHMS`; its name
+in `reagent.train.config.Algorithm`, and in `GROUP_METHODS` there or in `TOKEN_CREDIT` here."""
 
 from typing import NamedTuple, get_args
 
@@ -28,20 +27,14 @@ ALGORITHMS: dict[str, Algorithm] = {
     "opo": opo,
 }
 TOKEN_CREDIT = ("ppo", "reinforce++")
-"""Algorithms whose credit flows from token to token; the others know none to mask."""
 
 
 class Advantages(NamedTuple):
-    """What a loss needs of a batch."""
-
     advantages: Tensor
-    """(B, T), zero off `loss_mask`."""
+    """(B, T) all, zero off `loss_mask`; see `AlgoOutput`."""
     returns: Tensor | None
-    """(B, T) value targets, see `Credit`."""
     loss_mask: Tensor
-    """(B, T) bool: the tokens the loss is taken over."""
     unknown_rows: int
-    """Rows of this call that were left out because their reward is unknown."""
 
 
 def compute_advantages(
@@ -71,19 +64,11 @@ def compute_advantages(
     """Advantages of a batch of episodes under one algorithm.
 
     Args:
-        token_rewards, action_mask, turn_index, group: see `reagent.algorithms.masks`; rewards sit on action tokens.
-        known: (B,) bool, None for all.
-        attempt, stage: (B,) where the batch holds second attempts, for group methods; see `comparable`.
-        values: (B, T), `ppo` only (required); see `gae`. `bootstrap`: (B,), see `gae`.
-        logprobs, ref_logprobs: (B, T), `reinforce++` with kl_coef > 0 only: the KL penalty that goes into its reward. The
-            other algorithms have their KL in the loss.
-        gamma, gae_lambda: per token; `gamma` serves ppo and reinforce++, `gae_lambda` ppo.
-        use_whitening: ppo and both reinforce++; grpo and rloo are never whitened.
-        scale: grpo only.
-        per_turn: for grpo, rloo and reinforce++-baseline, credit each turn with its reward-to-go (process rewards) rather
-            than with the episode's whole reward, against the other rows that reached the turn: see `leave_one_out`.
-        use_action_mask, use_advantage_mask: off only for ablations, see `credit_masks`; the second serves ppo and
-            reinforce++ alone.
+        token_rewards, action_mask, turn_index, group, known, attempt, stage: see `reagent.algorithms.masks`.
+        values, bootstrap: `ppo` only; see `gae`.
+        logprobs, ref_logprobs: (B, T), `reinforce++` with kl_coef > 0 only.
+        gamma, gae_lambda, kl_coef, use_whitening, scale, per_turn: see `AlgoConfig`.
+        use_action_mask, use_advantage_mask: off only for ablations, see `credit_masks`.
 
     Raises:
         ConfigError: unknown algorithm or scale, or masks that do not go together.
@@ -122,13 +107,13 @@ def compute_advantages(
         per_turn=per_turn,
         reduce=reduce,
     )
-    found = ALGORITHMS[algorithm](rows, options)
-    advantages = torch.where(masks.loss, found.advantages, 0)
-    return Advantages(advantages, found.returns, masks.loss, int((~known).sum().item()))
+    output = ALGORITHMS[algorithm](rows, options)
+    advantages = torch.where(masks.loss, output.advantages, 0)
+    return Advantages(advantages, output.returns, masks.loss, int((~known).sum().item()))
 
 
 def check_batch(token_rewards: Tensor, action_mask: Tensor, turn_index: Tensor, group: Tensor, known: Tensor) -> None:
-    """Refuse a batch that would be silently misread; see `compute_advantages` for the errors."""
+    """Refuse a batch that would be silently misread; errors as in `compute_advantages`."""
     shape = tuple(token_rewards.shape)
     if len(shape) != 2 or tuple(action_mask.shape) != shape or tuple(turn_index.shape) != shape:
         raise ValueError(
@@ -138,11 +123,11 @@ def check_batch(token_rewards: Tensor, action_mask: Tensor, turn_index: Tensor, 
     if tuple(group.shape) != shape[:1] or tuple(known.shape) != shape[:1]:
         raise ValueError(f"group {tuple(group.shape)} and known {tuple(known.shape)} must be (B,) = ({shape[0]},)")
     action = action_mask.bool()
-    for what, wrong in (
+    for problem, wrong in (
         ("an action token where turn_index is -1 (prompt or padding)", action & (turn_index < 0)),
         ("a reward that is not finite; mark the row as not known", ~torch.isfinite(token_rewards) & known[:, None]),
         ("a reward on a token that is no action", (token_rewards != 0) & ~action & known[:, None]),
     ):
         if bool(wrong.any()):
             row, token = wrong.nonzero()[0].tolist()
-            raise ValueError(f"row {row}, token {token}: {what}")
+            raise ValueError(f"row {row}, token {token}: {problem}")

@@ -1,5 +1,4 @@
-"""REINFORCE++ (2501.03262): a token-level KL penalty in the reward, whitening over the batch, no critic; and its variant with
-the group's mean as a baseline."""
+"""REINFORCE++ (2501.03262): KL in the reward, batch whitening, no critic; and its baseline variant."""
 
 import torch
 from torch import Tensor
@@ -13,8 +12,7 @@ from reagent.algorithms.whitening import whiten
 
 
 def reinforce_pp(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
-    """Discounted returns of the penalised rewards over the credit mask, whitened. Raises ValueError: `kl_coef` is not 0 and
-    log-probabilities are missing."""
+    """Whitened discounted returns of penalised rewards. Raises ValueError: no log-probabilities for KL."""
     rewards = torch.where(rows.action, rows.token_rewards, 0)
     if options.kl_coef:
         if rows.logprobs is None or rows.ref_logprobs is None:
@@ -25,11 +23,9 @@ def reinforce_pp(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
 
 
 def reinforce_pp_baseline(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
-    """R minus the group's mean (turn by turn: minus `leave_one_out`'s baseline), whitened over the tokens of all groups.
+    """R minus the group's mean (by turn: `leave_one_out`), whitened over the tokens of all groups.
 
-    A group whose returns are all equal stays at 0, and so does a row with nobody to be compared with: whitening moves every token by
-    the batch's mean, also those of rows that say nothing.
-    """
+    Rows with nobody to compare with and groups of equal returns stay 0: whitening would move them by the batch's mean."""
     returns, present = returns_of(rows, options.per_turn)
     compared = comparable(rows.group, rows.attempt, rows.stage)
     relative = grpo(returns, present, rows.group, compared=compared, per_turn=options.per_turn, scale="none")
@@ -48,6 +44,5 @@ def reinforce_pp_baseline(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
 def kl_penalised_rewards(
     token_rewards: Tensor, logprobs: Tensor, ref_logprobs: Tensor, action_mask: Tensor, kl_coef: float
 ) -> Tensor:
-    """(B, T): r_t − β (log π(a_t) − log π_ref(a_t)) on action tokens, zero elsewhere (REINFORCE++ eq. 5; InstructGPT). `logprobs`: (B, T)
-    of the policy that sampled, i.e. before the update."""
+    """(B, T): r_t − β (log π(a_t) − log π_ref(a_t)) on action tokens (eq. 5), π before the update."""
     return torch.where(action_mask, token_rewards - kl_coef * (logprobs - ref_logprobs), 0)

@@ -6,10 +6,7 @@ from reagent.algorithms.masks import spread
 
 
 def rloo(rows: AlgoBatch, options: AlgoConfig) -> AlgoOutput:
-    """R − mean of the others, or the same of every turn's reward-to-go; never scaled, zero where there is nobody else.
-
-    Second attempts are left out of the baseline of the first attempts they have read: they depend on its actions.
-    """
+    """RLOO's credit by episode or turn; never scaled, zero without other rows."""
     returns, present = returns_of(rows, options.per_turn)
     relative = leave_one_out(returns, present, comparable(rows.group, rows.attempt, rows.stage))
     return AlgoOutput(spread(relative, rows.turn_index, rows.masks.loss))

@@ -11,11 +11,10 @@ from rrm.cli import quiet_off_terminals, run
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 COMMANDS = ("train", "probe", "eval", "distil", "choose", "tasks", "corpus", "report")
 CONTINUES = ("train", "distil")
-"""Those of which a stopped run goes on when it is given again."""
+"""Commands that continue a stopped run when they are given again."""
 
 
 def main() -> None:
-    """Entry point of `reagent`."""
     quiet_off_terminals()
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # so that `environment.name=my_env:MyEnv` finds my_env.py here

@@ -1,4 +1,4 @@
-"""`reagent choose`: `rrm choose`, for who plays attempts and has no other errand there."""
+"""`reagent choose`, the same as `rrm choose`."""
 
 from rrm.cli.choose_cmd import command
 

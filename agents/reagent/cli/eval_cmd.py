@@ -16,10 +16,18 @@ log = logging.getLogger(__name__)
 
 
 def command(
-    overrides: Annotated[list[str] | None, typer.Argument(help="a.b=c overrides of the config")] = None,
-    config: Annotated[str, typer.Option("--config", help="shipped name (lab, …) or a YAML file")] = "lab",
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL] [a.b=c]…", help="a folder or hub id, and overrides of the config"),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="what it is to do: gsm8k, hotpotqa, … (`reagent tasks` lists them)")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", help="shipped name or a YAML file; default: lab, with --task the defaults")
+    ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="a directory or hub id; a run's policy/ folder. Default: policy.base")
+        str | None, typer.Option(help="as MODEL, also a run's policy/ folder; default: policy.base of the config")
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="write the figures as JSON")] = None,
     transcripts: Annotated[
@@ -42,45 +50,38 @@ def command(
         ),
     ] = 0,
 ) -> None:
-    """Run a policy on held-out tasks: success, EM, F1, pass@k (eval.samples), turns, tool errors.
+    """Run a policy on held-out tasks: success greedy and sampled, EM, F1, pass@k (eval.samples), turns, tool errors.
+
+    reagent eval Qwen/Qwen2.5-0.5B-Instruct --task gsm8k
 
     feedback.mode=c gives the frozen policy a second attempt after the judge's critique, reported as `refined`.
     """
     needs("agents", "playing a policy", "torch", "transformers", "accelerate")
+    from reagent.cli.policy_settings import policy_settings
     from reagent.train.choosing import evaluate_chosen
-    from reagent.train.config import load_agent_config
     from reagent.train.evaluate import evaluate_config, without_interval
-    from reagent.train.export import written_dtype
     from rrm.data.trajectory import write_jsonl
     from rrm.errors import ConfigError
     from rrm.evaluation.bootstrap import MIN_QUESTIONS, MIN_ROWS
     from rrm.evaluation.choosing import strategies_of
 
     check_outputs(output, transcripts)
-    settings = load_agent_config(config, overrides)
-    if policy is not None:
-        settings.policy.base = policy
-        if written_dtype(policy) == "float32" and settings.policy.dtype != "float32":
-            log.warning(
-                "%s was written in float32 and is played in it: in bfloat16 it would lose some of what was learned",
-                policy,
-            )
-            settings.policy.dtype, settings.mixed_precision = "float32", "no"
+    settings = policy_settings(words, config, policy, task)
     strategies = strategies_of(choose or [])
     if retries and not strategies:
         raise ConfigError(
             "--retries lets the judge choose among first and second attempts: give --choose judge with it"
         )
-    found, episodes = (
+    figures, episodes = (
         evaluate_chosen(settings, strategies, retries=retries) if strategies else evaluate_config(settings)
     )
     if transcripts is not None:
         write_jsonl(transcripts, (e.trajectory for e in episodes))
     if output is not None:
         with file_when_whole(output) as file:
-            file.write(json.dumps(found, indent=1) + "\n")
-    said = _summary(found)
-    thin = without_interval(said)
+            file.write(json.dumps(figures, indent=1) + "\n")
+    summary = _summary(figures)
+    thin = without_interval(summary)
     if thin:
         log.warning(
             "no interval where fewer than %d tasks or %d attempts carry a figure (%s): it would be far narrower than it says; "
@@ -89,8 +90,8 @@ def command(
             MIN_ROWS,
             ", ".join(thin),
         )
-    told = {"policy": settings.policy.base, "environment": settings.environment.name, "without_interval": thin}
-    finish({**told, **said})
+    setting = {"policy": settings.policy.base, "environment": settings.environment.name, "without_interval": thin}
+    finish({**setting, **summary})
 
 
 def _summary(figures: dict[str, Any]) -> dict[str, Any]:

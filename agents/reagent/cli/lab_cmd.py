@@ -15,8 +15,6 @@ from rrm.errors import RRMError
 
 
 class Kinds(StrEnum):
-    """What the policy is shown."""
-
     tool_call = "tool_call"
     naive_rag = "naive_rag"
     direct = "direct"
@@ -109,7 +107,7 @@ def transcripts(
 
 def _hops(text: str) -> tuple[int, ...]:
     try:
-        counts = tuple(int(part) for part in text.split(","))
+        counts = tuple(int(number) for number in text.split(","))
     except ValueError as error:
         raise typer.BadParameter(f"--hops {text!r} is not a list of numbers such as 1,2,3") from error
     if not all(1 <= c <= 6 for c in counts):

@@ -11,9 +11,17 @@ from rrm.data.extras import needs
 
 
 def command(
-    overrides: Annotated[list[str] | None, typer.Argument(help="a.b=c overrides of the config")] = None,
-    config: Annotated[str, typer.Option("--config", help="shipped name (lab, …) or a YAML file")] = "lab",
-    policy: Annotated[str | None, typer.Option(help="a directory or hub id. Default: policy.base")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL] [a.b=c]…", help="a folder or hub id, and overrides of the config"),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="what it is to learn: gsm8k, hotpotqa, … (`reagent tasks` lists them)")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", help="shipped name or a YAML file; default: lab, with --task the defaults")
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="as MODEL; default: policy.base of the config")] = None,
     transcripts: Annotated[
         Path | None, typer.Option(help="write every episode as a canonical trajectory (JSONL), sampled ones first")
     ] = None,
@@ -23,17 +31,15 @@ def command(
     Exit code 3 where it is hardly learnable; the summary says what to change.
     """
     needs("agents", "playing a policy", "torch", "transformers", "accelerate")
-    from reagent.train.config import load_agent_config
+    from reagent.cli.policy_settings import policy_settings
     from reagent.train.probe import probe_config
     from rrm.data.trajectory import write_jsonl
 
     check_outputs(transcripts)
-    settings = load_agent_config(config, overrides)
-    if policy is not None:
-        settings.policy.base = policy
-    found, episodes = probe_config(settings)
+    settings = policy_settings(words, config, policy, task)
+    probe, episodes = probe_config(settings)
     if transcripts is not None:
         write_jsonl(transcripts, (episode.trajectory for episode in episodes))
-    finish({"policy": settings.policy.base, "environment": settings.environment.name, **found.figures()})
-    if found.learnable is False:
+    finish({"policy": settings.policy.base, "environment": settings.environment.name, **probe.figures()})
+    if probe.learnable is False:
         raise typer.Exit(3)

@@ -44,10 +44,10 @@ def command(
     if output.resolve() in [path.resolve() for path in inputs if path is not None]:
         raise ConfigError(f"{output} is one of the inputs; write the page elsewhere")
     check_outputs(output)
-    found = read_runs(runs)
+    recorded = read_runs(runs)
     policies = [read_policy(*each) for each in named]
     finish(
         write_page(
-            output, found, judge=judge, reliability=reliability, policies=policies, title=title, examples=examples
+            output, recorded, judge=judge, reliability=reliability, policies=policies, title=title, examples=examples
         )
     )

@@ -45,10 +45,10 @@ def command(
     from rrm.errors import ConfigError
 
     if name is None:
-        if given := [
+        if flags := [
             o for o, v in (("--path", path), ("-o", output), ("--passages", passages), ("--where", where)) if v
         ]:
-            raise ConfigError(f"{given[0]} is for one benchmark: name it, as in reagent tasks hotpotqa {given[0]} …")
+            raise ConfigError(f"{flags[0]} is for one benchmark: name it, as in reagent tasks hotpotqa {flags[0]} …")
         _list()
         return
     benchmark = find_benchmark(name)
@@ -57,13 +57,13 @@ def command(
     if source is None:
         raise ConfigError(f"{name} is not read from the hub: give its file with --path ({benchmark.source})")
     options = _pairs(option, "--option")
-    read = {Path(str(one)).resolve() for one in (source, *options.values())}
-    for what, target in (("-o", output), ("--passages", passages)):
+    taken = {Path(str(file)).resolve() for file in (source, *options.values())}
+    for flag, target in (("-o", output), ("--passages", passages)):
         if target is None:
             continue
-        if target.resolve() in read:
-            raise ConfigError(f"{what} {target} is what is read, or written, besides: give it a file of its own")
-        read.add(target.resolve())
+        if target.resolve() in taken:
+            raise ConfigError(f"{flag} {target} is what is read, or written, besides: give it a file of its own")
+        taken.add(target.resolve())
     if unknown := [key for key in options if key not in benchmark.read_options]:
         takes = ", ".join(benchmark.read_options) or "none"
         raise ConfigError(f"{name} has no option {unknown[0]!r}; it has: {takes}")
@@ -106,7 +106,7 @@ def _list() -> None:
 
 
 def find_benchmark(name: str) -> Any:
-    """The class of a registered benchmark. Raises ConfigError: no such benchmark; the message names the nearest."""
+    """The class of a registered benchmark. Raises ConfigError: no such benchmark."""
 
     from reagent.tasks.environments import find_environment
     from reagent.tasks.registry import TASKS
@@ -117,19 +117,19 @@ def find_benchmark(name: str) -> Any:
     return find_environment(name)
 
 
-def _pairs(given: list[str] | None, what: str) -> dict[str, Any]:
-    """`key=value` texts, values read as YAML, as a config's overrides are."""
+def _pairs(texts: list[str] | None, flag: str) -> dict[str, Any]:
+    """Parse `key=value` texts; values are read as YAML, as a config's overrides are."""
     import yaml
 
     from rrm.errors import ConfigError
 
-    found: dict[str, Any] = {}
-    for text in given or []:
+    pairs: dict[str, Any] = {}
+    for text in texts or []:
         key, equals, value = text.partition("=")
         try:
-            found[key] = yaml.safe_load(value)
+            pairs[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            raise ConfigError(f"{what} {text!r}: the value cannot be read: {error}") from error
+            raise ConfigError(f"{flag} {text!r}: the value cannot be read: {error}") from error
         if not equals or not key:
-            raise ConfigError(f"{what} {text!r} is not of the form key=value")
-    return found
+            raise ConfigError(f"{flag} {text!r} is not of the form key=value")
+    return pairs

@@ -53,8 +53,8 @@ def command(
 
 
 def say_plan(settings: AgentConfig, like: Path | None, processes: int) -> None:
-    """Print the plan as a table, and its figures as the summary. Raises RRMError: the training would be refused, as far as that is known
-    before its weights are loaded."""
+    """Print the plan as a table, and its figures as the summary.
+    Raises RRMError: the training would be refused, as far as that is known before its weights are loaded."""
     from dataclasses import asdict
 
     import torch
@@ -67,10 +67,10 @@ def say_plan(settings: AgentConfig, like: Path | None, processes: int) -> None:
     device = "cpu" if settings.cpu or not torch.cuda.is_available() else "cuda"
     check_continues(settings)
     prepare(settings, processes)
-    found = plan(settings, processes=processes, device=device, like=like)
+    figures = plan(settings, processes=processes, device=device, like=like)
     table = Table(show_header=False)
-    for row in plan_rows(found):
+    for row in plan_rows(figures):
         table.add_row(*row)
     print_table(table, stderr=True)
-    memory = {**asdict(found.memory), "update": found.memory.update, "rollout": found.memory.rollout}
-    finish({**asdict(found), "memory": memory, "seconds": found.seconds})
+    memory = {**asdict(figures.memory), "update": figures.memory.update, "rollout": figures.memory.rollout}
+    finish({**asdict(figures), "memory": memory, "seconds": figures.seconds})

@@ -1,4 +1,4 @@
-"""What an agent acts in: tasks, tools, environments, parsers and graders."""
+"""Tasks, tools, environments, parsers and graders."""
 
 from reagent.env.env import EnvFactory, Environment, StepResult, ToolEnv
 from reagent.env.rewards import RewardWeights

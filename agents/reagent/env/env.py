@@ -1,8 +1,6 @@
-"""Environments: what the agent sees, what a step is worth, and when it ends.
+"""Environments: they parse an agent's turn, run its calls, reward them, and grade the answer.
 
-A tool does the action; the environment parses the agent's turn, runs its calls at the same time, rewards the turn, and
-grades the answer. Subclass `ToolEnv` for your own (docs/mdp.md shows one in under 40 lines).
-"""
+Subclass `ToolEnv` for your own (docs/mdp.md shows one in under 40 lines)."""
 
 import asyncio
 import inspect
@@ -41,71 +39,53 @@ _UNGRADED: dict[str, Any] = {"grade": None, "success": None}
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one turn led to."""
+    """The result of one turn."""
 
-    message: dict[str, Any]
-    """The turn as an OpenAI assistant message, as the parser understood it."""
+    message: dict[str, Any]  # the parsed turn as an OpenAI assistant message
     observations: list[dict[str, Any]]
-    """What the agent reads next: chat messages with `name`, `tool_call_id`, `timestamp` (ISO 8601, UTC), `duration_s`."""
+    """Chat messages for the agent, with `name`, `tool_call_id`, `timestamp` (ISO 8601, UTC), `duration_s`."""
     reward: float
-    """The turn's process reward."""
     outcome_reward: float | None
-    """Set once the episode is over by the environment's own doing (an answer, or the turn limit), else None. None at the
-    end: nobody can grade it (`ungraded`), as the task has no answer key."""
+    """Set when an answer or the turn limit ends the episode; None there: the task is ungraded."""
     terminated: bool
-    truncated: bool
-    """The turn limit was reached. Token limits are the rollout's."""
+    truncated: bool  # the turn limit was reached. Token limits are the rollout's.
     info: dict[str, Any] = field(default_factory=dict)
-    """`tool_calls` (well-formed ones), `malformed`, `tool_errors` ([{tool, kind, message}]), `verdicts` (one a call),
-    `cut_chars`, `invented_results` where the turn made one up, `denied` (pages and results kept from the agent), and at the end `answer`, `grade`, `success` (the last two None where nobody can grade), and `grader_error`
-    where the grader raised."""
+    """`tool_calls` (well-formed), `malformed`, `tool_errors` ([{tool, kind, message}]), `verdicts`,
+    `cut_chars`, `denied`, perhaps `invented_results`; at the end `answer`, `grade`, `success` (None where ungraded), `grader_error`."""
 
 
 class Environment(Protocol):
-    """What a rollout needs of an environment. One instance plays one episode at a time.
-
-    It may also have `stop` (texts that end a turn) and `template_tools` (what the chat template is given as its tools:
-    `tools` where the attribute is absent, nothing where it is None), `made_up_at(text)` (where a turn begins to make up results),
-    `is_graded(task)`, as `ToolEnv` has it, where some
-    tasks have no answer key, and `fit_prompt(messages, tokens, room)`, where what `reset` returned can be made shorter:
-    `tokens(messages)` says how many tokens they take, and `room` are there.
-
-    `step` may leave out `stop_reason`: a turn cut at its token limit then ends the episode without an answer, unseen by
-    the environment.
-    """
+    """The interface a rollout needs. One instance plays one episode at a time.
+    Optional: `stop` (texts that end a turn), `template_tools` (the chat template's tools; `tools` where absent, none where None),
+    `made_up_at(text)` (where a turn begins to make up results), `is_graded(task)`, and `fit_prompt(messages, tokens, room)`, which shortens
+    what `reset` returned to `room` tokens, counted by `tokens(messages)`. Without `stop_reason` in `step`, a turn cut at its token limit ends
+    the episode without an answer."""
 
     @property
-    def tools(self) -> list[dict[str, Any]]:
-        """The tools' JSON schemas, OpenAI form."""
-        ...
+    def tools(self) -> list[dict[str, Any]]: ...
 
     def reset(self, task: Task) -> list[dict[str, Any]]:
         """Set up the task and return the messages an episode begins with (system, user)."""
         ...
 
     async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
-        """Take the agent's decoded turn, without its end-of-turn token. Raises nothing that the agent did. `stop_reason`: why the turn
-        ended; one of `length` was cut, and is no answer."""
+        """Take the agent's decoded turn, without its end-of-turn token. Raises nothing that the agent did.
+        `stop_reason` of `length`: the turn was cut, and is no answer."""
         ...
 
-    async def close(self) -> None:
-        """Give up what the environment holds."""
-        ...
+    async def close(self) -> None: ...
 
 
 EnvFactory = Callable[[], Environment]
 
 
 def takes_stop_reason(env: Environment) -> bool:
-    """Whether its `step` can be told why a turn ended."""
     parameters = inspect.signature(env.step).parameters
     return "stop_reason" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """One call and how it ended."""
-
     call: ToolCall | MalformedCall
     result: ToolResult
     name: str
@@ -114,20 +94,18 @@ class _Outcome:
 class ToolEnv:
     """The standard environment: tools, a parser, process rewards, a grader.
 
-    Subclasses declare tools as methods with `@tool` and may set the class attributes or override `begin`, `instructions`,
-    `question`,
+    Subclasses declare tools as methods with `@tool` and may set the class attributes or override `begin`, `instructions`, `question`,
     `is_useful`, `grade` and `is_graded`.
 
     Args:
         tools: further tools beside the class's own.
-        parser: name of a tool-call format (reagent.env.parsers), or a parser. None: the family's, where `tool_prompt` is `auto`
-            and the chat template shows which, else `hermes`.
+        parser: name of a tool-call format (reagent.env.parsers), or a parser. None: `hermes`, or with `tool_prompt="auto"` the format of the
+            chat template.
         rewards: weights, or a mapping with some of them.
         max_turns: after this many turns an episode is truncated.
         max_calls_per_turn: calls beyond it are not run.
-        tool_prompt: where the tools are described: `schema` or `brief` in the system message, `template` by the
-            tokenizer's chat template, which then is to be given `template_tools`; `auto`: by the template where it lists tools in a
-            format that is known here (`adopt_template`), else as `schema`.
+        tool_prompt: where the tools are described: `schema` or `brief` in the system message, `template` by the tokenizer's chat template;
+            `auto`: by the template where it lists tools in a known format (`adopt_template`), else `schema`.
         grader: overrides the class's.
         failure_reward: outcome of an answer that its own grader fails on.
 
@@ -136,17 +114,14 @@ class ToolEnv:
         ToolDefinitionError: a tool without a usable docstring, or two of one name.
     """
 
-    system: ClassVar[str] = ""
-    """The system message; the tools' description follows it."""
+    system: ClassVar[str] = ""  # the system message; the tools' description follows it
     grader: Grader = staticmethod(exact_match)
-    success_at: float = 1.0
-    """Grade from which an answer counts as a success."""
+    success_at: float = 1.0  # the grade from which an answer is a success
     metrics: ClassVar[Mapping[str, Grader]] = MappingProxyType({"exact_match": exact_match, "f1": f1})
-    """What an evaluation reports beside success, over tasks with a reference."""
-    forgiving: ClassVar[bool] = True
-    """Whether what is nearly a call is read as one, and a malformed call is answered with an example."""
+    """Metrics that an evaluation reports beside success, over tasks with a reference."""
+    forgiving: ClassVar[bool] = True  # read what is nearly a call as one, and answer a malformed call with an example
     slow_grader: ClassVar[bool] = False
-    """Whether grading asks a server or another process: it then has a thread of its own, so that other episodes go on."""
+    """Grading asks a server or another process: it runs in a thread, so that other episodes go on."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -183,18 +158,16 @@ class ToolEnv:
         self.task: Task | None = None
         self._graded = True
         self._by_template = False
-        """Whether `auto` leaves the tools' description to the chat template."""
         self._turn = self._calls = self._paid = self._charged = 0
         self._done: set[str] = set()
 
     @property
     def stop(self) -> tuple[str, ...]:
-        """Texts that end a turn, for the sampler."""
         return self.parser.stop
 
     @property
     def template_tools(self) -> list[dict[str, Any]] | None:
-        """What the chat template is to be given as its tools; None where the system message describes them."""
+        """The tools for the chat template; None where the system message describes them."""
         return self.tools if self.tool_prompt == "template" or self._by_template else None
 
     def adopt_template(self, chat_template: Any) -> None:
@@ -208,67 +181,57 @@ class ToolEnv:
 
     @property
     def unanswered_reward(self) -> float:
-        """Outcome of an episode that a limit ended, for a rollout whose own limit that is."""
         return self.rewards.unanswered
 
     def is_final(self, text: str) -> bool:
-        """Whether a turn would be graded as an answer, without running a tool."""
-        return self.parser.parse(text).answer is not None
+        """Tell whether a turn would be graded as an answer, without running a tool."""
+        return self._parsed(text).answer is not None
 
     def made_up_at(self, text: str) -> int | None:
-        """Find the character at which a turn begins to make up results; the turn is taken to end there. None: it makes up none."""
+        """The character at which a turn begins to make up results, and is cut; None: it makes up none."""
         return made_up_at(text, self.parser)
 
     # ---- what a subclass may say ---------------------------------------------------------------------------------------
 
-    def begin(self, task: Task) -> None:
-        """Set up the task's own state."""
+    def begin(self, task: Task) -> None: ...
 
     def instructions(self) -> str:
         """The system message, before the tools' description."""
         return self.system
 
     def question(self, task: Task) -> str:
-        """The first user message."""
         return task.question
 
     def is_useful(self, call: ToolCall, result: ToolResult) -> bool:
-        """Whether a call that ran gave the agent something."""
+        """Tell whether a call that ran gave the agent something."""
         return result.content != EMPTY
 
     def grade(self, task: Task, answer: str) -> float:
-        """The answer's grade in [0, 1]; asked for where `is_graded` says so.
-
-        An answer on which it raises, or gives no finite number, has grade 0 and earns `failure_reward`; where it does so on the
-        task's own answer as well (without one: on an empty answer), the task or the grader is at fault, and the episode ends as
-        `env_error`; so it does where it raises `GradeUnknown`. `GradeFailed`: the answer is at fault, and has no grade.
-        """
+        """Grade the answer in [0, 1]; called for tasks that `is_graded`.
+        An answer on which it raises, or gives no finite number, has grade 0 and earns `failure_reward`. Where it does so on the task's own
+        answer too (without one: on plain answers), or raises `GradeUnknown`, the episode ends as `env_error`. `GradeFailed`: the answer is at
+        fault, and has no grade."""
         return self.grader(task, answer)
 
     def is_graded(self, task: Task) -> bool:
-        """Whether anybody can grade the task's episodes, however they end. It is asked of the task, never of an episode, so
-        that a group is graded wholly or not at all.
-
-        A task without an answer is not graded by a grader that compares with the answer; one of your own is taken to need
-        none.
-        """
+        """Tell whether the task's episodes are graded, however they end: a group is graded as a whole.
+        A task without an answer is not graded by a grader that compares with it; a grader of your own is taken to need none."""
         own = type(self).grade is not ToolEnv.grade or self.grader not in REFERENCE_GRADERS
         return task.graded and (own or task.answer is not None)
 
     def check_task(self, task: Task) -> None:
-        """Grade a task's own answer, where the grader compares with it: what cannot be graded is known before it is played. Raises
-        ValueError: the answer is none that the grader can compare with."""
+        """Grade a task's own answer before it is played. Raises ValueError: the grader cannot compare with it."""
         if self.is_graded(task) and type(self).grade is ToolEnv.grade and self.grader in REFERENCE_GRADERS:
             self._grade(task, task.answer or "")
 
     # ---- the contract --------------------------------------------------------------------------------------------------
 
     def reset(self, task: Task) -> list[dict[str, Any]]:
-        """A fresh episode of the task: the system message, if there is anything to say, and the question."""
+        """Begin an episode: returns the system message, if there is one, and the question."""
         self.task, self._turn, self._calls, self._paid, self._charged, self._done = task, 0, 0, 0, 0, set()
         self._graded = self.is_graded(task)
         self.begin(task)
-        parts = [told] if (told := self.instructions()) else []
+        parts = [instructions] if (instructions := self.instructions()) else []
         if self.tools and self._by_template:
             parts.append(self.parser.answering)
         elif self.tools and self.tool_prompt != "template":
@@ -277,13 +240,9 @@ class ToolEnv:
         return [*system, {"role": "user", "content": self.question(task)}]
 
     async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
-        """Parse the turn, run its calls at the same time, reward them; or grade the answer.
-
-        A result that the turn makes up behind its calls is not read, nor what follows it (`invented_results` in `info`). Of a turn that was
-        cut (`stop_reason` of `length`) nothing is run or graded: what stands in it may be half an answer, or half an argument. The agent
-        reads that it was cut. Raises EnvironmentMisuse: there is no episode, or it is over; GradeUnknown: the answer's grade could not be
-        had.
-        """
+        """Parse the turn and run its calls at the same time, or grade the answer.
+        A result that the turn makes up and all that follows are not read (`invented_results` in `info`). Nothing of a turn that was cut
+        (`stop_reason` of `length`) is run or graded. Raises EnvironmentMisuse: there is no episode, or it is over; GradeUnknown."""
         if self.task is None:
             raise EnvironmentMisuse("step without an episode: call reset(task) first, and again after an episode's end")
         made_up = self.made_up_at(text)
@@ -316,13 +275,11 @@ class ToolEnv:
         return StepResult(message, observations, reward, outcome_reward, False, truncated, info)
 
     async def close(self) -> None:
-        """End the episode. Subclasses that hold connections close them here."""
         self.task = None
 
     # ---- how ------------------------------------------------------------------------------------------------------------
 
     def _parsed(self, text: str) -> ParsedTurn:
-        """A turn as its format's parser reads it; what is nearly a call, and can be nothing else, is one."""
         turn = self.parser.parse(text)
         if not self.forgiving:
             return turn
@@ -333,11 +290,12 @@ class ToolEnv:
         return replace(turn, calls=calls)
 
     def _with_example(self, call: MalformedCall) -> str:
-        """What is wrong with a call, and how one of that tool is written."""
         tool = self._tools.get(call.name or "") or next(iter(self._tools.values()), None)
         if tool is None or not self.forgiving:
             return call.reason
-        return f"{call.reason}. For example: {self.parser.render_call(example_call(tool.schema))}"
+        example = self.parser.render_call(example_call(tool.schema))
+        # control tokens are disarmed in a prompt: what would be shown of them is no call
+        return f"{call.reason}. For example: {example}" if neutralise_control(example) == example else call.reason
 
     def _finish(self, task: Task, message: dict[str, Any], answer: str) -> StepResult:
         if not self._graded:
@@ -353,17 +311,16 @@ class ToolEnv:
             if not isinstance(problem, GradeFailed):
                 self._try_grader(task)
                 failed = _FAILED
-            said = f"{type(problem).__name__}: {problem}"[:500]
-            _grader_failed(type(self).__name__, type(problem).__name__, said)
-            reward, info = self.failure_reward, info | failed | {"grader_error": said}
+            reason = f"{type(problem).__name__}: {problem}"[:500]
+            _grader_failed(type(self).__name__, type(problem).__name__, reason)
+            reward, info = self.failure_reward, info | failed | {"grader_error": reason}
         else:
             reward, info = self.rewards.outcome * grade, info | {"grade": grade, "success": grade >= self.success_at}
         self.task = None
         return StepResult(message, [], 0.0, reward, True, False, info)
 
     def _try_grader(self, task: Task) -> None:
-        """Grade the reference answer, or without one some plain answers. Raises what the grader raises on all of them: then it is not the
-        doing of the answer that it raised on."""
+        """Grade the reference answer, or plain answers. Raises what the grader raises on all of them."""
         tried = (task.answer,) if task.answer is not None else ("", "0", "yes")
         for answer in tried:
             try:
@@ -374,14 +331,12 @@ class ToolEnv:
                     raise
 
     def _grade(self, task: Task, answer: str) -> float:
-        """Raises what the grader raises, and ValueError for a grade that is no finite number."""
         grade = float(self.grade(task, answer))
         if not math.isfinite(grade):
             raise ValueError(f"the grader gave {grade} for task {task.id!r}; a grade is a number in [0, 1]")
         return grade
 
     async def _run(self, call: ToolCall | MalformedCall, position: int) -> ToolResult:
-        """The `position`-th call of a turn. A call that cannot be run ends at once, with its error."""
         if isinstance(call, MalformedCall):
             return _refused(ToolError(self._with_example(call), "malformed_call"))
         if position >= self.max_calls_per_turn:
@@ -408,7 +363,6 @@ class ToolEnv:
         return "useful" if self.is_useful(call, outcome.result) else "useless"
 
     def _pay(self, verdicts: Sequence[Verdict]) -> float:
-        """A turn's process reward: useful calls and turns with malformed ones count up to the episode's bounds."""
         weights, useful = self.rewards, verdicts.count("useful")
         left = useful if weights.max_useful is None else min(useful, max(weights.max_useful - self._paid, 0))
         self._paid += useful
@@ -420,7 +374,6 @@ class ToolEnv:
         return reward
 
     def _observe(self, outcome: _Outcome, call_id: str) -> dict[str, Any]:
-        """The message for one call. What a tool said may hold neither control tokens nor the format's own tags."""
         result = outcome.result
         own_words = result.error is not None and result.error.kind in ("malformed_call", "cut_turn")
         content = result.content if own_words else neutralise_control(result.content, self.parser.tags)
@@ -435,11 +388,10 @@ class ToolEnv:
 _GRADERS_THAT_FAILED: set[tuple[str, str]] = set()
 
 
-def _grader_failed(environment: str, kind: str, problem: str) -> None:
-    """Say so, once for each kind of error: it may be the grader's fault, and not the answer's."""
-    if (environment, kind) in _GRADERS_THAT_FAILED:
+def _grader_failed(environment: str, error_type: str, problem: str) -> None:
+    if (environment, error_type) in _GRADERS_THAT_FAILED:
         return
-    _GRADERS_THAT_FAILED.add((environment, kind))
+    _GRADERS_THAT_FAILED.add((environment, error_type))
     logger.warning(
         "%s: the grader raised on an answer, which earns `failure_reward` (`grader_error` in the turn's info; said once): %s",
         environment, problem,
@@ -451,7 +403,7 @@ def _refused(error: ToolError) -> ToolResult:
 
 
 def _message(turn: ParsedTurn, ids: Sequence[str]) -> dict[str, Any]:
-    """The turn as an OpenAI message. A malformed call is kept with its text as the arguments: it is evidence."""
+    """The turn as an OpenAI message. A malformed call keeps its text as the arguments: it is evidence."""
     message: dict[str, Any] = {"role": "assistant", "content": turn.content}
     if turn.reasoning is not None:
         message["reasoning_content"] = turn.reasoning

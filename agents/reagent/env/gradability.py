@@ -1,4 +1,4 @@
-"""What an environment says of its tasks before one is played: whether anybody can grade them, and by what."""
+"""Ask an environment whether its tasks are graded, and by which metrics, before one is played."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rrm.engines.async_runner import run
 
 
 class Grading:
-    """Asks an environment, which is made when the first question needs it, and closed at the end of the `with` block."""
+    """Makes an environment at the first question, and closes it at the end of the `with` block."""
 
     def __init__(self, env_factory: EnvFactory) -> None:
         self._factory = env_factory
@@ -22,25 +22,23 @@ class Grading:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         env, self._env = self._env, None
         if env is not None:
             run(env.close())
 
     def is_graded(self, task: Task) -> bool:
-        """Whether the task is graded, as the environment's `is_graded` says; one without it is taken to grade all."""
+        """The environment's `is_graded`; one without it grades all tasks."""
         says = getattr(self._made(), "is_graded", None) if task.graded else None
         return task.graded and (says is None or bool(says(task)))
 
     @property
     def metrics(self) -> Mapping[str, Grader]:
-        """What an evaluation reports beside success; of an environment that does not say, exact match and F1."""
         return getattr(self._made(), "metrics", ToolEnv.metrics)
 
     def check(self, task: Task) -> None:
-        """Grade the task's own answer, where the environment compares with it (`check_task`). Raises ValueError: that cannot be done, so no
-        attempt at the task can be graded."""
+        """Run the environment's `check_task`. Raises ValueError: no attempt at the task can be graded."""
         says = getattr(self._made(), "check_task", None)
         if says is not None:
             says(task)

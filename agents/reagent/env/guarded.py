@@ -1,16 +1,13 @@
-"""An environment under guard: after each turn a judge reads the episode so far, and one that goes wrong is ended (`rrm.guard`).
+"""An environment under guard: a judge reads the episode after each turn and may end it (`rrm.guard`).
 
     guard = Guard(judge, GuardPolicy(halt_below=0.1), audit="audit.jsonl")
     rollout(engine, tokenizer, guarded(make_env, guard), tasks, params=params)
 
-An episode that is halted has the status `halted`: it is priced as one that a limit ended (`RewardWeights.unanswered`), or
-with `halted_reward`, and its last turn's info says why. One that was halted because the judge failed (`on_failure`) or its budget was used
-up (`on_exhausted`) has an unknown outcome (`success` is None): nothing is learned from it. Nobody is there to be asked, so `ask` lets
-it go on, and stands in the info and the audit.
+A halted episode has the status `halted`, is priced like one that a limit ended (`RewardWeights.unanswered`) or with `halted_reward`, and
+its last turn's info says why. Halted because the judge failed (`on_failure`) or its budget was used up (`on_exhausted`), it has an
+unknown outcome (`success` is None), and nothing is learned from it. `ask` lets the episode go on, and stands in the info and the audit.
 
-A rollout asks the guard itself, once it knows that the episode goes on, and beside the environment's time-out; `step` does it for loops
-of your own.
-"""
+A rollout asks the guard itself, beside the environment's time-out; `step` does it for loops of your own."""
 
 import asyncio
 import functools
@@ -23,76 +20,68 @@ from typing import Any
 
 from reagent.env.env import EnvFactory, Environment, StepResult, takes_stop_reason
 from reagent.env.task import Task
-from reagent.env.threads import in_thread
+from rrm.engines.async_runner import in_thread
 from rrm.engines.base import StopReason
 from rrm.errors import ConfigError
 from rrm.guard import Guard, GuardSession, GuardVerdict
 
-HALTED = "halted"
-"""In `StepResult.info["ended_by"]`: the guard ended the episode."""
+HALTED = "halted"  # in `StepResult.info["ended_by"]`: the guard ended the episode
 TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True)
 class GuardDecision:
-    """What the guard said after a turn."""
-
-    told: dict[str, Any]
-    """`info["guard"]`."""
+    info: dict[str, Any]  # `info["guard"]`
     halts: bool = False
     of_agent: bool = False
-    """Whether it halts for what the judge says of the episode; False: for want of a judgement, which says nothing of the agent."""
+    """It halts because of the episode's scores. False: for want of a judgement."""
 
     @property
     def why(self) -> str:
-        """The reason it gave."""
-        return str(self.told.get("reason"))
+        return str(self.info.get("reason"))
 
     @property
     def over(self) -> dict[str, Any]:
-        """What a halted episode's last info says of its end."""
         return {"ended_by": HALTED, "answer": None, "success": False if self.of_agent else None}
 
 
 class _Watched:
-    """One episode's session. It is judged in threads, of which those that nobody waits for any more may still be at it: they take
-    turns, and messages come in order."""
+    """One episode's session. Threads take turns at judging it, late ones that nobody waits for included."""
 
     def __init__(self, session: GuardSession) -> None:
         self.unseen: deque[Mapping[str, Any]] = deque()
         self._session, self._lock, self._over = session, threading.Lock(), False
 
     def judge(self) -> GuardDecision:
-        """Judge the episode with what is new of it."""
         with self._lock:
             session = self._session
             if self._over:
-                return GuardDecision(_told(session.standing()))
+                return GuardDecision(_decision_info(session.standing()))
             new = bool(self.unseen)  # else a late thread has judged them
             while self.unseen:
                 session.observe(self.unseen.popleft(), check=False)
             verdict = session.check() if new else session.standing()
             # of the agent speaks what stands of its scores; a judge that failed or has no budget left says nothing of it
-            return GuardDecision(_told(verdict), verdict.action == "halt", session.state.counted == "halt")
+            return GuardDecision(_decision_info(verdict), verdict.action == "halt", session.state.counted == "halt")
 
     def close(self) -> None:
-        """Let the judge forget the episode, once it is not being judged."""
         with self._lock:
             self._over = True
             self._session.close()
 
 
 class GuardedEnv:
-    """One environment and the session that watches its episode; whatever else the environment has, this has too. Raises ConfigError: `step`
-    takes no `stop_reason`, or a number is none that can be meant.
+    """One environment and the session that watches its episode; other attributes are the environment's.
 
     Args:
         env: plays the episodes; its `step` takes `stop_reason`.
         guard: shared with other environments; they take turns at its judge.
-        halted_reward: outcome of an episode that was halted for what the judge says of it; None: the environment's of one that a
-            limit ended. Set it below the worst that an episode can earn that plays on, or a policy that sees no way to an answer
-            does better by being halted.
+        halted_reward: outcome of an episode halted for its scores; None: the environment's for a limit. Set it below the worst that an
+            episode can earn by playing on, or a policy that sees no way to an answer does better by being halted.
         timeout_s: for a verdict, the wait for other episodes' included; then the episode goes on, `not_judged`.
+
+    Raises:
+        ConfigError: `step` takes no `stop_reason`, or a number is out of range.
     """
 
     def __init__(
@@ -110,18 +99,15 @@ class GuardedEnv:
         self._watched: _Watched | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """What else the environment has (`stop`, `template_tools`, `is_graded`, `unanswered_reward`, …)."""
         if name == "env":  # not made yet: a copy is being built
             raise AttributeError(name)
         return getattr(self.env, name)
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """The environment's."""
         return self.env.tools
 
     def reset(self, task: Task) -> list[dict[str, Any]]:
-        """Begin an episode, and watch it."""
         messages = self.env.reset(task)
         self.leave()
         self._watched = _Watched(self.guard.session(task=task.question, tools=self.env.tools, messages=messages))
@@ -136,20 +122,20 @@ class GuardedEnv:
         self.observe([result.message, *result.observations])
         verdict = asyncio.wrap_future(in_thread(self.judge, "guard"))
         try:
-            said = await asyncio.wait_for(verdict, self.timeout_s)
+            decision = await asyncio.wait_for(verdict, self.timeout_s)
         except TimeoutError:
-            said = self.late()
-        result = replace(result, info=result.info | {"guard": said.told})
-        if not said.halts:
+            decision = self.late()
+        result = replace(result, info=result.info | {"guard": decision.info})
+        if not decision.halts:
             return result
         self.leave()
-        reward = self.halted_reward if said.of_agent else None
-        return replace(result, truncated=True, outcome_reward=reward, info=result.info | said.over)
+        reward = self.halted_reward if decision.of_agent else None
+        return replace(result, truncated=True, outcome_reward=reward, info=result.info | decision.over)
 
     # ---- for who plays the environment and asks the guard apart ----
 
     def observe(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """A turn and what came back, to be judged next; waits for nothing."""
+        """Queue a turn and its results for the next judgement; waits for nothing."""
         if self._watched is not None:
             self._watched.unseen.extend(messages)
 
@@ -159,18 +145,16 @@ class GuardedEnv:
         return GuardDecision({"action": "continue", "status": "not_judged"}) if watched is None else watched.judge()
 
     def late(self) -> GuardDecision:
-        """Stands in for a verdict that did not come in time. Once it comes it counts with the next turn's."""
+        """The decision for a verdict that did not come in time; that verdict counts with the next turn's."""
         why = f"no verdict within {self.timeout_s:g} s"
         return GuardDecision({"action": "continue", "status": "not_judged", "reason": why, "tokens": 0})
 
     def leave(self) -> None:
-        """The episode is over: watch it no more. Waits for nothing."""
         watched, self._watched = self._watched, None
         if watched is not None:
             in_thread(watched.close, "guard leaves")
 
     async def close(self) -> None:
-        """Close the environment."""
         self.leave()
         await self.env.close()
 
@@ -178,7 +162,7 @@ class GuardedEnv:
 def guarded(
     make: EnvFactory, guard: Guard, *, halted_reward: float | None = None, timeout_s: float = TIMEOUT_S
 ) -> EnvFactory:
-    """Makes environments under guard; see `GuardedEnv`. It can be pickled where `make` and the guard's judge can."""
+    """Make environments under guard; see `GuardedEnv`. It pickles where `make` and the guard's judge do."""
     return functools.partial(_made, make, guard, halted_reward, timeout_s)
 
 
@@ -186,6 +170,6 @@ def _made(make: EnvFactory, guard: Guard, halted_reward: float | None, timeout_s
     return GuardedEnv(make(), guard, halted_reward=halted_reward, timeout_s=timeout_s)
 
 
-def _told(verdict: GuardVerdict) -> dict[str, Any]:
+def _decision_info(verdict: GuardVerdict) -> dict[str, Any]:
     names = ("action", "status", "score", "p_good", "reason", "tokens")
     return {name: value for name in names if (value := getattr(verdict, name)) is not None}

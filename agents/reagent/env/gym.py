@@ -1,7 +1,4 @@
-"""An environment under Gymnasium's contract: text in, text out, `reset(seed=…)` and `step(action)`.
-
-Needs the extra `gym` (`pip install 'agent-rrm[gym]'`). Rollouts do not go through it: they batch and overlap episodes.
-"""
+"""An environment under Gymnasium's contract: text in, text out. Rollouts do not use it."""
 
 import string
 from collections.abc import Sequence
@@ -24,10 +21,7 @@ _AUDIT = ("timestamp", "duration_s")
 
 
 class GymEnv(gymnasium.Env[str, str]):
-    """One environment and its tasks.
-
-    An observation is the text of the new messages, one `role: content` each. `info["messages"]` holds them as they are,
-    but for time stamps: with the same seed and actions everything is the same.
+    """One environment and its tasks. An observation is the new messages' text, one `role: content` each.
 
     Args:
         env: the environment to wrap.
@@ -53,14 +47,13 @@ class GymEnv(gymnasium.Env[str, str]):
         return self._text(messages), {"task_id": task.id, "messages": _plain(messages)}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """One turn. The reward holds the outcome's once the episode is over."""
+        """Play one turn. The reward holds the outcome's once the episode is over."""
         result = run(self.env.step(action))
         info = result.info | {"message": result.message, "messages": _plain(result.observations)}
         reward = float(result.reward + (result.outcome_reward or 0.0))
         return self._text(result.observations), reward, result.terminated, result.truncated, info
 
     def close(self) -> None:
-        """Close the environment inside."""
         run(self.env.close())
 
     def _text(self, messages: Sequence[dict[str, Any]]) -> str:

@@ -1,16 +1,11 @@
-"""A limit on how many calls of a tool run at once, that holds across threads and event loops."""
-
 import asyncio
 import threading
 from collections import deque
 
 
 class FairLimiter:
-    """At most `limit` holders at a time, first come first served.
-
-    asyncio.Semaphore belongs to one event loop, and only code in that loop may release it. A tool outlives loops, and the
-    thread of a call that timed out gives its slot back from outside, perhaps when its loop has ended.
-    """
+    """At most `limit` holders at a time, first come first served; across event loops and threads.
+    asyncio.Semaphore belongs to one event loop, but a tool outlives loops, and a timed-out call's thread releases its slot from outside."""
 
     def __init__(self, limit: int) -> None:
         if limit < 1:

@@ -1,4 +1,4 @@
-"""A task: one question to an environment, and what the environment needs to set itself up and to grade the answer."""
+"""A task: one question, and what an environment needs to set itself up and to grade the answer."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,29 +13,23 @@ from rrm.errors import ReadError
 
 @dataclass(frozen=True)
 class Task:
-    """One question.
-
-    `answer`, `aliases` and `meta` are for grading and reports: nothing of them may reach the policy.
-    """
+    """One question. `answer`, `aliases` and `meta` are for grading and reports, never for the policy."""
 
     id: str
     question: str
     answer: str | None = None
-    """The reference answer, where grading needs one. Without it the task is played all the same, and its outcome is
-    `ungraded`: a judge's score may be all that it earns."""
+    """The reference answer. Without it the outcome is `ungraded`: a judge's score may be the only reward."""
     seed: int = 0
     """Sets up the environment: same task, same environment, in every attempt."""
-    question_id: str | None = None
-    """Groups tasks that ask the same question; splits are made by it."""
+    question_id: str | None = None  # groups tasks that ask the same question; splits are made by it
     meta: dict[str, Any] = field(default_factory=dict)
-    """Whatever a report groups by (`{"hops": 2}`), and `aliases`: further answers that count as right."""
+    """Keys that reports group by (`{"hops": 2}`), and `aliases`: further right answers."""
     graded: bool = True
-    """Off: nobody grades it, though an environment may need its answer to set itself up (`environment.label_share`)."""
+    """Off: nobody grades it, though an environment may use its answer (`environment.label_share`)."""
 
     @property
     def references(self) -> list[str]:
-        """Every answer that counts as right; an alias without a character is none, or an empty answer would be right. Raises ValueError:
-        the task has none, so it cannot be graded against a reference."""
+        """All right answers; blank aliases are left out. Raises ValueError: the task has none."""
         if self.answer is None:
             raise ValueError(
                 f"task {self.id!r} has no reference answer: give it one, grade by another function, or say in `is_graded` "
@@ -45,33 +39,34 @@ class Task:
 
 
 def as_task(row: Mapping[str, Any], default_id: str | None = None) -> Task:
-    """A task from its JSON object, as `read_tasks` says. Raises ValueError: no object, an unknown key, `question` or `id` is missing, or a
-    value of the wrong kind."""
+    """A task from its JSON object (see `read_tasks`). Raises ValueError: a wrong or missing key or value."""
     if not isinstance(row, Mapping):
         raise ValueError(f'a task is an object, {{"question": …}}, got {_got(row)}')
-    given: dict[str, Any] = dict(row)
+    values: dict[str, Any] = dict(row)
     for key in ("id", "question_id"):
-        if type(given.get(key)) is int:  # not a bool; as data sets number their rows
-            given[key] = str(given[key])
+        if type(values.get(key)) is int:  # not a bool; as data sets number their rows
+            values[key] = str(values[key])
     if default_id is not None:
-        given.setdefault("id", default_id)
-    keys = [one.name for one in fields(Task)]
-    if unknown := [key for key in given if key not in keys]:
+        values.setdefault("id", default_id)
+    keys = [field.name for field in fields(Task)]
+    if unknown := [key for key in values if key not in keys]:
         raise ValueError(f"unknown key {printable(repr(unknown[0]), limit=80)}; the keys are {', '.join(keys)}")
     for key in ("id", "question"):
-        if not isinstance(given.get(key), str):
-            raise ValueError(f"`{key}` must be text, got {_got(given[key])}" if key in given else f"`{key}` is missing")
-    if not isinstance(answer := given.get("answer"), str | None):
+        if not isinstance(values.get(key), str):
+            raise ValueError(
+                f"`{key}` must be text, got {_got(values[key])}" if key in values else f"`{key}` is missing"
+            )
+    if not isinstance(answer := values.get("answer"), str | None):
         several = "; of several right ones the others go into `meta`, as `aliases`" if isinstance(answer, list) else ""
         raise ValueError(f"`answer` must be text, or null where nobody grades it, got {_got(answer)}{several}")
-    if not isinstance(given.get("question_id"), str | None) or type(given.get("seed", 0)) is not int:
+    if not isinstance(values.get("question_id"), str | None) or type(values.get("seed", 0)) is not int:
         raise ValueError("`question_id` must be text or null, and `seed` a whole number")
-    if not isinstance(given.get("graded", True), bool) or not isinstance(meta := given.get("meta", {}), dict):
+    if not isinstance(values.get("graded", True), bool) or not isinstance(meta := values.get("meta", {}), dict):
         raise ValueError("`graded` must be true or false, and `meta` an object")
     aliases = meta.get("aliases", [])
-    if not isinstance(aliases, list | tuple) or not all(isinstance(one, str) for one in aliases):
+    if not isinstance(aliases, list | tuple) or not all(isinstance(alias, str) for alias in aliases):
         raise ValueError(f"`aliases` in `meta` must be a list of texts, got {_got(aliases)}")  # of a text, each letter
-    return Task(**given)
+    return Task(**values)
 
 
 def _got(value: Any) -> str:
@@ -79,17 +74,13 @@ def _got(value: Any) -> str:
 
 
 def write_tasks(path: str | Path, tasks: Iterable[Task]) -> int:
-    """Tasks as JSONL that `read_tasks` reads; returns how many."""
+    """Write tasks as JSONL that `read_tasks` reads; returns how many."""
     return write_lines(path, (json.dumps(asdict(task)) for task in tasks))
 
 
 def read_tasks(path: str | Path) -> list[Task]:
-    """Tasks from JSONL: `question` is required; `id`, `answer`, `seed`, `question_id`, `meta`, `graded` are optional.
-
-    Raises:
-        ReadError: no such file, or naming the line that is not such an object, or asks nothing, or has an answer without a
-        character, which every attempt would fail; or the two that give one id.
-    """
+    """Read tasks from JSONL: `question` is required; other keys (`id`, `answer`, `seed`, …) are optional.
+    Raises ReadError: no such file; a line that is no such object, has a blank question or answer; or two lines with one id."""
     tasks: list[Task] = []
     lines_of: dict[str, int] = {}
     try:

@@ -1,4 +1,4 @@
-"""Tools: plain or async functions an agent can call, with a schema, a time-out and a limit on concurrent calls.
+"""Tools: functions an agent can call, with a schema, a time-out and a limit on concurrent calls.
 
     @tool(timeout_s=5)
     def search(query: str) -> str:
@@ -8,10 +8,8 @@
             query: What to look for.
         \"\"\"
 
-Name, description and JSON schema come from the signature and the docstring (`transformers.utils.get_json_schema`). A call
-always ends in a `ToolResult`: with the result as text, or with a typed error. `@tool` also works on methods: the
-environment's instance is bound, while limit and schema are shared by all instances.
-"""
+Name, description and JSON schema come from the signature and the docstring (`transformers.utils.get_json_schema`). A call always ends in a
+`ToolResult`, with text or a typed error. `@tool` also works on methods: bound to an environment, with shared limit and schema."""
 
 from __future__ import annotations
 
@@ -31,69 +29,56 @@ from typing import Any, Self, TypedDict, Unpack, overload
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from reagent.env.limiter import FairLimiter
-from reagent.env.threads import in_thread
 from reagent.errors import ToolDefinitionError, ToolError
+from rrm.engines.async_runner import in_thread
 
-EMPTY = "(no output)"
-"""What the agent sees of an empty result."""
+EMPTY = "(no output)"  # shown to the agent for an empty result
 _ERROR_CHARS = 300
 
 
 class ToolLimits(TypedDict, total=False):
-    """What bounds a tool's calls."""
-
-    timeout_s: float
-    """Seconds a call may take, from when it starts to run: 10."""
+    timeout_s: float  # seconds a call may take, from when it starts to run: 10
     max_concurrency: int
-    """Calls that may run at once, over all environments: 16. A plain function that hangs keeps its slot: its thread cannot be stopped."""
-    max_wait_s: float
-    """Seconds a call waits for a slot: 60."""
-    max_result_chars: int
-    """Longer results lose their middle: 8000."""
+    """Calls that run at once, over all environments: 16. A hanging plain function keeps its slot."""
+    max_wait_s: float  # seconds a call waits for a slot: 60
+    max_result_chars: int  # longer results lose their middle: 8000
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """How a call ended."""
-
-    content: str
-    """The result as text, shortened; for an error what the agent is told."""
+    content: str  # the result as text, shortened; for an error the message to the agent
     error: ToolError | None
-    started: float
-    """Seconds since the epoch."""
+    started: float  # seconds since the epoch
     duration_s: float
-    cut_chars: int = 0
-    """Characters left out of the middle of a long result."""
-    denied: int = 0
-    """Pages and results that were kept from the agent (`reagent.tools.deny`)."""
+    cut_chars: int = 0  # characters left out of the middle of a long result
+    denied: int = 0  # pages and results that were kept from the agent (`reagent.tools.deny`)
 
 
 class TruncatedText(str):
-    """A tool's text that says how many results it leaves out."""
+    """A tool's text that carries how many results it leaves out."""
 
     denied: int
 
     def __new__(cls, text: str, denied: int) -> Self:
-        """The text, with the number."""
-        made = super().__new__(cls, text)
-        made.denied = denied
-        return made
+        instance = super().__new__(cls, text)
+        instance.denied = denied
+        return instance
 
 
 def shorten(text: str, limit: int, marker: str = " … ({cut} characters left out) … ") -> tuple[str, int]:
-    """Head, marker and tail of a text within `limit` characters (the head gets two thirds), and how many were cut."""
+    """(head, marker and tail within `limit` characters, how many were cut); the head gets two thirds."""
     if len(text) <= limit:
         return text, 0
-    shown = marker.format(cut=len(text) - limit)
-    room = max(limit - len(shown), 0)
+    note = marker.format(cut=len(text) - limit)
+    room = max(limit - len(note), 0)
     tail = room // 3
     head = room - tail
-    return (text[:head] + shown + (text[-tail:] if tail else ""))[:limit], len(text) - room
+    return (text[:head] + note + (text[-tail:] if tail else ""))[:limit], len(text) - room
 
 
 def to_text(value: object) -> str:
-    """A tool's return value as text: text as it is, None as nothing, anything else as JSON. Raises ToolError: for bytes, and for what JSON
-    cannot express."""
+    """A tool's return value as text: text as it is, None as nothing, else JSON.
+    Raises ToolError: bytes, or what JSON cannot express."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -116,7 +101,6 @@ def _raised(error: BaseException) -> ToolError:
 
 
 def _settle(function: Callable[..., object], values: dict[str, Any]) -> str | ToolError:
-    """Run a plain function to its end, whatever it does."""
     try:
         return to_text(function(**values))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool may raise anything; the agent is told
@@ -131,8 +115,8 @@ async def _settle_async(function: Callable[..., Awaitable[object]], values: dict
 
 
 def _arguments_model(function: Callable[..., object], name: str) -> tuple[type[BaseModel], list[str]]:
-    """A pydantic model of the function's arguments. Its fields are numbered, the aliases are the arguments' names, so
-    that an argument may be called `json` or `_x`."""
+    """(a pydantic model of the function's arguments, their names).
+    Its fields are numbered, with the names as aliases, so that an argument may be called `json` or `_x`."""
     try:
         hints = typing.get_type_hints(function)
     except (NameError, TypeError) as error:
@@ -170,7 +154,7 @@ def _schema_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 class Tool:
-    """A function an agent can call; make one with `@tool`. A method's copies, one an instance, share its slots and its schema."""
+    """A function an agent can call; make one with `@tool`. Bound copies share its slots and its schema."""
 
     def __init__(self, function: Callable[..., Any], **limits: Unpack[ToolLimits]) -> None:
         parameters = list(inspect.signature(function).parameters)
@@ -187,7 +171,7 @@ class Tool:
         check: Callable[[Mapping[str, Any]], dict[str, Any]],
         **limits: Unpack[ToolLimits],
     ) -> Self:
-        """A tool that somebody else describes, e.g. another server.
+        """A tool with a schema from elsewhere, e.g. another server.
 
         Args:
             schema: OpenAI form, as `schema`.
@@ -195,10 +179,10 @@ class Tool:
             check: the arguments as `function` wants them; raises a ToolError of the kind `bad_arguments`.
             limits: as of `tool`.
         """
-        made = cls.__new__(cls)
-        made._is_method = False
-        made._set(schema["function"]["name"], function, {"": schema}, check, limits)
-        return made
+        instance = cls.__new__(cls)
+        instance._is_method = False
+        instance._set(schema["function"]["name"], function, {"": schema}, check, limits)
+        return instance
 
     def _set(
         self,
@@ -228,15 +212,14 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The OpenAI form: `{"type": "function", "function": {"name", "description", "parameters"}}`. Raises ToolDefinitionError: the
-        docstring or a type says too little; the message says what to write."""
+        """The OpenAI form: `{"type": "function", "function": {"name", "description", "parameters"}}`.
+        Raises ToolDefinitionError: the docstring or a type says too little; the message says what to write."""
         if not self._schema:
             self._schema[""] = _schema_of(self._unbound, self.name)
         return self._schema[""]
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function itself, bound to its environment where it is a method."""
         return types.MethodType(self._function, self._owner) if self._is_method else self._function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -244,7 +227,7 @@ class Tool:
         return self.function(*args, **kwargs)
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them (`"3"` becomes 3 for an int). Raises ToolError: saying which argument is wrong and why."""
+        """Convert arguments (`"3"` becomes 3 for an int). Raises ToolError: one is wrong."""
         return self._check(arguments)
 
     def _validated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,7 +272,6 @@ class Tool:
         return outcome
 
     def _start(self, values: dict[str, Any]) -> asyncio.Future[str | ToolError]:
-        """Start the call; its slot comes free when the function has ended, which may be after the time-out."""
         if inspect.iscoroutinefunction(self._function):
             task = asyncio.ensure_future(_settle_async(self.function, values))
             task.add_done_callback(lambda _: self.slots.release())
@@ -316,12 +298,14 @@ def tool(**limits: Unpack[ToolLimits]) -> Callable[[Callable[..., Any]], Tool]: 
 def tool(
     function: Callable[..., Any] | None = None, /, **limits: Unpack[ToolLimits]
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a function or method a Tool; `@tool` or `@tool(timeout_s=5)`. Raises ToolDefinitionError: arguments without a type, or that
-    cannot be passed by name.
+    """Make a function or method a Tool; `@tool` or `@tool(timeout_s=5)`.
 
     Args:
         function: plain or async. A plain one runs in a thread, so it may block.
         limits: `ToolLimits`.
+
+    Raises:
+        ToolDefinitionError: arguments without a type, or that cannot be passed by name.
     """
 
     return (lambda target: Tool(target, **limits)) if function is None else Tool(function, **limits)
@@ -332,18 +316,17 @@ def declared_tools(env: object) -> list[Tool]:
     names: dict[str, None] = {}
     for klass in reversed(type(env).__mro__):
         names |= {name: None for name in vars(klass)}
-    found = [getattr(env, name) for name in names if isinstance(_static(type(env), name), Tool)]
-    return found
+    return [getattr(env, name) for name in names if isinstance(_static(type(env), name), Tool)]
 
 
 def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
     """Tools by their names. Raises ToolDefinitionError: two have one name."""
-    found: dict[str, Tool] = {}
-    for made in tools:
-        if made.name in found:
-            raise ToolDefinitionError(f"two tools are called {made.name!r}: rename one")
-        found[made.name] = made
-    return found
+    named: dict[str, Tool] = {}
+    for item in tools:
+        if item.name in named:
+            raise ToolDefinitionError(f"two tools are called {item.name!r}: rename one")
+        named[item.name] = item
+    return named
 
 
 def _static(klass: type, name: str) -> object:

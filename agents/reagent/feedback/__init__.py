@@ -1,1 +1,1 @@
-"""Feedback modes: how an Agent-RRM's critiques and scores enter an agent's training (`feedback.mode`, docs/feedback.md)."""
+"""Feedback from a judge during training: modes, shaping of rewards, second attempts, texts to learn."""

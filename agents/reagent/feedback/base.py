@@ -1,11 +1,10 @@
-"""The one interface between a trainer and feedback: `FeedbackMode.round` plays an update's attempts and says what to learn.
+"""The interface between a trainer and feedback: `FeedbackMode.round` plays an update's attempts.
 
     round = feedback.round(update, feedback.attempts(tasks, start, count, group_size), play)
     metrics = feedback.report(update, every process's round.report)
     learn(round.rows, round.texts)
 
-An adapter is a mode (reagent.feedback.modes). The trainer knows none of them: it plays what it is asked to play, learns
-the rows with the rewards they carry, and the texts with their weights.
+The trainer learns the rows with the rewards they carry, and the texts with their weights (modes: reagent.feedback.modes).
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +28,7 @@ from rrm.serve.client import RemoteJudge
 
 
 class Play(Protocol):
-    """Plays attempts with the policy as it stands; episodes in their order."""
+    """Plays attempts with the policy as it stands; `prompt_messages`, `on_end`: as in `rollout`."""
 
     def __call__(
         self,
@@ -37,51 +36,40 @@ class Play(Protocol):
         *,
         prompt_messages: PromptHook | None = None,
         on_end: Callable[[Episode], None] | None = None,
-    ) -> list[Episode]:
-        """`prompt_messages` and `on_end` as in `reagent.rollout.rollout.rollout`."""
-        ...
+    ) -> list[Episode]: ...
 
 
 @dataclass
 class Round:
-    """An update's episodes, and what is learned from them."""
-
     played: list[Episode]
-    """Every episode, as it was played: first attempts, then second ones."""
     rows: list[Episode]
-    """Those to learn from, with the feedback in their rewards."""
     texts: list[SFTRow] = field(default_factory=list)
     report: JudgingReport = field(default_factory=JudgingReport)
 
 
 @dataclass(frozen=True)
 class JudgedEpisode:
-    """A first attempt and what the judge said of it."""
-
     episode: Episode
     feedback: Feedback | None
-    """None where nothing was asked: the episode has no turn, or the environment failed."""
     own_score: float | None = None
     """The score by the judge's own calibration, before `feedback.recalibrate`."""
 
     @property
     def score(self) -> float | None:
-        """s in [0, 1], None where there is none."""
         return None if self.feedback is None else self.feedback.score
 
     @property
     def policy_may_have_caused(self) -> bool:
-        """Whether there is no score for something in the transcript: too long for the judge, or such that its reply could
-        not be read, or did not end."""
+        """True where the transcript may be why there is no score (`POLICY_FAILURES`)."""
         return self.score is None and self.feedback is not None and self.feedback.status in POLICY_FAILURES
 
 
 POLICY_FAILURES: tuple[Status, ...] = ("unparsable", "truncated", "too_long")
-"""Failed judgements that a policy can bring about by what it writes; a judge that cannot be reached is none of them."""
+"""Failed judgements that a policy can bring about by what it writes."""
 
 
 def graded_row(judged: JudgedEpisode) -> list[tuple[float, float, float, float]]:
-    """(raw, own, paid score, success) of a graded attempt; none where one of them is unknown."""
+    """(raw, own, paid score, success) of a graded attempt; empty where one of them is unknown."""
     feedback, success = judged.feedback, judged.episode.success
     raw = None if feedback is None else feedback.raw_score
     if raw is None or judged.own_score is None or judged.score is None or success is None:
@@ -90,37 +78,33 @@ def graded_row(judged: JudgedEpisode) -> list[tuple[float, float, float, float]]
 
 
 POOR = 0.5
-"""Mode `process`: a score below it speaks of a fault, whether or not the judge says of which turn."""
+"""Mode `process`: a score below it means a fault, whether or not the judge names the turn."""
 
 
 def judgeable(episode: Episode) -> bool:
-    """Whether there is an attempt to judge: it has a turn, and the environment did not fail."""
+    """True where the episode has a turn and its environment did not fail."""
     return bool(episode.turns) and (episode.ungraded or episode.reward is not None)
 
 
 def as_judged(episode: Episode, first: Episode | None = None) -> Trajectory:
-    """The attempt by itself, as the judge is shown it.
+    """The attempt as the judge reads it: question, then the agent's own messages; step k is its k-th turn.
 
-    A second attempt is shown after the question as the first one had it: without the first attempt and its critique,
-    which would make scores of the two stages mean different things, and let a critique speak for itself. Examples in the
-    prompt, turns that are not the agent's own, are left out: step k is the attempt's k-th turn.
-    """
-    asked = first or episode
-    messages = [*_question(asked.trajectory.messages[: asked.prompt_messages]), *episode.own_messages]
+    A second attempt is shown without first attempt and critique, so that scores of both stages mean the same."""
+    source = first or episode
+    messages = [*_question(source.trajectory.messages[: source.prompt_messages]), *episode.own_messages]
     return episode.trajectory.model_copy(update={"messages": messages})
 
 
 def _shown(judging: Judging, episode: Episode, first: Episode | None = None) -> Trajectory:
-    """The same with the reference answer where the judge's criteria allow that, and the task is not held to have none
-    (`environment.label_share`)."""
-    shown, task = as_judged(episode, first), episode.task
+    """`as_judged`, with the reference answer where the criteria allow it and the task is graded."""
+    trajectory, task = as_judged(episode, first), episode.task
     if not judging.sees_reference or task.answer is None or not task.graded:
-        return shown
-    return shown.model_copy(update={"meta": {**shown.meta, "reference": task.references}})
+        return trajectory
+    return trajectory.model_copy(update={"meta": {**trajectory.meta, "reference": task.references}})
 
 
 def _question(prompt: Sequence[Message]) -> list[Message]:
-    """A prompt's messages without its examples: what comes after their last turn, from a user's message on, and the system's."""
+    """The prompt's system messages, and those from the first user message after its examples on."""
     turns = [i for i, message in enumerate(prompt) if message.role == "assistant"]
     if not turns:
         return list(prompt)
@@ -129,17 +113,10 @@ def _question(prompt: Sequence[Message]) -> list[Message]:
 
 
 class FeedbackMode(ABC):
-    """Base of the modes.
-
-    Args:
-        settings: the config section.
-        judging: None in modes that ask no judge.
-        writer: puts the judge's texts into the policy's template; None in modes without.
-        updates: over which λ's schedule runs.
-    """
+    """Base of the modes; `updates`: over which λ's schedule runs."""
 
     gathers = False
-    """Whether a round's processes wait for each other."""
+    """True where a round's processes wait for each other."""
 
     def __init__(
         self,
@@ -156,76 +133,69 @@ class FeedbackMode(ABC):
 
     @classmethod
     def asks_judge(cls, settings: FeedbackConfig) -> bool:
-        """Whether the mode, with these settings, needs a judge."""
         return True
 
     @classmethod
     def pays_feedback(cls, settings: FeedbackConfig) -> bool:
-        """Whether, with these settings, a judge's feedback is part of the reward, or chooses what is learned: episodes that
-        nobody can grade teach something then."""
+        """True where feedback is part of the reward, so that ungraded episodes teach something."""
         return False
 
     @classmethod
     def asks_texts(cls, settings: FeedbackConfig) -> bool:
-        """Whether the policy is shown, or learns, what the judge writes."""
+        """True where the policy reads or learns the judge's texts."""
         return False
 
     @classmethod
     def writes_texts(cls, settings: FeedbackConfig) -> bool:
-        """Whether the mode, with these settings, puts texts of the judge into the policy's template: auxiliary rows, prompts."""
+        """True where texts of the judge go into the policy's template: auxiliary rows."""
         return False
 
     @classmethod
     def learns_from_judge(cls, settings: FeedbackConfig) -> bool:
-        """Whether anything that a judge says is learned from, with these settings: it pays, it chooses attempts, or its texts teach."""
+        """True where the judge's feedback pays, chooses attempts, or teaches texts."""
         return cls.asks_judge(settings) and (cls.pays_feedback(settings) or cls.writes_texts(settings))
 
     @abstractmethod
-    def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
-        """Play first attempts, and what the mode adds to them."""
+    def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round: ...
 
     # ---- what is asked of it besides ----
 
     def attempts(self, tasks: Sequence[Task], start: int, count: int, group_size: int) -> list[Attempt]:
-        """First attempts at the `count` tasks from number `start` on, again from the first where they are used up."""
         return plan([tasks[i % len(tasks)] for i in range(start, start + count)], group_size)
 
     def report(self, update: int | None, reports: Sequence[JudgingReport]) -> dict[str, float]:
-        """The round's figures, from the reports of all processes in order; refits the judge's calibration. Raises JudgeFailure: more
-        judgements failed than `max_failure_rate` allows. `update`: None in an evaluation."""
-        whole = JudgingReport()
-        for one in reports:
-            whole = whole.merge(one)
-        self._check(update, whole)
-        found = whole.figures()
+        """Merge all processes' reports into metrics (`update` None: an evaluation); refit the calibration.
+
+        Raises JudgeFailure: more judgements failed than `max_failure_rate` allows."""
+        total = JudgingReport()
+        for report in reports:
+            total = total.merge(report)
+        self._check(update, total)
+        figures = total.figures()
         if update is not None and self._judging is not None and isinstance(self.settings.criteria, list):
-            found["feedback/criteria_stage"] = float(self.settings.stage_at(update))
+            figures["feedback/criteria_stage"] = float(self.settings.stage_at(update))
         if self.recalibration is not None and update is not None:
-            found |= self.recalibration.observe(whole.graded)
+            figures |= self.recalibration.observe(total.graded)
             if self.settings.stage_at(update + 1) != self.settings.stage_at(update):
                 self.recalibration.begin_stage()  # before anything of the next update is judged
-        return found
+        return figures
 
     def weight(self, update: int) -> float:
-        """λ at an update."""
         return weight_at(update, self.updates, self.settings.score_weight, self.settings.score_schedule)
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        found: dict[str, Any] = {} if self.recalibration is None else {"recalibration": self.recalibration.state()}
-        asked = [] if self._judging is None else self._judging.criteria
-        return found | ({"criteria": asked} if asked else {})
+        state: dict[str, Any] = {} if self.recalibration is None else {"recalibration": self.recalibration.state()}
+        criteria = [] if self._judging is None else self._judging.criteria
+        return state | ({"criteria": criteria} if criteria else {})
 
     def restore(self, update: int, state: dict[str, Any]) -> None:
-        """Continue after `update` updates from a checkpoint's `state`. Raises RRMError: the files of criteria ask other questions than when
-        it was made."""
+        """Continue from a checkpoint's `state`. Raises RRMError: the criteria's questions have changed."""
         if self._judging is not None:
             check_same(self.settings, state.get("criteria"), self._judging.criteria)
             self._judging.resume(update)
         self.rewind(state)
 
     def rewind(self, state: dict[str, Any]) -> None:
-        """Recalibration as it was when `state` was taken: what an update moved on is undone where the update fails."""
         if self.recalibration is not None and "recalibration" in state:
             self.recalibration.restore(state["recalibration"])
 
@@ -241,8 +211,7 @@ class FeedbackMode(ABC):
         firsts: Mapping[str, Episode] | None = None,
         **hooks: Any,
     ) -> list[Episode]:
-        """Play attempts; a judge over a server reads each in `mode` as soon as it ends. `firsts`: of second attempts, the first ones by the
-        second ones' `Episode.key`."""
+        """Play attempts; a judge on a server reads each as it ends. `firsts`: by the seconds' `Episode.key`."""
         if self._judging is None:
             return play(attempts, **hooks)
         judging = self._judging.at(update)
@@ -255,7 +224,6 @@ class FeedbackMode(ABC):
             return play(attempts, on_end=ended, **hooks)
 
     def judging_at(self, update: int) -> Judging:
-        """Who judges an update."""
         if self._judging is None:
             raise ValueError(f"feedback.mode={self.settings.mode} was made without a judge")
         return self._judging.at(update)
@@ -270,127 +238,114 @@ class FeedbackMode(ABC):
         *,
         by: int | None = None,
     ) -> list[JudgedEpisode]:
-        """What the judge says of each episode.
-
-        Args:
-            firsts: the first attempts of second ones, in the same order.
-            by: the update whose criteria are asked; None: this one's.
-        """
+        """Judge episodes. `firsts`: of second attempts, in order; `by`: the update whose criteria are asked."""
         judging = self.judging_at(update if by is None else by)
-        asked = [i for i, e in enumerate(episodes) if judgeable(e)]
-        shown = [_shown(judging, episodes[i], firsts[i] if firsts else None) for i in asked]
-        said = dict(zip(asked, judging.ask(shown, mode, update, report), strict=True))
-        return [self._judged(e, said.get(i)) for i, e in enumerate(episodes)]
+        indices = [i for i, e in enumerate(episodes) if judgeable(e)]
+        trajectories = [_shown(judging, episodes[i], firsts[i] if firsts else None) for i in indices]
+        feedback = dict(zip(indices, judging.ask(trajectories, mode, update, report), strict=True))
+        return [self._judged(e, feedback.get(i)) for i, e in enumerate(episodes)]
 
     def ranked(
         self, episodes: Sequence[Episode], update: int, report: JudgingReport, *, by: int | None = None
     ) -> list[JudgedEpisode]:
-        """First attempts with relative scores; without one where no other attempt at the task could be judged. `by` as in `judge`."""
+        """First attempts with relative scores, where another attempt at the task could be judged."""
         judging = self.judging_at(update if by is None else by)
         groups: dict[str, list[int]] = {}
         for i, episode in enumerate(episodes):
             if judgeable(episode):
                 groups.setdefault(episode.group_id, []).append(i)
-        asked = [places for places in groups.values() if len(places) > 1]
-        found = judging.rank([[_shown(judging, episodes[i]) for i in places] for places in asked], update, report)
-        said = {
-            i: f for places, several in zip(asked, found, strict=True) for i, f in zip(places, several, strict=True)
+        compared = [places for places in groups.values() if len(places) > 1]
+        rankings = judging.rank([[_shown(judging, episodes[i]) for i in places] for places in compared], update, report)
+        feedback = {
+            i: f
+            for places, several in zip(compared, rankings, strict=True)
+            for i, f in zip(places, several, strict=True)
         }
-        return [self._judged(e, said.get(i)) for i, e in enumerate(episodes)]
+        return [self._judged(e, feedback.get(i)) for i, e in enumerate(episodes)]
 
-    def _judged(self, episode: Episode, said: Feedback | None) -> JudgedEpisode:
-        """With its score as it is paid, and by the judge's own calibration."""
-        if said is None:
+    def _judged(self, episode: Episode, feedback: Feedback | None) -> JudgedEpisode:
+        if feedback is None:
             return JudgedEpisode(episode, None)
-        return JudgedEpisode(episode, self.recalibrated(said), said.score)
+        return JudgedEpisode(episode, self.recalibrated(feedback), feedback.score)
 
-    def recalibrated(self, said: Feedback) -> Feedback:
-        """A judgement with its score by the map in force; as it is without `feedback.recalibrate`."""
-        return said if self.recalibration is None else self.recalibration.apply(said)
+    def recalibrated(self, feedback: Feedback) -> Feedback:
+        return feedback if self.recalibration is None else self.recalibration.apply(feedback)
 
     @property
     def has_judge(self) -> bool:
-        """Whether a judge was made for it."""
         return self._judging is not None
 
     @property
     def marks_outside(self) -> bool | None:
-        """Whether its judge says of attempts if they lie outside of what it was measured on; None: nobody knows before it is asked."""
+        """True where the judge marks out-of-domain attempts; None: unknown before it is asked."""
         judge = None if self._judging is None else self._judging.judge
         return None if judge is None or isinstance(judge, RemoteJudge) else judge.domain is not None
 
     @property
     def judged_in(self) -> Mode:
-        """The judge's mode in which first attempts get their scores."""
         return self.settings.score_mode
 
     def scores(
         self, episodes: Sequence[Episode], update: int, report: JudgingReport, *, by: int | None = None
     ) -> list[float | None]:
-        """What the reward would take for s of each, by the judge's own calibration, for those who watch: scores of different maps
-        (`feedback.recalibrate`) cannot be compared. Nothing is learned of it, and nothing counted. `by` as in `judge`."""
+        """Scores as paid, by the judge's own calibration, for monitors; nothing is counted."""
         judged = self.judge(episodes, self.judged_in, update, report, by=by)
-        return [self.paid_score(one, JudgingReport()) if one.score is None else one.own_score for one in judged]
+        return [self.paid_score(j, JudgingReport()) if j.score is None else j.own_score for j in judged]
 
     def note_scores(self, judged: Sequence[JudgedEpisode], report: JudgingReport, stage: str = "score") -> None:
-        """Count scores, apart by success (does the judge rise while success falls?)."""
-        for one in judged:
-            if one.score is None:
+        for j in judged:
+            if j.score is None:
                 continue
-            success = one.episode.success
+            success = j.episode.success
             apart = [] if success is None else [f"{stage}_{'success' if success else 'failure'}"]
             for name in (stage, *apart):
-                report.counts[f"{name}_sum"] += one.score  # pyright: ignore[reportArgumentType]
+                report.counts[f"{name}_sum"] += j.score  # pyright: ignore[reportArgumentType]
                 report.counts[f"{name}_n"] += 1
-            if self.recalibration is not None and stage == "score" and one.own_score is not None:
-                report.counts["own_score_sum"] += one.own_score  # pyright: ignore[reportArgumentType]
+            if self.recalibration is not None and stage == "score" and j.own_score is not None:
+                report.counts["own_score_sum"] += j.own_score  # pyright: ignore[reportArgumentType]
                 report.counts["own_score_n"] += 1
-            if self.recalibration is not None and one.episode.success is not None and not one.episode.ungraded:
-                report.graded += graded_row(one)
+            if self.recalibration is not None and j.episode.success is not None and not j.episode.ungraded:
+                report.graded += graded_row(j)
 
     def paid_score(self, judged: JudgedEpisode, report: JudgingReport) -> float | None:
-        """What the reward takes for s: the score, or `failure_reward` where the policy may have kept it from being given."""
+        """The score, or `failure_reward` where the policy may have caused the failure."""
         if not judged.policy_may_have_caused or self.settings.failure_reward is None:
             return judged.score
         report.counts["floored"] += 1
         return self.settings.failure_reward
 
     def paid_findings(self, judged: JudgedEpisode, report: JudgingReport) -> list[Finding] | None:
-        """What the reward takes for findings: the judge's; where the policy may have kept it from judging, and that has a
-        price (`failure_reward`), every turn bad; None where there is no judgement.
+        """The findings that the reward pays; None where there is no judgement.
 
-        A poor score for which no turn is to blame is paid for by every turn that is not found good: neither silence nor one
-        praised turn frees an attempt. With a good score there may be nothing to find, and nothing is paid. A turn on which the judge
-        abstains is paid nothing.
-        """
+        With `failure_reward` set, every turn is bad where the policy may have caused the failure, and each turn not found good is
+        bad where a poor score has no bad finding. Turns on which the judge abstains are paid nothing."""
         turns, floor = len(judged.episode.turns), self.settings.failure_reward
-        found: list[Finding] = []
+        findings: list[Finding] = []
         if judged.score is not None and judged.feedback is not None:
-            found = judged.feedback.findings
-            said = {f.verdict for f in clear(found) if f.step <= turns}
-            report.counts["without_finding"] += not said
-            if floor is None or "bad" in said or judged.score >= POOR:
-                return found
+            findings = judged.feedback.findings
+            verdicts = {f.verdict for f in clear(findings) if f.step <= turns}
+            report.counts["without_finding"] += not verdicts
+            if floor is None or "bad" in verdicts or judged.score >= POOR:
+                return findings
         elif not judged.policy_may_have_caused or floor is None:
             return None
         report.counts["floored"] += 1
-        spared = {f.step for f in found if f.verdict in ("good", "unsure")}
-        return [*found, *(Finding(step=k, verdict="bad") for k in range(1, turns + 1) if k not in spared)]
+        spared = {f.step for f in findings if f.verdict in ("good", "unsure")}
+        return [*findings, *(Finding(step=k, verdict="bad") for k in range(1, turns + 1) if k not in spared)]
 
     def note_rewards(self, rows: Sequence[Episode], report: JudgingReport) -> None:
-        """Count rewards with the feedback in them: all that is known of episodes that nobody can grade."""
-        known = [row.reward for row in rows if row.reward is not None]
-        report.counts["reward_sum"] += sum(known)  # pyright: ignore[reportArgumentType]
-        report.counts["reward_n"] += len(known)
+        rewards = [row.reward for row in rows if row.reward is not None]
+        report.counts["reward_sum"] += sum(rewards)  # pyright: ignore[reportArgumentType]
+        report.counts["reward_n"] += len(rewards)
 
-    def _check(self, update: int | None, whole: JudgingReport) -> None:
-        judged, failed = whole.counts["judged"], whole.counts["failed"]
+    def _check(self, update: int | None, total: JudgingReport) -> None:
+        judged, failed = total.counts["judged"], total.counts["failed"]
         allowed = self.settings.max_failure_rate
         if judged and failed / judged > allowed:
-            how = ", ".join(f"{k.removeprefix('failed_')} {n}" for k, n in sorted(whole.counts.items()) if k.startswith("failed_"))  # fmt: skip
+            how = ", ".join(f"{k.removeprefix('failed_')} {n}" for k, n in sorted(total.counts.items()) if k.startswith("failed_"))  # fmt: skip
             raise JudgeFailure(
                 f"{'evaluation' if update is None else f'update {update}'}: {failed} of {judged} judgements failed ({how}), "
-                f"more than feedback.max_failure_rate={allowed} allows; for example: {whole.problem}. "
+                f"more than feedback.max_failure_rate={allowed} allows; for example: {total.problem}. "
                 + (
                     "Use another feedback.judge, or allow more failures"
                     if update is None

@@ -1,4 +1,4 @@
-"""The leak filter: what a judge wrote must not tell the policy an answer that its attempt never came across."""
+"""The leak filter: a judge's text must not tell the policy an answer its attempt never met."""
 
 import re
 
@@ -7,18 +7,12 @@ from rrm.data import text as texts
 from rrm.data.trajectory import Trajectory
 
 _ANCHOR = re.compile(r"\[step (\d{1,6})\]")
-"""Its number is the step's, not an answer."""
 
 
 def leaks(text: str, task: Task, attempt: Trajectory) -> bool:
-    """Whether a judge's text holds one of the task's answers although the attempt does not.
-
-    An answer is found in every form the graders take for it (`rrm.data.text.leaks`): without punctuation and articles, and a
-    number however it is written. Answers of one or two characters, and yes and no, count as well: a filter may drop one
-    text too many. A task without a reference answer has none to leak.
-    """
+    """True where a judge's text holds one of the task's answers, in any form, and the attempt does not."""
     if task.answer is None:
         return False
     steps = len(attempt.steps)
-    said = _ANCHOR.sub(lambda anchor: " " if 1 <= int(anchor[1]) <= steps else anchor[0], text)
-    return texts.leaks(said, task.references, texts.transcript_text(attempt), yes_no=True)
+    content = _ANCHOR.sub(lambda anchor: " " if 1 <= int(anchor[1]) <= steps else anchor[0], text)
+    return texts.leaks(content, task.references, texts.transcript_text(attempt), yes_no=True)

@@ -1,4 +1,4 @@
-"""Mode `process`: the judge's word on each turn as the turn's reward (arXiv 2601.22154 pays the whole attempt; this is this project's).
+"""Mode `process`: the judge's verdict on each turn as the turn's reward (this project's own).
 
 | `process.pay` | turn k earns | in sum |
 |---|---|---|
@@ -20,8 +20,6 @@ from rrm.data.feedback import Mode
 
 
 class ProcessFeedback(FeedbackMode):
-    """`process`: what the judge says of each turn as the turn's reward; `process.pay` says in which of three ways."""
-
     @classmethod
     def pays_feedback(cls, settings: FeedbackConfig) -> bool:
         paid = settings.process
@@ -41,7 +39,6 @@ class ProcessFeedback(FeedbackMode):
         return paid.judge_mode or (self.settings.critique_mode if findings else self.settings.score_mode)
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
-        """First attempts, paid turn by turn."""
         report, mode, findings = JudgingReport(), self.judged_in, self.settings.process.pay == "findings"
         episodes = self.play(play, attempts, mode, update, report)
         judged = self.judge(episodes, mode, update, report)
@@ -51,7 +48,6 @@ class ProcessFeedback(FeedbackMode):
         return Round(episodes, rows, report=report)
 
     def by_findings(self, judged: Sequence[JudgedEpisode], report: JudgingReport) -> list[Episode]:
-        """Each turn paid for the finding on it."""
         paid = self.settings.process
         return [
             with_findings(
@@ -67,15 +63,14 @@ class ProcessFeedback(FeedbackMode):
     def by_differences(
         self, judged: Sequence[JudgedEpisode], mode: Mode, update: int, report: JudgingReport
     ) -> list[Episode]:
-        """Each turn paid for how the judge's opinion changed with it."""
         weight, spread = self.weight(update), self.settings.process.pay == "spread"
         rows: list[Episode] = []
-        for one, potentials in zip(judged, self.potentials(judged, mode, update, report), strict=True):
-            if not judgeable(one.episode):
-                rows.append(unknown(one.episode))
+        for attempt, potentials in zip(judged, self.potentials(judged, mode, update, report), strict=True):
+            if not judgeable(attempt.episode):
+                rows.append(unknown(attempt.episode))
                 continue
-            end = self.paid_score(one, report) if spread else 0.0
-            row = with_differences(one.episode, potentials, end, weight)
+            end = self.paid_score(attempt, report) if spread else 0.0
+            row = with_differences(attempt.episode, potentials, end, weight)
             # where s is paid, an ungraded attempt earns it; where nothing is in sum, it stays ungraded
             rows.append(with_score(row, 0.0, 0.0) if spread else row)
         return rows
@@ -83,13 +78,15 @@ class ProcessFeedback(FeedbackMode):
     def potentials(
         self, judged: Sequence[JudgedEpisode], mode: Mode, update: int, report: JudgingReport
     ) -> list[list[float]]:
-        """Φ after each turn but the last of each attempt, see `reagent.feedback.potential_shaping`."""
+        """Φ after each turn but the last of each attempt (`reagent.feedback.potential_shaping`)."""
         if mode == "steps":
-            said = [one.feedback.findings if one.feedback is not None else [] for one in judged]
-            return [lowest_so_far(f, len(j.episode.turns)) for f, j in zip(said, judged, strict=True)]
-        parts = [prefixes(one.episode) if judgeable(one.episode) else [] for one in judged]
-        found = iter(self.judging_at(update).ask([t for part in parts for t in part], mode, update, report))
+            findings = [attempt.feedback.findings if attempt.feedback is not None else [] for attempt in judged]
+            return [lowest_so_far(f, len(j.episode.turns)) for f, j in zip(findings, judged, strict=True)]
+        parts = [prefixes(attempt.episode) if judgeable(attempt.episode) else [] for attempt in judged]
+        feedback = iter(
+            self.judging_at(update).ask([t for trajectories in parts for t in trajectories], mode, update, report)
+        )
         return [
-            forward_fill([None if (f := next(found)).abstains else self.recalibrated(f).score for _ in part])
-            for part in parts
+            forward_fill([None if (f := next(feedback)).abstains else self.recalibrated(f).score for _ in trajectories])
+            for trajectories in parts
         ]

@@ -1,11 +1,8 @@
-"""`feedback.recalibrate`: the judge's calibration fitted anew on what the environment grades, as training goes on.
+"""`feedback.recalibrate`: refit the judge's calibration on graded attempts as training goes on.
 
-A judge was calibrated on somebody's runs; an agent in training leaves them behind, and 0.8 no longer means 80 % (the agent outgrows
-its judge). After each update the map from raw scores to probabilities of success is fitted on the last graded attempts
-(`rrm.judge.calibration.fit`: Platt 1999), and gives the scores of the next. No attempt is paid by a map that has seen its own grade.
-The map rises strictly, so the order of scores stays as the judge has it, among transcripts that it reads in one way: where its own
-calibration has another map for those read in windows, the order between the two kinds may change.
-"""
+After each update the map from raw scores to success is fitted on the last graded attempts (`rrm.judge.calibration.fit`:
+Platt 1999) and gives the next scores: no attempt is paid by a map that has seen its own grade. The map rises strictly; the
+order may change only between transcripts read whole and those read in windows."""
 
 import logging
 from collections import deque
@@ -19,7 +16,7 @@ from rrm.judge.calibration import Platt, fit
 
 logger = logging.getLogger(__name__)
 Row = tuple[float, float, float, float]
-"""(raw score, the judge's own score, the score as paid, success) of a graded attempt."""
+"""(raw score, the judge's own score, the paid score, success) of a graded attempt."""
 
 
 def calibration_error(scores: Sequence[float], labels: Sequence[float]) -> float:
@@ -37,39 +34,36 @@ def calibration_error(scores: Sequence[float], labels: Sequence[float]) -> float
 
 
 class Recalibration:
-    """A map from raw scores to scores, and the graded attempts that it is fitted on. `settings`: the config section."""
-
     def __init__(self, settings: RecalibrateConfig) -> None:
         self.settings = settings
         self.rows: deque[Row] = deque(maxlen=settings.rows)
         self.map: Platt | None = None
-        """None until there is enough to fit one on: the judge's own calibration stands."""
+        """None until there are enough rows."""
         self._said_falling = False
 
     def apply(self, feedback: Feedback) -> Feedback:
-        """The judgement with its score by the map in force; as it is where there is none, or no raw score."""
         if self.map is None or feedback.raw_score is None or feedback.score is None:
             return feedback
         return feedback.model_copy(update={"score": self.map(feedback.raw_score)})
 
     def observe(self, graded: Sequence[Row]) -> dict[str, float]:
-        """Take in an update's graded attempts, and fit anew.
+        """Add an update's graded attempts, and refit.
 
         Returns:
-            `recalibration/…`: `rows` held; once there are enough, their ECE by the judge's own calibration (`ece_own`), as they were
-            paid (`ece_paid`, by maps that had not seen them), and by the map fitted on them (`ece_fitted`, which flatters it), its
-            `slope` and `intercept`; `falling` is 1 where the raw scores fall as success rises, and the last map stays.
+            `recalibration/…`: `rows` held; with enough of them the ECE by the judge's own calibration (`ece_own`), as paid
+            (`ece_paid`) and by the map fitted on them (`ece_fitted`), its `slope` and `intercept`; `falling` is 1 where raw scores
+            fall as success rises, and the last map stays.
         """
         self.rows.extend((raw, own, paid, label) for raw, own, paid, label in graded)
-        found = {"rows": float(len(self.rows))}
+        figures = {"rows": float(len(self.rows))}
         labels = [label for *_, label in self.rows]
         successes = sum(labels)
         if len(labels) >= self.settings.min_rows and min(successes, len(labels) - successes) >= self.settings.min_each:
             raw = [row[0] for row in self.rows]
-            found["ece_own"] = calibration_error([row[1] for row in self.rows], labels)
-            found["ece_paid"] = calibration_error([row[2] for row in self.rows], labels)
-            found |= self._fit(raw, labels)
-        return {f"recalibration/{name}": value for name, value in found.items()}
+            figures["ece_own"] = calibration_error([row[1] for row in self.rows], labels)
+            figures["ece_paid"] = calibration_error([row[2] for row in self.rows], labels)
+            figures |= self._fit(raw, labels)
+        return {f"recalibration/{name}": value for name, value in figures.items()}
 
     def _fit(self, raw: list[float], labels: list[float]) -> dict[str, float]:
         try:
@@ -90,16 +84,13 @@ class Recalibration:
         }
 
     def begin_stage(self) -> None:
-        """Other criteria are asked from here on: what raw scores meant so far says nothing of theirs."""
         self.rows.clear()
         self.map = None
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
         return {"rows": [list(row) for row in self.rows], "map": None if self.map is None else self.map.model_dump()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint's state."""
         self.rows.clear()
         self.rows.extend((raw, own, paid, label) for raw, own, paid, label in state["rows"])
         self.map = None if state["map"] is None else Platt.model_validate(state["map"])

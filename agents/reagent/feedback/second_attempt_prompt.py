@@ -1,7 +1,4 @@
-"""The prompt of a second attempt: the question, the first attempt and a critique of it, all of it prompt, none trained on.
-
-Demonstrations, rollouts and evaluation use the same functions, so that a second attempt is in distribution.
-"""
+"""The prompt of a second attempt: question, first attempt and critique; none of it is trained on."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,17 +9,11 @@ from rrm.prompt.neutralise import neutralise_control
 from rrm.prompt.rendering import water_fill
 
 ATTEMPT_CHARS = 700
-"""Of a first attempt as a second one is shown it."""
 ATTEMPT, CRITIQUE, AGAIN = "First attempt:", "Critique:", "Try again."
 
 
 def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = ATTEMPT_CHARS) -> str:
-    """An attempt as numbered steps, `[step 1] search {"query": "…"} -> result`; the numbers are those a critique uses.
-
-    Args:
-        messages: from the agent's first turn on.
-        max_chars: of all steps; short ones leave their share to the long ones, which lose their middle.
-    """
+    """Render messages, from the agent's first turn on, as lines `[step 1] search {…} -> result`."""
     steps: list[str] = []
     for raw in messages:
         message = Message.model_validate(raw)
@@ -35,8 +26,8 @@ def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = ATTEMPT_
         steps.append(" ".join(p.strip() for p in parts if p.strip()) or "(nothing)")
     lines = [neutralise_control(" ".join(step.split())) for step in steps]
     shares = water_fill([len(line) for line in lines], max_chars)
-    shown = (shorten(line, share, " … ")[0] for line, share in zip(lines, shares, strict=True))
-    return "\n".join(f"[step {k}] {step}" for k, step in enumerate(shown, 1))
+    shortened = (shorten(line, share, " … ")[0] for line, share in zip(lines, shares, strict=True))
+    return "\n".join(f"[step {k}] {step}" for k, step in enumerate(shortened, 1))
 
 
 def second_attempt(
@@ -46,16 +37,9 @@ def second_attempt(
     max_chars: int = ATTEMPT_CHARS,
     critique_chars: int = 1000,
 ) -> list[dict[str, Any]]:
-    """The messages a second attempt begins with: those of the first, its question followed by attempt and critique. Raises ValueError: the
-    prompt has no user message to put them in.
+    """The first attempt's prompt, its question followed by attempt and critique (None: a retry).
 
-    Args:
-        prompt: what `Environment.reset` returned.
-        attempt: the first attempt's messages, from the agent's first turn on.
-        critique: None for a retry without one.
-        max_chars: of the rendered attempt.
-        critique_chars: of the critique; a longer one loses its middle.
-    """
+    Raises ValueError: the prompt has no user message. A critique longer than `critique_chars` loses its middle."""
     parts = [ATTEMPT, render_attempt(attempt, max_chars)]
     if critique is not None:  # no control token, and not too long
         parts += [CRITIQUE, shorten(neutralise_control(critique.strip()), critique_chars, " … ")[0]]

@@ -1,4 +1,4 @@
-"""What feedback adds to an episode's rewards: pure functions that return a copy; the episode played stays as it was."""
+"""Add feedback to an episode's rewards: pure functions that return a copy."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,18 +12,11 @@ from rrm.data.localisation import step_verdicts
 
 
 def weight_at(update: int, updates: int, weight: float, schedule: Literal["constant", "linear"]) -> float:
-    """λ at an update (from 0) of `updates`: the weight itself, or falling linearly to 0 at the end."""
     return weight if schedule == "constant" else weight * max(0.0, 1.0 - update / max(updates, 1))
 
 
 def with_score(episode: Episode, score: float | None, weight: float) -> Episode:
-    """A copy that earns R_env + λ·s (arXiv 2601.22154, §4.2), λ·s with the outcome on its last action token.
-
-    Args:
-        score: s in [0, 1], or what stands for it (`feedback.failure_reward`); None where the judge failed: the copy's reward
-            then is unknown (DESIGN §5).
-        weight: λ.
-    """
+    """A copy that earns R_env + λ·s (arXiv 2601.22154, §4.2); unknown where the judge failed (None)."""
     outcome = graded_outcome(episode)
     if score is None or outcome is None:
         return unknown(episode)
@@ -31,13 +24,11 @@ def with_score(episode: Episode, score: float | None, weight: float) -> Episode:
 
 
 def unknown(episode: Episode) -> Episode:
-    """A copy whose reward is unknown, because the judge that was to give it failed."""
     return replace(episode, outcome_reward=None, ungraded=False)
 
 
 def graded_outcome(episode: Episode) -> float | None:
-    """The outcome that feedback adds to: nothing (0) where nobody can grade it, so that an ungraded episode learns from the
-    judge alone; None where it is unknown."""
+    """0 of an ungraded episode, None where the outcome is unknown."""
     return 0.0 if episode.ungraded else episode.outcome_reward
 
 
@@ -49,54 +40,41 @@ def with_findings(
     bad: float,
     max_rewarded_steps: int | None = None,
 ) -> Episode:
-    """A copy whose turns earn what the judge found of them: finding step k speaks of turn k (from 1).
+    """A copy whose turns earn their findings: step k is turn k (from 1); None: the judge failed.
 
-    Of several findings on a turn the majority counts, a tie is bad; a turn without one, or with unclear or unsure ones alone, earns
-    nothing more. Where all of a turn's clear findings have a probability, of mean p, it earns p · good or (1 − p) · bad.
-
-    Args:
-        findings: None where the judge failed: the copy's reward then is unknown.
-        max_rewarded_steps: good turns paid for, and bad ones, the first of each; what findings add to an episode lies within
-            [max_rewarded_steps · bad, max_rewarded_steps · good], however many turns it has. None: all.
-    """
+    Of several clear findings on a turn the majority counts, a tie is bad. Where all have a probability, of mean p, the turn
+    earns p · good or (1 − p) · bad. `max_rewarded_steps` good turns are paid, and as many bad ones."""
     if findings is None:
         return unknown(episode)
     outcome = graded_outcome(episode)
     paid = {"good": good, "bad": bad}
-    seen = {"good": 0, "bad": 0}
+    counts = {"good": 0, "bad": 0}
     turns: list[Turn] = []
-    said = clear(findings)
-    verdicts = step_verdicts(said, len(episode.turns))
+    usable = clear(findings)
+    verdicts = step_verdicts(usable, len(episode.turns))
     for number, (turn, verdict) in enumerate(zip(episode.turns, verdicts, strict=True), start=1):
         earned = 0.0
         if verdict in paid:
-            seen[verdict] += 1
-            p = _probability([f for f in said if f.step == number])
+            counts[verdict] += 1
+            p = _probability([f for f in usable if f.step == number])
             sure = 1.0 if p is None else p if verdict == "good" else 1.0 - p
-            earned = sure * paid[verdict] if max_rewarded_steps is None or seen[verdict] <= max_rewarded_steps else 0.0
+            earned = (
+                sure * paid[verdict] if max_rewarded_steps is None or counts[verdict] <= max_rewarded_steps else 0.0
+            )
         turns.append(replace(turn, reward=turn.reward + earned))
     return replace(episode, turns=turns, outcome_reward=outcome)
 
 
 def differences(potentials: Sequence[float], *, gamma: float = 1.0) -> list[float]:
-    """F_k = γ·Φ(s_{k+1}) − Φ(s_k) of an episode's states in order (Ng, Harada, Russell 1999, eq. 2): one fewer than states.
-
-    Undiscounted they add up to the last Φ less the first.
-    """
+    """F_k = γ·Φ(s_{k+1}) − Φ(s_k) of states in order (Ng, Harada, Russell 1999, eq. 2)."""
     return [gamma * after - before for before, after in pairwise(potentials)]
 
 
 def with_differences(episode: Episode, potentials: Sequence[float], end: float | None, weight: float) -> Episode:
-    """A copy whose turns earn the differences of a potential, `weight` times: F of turn k on turn k. Raises ValueError: not one potential
-    for each turn but the last.
+    """A copy whose turn k earns `weight` times the potential's difference F_k.
 
-    Args:
-        potentials: Φ after each turn but the last, known from the episode up to there. Before the first it is 0: there is nothing to
-            judge.
-        end: Φ after the last turn: the score s, so that what is added is λ·s in sum (`spread`); or 0, so that it is 0 in sum for
-            every policy (`shaping`). None: the judge failed, and the copy's reward is unknown.
-        weight: λ.
-    """
+    `potentials`: Φ after each turn but the last; `end`: Φ after it, the score s (`spread`) or 0 (`shaping`), None where the
+    judge failed: the reward is unknown. Raises ValueError: not one potential for each turn but the last."""
     if end is None:
         return unknown(episode)
     paid = differences([0.0, *potentials, end])
@@ -109,6 +87,5 @@ def with_differences(episode: Episode, potentials: Sequence[float], end: float |
 
 
 def _probability(findings: Sequence[Finding]) -> float | None:
-    """The mean p_good of a turn's findings, None where one of them has none."""
-    known = [f.p_good for f in findings if f.p_good is not None]
-    return sum(known) / len(known) if known and len(known) == len(findings) else None
+    probabilities = [f.p_good for f in findings if f.p_good is not None]
+    return sum(probabilities) / len(probabilities) if probabilities and len(probabilities) == len(findings) else None

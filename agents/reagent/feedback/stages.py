@@ -1,8 +1,4 @@
-"""Stages of criteria: what a training's judge is asked, and from which update on (`feedback.criteria`).
-
-Reagent (arXiv 2601.22154) begins with simple demands and adds harder ones as training goes on. The judge is one: a stage is a copy of it with
-other questions, over the same engine. The stage is that of the update an episode is learned in, and follows from its number alone.
-"""
+"""Stages of criteria: the judge's questions by update, after Reagent (arXiv 2601.22154)."""
 
 import logging
 from collections.abc import Sequence
@@ -17,7 +13,6 @@ logger = logging.getLogger(__name__)
 
 
 def named(settings: FeedbackConfig, number: int) -> str:
-    """A stage in messages; of criteria without stages where they stand."""
     stages = settings.stages
     if number >= len(stages):
         return "the judge's own criteria"
@@ -27,36 +22,34 @@ def named(settings: FeedbackConfig, number: int) -> str:
 
 
 def read_criteria(settings: FeedbackConfig) -> list[Criteria]:
-    """The criteria of all stages; none where the judge is asked its own. Raises ConfigError: there is no such file, or it is wrong, naming
-    the stage; or a stage asks what the one before it does."""
-    found: list[Criteria] = []
+    """The criteria of all stages. Raises ConfigError: a file is missing or wrong, or repeats a stage."""
+    result: list[Criteria] = []
     for number, stage in enumerate(settings.stages):
         try:
             criteria = load_criteria(stage.file)
         except (ConfigError, OSError) as error:  # OSError: a file that may not be read
             raise ConfigError(f"{named(settings, number)}: {error}") from error
-        if found and found[-1].hash == criteria.hash:
+        if result and result[-1].hash == criteria.hash:
             raise ConfigError(
                 f"{named(settings, number)}: it asks what the stage before it does: leave it out, or name another file"
             )
-        found.append(criteria)
-    return found
+        result.append(criteria)
+    return result
 
 
-def longest(asked: Sequence[Criteria]) -> Criteria | None:
-    """Those whose reply takes most: with the room for them a judge can be asked all."""
-    return max(asked, key=lambda criteria: len(criteria.questions), default=None)
+def longest(stages: Sequence[Criteria]) -> Criteria | None:
+    """The criteria with the longest reply."""
+    return max(stages, key=lambda criteria: len(criteria.questions), default=None)
 
 
-def by_stage(judge: AgentRRM, settings: FeedbackConfig, asked: Sequence[Criteria]) -> list[AgentRRM]:
-    """The judge as it is asked in each stage, with the same budgets in all; itself where it is asked its own. Raises ConfigError: it was
-    trained, or calibrated, for other questions, naming the stage. `asked`: from `read_criteria`."""
+def by_stage(judge: AgentRRM, settings: FeedbackConfig, stages: Sequence[Criteria]) -> list[AgentRRM]:
+    """The judge by stage, with the same budgets. Raises ConfigError: it was trained for other questions."""
     judges: list[AgentRRM] = []
-    most = longest(asked)
+    most = longest(stages)
     if most is None:
         return [judge]
-    roomy = _asked(judge, settings, asked.index(most), most)
-    for number, criteria in enumerate(asked):
+    roomy = _asked(judge, settings, stages.index(most), most)
+    for number, criteria in enumerate(stages):
         judges.append(_asked(roomy, settings, number, criteria))
     return judges
 
@@ -69,8 +62,7 @@ def _asked(judge: AgentRRM, settings: FeedbackConfig, number: int, criteria: Cri
 
 
 def one_stage(settings: FeedbackConfig, who: str) -> None:
-    """Refuse stages where no update says which holds. Raises ConfigError: there are several. `who`: what asks the judge there, for the
-    message."""
+    """Refuse stages where there are no updates. Raises ConfigError. `who`: the asker, for the message."""
     if len(settings.stages) > 1:
         raise ConfigError(
             f"feedback.criteria has {len(settings.stages)} stages, which are of the updates of `reagent train`, and {who} makes none: name "
@@ -79,7 +71,6 @@ def one_stage(settings: FeedbackConfig, who: str) -> None:
 
 
 def check_stages(settings: FeedbackConfig, updates: int) -> None:
-    """Read the criteria of all stages, and say which of them a training does not reach. Raises ConfigError: as `read_criteria`."""
     read_criteria(settings)
     late: list[CriteriaStage] = [stage for stage in settings.stages if stage.first >= updates]
     if late:
@@ -90,12 +81,7 @@ def check_stages(settings: FeedbackConfig, updates: int) -> None:
 
 
 def check_same(settings: FeedbackConfig, before: Sequence[str] | None, now: Sequence[str]) -> None:
-    """Whether a run goes on with the questions that it began with: its config holds their files' names alone. Raises RRMError: it does not,
-    naming the stage.
-
-    Args:
-        before, now: hashes by stage; None in checkpoints of earlier versions.
-    """
+    """Refuse a resumed run whose questions (hashes by stage) have changed. Raises RRMError."""
     if before is None or list(before) == list(now):
         return
     changed = next((n for n, pair in enumerate(zip(before, now, strict=False)) if pair[0] != pair[1]), 0)

@@ -1,12 +1,10 @@
-"""Our environments as TRL's: `environment_factory` of a GRPOTrainer.
+"""Environments for TRL: `environment_factory` of a GRPOTrainer. Nothing here imports TRL.
 
     environments = ToolEnvironments(make_factory("search", tool_prompt="template"), tasks)
     GRPOTrainer(..., environment_factory=environments, train_dataset=Dataset.from_list(environments.rows()))
 
-The reward is the environment's own: the turns' process rewards and the outcome. With the judge's score beside it:
-`judged_environment(environments, judge, weight=0.3)` (`rrm.integrations.trl`). TRL shows an environment no text but calls, so there is one more
-tool, `answer`, which ends the episode. Nothing here imports TRL.
-"""
+The reward is process rewards and outcome; `judged_environment(environments, judge, weight=0.3)` adds the judge's score
+(`rrm.integrations.trl`). TRL shows an environment only calls, so the tool `answer` ends the episode."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -25,12 +23,11 @@ _OVER = "the episode is over: nothing can be called any more"
 
 
 class ToolEnvironments:
-    """Makes TRL environments of one of ours, and the data set's rows. Raises ConfigError: no tasks, tools that the environment describes
-    itself, or one called `answer`.
+    """Makes TRL environments, and the data set's rows.
 
     Args:
         make: makes a `ToolEnv` with `tool_prompt="template"`: TRL's chat template describes the tools.
-        tasks: what `rows` asks; an environment finds its task by the row's `task_id`.
+        tasks: asked by `rows`. Raises ConfigError: no tasks, tools that the environment describes itself, or one called `answer`.
     """
 
     def __init__(self, make: EnvFactory, tasks: Sequence[Task]) -> None:
@@ -48,14 +45,12 @@ class ToolEnvironments:
         self._kind = type(type(self._first).__name__, (_TrlEnvironment,), members)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process makes it of: the classes of its environments are made anew there."""
         return {"make": self.make, "tasks": list(self.tasks.values())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)
 
     def __call__(self) -> Any:
-        """A new environment."""
         return self._kind(self.make(), self.tasks)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -113,12 +108,12 @@ class _TrlEnvironment:
 
 
 def _method(schema: dict[str, Any]) -> Callable[..., str]:
-    """A method with the signature and the docstring that give this schema back (as far as plain types do)."""
+    """A method whose signature and docstring give this schema back (as far as plain types do)."""
     name, described = schema["name"], schema.get("parameters") or {}
     arguments, needed = described.get("properties") or {}, described.get("required") or []
 
-    def method(self: _TrlEnvironment, **given: Any) -> str:
-        return self._call(name, given)
+    def method(self: _TrlEnvironment, **values: Any) -> str:
+        return self._call(name, values)
 
     def parameter(key: str) -> inspect.Parameter:
         default = inspect.Parameter.empty if key in needed else arguments[key].get("default")
@@ -142,7 +137,6 @@ def _docstring(description: str, arguments: dict[str, Any]) -> str:
 
 
 def _line(about: dict[str, Any]) -> str:
-    """An argument's description; its choices as `get_json_schema` reads them."""
     text = " ".join(str(about.get("description", about.get("title", "an argument"))).split())
     choices = about.get("enum")
     return f"{text} (choices: {choices!r})".replace("'", '"') if choices else text

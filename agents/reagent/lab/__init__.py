@@ -1,1 +1,1 @@
-"""The lab: two generated environments small enough for two CPU cores, and demonstrations to start a policy from."""
+"""The lab: two generated environments for two CPU cores, and policies and a judge trained on them."""

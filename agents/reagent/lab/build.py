@@ -1,10 +1,8 @@
-"""The lab's base policy: a byte-level BPE and a Llama of about a million parameters, trained on demonstrations.
+"""Build the lab's policies: a byte-level BPE and a Llama of about a million parameters.
 
-Rows are made as a rollout makes them: the prompt, each turn's text and its end, then the template's suffix with the
-observations. So what the policy sees in a rollout is what it saw here, token by token. The loss falls on the agent's own turns
-but for its mistakes. The first rows come from a search without distractors: to copy a result is learned before to choose
-one. `tool_call` is what RL starts from; `naive_rag` and `direct` are baselines with equal training.
-"""
+Rows hold the token ids of a rollout: prompt, each turn's text and its end, observations. The loss falls on the agent's turns
+but for its mistakes. The first rows come from a search without distractors. RL starts from `tool_call`; `naive_rag` and
+`direct` are baselines with equal training."""
 
 import hashlib
 import json
@@ -22,68 +20,65 @@ from reagent.rollout.templates import LAB_TEMPLATE, TurnTemplate
 from rrm.data.seeds import derive_seed
 
 TOKENIZER_ROWS = 3000
-"""Demonstrations the tokenizer is made from."""
 HURRIED, HURRIED_LEARNING_RATE = 0.6, 3e-4
-"""Share of the last `tool_call` rows that take their first result for the answer, whatever was asked (not after a critique), and the rate they are
-learned at. Agents' logs are like that: imitation takes the habit over, and RL can unlearn it, for the careful way is still known."""
+"""Share of the last `tool_call` rows whose agent answers with its first result, and their rate.
+Imitation takes the habit over, and RL can unlearn it."""
 
 
 def easy_demonstrations(settings: LabSettings) -> list[Demonstration]:
-    """The first conversations: a search that returns the right fact alone."""
     seed, hops = derive_seed(settings.seed, "easy"), settings.hop_counts
     options = {"distractors": False}
     return list(demonstrations("search", settings.easy_rows, seed, kind=settings.kind, hops=hops, options=options))
 
 
 def lab_demonstrations(settings: LabSettings) -> list[Demonstration]:
-    """The training conversations, shuffled. `naive_rag` and `direct` know no second attempts and no calculator."""
+    """The training conversations; `naive_rag` and `direct` have no calculator or second attempts."""
     if settings.kind == "tool_call":
         return _mixture(settings, settings.rows, settings.seed, hurried=0.0)
     return list(demonstrations("search", settings.rows, settings.seed, kind=settings.kind, hops=settings.hop_counts))
 
 
 def hurried_demonstrations(settings: LabSettings) -> list[Demonstration]:
-    """The last conversations, shuffled: a mixture of careful agents and hurried ones; `tool_call` alone has any."""
     if settings.kind != "tool_call":
         return []
     return _mixture(settings, settings.hurried_rows, derive_seed(settings.seed, "hurried"), hurried=HURRIED)
 
 
 def _mixture(settings: LabSettings, rows: int, seed: int, *, hurried: float) -> list[Demonstration]:
-    found: list[Demonstration] = []
+    demos: list[Demonstration] = []
     for name, share in (("search", 0.6), ("calculator", 0.4)):
         critique = round(0.3 * share * rows)
         lengths = settings.hop_counts if name == "search" else None
-        found += demonstrations(name, round(share * rows) - critique, seed, hops=lengths, hurried=hurried)
-        found += demonstrations(name, critique, derive_seed(seed, "critique"), hops=lengths, with_critique=True)
-    random.Random(derive_seed(seed, "order")).shuffle(found)
-    return found
+        demos += demonstrations(name, round(share * rows) - critique, seed, hops=lengths, hurried=hurried)
+        demos += demonstrations(name, critique, derive_seed(seed, "critique"), hops=lengths, with_critique=True)
+    random.Random(derive_seed(seed, "order")).shuffle(demos)
+    return demos
 
 
-def rows_of(found: Sequence[Demonstration], template: TurnTemplate, tokenizer: Any) -> Iterator[dict[str, list[int]]]:
+def rows_of(demos: Sequence[Demonstration], template: TurnTemplate, tokenizer: Any) -> Iterator[dict[str, list[int]]]:
     """`input_ids` and `labels` (−100 on everything but the turns to learn and their ends)."""
-    for demo in found:
+    for demo in demos:
         first = next(i for i, m in enumerate(demo.messages) if m["role"] == "assistant")
         ids = list(template.prompt(demo.messages[:first]))
         labels = [-100] * len(ids)
-        at = first
-        while at < len(demo.messages):
-            turn = [*tokenizer.encode(demo.messages[at]["content"], add_special_tokens=False), template.end_id]
+        turn_start = first
+        while turn_start < len(demo.messages):
+            turn = [*tokenizer.encode(demo.messages[turn_start]["content"], add_special_tokens=False), template.end_id]
             ids += turn
-            labels += turn if demo.train_on[at] else [-100] * len(turn)
-            stop = at + 1
+            labels += turn if demo.train_on[turn_start] else [-100] * len(turn)
+            stop = turn_start + 1
             while stop < len(demo.messages) and demo.messages[stop]["role"] != "assistant":
                 stop += 1
             if stop < len(demo.messages):
-                suffix = template.suffix(demo.messages[at + 1 : stop], [template.end_id])
+                suffix = template.suffix(demo.messages[turn_start + 1 : stop], [template.end_id])
                 ids += suffix
                 labels += [-100] * len(suffix)
-            at = stop
+            turn_start = stop
         yield {"input_ids": ids, "labels": labels}
 
 
 def homogeneous(rows: list[dict[str, list[int]]], batch_size: int, seed: int) -> list[dict[str, list[int]]]:
-    """Rows ordered so that a batch holds rows of one length or nearly; the batches are shuffled."""
+    """Rows in shuffled batches of similar length."""
     ordered = sorted(rows, key=lambda row: len(row["input_ids"]))
     batches = [ordered[i : i + batch_size] for i in range(0, len(ordered) - len(ordered) % batch_size, batch_size)]
     random.Random(seed).shuffle(batches)
@@ -91,10 +86,10 @@ def homogeneous(rows: list[dict[str, list[int]]], batch_size: int, seed: int) ->
 
 
 def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
-    """Train a lab policy and write it (safetensors, tokenizer with its template, card.json); returns the card."""
-    found, hurried = lab_demonstrations(settings), hurried_demonstrations(settings)
+    """Train a lab policy and write it (safetensors, tokenizer, card.json); returns the card."""
+    demos, hurried = lab_demonstrations(settings), hurried_demonstrations(settings)
     # as the template writes them: the roles' names then are tokens too
-    texts = (f"\n{m['role']}\n{m['content']}" for d in found[:TOKENIZER_ROWS] for m in d.messages)
+    texts = (f"\n{m['role']}\n{m['content']}" for d in demos[:TOKENIZER_ROWS] for m in d.messages)
     tokenizer = build_lab_tokenizer(texts, settings.vocab_size, digits_together=3)
     tokenizer.chat_template = LAB_TEMPLATE
     model = build_lab_model(
@@ -106,7 +101,7 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
         seed=settings.seed,
     )
     template = TurnTemplate(tokenizer)
-    rows = list(rows_of(found, template, tokenizer))
+    rows = list(rows_of(demos, template, tokenizer))
     easy = list(rows_of(easy_demonstrations(settings), template, tokenizer))
     last = list(rows_of(hurried, template, tokenizer))
     ordered = homogeneous(easy, settings.batch_size, derive_seed(settings.seed, "easy")) + [
@@ -130,19 +125,18 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
 
 
 def reflect(settings: ReflectSettings, base: Path, output: Path) -> dict[str, Any]:
-    """Teach the lab policy in `base` to reflect (`reagent.lab.reflections`) and write it as `build_lab_policy` does.
+    """Teach the lab policy in `base` to reflect (`reagent.lab.reflections`), and write it.
 
-    Rows as in the last stage of its own training keep first attempts as they were, bad habit included.
-    """
+    Rows as in the last stage of its own training keep first attempts as they were."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(base, use_safetensors=True, dtype="float32")
     tokenizer = AutoTokenizer.from_pretrained(base)
     own = LabSettings(seed=derive_seed(settings.seed, "reflect"))
-    found = _mixture(own, settings.repeated, own.seed, hurried=HURRIED)
-    found += reflections(settings.rows, own.seed, hops=own.hop_counts, hurried=HURRIED)
-    random.Random(own.seed).shuffle(found)
-    rows = homogeneous(list(rows_of(found, TurnTemplate(tokenizer), tokenizer)), settings.batch_size, own.seed)
+    demos = _mixture(own, settings.repeated, own.seed, hurried=HURRIED)
+    demos += reflections(settings.rows, own.seed, hops=own.hop_counts, hurried=HURRIED)
+    random.Random(own.seed).shuffle(demos)
+    rows = homogeneous(list(rows_of(demos, TurnTemplate(tokenizer), tokenizer)), settings.batch_size, own.seed)
     loss = _fit(model, tokenizer, rows, settings, settings.learning_rate, output)
     card = {
         "settings": asdict(settings),
@@ -156,7 +150,6 @@ def reflect(settings: ReflectSettings, base: Path, output: Path) -> dict[str, An
 
 
 def _save(model: Any, tokenizer: Any, card: dict[str, Any], output: Path) -> dict[str, Any]:
-    """Write a policy; returns its card with the weights' hash."""
     from accelerate.state import AcceleratorState
 
     from rrm.data.provenance import environment
@@ -178,7 +171,6 @@ def _fit(
     rate: float,
     output: Path,
 ) -> float:
-    """One supervised training, rows in the order given; returns its mean loss."""
     import functools
 
     from datasets import Dataset

@@ -1,8 +1,6 @@
-"""The calculator lab: arithmetic of several steps with numbers too large for a small model's head, and a calculator.
+"""The calculator lab: arithmetic of several steps, one operation a call, graded by a numeric match.
 
-The tool does one operation at a time in the lab, so that a problem of k steps takes k calls; without that limit
-(`max_operations=null`) it serves word problems such as GSM8K's. Success is a numeric match.
-"""
+With `max_operations=null` it serves word problems such as GSM8K's."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import ToolCall
 
 LARGEST = 199
-"""No number of a lab problem is larger: each is one token of the lab policy, or copying digits would be the task."""
+"""Largest number of a lab problem: each is one token of the lab policy."""
 _WORDS = {"+": "add", "-": "subtract", "*": "multiply by"}
 _FINDINGS = {
     "search": ("calculates exactly what is needed",),
@@ -62,7 +60,7 @@ class CalculatorEnv(ToolEnv):
 
     @staticmethod
     def make_tasks(n: int, seed: int, *, hops: int | Sequence[int] = (2, 3, 4, 5), split: str = "train") -> list[Task]:
-        """`n` problems, step counts in turn. Different seeds, or splits, are different problems."""
+        """`n` problems, step counts in turn; other seeds or splits, other problems."""
         tasks = []
         for number in range(n):
             count = spread(hops, number)
@@ -74,7 +72,6 @@ class CalculatorEnv(ToolEnv):
 
     @staticmethod
     def plan(task: Task) -> CalculatorPlan:
-        """How the problem is solved."""
         return CalculatorPlan(task.seed, task.meta["hops"])
 
 
@@ -96,22 +93,19 @@ class CalculatorPlan:
             self.operations.append((sign, number))
             value = _OPERATORS[sign](value, number)
         self.start, self.length, self.answer = str(first), steps, str(value)
-        told = ", ".join(f"{_WORDS[sign]} {number}" for sign, number in self.operations)
-        self.question = f"Start with {first}, {told}."
+        operations_text = ", ".join(f"{_WORDS[sign]} {number}" for sign, number in self.operations)
+        self.question = f"Start with {first}, {operations_text}."
 
     def move(self, step: int, value: str) -> Move:
-        """The step's operation on `value`."""
         return _apply(value, *self.operations[step])
 
     def wrong(self, step: int, value: str, rng: random.Random) -> Move:
-        """Another operator, or another number."""
         sign, number = self.operations[step]
         if rng.random() < 0.5:
             return _apply(value, rng.choice([s for s in _OPERATORS if s != sign]), number)
         return _apply(value, sign, number + rng.choice((-10, -1, 1, 10)))
 
     def retrieval(self) -> ToolCall:
-        """The first step: one call can do no more."""
         return self.move(0, self.start).call
 
 

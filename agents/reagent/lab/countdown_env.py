@@ -1,4 +1,4 @@
-"""Countdown: an arithmetic expression over given numbers that makes a target. Graded by its value: there are several solutions."""
+"""Countdown: an arithmetic expression over given numbers that makes a target, graded by its value."""
 
 import random
 import re
@@ -31,18 +31,18 @@ class CountdownEnv(ToolEnv):
         """1.0 for an expression that makes the target from the task's numbers, else 0.0."""
         with suppress(ToolError):  # none at all
             used = Counter(map(int, re.findall("[0-9]+", answer[:200])))
-            made = abs(evaluate(answer) - task.meta["target"]) < 1e-6
-            return float(made and used <= Counter(task.meta["numbers"]) and bool(_EXPRESSION.fullmatch(answer)))
+            correct = abs(evaluate(answer) - task.meta["target"]) < 1e-6
+            return float(correct and used <= Counter(task.meta["numbers"]) and bool(_EXPRESSION.fullmatch(answer)))
         return 0.0
 
     @staticmethod
     def make_tasks(n: int, seed: int, *, numbers: int | Sequence[int] = (3, 4), split: str = "train") -> list[Task]:
-        """`n` tasks, of so many numbers in turn; the answer is a solution. Different seeds, or splits, are different tasks."""
+        """`n` tasks, number counts in turn; the answer is a solution. Other seeds or splits, other tasks."""
         return [_task(f"countdown-{split}-{seed}-{number}", spread(numbers, number)) for number in range(n)]
 
 
 def _task(name: str, count: int) -> Task:
-    """The first expression drawn whose value is from 10 to 99."""
+    """The first drawn expression with a value from 10 to 99, and none of several numbers."""
     rng = random.Random(seed := derive_seed(name))
     while True:
         numbers = [rng.randint(1, 99) for _ in range(count)]
@@ -51,6 +51,6 @@ def _task(name: str, count: int) -> Task:
             rng.shuffle(terms)
             terms[-2:] = [f"({terms[-2]} {rng.choice('+-*/')} {terms[-1]})"]
         with suppress(ToolError):  # a division by zero
-            if (target := evaluate(terms[0])) in range(10, 100):
+            if (target := evaluate(terms[0])) in range(10, 100) and (count == 1 or target not in numbers):
                 question = f"Make {target:.0f} from {', '.join(map(str, numbers))}."
                 return Task(name, question, terms[0], seed, name, {"numbers": numbers, "target": int(target)})

@@ -1,13 +1,10 @@
-"""Demonstrations: what a lab policy is first trained on, played by scripted agents through the real environment.
-
-Every message is what a rollout would show the policy, and every assistant text is what the policy should write, so that
-the supervised format and the rollout's are the same by construction. Kinds:
+"""Demonstrations for a lab policy's first training: scripted agents in the real environment.
 
     tool_call   one call a hop, then the answer; some with a failing tool, a wrong or a malformed call and its repair
     naive_rag   one call with the question as it stands, then the answer
     direct      the answer at once
 
-With a critique the prompt holds a first attempt that went wrong and findings on it, and the demonstration is the repair.
+With a critique the prompt holds a failed first attempt and findings on it, and the demonstration is the repair.
 """
 
 import asyncio
@@ -30,26 +27,20 @@ from rrm.data.seeds import derive_seed
 Mistake = Literal["wrong", "malformed", "stops_early", "gave_up"]
 MISTAKES: tuple[Mistake, ...] = get_args(Mistake)
 TOOL_DOWN_RATE = 0.15
-"""How often the tool fails in an imperfect demonstration, where the environment's tool can."""
 _RETRIES = 4
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """One supervised conversation."""
-
     task: Task
     kind: str
     messages: list[dict[str, Any]]
     """`role` and `content` alone: an assistant's content is the very text of its turn."""
     train_on: list[bool]
-    """Which messages to train on: the assistant's, but for its mistakes."""
 
 
 @dataclass(frozen=True)
 class ScriptedTurn:
-    """One scripted turn and its finding."""
-
     text: str
     good: bool = True
     finding: str = ""
@@ -57,13 +48,10 @@ class ScriptedTurn:
 
 @dataclass(frozen=True)
 class PlayedTurns:
-    """Scripted turns, played."""
-
     shown: list[dict[str, Any]]
-    """As the policy sees them: an assistant's content is the very text of its turn."""
+    """As the policy sees them; `messages`: as in a trajectory."""
     train_on: list[bool]
     messages: list[dict[str, Any]]
-    """As an episode's trajectory has them: calls apart."""
 
 
 def demonstrations(
@@ -81,22 +69,21 @@ def demonstrations(
     hurried: float = 0.0,
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[Demonstration]:
-    """`n` demonstrations on worlds that no rollout of any seed sees (a split of their own). Deterministic.
+    """`n` demonstrations on worlds of their own split. Deterministic.
 
-    Not to be called from a running event loop. Raises ValueError: the environment has no plans, so nothing can be played.
+    Not to be called from a running event loop. Raises ValueError: the environment has no plans.
 
     Args:
         env_name: a lab environment.
         n, seed, hops: of the tasks; default hop counts are the environment's.
         kind: see the module's docstring.
         parser: tool-call format.
-        imperfect: share of `tool_call` rows in which something goes wrong on the way and is repaired.
+        imperfect: share of `tool_call` rows in which something goes wrong and is repaired.
         thoughts: the agent says what it read before each further call.
         with_critique: put a failed first attempt and its critique into the prompt.
         train_on_mistakes: also train on the wrong and malformed calls.
-        hurried: share of `tool_call` rows whose agent takes the first result for the answer, whatever was asked, and is
-            trained on; not in second attempts, after a critique.
-        options: of the environment, beside those demonstrations need.
+        hurried: share of `tool_call` rows whose agent answers with its first result; not in second attempts.
+        options: of the environment.
     """
     build = find_environment(env_name)
     plans = getattr(build, "plan", None)
@@ -125,48 +112,53 @@ def demonstrations(
 
 
 def plain(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`role` and `content` alone."""
     return [{"role": m["role"], "content": m["content"]} for m in messages]
 
 
-def environment_for(build: Any, parser: str, imperfect: bool, length: int, given: Mapping[str, Any]) -> ToolEnv:
-    """An environment to play a script in: turns enough for every repair; with a failing tool where the environment has one."""
-    options: dict[str, Any] = {"parser": parser, "max_turns": _RETRIES * (length + 3), **given}
+def environment_for(build: Any, parser: str, imperfect: bool, length: int, extra: Mapping[str, Any]) -> ToolEnv:
+    """An environment to play a script in, with turns for every repair, and a failing tool if imperfect."""
+    options: dict[str, Any] = {"parser": parser, "max_turns": _RETRIES * (length + 3), **extra}
     if imperfect and "error_rate" in build.__init__.__kwdefaults__:
         options["error_rate"] = TOOL_DOWN_RATE
     return build(**options)
 
 
 def script(
-    env: ToolEnv, plan: ScriptedPlan, kind: Kind, rng: random.Random, imperfect: bool, thoughts: bool, length: int
+    env: ToolEnv,
+    plan: ScriptedPlan,
+    policy_kind: Kind,
+    rng: random.Random,
+    imperfect: bool,
+    thoughts: bool,
+    length: int,
 ) -> list[ScriptedTurn]:
-    """What a careful agent of the kind does up to hop `length`, where it answers with what it has; slips where imperfect."""
+    """A careful agent's turns up to hop `length`, where it answers; slips where imperfect."""
     parser = env.parser
-    if kind == "direct":
+    if policy_kind == "direct":
         return [ScriptedTurn(parser.render_turn(answer=plan.answer))]
-    if kind == "naive_rag":
+    if policy_kind == "naive_rag":
         return [
             ScriptedTurn(parser.render_turn(calls=[plan.retrieval()])),
             ScriptedTurn(parser.render_turn(answer=plan.answer)),
         ]
     turns: list[ScriptedTurn] = []
-    value, read = plan.start, ""
+    value, thought = plan.start, ""
     slips = imperfect and (rng.random() < 0.7 or not getattr(env, "error_rate", 0.0))
     slip = rng.randrange(length) if slips else None
     for step in range(length):
         move = plan.move(step, value)
-        text = parser.render_turn(reasoning=read, calls=[move.call])
+        text = parser.render_turn(reasoning=thought, calls=[move.call])
         if step == slip:
             wrong = plan.wrong(step, value, rng)
-            broken = parser.render_turn(reasoning=read, calls=[wrong.call])
+            broken = parser.render_turn(reasoning=thought, calls=[wrong.call])
             turns.append(ScriptedTurn(broken if rng.random() < 0.5 else _break(parser, text, rng), good=False))
         turns.append(ScriptedTurn(text))
-        value, read = move.value, move.says if thoughts else ""
-    return [*turns, ScriptedTurn(parser.render_turn(reasoning=read, answer=value))]
+        value, thought = move.value, move.says if thoughts else ""
+    return [*turns, ScriptedTurn(parser.render_turn(reasoning=thought, answer=value))]
 
 
 def _break(parser: Parser, text: str, rng: random.Random) -> str:
-    """The turn as an agent might get it wrong: cut short, or with a quote lost."""
+    """A malformed turn: cut short, or with a quote lost."""
     while True:
         broken = text.replace('"', "", 1) if rng.random() < 0.5 else text[: rng.randint(len(text) // 3, len(text) - 1)]
         if any(isinstance(call, MalformedCall) for call in parser.parse(broken).calls):
@@ -174,21 +166,20 @@ def _break(parser: Parser, text: str, rng: random.Random) -> str:
 
 
 async def played(env: ToolEnv, turns: Sequence[ScriptedTurn]) -> PlayedTurns:
-    """The turns in the environment, which is set up. One the tool failed on is said again."""
-    found = PlayedTurns([], [], [])
+    """Play the turns; one the tool failed on is repeated."""
+    run = PlayedTurns([], [], [])
     for turn in turns:
         for _ in range(_RETRIES):
             result = await env.step(turn.text)
-            found.shown.extend([{"role": "assistant", "content": turn.text}, *result.observations])
-            found.train_on.extend([turn.good, *[False] * len(result.observations)])
-            found.messages.extend([result.message, *result.observations])
+            run.shown.extend([{"role": "assistant", "content": turn.text}, *result.observations])
+            run.train_on.extend([turn.good, *[False] * len(result.observations)])
+            run.messages.extend([result.message, *result.observations])
             if not turn.good or "failed" not in result.info["verdicts"]:
                 break
-    return found
+    return run
 
 
 async def _criticised(env: ToolEnv, plan: ScriptedPlan, task: Task, rng: random.Random) -> list[dict[str, Any]]:
-    """The prompt of a second attempt, after a first one that went wrong."""
     prompt = env.reset(task)
     turns = mistaken(env, plan, rng)
     attempt: list[dict[str, Any]] = []
@@ -202,26 +193,25 @@ async def _criticised(env: ToolEnv, plan: ScriptedPlan, task: Task, rng: random.
 
 
 def mistaken(env: ToolEnv, plan: ScriptedPlan, rng: random.Random) -> list[ScriptedTurn]:
-    """A first attempt that goes wrong in one of the ways there are."""
     return failing(env, plan, rng.choice([m for m in MISTAKES if m != "stops_early" or plan.length > 1]), rng)
 
 
 def failing(env: ToolEnv, plan: ScriptedPlan, mistake: Mistake, rng: random.Random) -> list[ScriptedTurn]:
-    """A first attempt that ends in a wrong answer, or in none. No finding names a value the agent did not have."""
+    """A first attempt with a wrong answer or none. No finding names a value the agent did not have."""
 
     def said(key: str, **parts: object) -> str:
         return rng.choice(plan.wordings[key]).format(**parts)
 
     parser, value = env.parser, plan.start
-    at = plan.length - 1 if mistake == "stops_early" else rng.randrange(plan.length)
+    hop = plan.length - 1 if mistake == "stops_early" else rng.randrange(plan.length)
     turns: list[ScriptedTurn] = []
-    for step in range(at):
+    for step in range(hop):
         move = plan.move(step, value)
         turns.append(ScriptedTurn(parser.render_turn(calls=[move.call]), finding=said("search")))
         value = move.value
-    needed = plan.move(at, value)
+    needed = plan.move(hop, value)
     if mistake == "wrong":
-        return turns + _misled(env, plan, at, needed, rng)
+        return turns + _misled(env, plan, hop, needed, rng)
     if mistake == "stops_early":
         return [*turns, ScriptedTurn(parser.render_turn(answer=value), False, said("stops_early", **needed.parts))]
     if mistake == "malformed":
@@ -230,18 +220,17 @@ def failing(env: ToolEnv, plan: ScriptedPlan, mistake: Mistake, rng: random.Rand
     return [*turns, ScriptedTurn(parser.render_turn(answer="unknown"), False, said("gave_up", **needed.parts))]
 
 
-def _misled(env: ToolEnv, plan: ScriptedPlan, at: int, needed: Move, rng: random.Random) -> list[ScriptedTurn]:
-    """A wrong call at step `at` in place of the needed one, and going on with what it gave."""
+def _misled(env: ToolEnv, plan: ScriptedPlan, hop: int, needed: Move, rng: random.Random) -> list[ScriptedTurn]:
     wrong = needed
     while wrong.value == needed.value:
-        wrong = plan.wrong(at, needed.parts["a"], rng)
+        wrong = plan.wrong(hop, needed.parts["a"], rng)
     key, parts = fault(needed, wrong)
     calls, value = [wrong.call], wrong.value
-    for step in range(at + 1, plan.length):
+    for step in range(hop + 1, plan.length):
         move = plan.move(step, value)
         calls.append(move.call)
         value = move.value
     texts = [env.parser.render_turn(calls=[call]) for call in calls] + [env.parser.render_turn(answer=value)]
     first = rng.choice(plan.wordings[key]).format(**parts)
-    follows = [rng.choice(plan.wordings["follows"]).format(k=at + 1) for _ in texts[1:]]
+    follows = [rng.choice(plan.wordings["follows"]).format(k=hop + 1) for _ in texts[1:]]
     return [ScriptedTurn(text, False, finding) for text, finding in zip(texts, [first, *follows], strict=True)]

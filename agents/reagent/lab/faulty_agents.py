@@ -1,9 +1,6 @@
-"""Scripted agents that do something wrong at most steps, labelled by replaying their runs.
+"""Scripted agents that err at most steps, labelled by replaying their runs.
 
-In a run with one fault, what was needed mostly is what was done: a judge that only guesses what a good agent would have
-asked is nearly always right, and learns no more. Here such a guess is mostly wrong. Kinds of fault that
-`reagent.lab.transcripts` holds out do not occur.
-"""
+Here a judge cannot guess what was done from what was needed. Faults that `reagent.lab.transcripts` holds out do not occur."""
 
 import json
 import random
@@ -20,12 +17,9 @@ ODDS = {
     "right": 0.38, "wrong_entity": 0.18, "wrong_relation": 0.15, "anything": 0.06, "repeated": 0.08, "malformed": 0.05,
     "leaves_out": 0.04, "guess": 0.03, "gives_up": 0.03,
 }  # fmt: skip
-"""What a wanderer does at a step."""
 AT_THE_END = {"answer": 0.5, "check": 0.15, "misread": 0.15, "goes_on": 0.2}
-"""What it does where it does right and nothing is missing; what is checked is not checked again. Who goes on asks for
-something of what was found, as if the question were longer, and answers with that: trained agents do."""
+"""Odds where nothing is missing; `goes_on` asks for more, and answers with that."""
 AFTER_ERROR = {"right": 0.7, "wrong_entity": 0.1, "wrong_relation": 0.1, "gives_up": 0.1}
-"""What it does after the tool failed. Going on as if it had not is a fault that is held out."""
 WANDER_STEPS = 7
 
 
@@ -34,7 +28,6 @@ def _draw(rng: random.Random, odds: Mapping[str, float]) -> str:
 
 
 def _wander(run: ScriptedRun) -> None:
-    """Play a run."""
     rng = run.rng
     queries: list[str] = []
     while run.step < WANDER_STEPS:
@@ -51,8 +44,8 @@ def _wander(run: ScriptedRun) -> None:
             continue
         if deed == "guess" and relation is not None:
             run.mark(False, "")
-            kind = RELATIONS[run.question.path[-1]][1]
-            return run.finish(run.say("guess"), run.other(kind, run.question.answer, subject))
+            entity_type = RELATIONS[run.question.path[-1]][1]
+            return run.finish(run.say("guess"), run.other(entity_type, run.question.answer, subject))
         if deed == "leaves_out":
             if _leave_out(run, subject):
                 return None
@@ -60,24 +53,24 @@ def _wander(run: ScriptedRun) -> None:
         query = _query(run, deed, queries)
         if query is None:
             continue
-        asked, _, of = query.partition(" of ")
+        needed, _, entity = query.partition(" of ")
         run.mark(True, "")
-        said = run.say("need", rel=asked, a=of)
+        phrase = run.say("need", rel=needed, a=entity)
         if deed == "malformed":
-            whole = json.dumps({"query": query})
-            broken = rng.choice([whole[:-1], whole[:-2], whole.replace('"query"', "query")])
-            run.refused(said, query, broken)
+            valid = json.dumps({"query": query})
+            broken = rng.choice([valid[:-1], valid[:-2], valid.replace('"query"', "query")])
+            run.refused(phrase, query, broken)
         elif rng.random() < TOOL_ERROR_RATE:
-            run.call(said, query, result=run.tool_error)
+            run.call(phrase, query, result=run.tool_error)
         else:
             queries.append(query)
-            run.call(said, query)
-            run.read_value(of, asked, run.world.value(of, asked) or "")
+            run.call(phrase, query)
+            run.read_value(entity, needed, run.world.value(entity, needed) or "")
 
 
 def _leave_out(run: ScriptedRun, subject: str) -> bool:
-    """Skip the next relation of the path and follow the others to the end; False where that is no mistake of its own."""
-    rest = run.question.path[len(run.progress.found) + 1 :]
+    """Skip the next relation of the path and follow the others; False where that is no mistake of its own."""
+    rest = run.question.path[len(run.progress.values) + 1 :]
     if not rest or rest[0] == run.progress.relation or run.step + len(rest) >= WANDER_STEPS:
         return False
     way = [subject]
@@ -88,59 +81,61 @@ def _leave_out(run: ScriptedRun, subject: str) -> bool:
         way.append(value)
     if way[-1] == subject:
         return False
-    for of, relation, value in zip(way, rest, way[1:], strict=False):
+    for entity, relation, value in zip(way, rest, way[1:], strict=False):
         run.mark(True, "")
-        run.call(run.say("need", rel=relation, a=of), f"{relation} of {of}")
-        run.read_value(of, relation, value)
+        run.call(run.say("need", rel=relation, a=entity), f"{relation} of {entity}")
+        run.read_value(entity, relation, value)
     run.mark(False, "")
-    run.finish("" if run.read else run.say("done"), way[-1])
+    run.finish("" if run.reading else run.say("done"), way[-1])
     return True
 
 
 def _query(run: ScriptedRun, deed: str, queries: Sequence[str]) -> str | None:
-    """What is searched; None where the world has nothing to be mistaken about."""
+    """The next query; None where the world has nothing to be mistaken about."""
     rng, subject, relation = run.rng, run.progress.subject, run.progress.relation
     if deed == "wrong_entity":
         source = RELATIONS[relation][0] if relation else "person"
         return f"{relation or 'mother'} of {run.other(source, subject)}"
     if deed == "wrong_relation":
-        kind = run.world.kind_of(subject)
-        fitting = [r for r, kinds in RELATIONS.items() if kinds[0] == kind and r != relation]
+        entity_type = run.world.kind_of(subject)
+        fitting = [r for r, kinds in RELATIONS.items() if kinds[0] == entity_type and r != relation]
         alike = [r for r in fitting if relation and RELATIONS[r] == RELATIONS[relation]]
         return f"{rng.choice(alike if alike and rng.random() < 0.5 else fitting)} of {subject}" if fitting else None
     if deed == "anything":
-        asked = rng.choice(list(RELATIONS))
-        return f"{asked} of {run.other(RELATIONS[asked][0])}"
+        any_relation = rng.choice(list(RELATIONS))
+        return f"{any_relation} of {run.other(RELATIONS[any_relation][0])}"
     searches = [query for query in queries if " of " in query]
     if deed == "repeated" and searches:
         return rng.choice(searches)
     return None if relation is None else f"{relation} of {subject}"
 
 
-def _end(run: ScriptedRun, found: str, *, checked: bool) -> bool:
-    """Answer, or answer what was not found, or check first. Whether the run is over."""
+def _end(run: ScriptedRun, entity: str, *, checked: bool) -> bool:
+    """Answer, misread, or check first; returns whether the run is over."""
     deed = _draw(run.rng, AT_THE_END)
     if deed == "check" and not checked:
         run.mark(True, "")
-        run.call(run.say("check", b=found), found)
+        run.call(run.say("check", b=entity), entity)
         return False
-    answer = found
+    answer = entity
     if deed == "goes_on":
-        kind = run.world.kind_of(found)
-        fitting = [r for r, kinds in RELATIONS.items() if kinds[0] == kind]
+        entity_type = run.world.kind_of(entity)
+        fitting = [r for r, kinds in RELATIONS.items() if kinds[0] == entity_type]
         value = None
         if fitting:
-            asked = run.rng.choice([r for r in run.question.path if r in fitting] or fitting)
-            value = run.world.value(found, asked)
+            relation = run.rng.choice([r for r in run.question.path if r in fitting] or fitting)
+            value = run.world.value(entity, relation)
             run.mark(False, "")
-            run.call(run.say("need", rel=asked, a=found), f"{asked} of {found}")
-        answer = value or found
+            run.call(run.say("need", rel=relation, a=entity), f"{relation} of {entity}")
+        answer = value or entity
     if deed == "misread":
-        kind = RELATIONS[run.question.path[-1]][1]
-        alike = [e for e in run.world.entities[kind] if e != found and (e[:2] == found[:2] or e[-2:] == found[-2:])]
-        answer = run.rng.choice(alike) if alike and run.rng.random() < 0.7 else run.other(kind, found)
-    run.mark(answer == found, "")
-    run.finish("" if run.read else run.say("done"), answer)
+        entity_type = RELATIONS[run.question.path[-1]][1]
+        alike = [
+            e for e in run.world.entities[entity_type] if e != entity and (e[:2] == entity[:2] or e[-2:] == entity[-2:])
+        ]
+        answer = run.rng.choice(alike) if alike and run.rng.random() < 0.7 else run.other(entity_type, entity)
+    run.mark(answer == entity, "")
+    run.finish("" if run.reading else run.say("done"), answer)
     return True
 
 

@@ -1,4 +1,4 @@
-"""The lab's base: a byte-level BPE trained on rendered lab transcripts and a small Llama from scratch."""
+"""The lab judge's base: a byte-level BPE trained on rendered transcripts, and a small Llama."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from rrm.train.data import target_text
 
 
 def lab_texts(trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]) -> Iterator[str]:
-    """What the tokenizer learns from: what the judge will read and write, as often as it will (the rubric every time)."""
+    """Texts of the tokenizer: as the judge will read and write them (the rubric every time)."""
     yield from (rubric(mode) + OPENINGS[mode] for mode in OPENINGS)
     for trajectory in trajectories:
         yield rubric("full") + OPENINGS["full"]
@@ -34,12 +34,9 @@ def build(
     heads: int = 6,
     vocab_size: int = 2048,
 ) -> tuple[Any, Any]:
-    """(model, tokenizer), deterministic for the seed: a config's `model.base`, the rest its `model.options`.
+    """(model, tokenizer), deterministic for the seed: a config's `model.base`, with `model.options`.
 
-    Args:
-        annotations: by trajectory id.
-        intermediate_size: feed-forward width; four times the width by default.
-    """
+    `annotations`: by trajectory id. `intermediate_size`: feed-forward width; four times the width by default."""
     tokenizer = build_lab_tokenizer(lab_texts(trajectories, annotations), vocab_size)
     model = build_lab_model(
         tokenizer, hidden=hidden_size, layers=layers, heads=heads, intermediate=intermediate_size, seed=seed

@@ -1,8 +1,6 @@
-"""Labels of any agent's run in a lab world, by replaying it: what was needed at each step, and what the agent did.
+"""Label any agent's run in a lab world by replaying it: the needed deed at each step, and the agent's.
 
-The scripted transcripts of `reagent.lab.transcripts` carry labels by construction. A trained policy's own runs do not; with
-its world and question at hand they are labelled by the same rule, so that a judge can be measured, and trained, on them.
-"""
+Labels follow the rule of the scripted transcripts (`reagent.lab.transcripts`)."""
 
 import random
 import re
@@ -21,8 +19,6 @@ _ANSWER = re.compile(r"Answer: *+(\S.{0,400}+)$")
 
 
 class _Replay:
-    """What was found and asked so far."""
-
     def __init__(self, world: World, question: WorldQuestion, rng: random.Random) -> None:
         self.world, self.rng, self.progress = world, rng, Progress(question)
         self.asked: dict[str, int] = {}
@@ -32,7 +28,7 @@ class _Replay:
         self.faults: set[str] = set()
 
     def step(self, number: int, message: Message, result: str) -> tuple[str, TraceLine]:
-        """(finding, trace) of one step, whose first call is taken for all."""
+        """(finding, trace) of one step, by its first call."""
         relation, subject = self.progress.relation or "answer", self.progress.subject
         line = TraceLine(number, self.progress.needed, good=False)
         key, more = self._read(line, message, result)
@@ -68,16 +64,16 @@ class _Replay:
             return "malformed", {}
         line.query, before = query, self.asked.get(query)
         line.good = query == line.needed
-        relation, _, asked = query.partition(" of ")
+        relation, _, entity = query.partition(" of ")
         line.failed = result.startswith("Error")
         if not line.failed:
-            line.value = self.world.value(asked, relation)
+            line.value = self.world.value(entity, relation)
         elif line.good:
             return "tool_error", {}
         if line.value is not None:
             self.asked.setdefault(query, line.step)
             if line.good:
-                self.progress.found.append(line.value)
+                self.progress.values.append(line.value)
                 return "search", {}
         if self.progress.relation is None and query == self.progress.subject:
             line.good = True
@@ -87,18 +83,15 @@ class _Replay:
             return "repeated_call", {"k": before, "next": further if self.progress.relation else "answer now"}
         if self.progress.relation is None:
             return "needless", {}
-        if asked == self.progress.subject:
+        if entity == self.progress.subject:
             return "wrong_relation", {"other": relation}
-        return "wrong_entity", {"c": asked or query}
+        return "wrong_entity", {"c": entity or query}
 
 
 def label(trajectory: Trajectory, world: World, question: WorldQuestion) -> Annotation:
-    """Findings, trace and process score of a run, as `reagent.lab.transcripts` would have labelled it.
+    """Findings, trace and process score of a run; its id draws their wording.
 
-    Args:
-        trajectory: its steps call `search` with a `query`, or end in `Answer: …`.
-        world, question: those the run was played on. The wording of findings is drawn by the run's id.
-    """
+    `trajectory`: its steps call `search` with a `query`, or end in `Answer: …`. `world`, `question`: those of the run."""
     replay = _Replay(world, question, random.Random(derive_seed("label", trajectory.id)))
     findings: list[Finding] = []
     trace: list[TraceLine] = []

@@ -1,7 +1,4 @@
-"""The lab's tokenizer and model: byte-level BPE trained on lab text, and a Llama of 1–3 M parameters.
-
-Both are ordinary Hugging Face objects, so the lab runs through exactly the code that runs large models.
-"""
+"""The lab's tokenizer and model: byte-level BPE trained on lab text, and a Llama of 1–3 M parameters."""
 
 from __future__ import annotations
 
@@ -20,12 +17,9 @@ MAX_POSITIONS = 1024
 def build_lab_tokenizer(
     texts: Iterable[str], vocab_size: int = 2048, *, digits_together: int = 1
 ) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer with ChatML tokens, a pad that is not the end, and the judge's chat template.
+    """A byte-level BPE tokenizer with ChatML tokens, a pad that is not the end, and the judge's template.
 
-    Args:
-        digits_together: most digits of one token. 1: `0.7` is always the same three tokens; 3: a frequent number below 1000
-            is one token, the same after a space, a quote or a line's start, and is copied as a name is.
-    """
+    `digits_together`: most digits of one token. With 3 a frequent number below 1000 is one token, copied as a name is."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -66,12 +60,10 @@ def build_lab_model(
     intermediate: int | None = None,
     seed: int,
 ) -> LlamaForCausalLM:
-    """A Llama with tied embeddings, float32, deterministic for a seed.
+    """A Llama with tied embeddings, float32, deterministic for a seed, begun as in `start_copying`.
 
-    Weights start with a standard deviation of 1/√hidden: with transformers' 0.02 the attention of so narrow a model is uniform at first.
-    Attention starts as in `start_copying`. Raises ValueError: `hidden` is not a multiple of `heads`. `intermediate`: width of the
-    feed-forward layers; four times `hidden` by default.
-    """
+    Weights have a standard deviation of 1/√hidden: with 0.02 the attention of so narrow a model is uniform. Raises ValueError:
+    `hidden` is not a multiple of `heads`. `intermediate`: feed-forward width; four times `hidden` by default."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -92,13 +84,10 @@ def build_lab_model(
 
 
 def start_copying(model: LlamaForCausalLM, sharpness: float = 0.7) -> None:
-    """Let every attention layer begin by copying what it attends to, and by attending to what resembles the query.
+    """Let every attention layer begin by copying from tokens that resemble the query.
 
-    W_O = W_Vᵀ with W_V orthogonal, so that a layer's heads together pass a token's embedding on (and, embeddings being
-    tied, raise its logit); W_K ≈ W_Q, orthogonal times `sharpness`. The lab's tasks are copying; a small model finds it
-    in hundreds of updates then, in thousands from random weights. After mimetic initialisation (Trockman & Kolter 2023,
-    arXiv 2305.09828), with the sign that copies.
-    """
+    W_O = W_Vᵀ with W_V orthogonal, W_K ≈ W_Q, orthogonal times `sharpness`. After mimetic initialisation (Trockman & Kolter
+    2023, arXiv 2305.09828), with the sign that copies: hundreds of updates to learn copying, not thousands."""
     import torch
 
     for layer in model.model.layers:

@@ -1,4 +1,4 @@
-"""A plan: how a lab task is solved call by call, and how it goes wrong. Demonstrations are played from it."""
+"""Plans: the right and wrong calls of a lab task, from which demonstrations are played."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,11 @@ from rrm.data.trajectory import ToolCall
 
 @dataclass(frozen=True)
 class Move:
-    """One call and what it gives."""
-
     call: ToolCall
     value: str
     says: str
-    """The result in a sentence, as the agent's thought."""
     parts: dict[str, str] = field(default_factory=dict)
-    """What a finding's template has places for: `a` (whom the call is about) and `rel` (what it asks)."""
+    """Places of a finding's template: `a` (the call's subject) and `rel` (its relation)."""
 
 
 class ScriptedPlan(Protocol):
@@ -27,30 +24,25 @@ class ScriptedPlan(Protocol):
     length: int
     answer: str
     wordings: Mapping[str, Sequence[str]]
-    """Templates of findings: `search` for a right call, `malformed`, `gave_up`, `stops_early`, `follows`, `wrong_entity`
-    (places `a`, `c`, `rel`), `wrong_relation` (`a`, `rel`, `other`). `reagent.lab.wordings.FINDING` has them for search."""
+    """Templates of findings, by key (`reagent.lab.wordings.FINDING` for search)."""
 
     def move(self, step: int, value: str) -> Move:
-        """The right call at `step` (from 0) for who holds `value`; wrong values lead to wrong values."""
+        """The right call at `step` (from 0) with `value`; wrong values lead to wrong values."""
         ...
 
-    def wrong(self, step: int, value: str, rng: random.Random) -> Move:
-        """A well-formed call that is the wrong one."""
-        ...
+    def wrong(self, step: int, value: str, rng: random.Random) -> Move: ...
 
     def retrieval(self) -> ToolCall:
-        """The one call of an agent that only calls once: with the question as it stands."""
+        """The one call of `naive_rag`: the question as it stands."""
         ...
 
 
-def fault(needed: Move, made: Move) -> tuple[str, dict[str, str]]:
-    """Key and parts of the finding on a wrong call."""
-    if made.parts["a"] != needed.parts["a"]:
-        return "wrong_entity", {**needed.parts, "c": made.parts["a"]}
-    return "wrong_relation", {**needed.parts, "other": made.parts["rel"]}
+def fault(needed: Move, wrong: Move) -> tuple[str, dict[str, str]]:
+    if wrong.parts["a"] != needed.parts["a"]:
+        return "wrong_entity", {**needed.parts, "c": wrong.parts["a"]}
+    return "wrong_relation", {**needed.parts, "other": wrong.parts["rel"]}
 
 
 def spread(hops: int | Sequence[int], index: int) -> int:
-    """Hop counts dealt out in turn, so that each is equally frequent."""
     counts = [hops] if isinstance(hops, int) else list(hops)
     return counts[index % len(counts)]

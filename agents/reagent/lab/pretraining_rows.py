@@ -1,11 +1,7 @@
-"""Drills: rows of which only verdicts are learned.
+"""Pretraining rows of which only verdicts are learned (docs/decisions.md, ADR 10).
 
-Whether what was done is what was needed stands in two short texts side by side. A model from scratch finds out how to
-compare them after some hundred thousand verdicts, and only if little else asks for its attention (docs/decisions.md, 33):
-`drill_rows`, traces without their transcripts. That the critique is to say what the trace has found it learns worse, for in
-its data the transcript alone tells as well; with a kind of fault it never met it then writes the right verdict into the trace
-and another into the critique (45): `follow_row`.
-"""
+A model from scratch learns to compare deed and need after some hundred thousand verdicts: `drill_rows`, traces alone. It
+learns to copy the trace's verdict into the critique from traces whose verdicts are turned: `follow_row` (ADR 45)."""
 
 import random
 import re
@@ -20,12 +16,12 @@ from rrm.train.data import TrainingRow
 
 SCRIPTED_SHARE = 0.25
 TURNED = 0.3
-"""Of the verdicts of a row that must be followed."""
+"""Share of turned verdicts in a `follow_row`."""
 _TRACE_LINE = re.compile(r"(\[step (\d+)\] .*) (good|bad)")
 
 
 def drill_rows(prompter: Prompter, n: int, seed: int) -> list[TrainingRow]:
-    """`n` traces, of worlds that no transcript of a seed has; `learned` points at each line's `good` or `bad`."""
+    """`n` traces, of worlds that no transcript has; `learned` points at each line's `good` or `bad`."""
     own, scripted = derive_seed("drills", seed), round(SCRIPTED_SHARE * n)
     rows: list[TrainingRow] = []
     for _, annotation in [*make_transcripts(scripted, seed=own), *make_wanderers(n - scripted, seed=own)]:
@@ -34,9 +30,9 @@ def drill_rows(prompter: Prompter, n: int, seed: int) -> list[TrainingRow]:
         for line in (annotation.trace or "").splitlines():
             before, _, verdict = line.rpartition(" ")
             ids += prompter.encode(f"\n{before}")
-            said = prompter.encode(f" {verdict}")
-            learned += range(len(ids), len(ids) + len(said))
-            ids += said
+            tokens = prompter.encode(f" {verdict}")
+            learned += range(len(ids), len(ids) + len(tokens))
+            ids += tokens
         rows.append(TrainingRow([], ids, "full", tuple(learned)))
     return rows
 
@@ -44,11 +40,12 @@ def drill_rows(prompter: Prompter, n: int, seed: int) -> list[TrainingRow]:
 def follow_row(
     prompter: Prompter, trajectory: Trajectory, annotation: Annotation, rng: random.Random
 ) -> TrainingRow | None:
-    """A full row with verdicts of its trace turned at random and a critique that says the same; `learned` points at the
-    critique's verdicts. None where the trace is not the lab's."""
+    """A full row with verdicts turned at random in trace and critique; None of a foreign trace.
+
+    `learned` points at the critique's verdicts."""
     lines = [_TRACE_LINE.fullmatch(line) for line in (annotation.trace or "").splitlines()]
-    said = {f.step: f for f in annotation.findings or []}
-    if not lines or any(m is None or int(m[2]) not in said for m in lines):
+    findings = {f.step: f for f in annotation.findings or []}
+    if not lines or any(m is None or int(m[2]) not in findings for m in lines):
         return None
     trace: list[str] = []
     critique, ends = "", list[int]()
@@ -58,7 +55,7 @@ def follow_row(
         trace.append(f"{m[1]} {verdict}")
         critique += f"[step {m[2]}] {verdict}"
         ends.append(len(critique))
-        critique += f": {said[int(m[2])].text if verdict == m[3] else 'look at this step again'}\n"
+        critique += f": {findings[int(m[2])].text if verdict == m[3] else 'look at this step again'}\n"
     before = "\n".join(trace) + "</think><critique>"
     encoded = prompter.tokenizer(before + critique, add_special_tokens=False, return_offsets_mapping=True)
     last = {len(before) + end for end in ends}

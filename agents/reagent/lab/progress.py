@@ -1,4 +1,4 @@
-"""How far a run has come along its question's path, and what it needs next."""
+"""Progress of a run along its question's path."""
 
 from dataclasses import dataclass, field
 
@@ -7,20 +7,17 @@ from reagent.lab.world import WorldQuestion
 
 @dataclass
 class Progress:
-    """What was found of the path, hop by hop."""
-
     question: WorldQuestion
-    found: list[str] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
 
     @property
     def subject(self) -> str:
-        """Who or what was found last; where the question starts before anything was."""
-        return self.found[-1] if self.found else self.question.start
+        """The last value, or the question's start."""
+        return self.values[-1] if self.values else self.question.start
 
     @property
     def relation(self) -> str | None:
-        """Relation of the next search; None where only the answer is missing."""
-        hop = len(self.found)
+        hop = len(self.values)
         return self.question.path[hop] if hop < len(self.question.path) else None
 
     @property

@@ -1,13 +1,12 @@
-"""Reflections: attempts at the search lab, and what an agent makes of them. Kinds:
+"""Reflections on attempts at the search lab.
 
     again     a second attempt after the attempt's critique: what was good is done again, what was bad is mended
-    retry     a second attempt without a critique: it tells nothing new, so the agent acts as at first, hurried or careful
+    retry     a second attempt without a critique, hurried or careful as at first
     trace     what happened, in the words of the attempt's label
     critique  what was good and bad about it, likewise
 
-First attempts are careful, hurried or faulty; labels come from replaying them (`reagent.lab.labels`). A pretrained model can do
-all this from instructions. The lab's policies know nothing they were not shown: asked for such texts only by the auxiliary loss of
-mode `u`, they write them into their turns; shown only attempts that failed, they spoil those that were right.
+First attempts are careful, hurried or faulty, labelled by replay (`reagent.lab.labels`). Untaught, the lab's policies write
+texts of mode `u`'s auxiliary loss into their turns.
 """
 
 import asyncio
@@ -29,48 +28,43 @@ from rrm.data.trajectory import Trajectory
 
 ReflectKind = Literal["again", "retry", "trace", "critique"]
 KINDS: dict[ReflectKind, int] = {"again": 5, "retry": 1, "trace": 2, "critique": 2}
-"""How often each is drawn, in ten."""
 CAREFUL, HURRIED = 0.4, 0.3
-"""Shares of first attempts; the others are faulty. Careful ones are right, some after a slip that they mend."""
+"""Shares of first attempts; the others are faulty."""
 IMPERFECT = 0.3
-"""Share of careful attempts in which something goes wrong on the way."""
+"""Share of careful attempts with a slip that is mended."""
 
 
 def reflections(n: int, seed: int, *, hops: Sequence[int], hurried: float) -> Iterator[Demonstration]:
-    """`n` reflections on worlds of the demonstrations' split. Deterministic. Not to be called from a running event loop.
+    """`n` reflections on worlds of the demonstrations' split. Deterministic; needs no running event loop.
 
-    Args:
-        hops: of the questions, dealt out in turn.
-        hurried: share of retries whose agent takes the first result for the answer.
-    """
+    `hops`: of the questions, dealt out in turn. `hurried`: share of retries whose agent answers with its first result."""
     with asyncio.Runner() as runner:
         for task in SearchEnv.make_tasks(n, seed, hops=hops, split="demonstrations"):
             rng = random.Random(derive_seed("reflection", task.id))
-            kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
-            yield runner.run(_reflection(task, kind, rng, hurried))
+            reflect_kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
+            yield runner.run(_reflection(task, reflect_kind, rng, hurried))
 
 
-async def _reflection(task: Task, kind: ReflectKind, rng: random.Random, hurried: float) -> Demonstration:
+async def _reflection(task: Task, reflect_kind: ReflectKind, rng: random.Random, hurried: float) -> Demonstration:
     plan, slips = SearchEnv.plan(task), rng.random() < IMPERFECT
     env = environment_for(SearchEnv, "hermes", slips, plan.length, {})
     prompt = env.reset(task)
     first = await played(env, _first(env, plan, rng, slips))
-    said = _label(task, [*prompt, *first.messages])
-    if kind == "trace" or kind == "critique":
-        asked = {"role": "user", "content": REQUESTS[kind]}
-        text = {"role": "assistant", "content": said.trace if kind == "trace" else said.critique}
-        messages = plain([*prompt, *first.shown, asked, text])
-        return Demonstration(task, kind, messages, [False] * (len(messages) - 1) + [True])
-    again = kind == "again"
-    prompt = second_attempt(prompt, first.messages, said.critique if again else None)
+    annotation = _label(task, [*prompt, *first.messages])
+    if reflect_kind == "trace" or reflect_kind == "critique":
+        request = {"role": "user", "content": REQUESTS[reflect_kind]}
+        text = {"role": "assistant", "content": annotation.trace if reflect_kind == "trace" else annotation.critique}
+        messages = plain([*prompt, *first.shown, request, text])
+        return Demonstration(task, reflect_kind, messages, [False] * (len(messages) - 1) + [True])
+    again = reflect_kind == "again"
+    prompt = second_attempt(prompt, first.messages, annotation.critique if again else None)
     env.reset(task)
     length = plan.length if again or rng.random() >= hurried else 1
     second = await played(env, script(env, plan, "tool_call", rng, False, False, length))
-    return Demonstration(task, kind, plain([*prompt, *second.shown]), [False] * len(prompt) + second.train_on)
+    return Demonstration(task, reflect_kind, plain([*prompt, *second.shown]), [False] * len(prompt) + second.train_on)
 
 
 def _first(env: ToolEnv, plan: ScriptedPlan, rng: random.Random, slips: bool) -> list[ScriptedTurn]:
-    """The turns of a first attempt."""
     drawn = rng.random()
     if drawn >= CAREFUL + HURRIED:
         return mistaken(env, plan, rng)
@@ -78,7 +72,6 @@ def _first(env: ToolEnv, plan: ScriptedPlan, rng: random.Random, slips: bool) ->
 
 
 def _label(task: Task, messages: list[dict[str, Any]]) -> Annotation:
-    """What a judge should say of the attempt."""
     world = world_of(task.seed)
     run = Trajectory.model_validate({"id": task.id, "task": task.question, "messages": messages})
     return label(run, world, question_of(world, task.meta["hops"]))

@@ -1,8 +1,7 @@
-"""A scripted agent's run while it is played: what it says and calls, and the label of each step.
+"""A scripted agent's run while it is played: its messages and each step's label.
 
 Half of the agents are terse, as the lab's policies are: a system message that describes the tool, calls without a word,
-`Answer: …` at the end.
-"""
+`Answer: …` at the end."""
 
 import random
 from collections.abc import Sequence
@@ -28,16 +27,15 @@ from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Message, ToolCall, Trajectory
 
 Split = Literal["few", "train", "heldout"]
-"""Which wordings, and kinds of fault: `few` is `train` with fewer wordings."""
+"""Wordings, and kinds of fault: `few` is `train` with fewer wordings."""
 HOPS = (1, 2, 3, 4)
 ATTEMPTS = 4
-"""Attempts at each question."""
 TOOL_ERROR_RATE = 0.1
 TERSE_RATE = 0.5
 
 
 def question_of(question_id: str, hops: Sequence[int] = HOPS) -> tuple[World, WorldQuestion, random.Random]:
-    """World and question of an id, and the generator that plays the attempts at it. `hops` as in `make_transcripts`."""
+    """World and question of an id, and the generator that plays the attempts at it."""
     rng = random.Random(derive_seed("lab", question_id, *hops))
     world = make_world(rng.getrandbits(63))
     return world, make_question(world, rng.choice(list(hops)), rng), rng
@@ -45,8 +43,6 @@ def question_of(question_id: str, hops: Sequence[int] = HOPS) -> tuple[World, Wo
 
 @dataclass
 class ScriptedRun:
-    """One attempt while it is played: what was said so far and what is to be said about it."""
-
     world: World
     question: WorldQuestion
     rng: random.Random
@@ -59,12 +55,11 @@ class ScriptedRun:
     fault_step: int | None = None
     wrong_since: int | None = None
     """Step whose mistake the run still builds on."""
-    read: str = ""
-    """What the next message says it read in the last result."""
+    reading: str = ""
     next_bad: str | None = None
     """Finding of a fault that shows only in the next message (a misreading)."""
     next_good: tuple[str, str] | None = None
-    """What the next search says, and its finding: a correction."""
+    """Text of the next search, and its finding: a correction."""
     answer: str | None = None
     progress: Progress = field(init=False)
 
@@ -73,12 +68,10 @@ class ScriptedRun:
 
     @property
     def step(self) -> int:
-        """Number of the latest step."""
         return len(self.findings)
 
     @property
     def tool_error(self) -> str:
-        """What a failing tool answers; terse agents' tools are those of `reagent`'s search environment."""
         return TERSE_TOOL_ERROR if self.terse else TOOL_ERROR
 
     def say(self, key: str, **parts: object) -> str:
@@ -88,7 +81,6 @@ class ScriptedRun:
         return self.rng.choice(FINDING[key]).format(**parts)
 
     def mark(self, good: bool, text: str) -> None:
-        """Label the step that comes next."""
         if self.next_bad:
             text, good, self.next_bad = self.next_bad, False, None
         if not good and self.fault_step is None:
@@ -96,11 +88,11 @@ class ScriptedRun:
         self.findings.append(Finding(step=self.step + 1, verdict="good" if good else "bad", text=text))
         self.trace.append(TraceLine(self.step, self.progress.needed, good))
 
-    def call(self, said: str, query: str, *, arguments: str | None = None, result: str | None = None) -> None:
-        """One search call with its result. `arguments` overrides the JSON, `result` what the tool answers."""
+    def call(self, phrase: str, query: str, *, arguments: str | None = None, result: str | None = None) -> None:
+        """One search call with its result. `arguments` overrides the JSON, `result` the tool's answer."""
         call_id = f"c{self.step}"
-        content = f"{self.read} {said}".strip()
-        self.read = ""
+        content = f"{self.reading} {phrase}".strip()
+        self.reading = ""
         parsed = {"query": query} if arguments is None else arguments
         self.messages.append(
             Message(
@@ -112,34 +104,34 @@ class ScriptedRun:
         if result is None:
             line.value = self.world.value(subject, relation)
             if line.value is not None and query == self.progress.needed:
-                self.progress.found.append(line.value)
+                self.progress.values.append(line.value)
         content = self.world.search(query) if result is None else result
         self.messages.append(Message(role="tool", content=content, tool_call_id=call_id, name="search"))
 
-    def finish(self, said: str, answer: str) -> None:
-        """The last message."""
+    def finish(self, phrase: str, answer: str) -> None:
         ending = f"Answer: {answer}" if self.terse else f"Final Answer: {answer}"
-        self.messages.append(Message(role="assistant", content=" ".join(p for p in (self.read, said, ending) if p)))
+        self.messages.append(
+            Message(role="assistant", content=" ".join(p for p in (self.reading, phrase, ending) if p))
+        )
         self.answer = self.trace[-1].answer = answer
 
     def read_value(self, subject: str, relation: str, value: str) -> str:
-        """Let the next message begin with what was read."""
-        self.read = self.say("read", rel=relation, a=subject, b=value)
+        self.reading = self.say("read", rel=relation, a=subject, b=value)
         return value
 
-    def look_up(self, hop: int, subject: str, *, said: str | None = None, finding: str | None = None) -> str:
-        """A correct search for hop `hop` from `subject`, retried when the tool fails; returns the value it gives."""
+    def look_up(self, hop: int, subject: str, *, phrase: str | None = None, finding: str | None = None) -> str:
+        """A correct search for hop `hop` from `subject`, retried when the tool fails; returns its value."""
         relation = self.question.path[hop]
         query = f"{relation} of {subject}"
         if self.next_good:
-            (said, finding), self.next_good = self.next_good, None
-        said = self.say("need", rel=relation, a=subject) if said is None else said
+            (phrase, finding), self.next_good = self.next_good, None
+        phrase = self.say("need", rel=relation, a=subject) if phrase is None else phrase
         if self.rng.random() < TOOL_ERROR_RATE:
             self.mark_hop(self.finding("tool_error"))
-            self.call(said, query, result=self.tool_error)
-            said, finding = self.say("retry"), finding or self.finding("retry")
+            self.call(phrase, query, result=self.tool_error)
+            phrase, finding = self.say("retry"), finding or self.finding("retry")
         self.mark_hop(finding or self.finding("search"))
-        self.call(said, query)
+        self.call(phrase, query)
         value = self.world.value(subject, relation)
         assert value is not None, f"{subject} has no {relation}"
         return self.read_value(subject, relation, value)
@@ -150,18 +142,15 @@ class ScriptedRun:
         else:
             self.mark(False, self.finding("follows", k=self.wrong_since))
 
-    def other(self, kind: str, *excluded: str) -> str:
-        """Another entity of the world."""
-        return self.rng.choice([e for e in self.world.entities[kind] if e not in excluded])
+    def other(self, entity_type: str, *excluded: str) -> str:
+        return self.rng.choice([e for e in self.world.entities[entity_type] if e not in excluded])
 
-    def refused(self, said: str, query: str, broken: str) -> None:
-        """A call whose arguments are no JSON, as the tool sees it."""
+    def refused(self, phrase: str, query: str, broken: str) -> None:
         if self.terse:
             broken = f'{{"name": "search", "arguments": {broken}'
-        self.call(said, query, arguments=broken, result=TERSE_BAD_ARGUMENTS if self.terse else BAD_ARGUMENTS)
+        self.call(phrase, query, arguments=broken, result=TERSE_BAD_ARGUMENTS if self.terse else BAD_ARGUMENTS)
 
     def trajectory(self, task: str, question_id: str, attempt: int) -> Trajectory:
-        """The played run as a transcript."""
         system = [Message(role="system", content=TERSE_SYSTEM)] if self.terse else []
         return Trajectory(
             id=f"{question_id}-{attempt}",

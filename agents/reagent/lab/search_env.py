@@ -1,7 +1,6 @@
-"""The search lab: a question of several hops over a generated world, and a search tool over the world's facts.
+"""The search lab: a question of several hops over a task's own generated world, and a search tool.
 
-Each task has a world of its own, made from the task's seed, so nothing can be learned by heart. Success is exact match.
-"""
+Success is exact match."""
 
 from __future__ import annotations
 
@@ -23,12 +22,10 @@ from rrm.data.trajectory import ToolCall
 
 @functools.lru_cache(maxsize=512)
 def world_of(seed: int) -> World:
-    """The world of a task's seed; the episodes of a group share it, nobody changes it."""
     return make_world(seed)
 
 
 def question_of(world: World, hops: int) -> WorldQuestion:
-    """The world's question of that many hops."""
     return make_question(world, hops, random.Random(derive_seed("question", world.seed)))
 
 
@@ -36,7 +33,7 @@ class SearchEnv(ToolEnv):
     """Search, then answer.
 
     Args:
-        error_rate: how often the tool is down, decided by task, query and how often it was asked: the same in every run.
+        error_rate: rate of tool failures, decided by task, query and its count: the same in every run.
         distractors: whether facts that look like the right one come with it.
         options: those of ToolEnv.
     """
@@ -52,7 +49,6 @@ class SearchEnv(ToolEnv):
         self.asked: dict[str, int] = {}
 
     def begin(self, task: Task) -> None:
-        """The task's world; nothing asked yet."""
         self.world, self.asked = world_of(task.seed), {}
 
     @tool
@@ -69,7 +65,6 @@ class SearchEnv(ToolEnv):
         return self.world.search(query, distractors=self.distractors)
 
     def is_useful(self, call: ToolCall, result: ToolResult) -> bool:
-        """Whether a fact was found."""
         return result.content != NOTHING_FOUND
 
     @staticmethod
@@ -87,14 +82,11 @@ class SearchEnv(ToolEnv):
 
     @staticmethod
     def plan(task: Task) -> SearchPlan:
-        """How the task is solved."""
         world = world_of(task.seed)
         return SearchPlan(world, question_of(world, task.meta["hops"]))
 
 
 class SearchPlan:
-    """One search a hop."""
-
     wordings: Mapping[str, Sequence[str]] = FINDING
 
     def __init__(self, world: World, question: WorldQuestion) -> None:
@@ -102,20 +94,17 @@ class SearchPlan:
         self.start, self.length, self.answer = question.start, len(question.path), question.answer
 
     def move(self, step: int, value: str) -> Move:
-        """Search the hop's relation of `value`."""
         return self._move(self.question.path[step], value)
 
     def wrong(self, step: int, value: str, rng: random.Random) -> Move:
-        """Another relation with the same types, or another entity of the same type."""
         relation = self.question.path[step]
         others = [r for r, kinds in RELATIONS.items() if kinds == RELATIONS[relation] and r != relation]
         if rng.random() < 0.5:
             return self._move(rng.choice(others), value)
-        kind = RELATIONS[relation][0]
-        return self._move(relation, rng.choice([e for e in self.world.entities[kind] if e != value]))
+        entity_type = RELATIONS[relation][0]
+        return self._move(relation, rng.choice([e for e in self.world.entities[entity_type] if e != value]))
 
     def retrieval(self) -> ToolCall:
-        """The question's phrase as the query."""
         return ToolCall(name="search", arguments={"query": self.question.phrase})
 
     def _move(self, relation: str, subject: str) -> Move:

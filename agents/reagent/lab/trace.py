@@ -1,13 +1,11 @@
-"""The lab's trace: what each step of a run did, what came of it, what was needed, and whether that was good.
+"""The lab's trace: each step's deed, result, need and verdict.
 
     [step 1] plan mother, boss; asks: mother of Kamon is Lamar; needs mother of Kamon good
     [step 2] asks: friend of Lamar is Gavin; needs boss of Lamar bad
     [step 3] answers Gavin; needs boss of Lamar bad
 
-Every part follows from what stands shortly before it, so that a small model can write it: the plan is the question's path
-from its end, a result stands in the transcript as it stands here, a need is the next of the plan for what was last found,
-a verdict compares the two searches beside it. What was done comes before what was needed: the other way round, a small
-model writes what was needed twice and never looks.
+Every part follows from what stands shortly before it, so that a small model can write it. The deed comes before the need:
+the other way round, a small model writes the need twice and never looks.
 """
 
 from dataclasses import dataclass
@@ -15,17 +13,14 @@ from dataclasses import dataclass
 
 @dataclass
 class TraceLine:
-    """One step."""
-
     step: int
     needed: str
     """A search (`boss of Lamar`), or `answer Lamar` where nothing is missing."""
     good: bool
     query: str | None = None
-    """What was searched; None for an answer and for a call that cannot be read."""
+    """None for an answer and for a call that cannot be read."""
     answer: str | None = None
     value: str | None = None
-    """What the search found."""
     failed: bool = False
 
     def text(self, path: tuple[str, ...]) -> str:
@@ -35,7 +30,6 @@ class TraceLine:
 
     @property
     def did(self) -> str:
-        """What was done, and what came of it."""
         if self.answer is not None:
             return f"answers {self.answer}"
         result = " fails" if self.failed else f" is {self.value}" if self.value else ""
@@ -43,5 +37,4 @@ class TraceLine:
 
 
 def trace_of(lines: list[TraceLine], path: tuple[str, ...]) -> str:
-    """The whole trace."""
     return "\n".join(line.text(path) for line in lines)

@@ -1,15 +1,8 @@
-"""Scripted agents in lab worlds: transcripts that are clean or carry one planted fault, with labels by construction.
+"""Scripted agents' labelled transcripts in lab worlds, clean or with one planted fault.
 
-Every question lives in a world of its own (seed and question number name it), and has several attempts, so a split by
-`question_id` shares no name. `meta` holds what the judge never sees: `reference, fault, fault_step, fault_kind_heldout,
-recovered, hops, terse`.
-
-A step's verdict is `bad` where the fault happens and where later steps build on it, `good` elsewhere: outcome and step
-quality differ in recovered runs and in failing runs with good beginnings.
-
-A trace (`reagent.lab.trace`) says of each step what was needed, given what had been found, and what the agent did: a judge
-that writes it has both sides of its verdict before it.
-"""
+Every question has a world of its own and several attempts: a split by `question_id` shares no name. `meta` holds what the
+judge never sees: `reference, fault, fault_step, fault_kind_heldout, recovered, hops, terse`. A step is `bad` where the fault
+happens and where later steps build on it."""
 
 import json
 import random
@@ -31,7 +24,7 @@ CHECK_RATE = 0.15
 CLEAN_RATE = 0.35
 RECOVER_RATE = 0.45
 SILENT_END_RATE = 0.5
-"""How often a terse agent that repeats itself runs out of turns without an answer."""
+"""Rate at which a terse agent that repeats itself ends without an answer."""
 
 
 # ---- faults: each plays hop `hop` from `subject` with one mistake, and returns the value it goes on with ---------------
@@ -39,11 +32,11 @@ SILENT_END_RATE = 0.5
 
 
 def _after_wrong_search(run: ScriptedRun, hop: int, subject: str, relation: str, searched: str) -> str:
-    """Correct a wrong search at once, or go on with what it gave."""
+    """Correct a wrong search at once, or go on with its result."""
     relation_needed, wrong_step = run.question.path[hop], run.step
     if run.recover:
-        said = run.say("sorry_search", rel=relation_needed, a=subject)
-        return run.look_up(hop, subject, said=said, finding=run.finding("recover", k=wrong_step))
+        phrase = run.say("sorry_search", rel=relation_needed, a=subject)
+        return run.look_up(hop, subject, phrase=phrase, finding=run.finding("recover", k=wrong_step))
     run.wrong_since = wrong_step
     value = run.world.value(searched, relation)
     assert value is not None
@@ -51,7 +44,6 @@ def _after_wrong_search(run: ScriptedRun, hop: int, subject: str, relation: str,
 
 
 def wrong_entity(run: ScriptedRun, hop: int, subject: str) -> str:
-    """Searches the right relation of a wrong entity."""
     relation = run.question.path[hop]
     wrong = run.other(RELATIONS[relation][0], subject, run.question.answer)
     run.mark(False, run.finding("wrong_entity", a=subject, c=wrong, rel=relation))
@@ -60,7 +52,6 @@ def wrong_entity(run: ScriptedRun, hop: int, subject: str) -> str:
 
 
 def wrong_relation(run: ScriptedRun, hop: int, subject: str) -> str:
-    """Searches another relation of the right entity."""
     relation = run.question.path[hop]
     other = run.rng.choice([r for r, kinds in RELATIONS.items() if kinds == RELATIONS[relation] and r != relation])
     run.mark(False, run.finding("wrong_relation", a=subject, other=other, rel=relation))
@@ -79,7 +70,7 @@ def _repeat(run: ScriptedRun, hop: int, subject: str, value: str, first: int) ->
 def repeated_call(run: ScriptedRun, hop: int, subject: str) -> str | None:
     """Repeats a call whose result is already there: once, or until it stops without an answer."""
     value = run.look_up(hop, subject)
-    run.read, first = "", run.step
+    run.reading, first = "", run.step
     _repeat(run, hop, subject, value, first)
     if run.recover:
         return run.read_value(subject, run.question.path[hop], value)
@@ -96,28 +87,28 @@ def malformed(run: ScriptedRun, hop: int, subject: str) -> str | None:
     """Writes arguments that are not JSON: corrected, or followed by giving up."""
     relation = run.question.path[hop]
     query = f"{relation} of {subject}"
-    whole = json.dumps({"query": query})
-    broken = run.rng.choice([whole[:-1], whole[:-2], whole.replace('"query"', "query"), query])
+    valid = json.dumps({"query": query})
+    broken = run.rng.choice([valid[:-1], valid[:-2], valid.replace('"query"', "query"), query])
     text = run.finding("malformed", a=subject, rel=relation)
     run.mark(False, text)
     run.refused(run.say("need", rel=relation, a=subject), query, broken)
     wrong_step = run.step
     if run.recover:
-        said = run.say("sorry_arguments")
-        return run.look_up(hop, subject, said=said, finding=run.finding("recover", k=wrong_step))
+        phrase = run.say("sorry_arguments")
+        return run.look_up(hop, subject, phrase=phrase, finding=run.finding("recover", k=wrong_step))
     run.mark(False, run.finding("gave_up", a=subject, rel=relation))
     run.finish(run.say("give_up"), "unknown")
     return None
 
 
 def _assume(run: ScriptedRun, hop: int, subject: str, wrong: str, finding: str) -> None:
-    """Go on with a wrong value; `finding` is of the step that first does. A recovering run searches once with it."""
+    """Go on with a wrong value; `finding` is of the step that first does."""
     run.next_bad = finding
     run.read_value(subject, run.question.path[hop], wrong)
     run.wrong_since = run.step + 1
     if run.recover:
         run.look_up(hop + 1, wrong)
-        run.read, run.wrong_since = "", None
+        run.reading, run.wrong_since = "", None
 
 
 def misread(run: ScriptedRun, hop: int, subject: str) -> str:
@@ -146,12 +137,11 @@ def ignored_error(run: ScriptedRun, hop: int, subject: str) -> str:
     _assume(run, hop, subject, wrong, run.finding("ignored_error", k=first))
     if not run.recover:
         return wrong
-    said = run.say("sorry_read", rel=relation, a=subject)
-    return run.look_up(hop, subject, said=said, finding=run.finding("recover", k=first + 1))
+    phrase = run.say("sorry_read", rel=relation, a=subject)
+    return run.look_up(hop, subject, phrase=phrase, finding=run.finding("recover", k=first + 1))
 
 
 def unsupported(run: ScriptedRun, hop: int, subject: str) -> None:
-    """Answers with a guess instead of searching on."""
     relation = run.question.path[hop]
     guess = run.other(RELATIONS[run.question.path[-1]][1], run.question.answer, subject)
     run.mark(False, run.finding("unsupported", a=subject, rel=relation))
@@ -159,7 +149,6 @@ def unsupported(run: ScriptedRun, hop: int, subject: str) -> None:
 
 
 def gave_up(run: ScriptedRun, hop: int, subject: str) -> None:
-    """Gives up although the next search was open."""
     relation = run.question.path[hop]
     run.mark(False, run.finding("gave_up", a=subject, rel=relation))
     run.finish(run.say("give_up"), "unknown")
@@ -177,11 +166,10 @@ TRAIN_FAULTS: tuple[Fault, ...] = (
     wrong_entity, repeated_call, misread, malformed, unsupported, gave_up, wrong_relation,
 )  # fmt: skip
 HELDOUT_FAULTS: tuple[Fault, ...] = (stops_early, ignored_error)
-"""Never in training data: a judge that finds these has learned more than the list above."""
 
 
 def _fault_hop(fault: Fault, hops: int, recover: bool, rng: random.Random) -> int:
-    """At which hop a fault can happen: the last for `stops_early`, not the last where it needs a later hop to show."""
+    """A hop at which a fault can happen: the last for `stops_early`, not the last where it shows later."""
     if fault is stops_early:
         return hops - 1
     if recover and fault in (misread, ignored_error):
@@ -189,18 +177,18 @@ def _fault_hop(fault: Fault, hops: int, recover: bool, rng: random.Random) -> in
     return rng.randrange(hops)
 
 
-def _play(run: ScriptedRun, fault: Fault | None, at: int) -> None:
+def _play(run: ScriptedRun, fault: Fault | None, fault_hop: int) -> None:
     value: str | None = run.question.start
     for hop in range(len(run.question.path)):
-        value = fault(run, hop, value) if fault and hop == at else run.look_up(hop, value)
+        value = fault(run, hop, value) if fault and hop == fault_hop else run.look_up(hop, value)
         if value is None:
             return
     if run.rng.random() < CHECK_RATE and not run.next_bad:
-        said = run.say("check", b=value)
+        phrase = run.say("check", b=value)
         run.mark_hop(run.finding("check"))
-        run.call(said, value)
+        run.call(phrase, value)
     run.mark_hop(run.finding("answer"))
-    run.finish("" if run.read else run.say("done"), value)
+    run.finish("" if run.reading else run.say("done"), value)
 
 
 def _draw_fault(split: Split, hops: int, rng: random.Random) -> tuple[Fault | None, bool]:
@@ -233,13 +221,8 @@ def make_transcripts(
 ) -> list[tuple[Trajectory, Annotation]]:
     """`n` labelled transcripts, `ATTEMPTS` to a question.
 
-    Args:
-        n: how many.
-        seed: names the worlds; different seeds share no world, and a longer list begins with the shorter one.
-        split: `train`; `few` for the same with few wordings; or `heldout` for wordings, and in half of the faulty runs
-            fault kinds, that `train` never has.
-        hops: hop counts to draw from.
-    """
+    `seed` names the worlds: other seeds share none, and a longer list begins with the shorter one. `split` `heldout` has
+    wordings, and in half of the faulty runs faults, that `train` never has. `hops`: hop counts to draw from."""
     rows: list[tuple[Trajectory, Annotation]] = []
     for number in range(-(-n // ATTEMPTS)):
         question_id = f"lab-{'heldout' if split == 'heldout' else 'train'}-{seed}-{number}"
@@ -277,13 +260,9 @@ def _row(
 def generate(
     *, seed: int, transcripts: int = 0, wanderers: int = 0, wordings: Literal["few", "many"] = "many"
 ) -> list[tuple[Trajectory, Annotation]]:
-    """A judge's training data: scripted agents' transcripts, then wanderers' (a config's `data.generate`). Raises ConfigError: `wordings`
-    is neither.
+    """A judge's training data: transcripts, then wanderers' (a config's `data.generate`).
 
-    Args:
-        wanderers: how many runs with many mistakes (`reagent.lab.faulty_agents`).
-        wordings: how differently questions and agents speak; a judge from scratch learns to read on few.
-    """
+    `wanderers`: runs with many mistakes (`reagent.lab.faulty_agents`). Raises ConfigError: `wordings` is neither few nor many."""
     if wordings not in ("few", "many"):
         raise ConfigError(f"data.generate_options.wordings is {wordings!r}: few or many")
     split: Split = "few" if wordings == "few" else "train"

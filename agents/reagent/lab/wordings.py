@@ -1,9 +1,7 @@
-"""How questions are asked, how the lab's agents talk, and how its annotations speak of them.
+"""Templates of the lab's questions, agents' texts and findings.
 
-`QUESTION[split]` and `SAY[key][split]` are templates; those under `heldout` never occur in training data. Those under `few`
-are what a judge from scratch learns to read with: on all of `train` at once it does not get there (docs/decisions.md, 41).
-`FINDING[key]` are templates of a finding; none of them has a place for a value that answers the question.
-"""
+`QUESTION[split]` and `SAY[key][split]`: `heldout` never occurs in training data, `few` is for a judge from scratch
+(docs/decisions.md, ADR 10). No template of `FINDING[key]` has a place for a value that answers the question."""
 
 _ASKED = "What is the {phrase}?"
 """As the search environment asks; one question in ten."""
@@ -40,12 +38,12 @@ TERSE_SYSTEM = (
     "search(query): Search the facts.\n"
     'Call: <tool_call>{"name": ..., "arguments": {...}}</tool_call> At the end: Answer: ...'
 )
-"""How the search environment describes its tool to an agent."""
+"""The search environment's description of its tool."""
 
 _FIRST = (
     "", "", "", "OK. ", "Right. ", "Hm. ", "Let me think. ", "Step by step. ", "I see. ", "Fine. ", "Next. ", "Well. ",
 )  # fmt: skip
-"""What may come before any sentence of a talking agent; one in four says nothing before it."""
+"""Beginnings of a talking agent's sentences; one in four has none."""
 
 
 def _ways(few: tuple[str, ...], more: tuple[str, ...], heldout: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

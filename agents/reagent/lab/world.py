@@ -1,10 +1,7 @@
-"""Seeded worlds of people, towns and companies, the facts about them, a search tool, and questions of several hops.
+"""Seeded worlds of people, towns and companies, a search tool, and multi-hop questions.
 
-A fact is (subject, relation, object). Every subject has exactly one object for each relation of its type, so a question
-"the trade of the boss of the mother of Kamon" has one answer. A world draws its names from 400 people, 60 towns and 60
-companies, few enough for each to be one token of a small vocabulary: a model then copies a name in one step. Some get a
-look-alike (same beginning), which the search likes to return beside the right one.
-"""
+A fact is (subject, relation, object); every subject has exactly one object for each relation of its type. Names are drawn from
+400 people, 60 towns and 60 companies, each one token of a small vocabulary; some get a look-alike (same beginning)."""
 
 import random
 import re
@@ -46,10 +43,8 @@ _ENDINGS = {
     "company": ("corp", "tec", "lux"),
 }  # fmt: skip
 RESPELLED = {"enis": "eris", "edor": "eror"}
-"""What a drawn name may have after its first letter → how that is spelled: `P` before either made a crude word.
-
-Each is one piece of the shipped tokenizers, whose piece was respelled in place: same ids, same length, same two last
-letters (look-alikes share them). So the weights read what they always read."""
+"""Ending of a drawn name → its spelling: `P` before either made a crude word.
+The shipped tokenizers' pieces were respelled in place, with the same ids."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class WorldQuestion:
-    """Start entity and the relations to follow, in order; `values[i]` is reached after hop i, the last is the answer."""
+    """Start entity and relations in order; `values[i]` is reached after hop i, the last is the answer."""
 
     start: str
     path: tuple[str, ...]
@@ -79,7 +74,6 @@ class WorldQuestion:
 
     @property
     def phrase(self) -> str:
-        """`trade of the boss of Kamon`."""
         return " of the ".join(reversed(self.path)) + f" of {self.start}"
 
 
@@ -95,25 +89,19 @@ class World:
 
     def __post_init__(self) -> None:
         self._table = {(f.subject, f.relation): f for f in self.facts}
-        self._kind = {name: kind for kind, names in self.entities.items() for name in names}
+        self._kind = {name: entity_type for entity_type, names in self.entities.items() for name in names}
 
     def kind_of(self, name: str) -> str | None:
-        """`person`, `town`, `company`, `craft`, or None for a name this world does not have."""
         return self._kind.get(name)
 
     def value(self, subject: str, relation: str) -> str | None:
-        """The object of (subject, relation), or None where there is no such fact."""
         fact = self._table.get((subject, relation))
         return fact.object if fact else None
 
     def find(self, query: str, *, distractors: bool = True) -> list[Fact]:
         """At most three facts for a query: the best match, one of the same relation, one of the same subject.
 
-        Without `distractors` the best match alone.
-
-        A fact matches by its subject (or object) named in the query, better with its relation. Empty without a match.
-        The best match comes first, as a search engine ranks.
-        """
+        A fact matches by its subject (or object) in the query, better with its relation. Without `distractors` the best match alone."""
         words = set(re.findall(r"\w+", query.lower()))
         rng = random.Random(derive_seed(self.seed, as_drawn(query)))
 
@@ -137,34 +125,32 @@ class World:
         return [best, *others]
 
     def search(self, query: str, *, distractors: bool = True) -> str:
-        """What the tool answers: the facts found as sentences, or `NOTHING_FOUND`."""
         return " ".join(f.text for f in self.find(query, distractors=distractors)) or NOTHING_FOUND
 
 
 def _spelled(drawn: str) -> str:
-    """A name as it is spelled, from its beginning and ending as they were drawn."""
     return drawn[0] + RESPELLED.get(drawn[1:], drawn[1:])
 
 
 def as_drawn(text: str) -> str:
-    """The text with every name as it was drawn: what depends on a text draws by this, so that respelling changes no world."""
+    """The text with names as they were drawn: random draws by it are the same after respelling."""
     for drawn, spelled in RESPELLED.items():
         text = text.replace(spelled, drawn)
     return text
 
 
-def _name(rng: random.Random, kind: str, beginning: str | None = None) -> str:
-    return _spelled((beginning or rng.choice(_BEGINNINGS)) + rng.choice(_ENDINGS[kind]))
+def _name(rng: random.Random, entity_type: str, beginning: str | None = None) -> str:
+    return _spelled((beginning or rng.choice(_BEGINNINGS)) + rng.choice(_ENDINGS[entity_type]))
 
 
-def _names(rng: random.Random, kind: str, count: int, taken: set[str]) -> list[str]:
+def _names(rng: random.Random, entity_type: str, count: int, taken: set[str]) -> list[str]:
     """Fresh names; every second one begins like the one before it (a look-alike)."""
     names: list[str] = []
     tries = 0
     while len(names) < count:
         # a beginning has three towns at most: where they are taken, give up the look-alike
         beginning = names[-1][:2] if len(names) % 2 == 1 and tries < 50 else None
-        name = _name(rng, kind, beginning)
+        name = _name(rng, entity_type, beginning)
         tries += 1
         if name not in taken:
             taken.add(name)
@@ -174,7 +160,7 @@ def _names(rng: random.Random, kind: str, count: int, taken: set[str]) -> list[s
 
 
 def make_world(seed: int, *, people: int = 16, towns: int = 6, companies: int = 6) -> World:
-    """A world from its seed: same seed, same world, on every machine and in every process."""
+    """A world from its seed, the same on every machine."""
     rng = random.Random(seed)
     taken: set[str] = set()
     entities = {
@@ -192,8 +178,7 @@ def make_world(seed: int, *, people: int = 16, towns: int = 6, companies: int = 
 
 
 def make_question(world: World, hops: int, rng: random.Random) -> WorldQuestion:
-    """A question of `hops` hops from a person; no entity occurs twice on its path, so that no hop can be skipped. Raises ValueError: `hops`
-    is not positive."""
+    """A question of `hops` hops from a person; no entity occurs twice. Raises ValueError: no hop."""
     if hops < 1:
         raise ValueError(f"a question needs at least one hop, got {hops}")
     while True:

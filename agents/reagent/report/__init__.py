@@ -1,4 +1,4 @@
-"""`reagent report`: one self-contained HTML page on trainings of an agent, the judge, and transcripts before and after.
+"""`reagent report`: one HTML page on agents' trainings, the judge, and transcripts before and after.
 
 runs.py       run folders as tables and curves need them
 examples.py   policies' transcripts joined with the judge's rows, and which questions are shown

@@ -1,9 +1,7 @@
-"""Curves of all runs in the same axes, as SVG that stands inside the page.
+"""Curves of all runs in the same axes, as SVG inside the page.
 
-The page's policy lets no style attribute and no foreign style element work, so what matplotlib writes as styles becomes
-presentation attributes; ink takes the page's text colour. No text from outside enters a drawing: runs are told apart by
-colour and dashes, which the page's table of runs explains.
-"""
+The page's policy forbids style attributes and foreign style elements, so matplotlib's styles become presentation attributes; ink takes the
+page's text colour. No text from outside enters a drawing: colour and dashes tell runs apart, and the table of runs explains them."""
 
 from __future__ import annotations
 
@@ -22,10 +20,8 @@ if TYPE_CHECKING:
 COLOURS = ("#2f7dc4", "#d9772b", "#2b9d76", "#b85796", "#8a6fd1", "#a8811a", "#2f97a8", "#c94f4f")
 """Readable on the page's light and dark ground."""
 DASHES = (None, "5 2.5", "1.5 2")
-INK = "#010203"
-"""Stands for the page's text colour until the drawing is done."""
-WINDOW = 5
-"""Updates in a running mean."""
+INK = "#010203"  # stands for the page's text colour until the drawing is done
+WINDOW = 5  # updates in a running mean
 
 
 GUARDED = "Success beside the judge's score"
@@ -39,11 +35,8 @@ STAGED_TEXT = " Where a run's criteria change (table of runs), its judge's score
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing."""
-
     title: str
-    text: str
-    """What it shows, in words."""
+    text: str  # a description in words
     svg: str
 
 
@@ -53,14 +46,14 @@ def look(n: int) -> tuple[str, str | None]:
 
 
 def held_out_points(run: RecordedRun, key: str = "success") -> list[tuple[float, float, float, float]]:
-    """(episodes, figure, low, high) of each held-out evaluation; bounds that are unknown are the value itself."""
-    found = []
+    """(episodes, figure, low, high) of each held-out evaluation; unknown bounds are the value itself."""
+    points = []
     for row in run.evaluations:
         x, figures = number(row.get("episodes")), interval(row.get(key))
         if x is not None and figures is not None:
             value, low, high = figures
-            found.append((x, value, value if low is None else low, value if high is None else high))
-    return found
+            points.append((x, value, value if low is None else low, value if high is None else high))
+    return points
 
 
 def draw(runs: Sequence[RecordedRun]) -> list[Panel]:
@@ -76,13 +69,13 @@ def draw(runs: Sequence[RecordedRun]) -> list[Panel]:
         f"Mean score, from 0 to 1, that the judge gave first attempts, in runs where it was asked. {mean} A score that rises while success "
         "does not is no progress."
     )
-    asked = (
+    curves = (
         ("Success", "episode/success", success),
         ("Environment reward", "episode/reward", reward),
         ("The judge's score", "feedback/score", score),
     )
     panels = []
-    for title, key, text in asked:
+    for title, key, text in curves:
         points = key == "episode/success" and any(map(held_out_points, runs))
         if points or any(run.series(key) for run in runs):
             panels.append(Panel(title, text if points else text.replace(f" {held_out}", ""), _panel(runs, key, title)))
@@ -94,8 +87,8 @@ def draw(runs: Sequence[RecordedRun]) -> list[Panel]:
 
 
 def running_mean(values: Sequence[float], window: int = WINDOW) -> list[float]:
-    """Of each value and those before it, `window` in all (fewer at the start)."""
-    return [sum(part := values[max(0, i + 1 - window) : i + 1]) / len(part) for i in range(len(values))]
+    """Mean of each value and those before it, `window` in all (fewer at the start)."""
+    return [sum(recent := values[max(0, i + 1 - window) : i + 1]) / len(recent) for i in range(len(values))]
 
 
 def _panel(runs: Sequence[RecordedRun], key: str, title: str) -> str:
@@ -130,7 +123,7 @@ def _panel(runs: Sequence[RecordedRun], key: str, title: str) -> str:
 
 
 def _widest(runs: Sequence[RecordedRun]) -> float:
-    """Most episodes of any run that is drawn over them: the drawings share their axis."""
+    """Most episodes of any drawn run: the drawings share their axis."""
     return float(max((run.episodes or 0 for run in runs if run.distillation is None), default=0) or 1)
 
 
@@ -140,7 +133,7 @@ def _lines(axes: Axes, runs: Sequence[RecordedRun], key: str) -> None:
         if not series:
             continue
         colour, dashes = look(n)
-        style: Any = "-" if dashes is None else (0, tuple(float(part) for part in dashes.split()))
+        style: Any = "-" if dashes is None else (0, tuple(float(length) for length in dashes.split()))
         x, y = [p[0] for p in series], [p[1] for p in series]
         axes.plot(x, y, color=colour, linewidth=0.9, alpha=0.35)
         axes.plot(x, running_mean(y), color=colour, linewidth=1.8, linestyle=style, marker="." if len(x) == 1 else "")
@@ -158,7 +151,7 @@ def _points(axes: Axes, runs: Sequence[RecordedRun]) -> None:
 
 
 def _guarded(axes: Axes, runs: Sequence[RecordedRun]) -> None:
-    """Each run's held-out success, what judges say of it, and where guards fired."""
+    """Draw each run's held-out success, judges' scores, and where guards fired."""
     for n, run in enumerate(runs):
         colour = look(n)[0]
         scores = [(x, y) for x, y, _, _ in held_out_points(run, "score")]
@@ -182,16 +175,15 @@ def _guarded(axes: Axes, runs: Sequence[RecordedRun]) -> None:
 
 
 _GONE = re.compile(r"<metadata>.*?(?:</metadata>|\Z)|<style[^<>]*+>.*?(?:</style>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL)
-"""Parts of matplotlib's SVG that the page does not need."""
 
 
 def _for_page(svg: str, name: str, label: str) -> str:
     """A drawing of matplotlib's as an element of the page: no styles, ids of its own, scaled by the page."""
     svg = svg[svg.index("<svg") :]
     svg = _GONE.sub("", svg)
-    svg = re.sub(r' style="([^"]*)"', lambda found: _attributes(found[1]), svg)
+    svg = re.sub(r' style="([^"]*)"', lambda match: _attributes(match[1]), svg)
     used = {*re.findall(r'href="#([^"]+)"', svg), *re.findall(r"url\(#([^()]++)\)", svg)}
-    svg = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", svg)
+    svg = re.sub(r' id="([^"]+)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", svg)
     svg = re.sub(r'(?:xlink:)?href="#', f'href="#{name}-', svg).replace("url(#", f"url(#{name}-")
     svg = svg.replace(INK, "currentColor")
     size = re.search(r'viewBox="[^"]*"', svg)
@@ -201,5 +193,5 @@ def _for_page(svg: str, name: str, label: str) -> str:
 
 def _attributes(style: str) -> str:
     """`fill: none; stroke: red` as ` fill="none" stroke="red"`."""
-    pairs = [part.partition(":") for part in style.split(";") if part.strip()]
+    pairs = [pair.partition(":") for pair in style.split(";") if pair.strip()]
     return "".join(f' {key.strip()}="{value.strip()}"' for key, _, value in pairs)

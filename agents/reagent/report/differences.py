@@ -1,11 +1,9 @@
-"""Whether runs differ by more than noise: held-out success, paired over the questions that both were measured on.
+"""Tells whether runs differ by more than noise: held-out success, paired over common questions.
 
-Runs whose configs differ in nothing but the seed are one *arm*. Each arm is compared with the first one at its runs' last
-evaluations (`by_task` of eval.jsonl). Questions are resampled, the same for both arms; to each resample comes what other seeds might
-have made of it, drawn from a t distribution as wide as the runs' means say (paired where the seeds are the same). Seeds are too few
-to be resampled themselves: of arms that are alike, with two seeds each, one pair in six was "more than noise". With one seed an arm the
-interval is over questions alone, and the page says so.
-"""
+Runs whose configs differ only in the seed are one *arm*. Each arm is compared with the first one at its runs' last evaluations (`by_task` of
+eval.jsonl). Questions are resampled, the same for both arms; each resample adds the noise of other seeds, drawn from a t distribution as wide
+as the runs' means say (paired where the seeds are the same). Seeds are too few to be resampled: of equal arms with two seeds each, one pair in
+six was "more than noise". With one seed an arm the interval is over questions alone, and the page says so."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,13 +25,12 @@ class Arm:
 
     @property
     def seeds(self) -> list[str]:
-        """Of its runs, in their order."""
         return [run.seed for run in self.runs]
 
 
 @dataclass(frozen=True)
 class ArmDifference:
-    """An arm's held-out success less the first arm's, over the questions that all their runs were measured on."""
+    """An arm's held-out success less the first arm's, over their common questions."""
 
     first: Arm
     other: Arm
@@ -41,12 +38,10 @@ class ArmDifference:
     first_success: float | None
     """Mean over those questions and the arm's runs; None without a common question."""
     other_success: float | None
-    gap: Interval
-    """`other` − `first`; bounds None below ten common questions."""
+    gap: Interval  # `other` − `first`; bounds None below ten common questions
 
     @property
     def says(self) -> str:
-        """The verdict in words."""
         low, high = self.gap.low, self.gap.high
         if not self.questions:
             return "measured on no question in common: not comparable"
@@ -59,19 +54,20 @@ class ArmDifference:
 
 def rates(run: RecordedRun) -> dict[str, float]:
     """Success on each question at the run's last evaluation; empty where eval.jsonl does not say."""
-    found = run.evaluations[-1].get("by_task") if run.evaluations else None
-    if not isinstance(found, dict):
+    by_task = run.evaluations[-1].get("by_task") if run.evaluations else None
+    if not isinstance(by_task, dict):
         return {}
-    return {str(task): rate for task, value in found.items() if (rate := number(value)) is not None}
+    return {str(task): rate for task, value in by_task.items() if (rate := number(value)) is not None}
 
 
 def arms(runs: Sequence[RecordedRun]) -> list[Arm]:
     """Runs of one setting together, in the order of their first."""
-    found: dict[str, list[RecordedRun]] = {}
+    by_setting: dict[str, list[RecordedRun]] = {}
     for run in runs:
-        found.setdefault(run.setting, []).append(run)
+        by_setting.setdefault(run.setting, []).append(run)
     return [
-        Arm(its[0].name if len(its) == 1 else f"{its[0].name} and {len(its) - 1} more", its) for its in found.values()
+        Arm(its[0].name if len(its) == 1 else f"{its[0].name} and {len(its) - 1} more", its)
+        for its in by_setting.values()
     ]
 
 
@@ -83,10 +79,10 @@ def differences(runs: Sequence[RecordedRun], *, seed: int = 0) -> list[ArmDiffer
 
 def _difference(first: Arm, other: Arm, seed: int) -> ArmDifference:
     tables = [[rates(run) for run in arm.runs] for arm in (first, other)]
-    shared = [task for task in tables[0][0] if all(task in found for table in tables for found in table)]
+    shared = [task for task in tables[0][0] if all(task in row for table in tables for row in table)]
     if not shared:
         return ArmDifference(first, other, 0, None, None, Interval(None, None, None))
-    a, b = (np.array([[found[task] for task in shared] for found in table]) for table in tables)
+    a, b = (np.array([[row[task] for task in shared] for row in table]) for table in tables)
     value = float(b.mean() - a.mean())
     gap = Interval(value, None, None)
     if len(shared) >= MIN_QUESTIONS:
@@ -110,16 +106,12 @@ def _resampled(a: np.ndarray, b: np.ndarray, same_seeds: bool, seed: int) -> np.
 
 
 def _of_seeds(a: np.ndarray, b: np.ndarray, same_seeds: bool) -> tuple[float, float]:
-    """Standard error of mean(b) − mean(a) over seeds, and its degrees of freedom (Welch's where the seeds are not the same); of an
-    arm of one run nothing is known, and nothing counts.
-
-    Args:
-        a, b: (runs,) mean success of each run.
-    """
+    """Standard error of mean(b) − mean(a) over seeds, and degrees of freedom (Welch's for unlike seeds).
+    An arm of one run adds no variance. `a`, `b`: (runs,) mean success of each run."""
     if same_seeds:
         return (float(np.std(b - a, ddof=1)) / len(a) ** 0.5, len(a) - 1.0) if len(a) > 1 else (0.0, 1.0)
     parts = [(float(np.var(means, ddof=1)) / len(means), len(means) - 1) for means in (a, b) if len(means) > 1]
-    squared = sum(part for part, _ in parts)
+    squared = sum(variance for variance, _ in parts)
     if not squared:
         return 0.0, 1.0
-    return squared**0.5, squared**2 / sum(part**2 / freedom for part, freedom in parts)
+    return squared**0.5, squared**2 / sum(variance**2 / freedom for variance, freedom in parts)

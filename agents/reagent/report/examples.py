@@ -1,8 +1,6 @@
-"""Policies' transcripts beside what the judge said of them, and which questions the report shows.
+"""Policies' transcripts beside the judge's words on them, and the choice of shown questions.
 
-Rows are joined by id. Two policies' attempts at a task carry the same id, so a row also counts only where the digest it
-carries is that of the transcript: feedback on another policy's attempt is never shown under this one's.
-"""
+Rows are joined by id. Two policies' attempts at a task carry the same id, so a row counts only where its digest is the transcript's."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,8 +17,7 @@ from rrm.errors import ConfigError, RRMError
 from rrm.report.rows import question, to_feedback
 
 FORM = "NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl"
-SUCCESS = 0.5
-"""The outcome from which on an attempt counts as a success, as in `rrm eval`."""
+SUCCESS = 0.5  # the least outcome of a success, as in `rrm eval`
 
 
 @dataclass(frozen=True)
@@ -29,12 +26,10 @@ class JudgedAttempt:
 
     trajectory: Trajectory
     feedback: Feedback | None
-    further: int = 0
-    """Later attempts of the policy at the same question, which are not shown."""
+    further: int = 0  # later attempts of the policy at the same question, which are not shown
 
     @property
     def success(self) -> bool | None:
-        """None where the outcome is unknown."""
         outcome = self.trajectory.outcome
         return None if outcome is None else outcome >= SUCCESS
 
@@ -44,23 +39,20 @@ class PolicyAttempts:
     """A policy's attempts, and how its two files fit together."""
 
     name: str
-    attempts: list[JudgedAttempt]
-    """Every transcript, in file order."""
-    unmatched: int
-    """The judge's rows that match no transcript by id."""
-    mistaken: int
-    """The judge's rows on a transcript that has another text under the same id; they are left out."""
+    attempts: list[JudgedAttempt]  # every transcript, in file order
+    unmatched: int  # the judge's rows that match no transcript by id
+    mistaken: int  # the judge's rows written on another text under the same id; they are left out
 
     @property
     def by_question(self) -> dict[str, JudgedAttempt]:
         """The first attempt at each question, in file order."""
         count = Counter(question_of(a.trajectory) for a in self.attempts)
-        found: dict[str, JudgedAttempt] = {}
+        first: dict[str, JudgedAttempt] = {}
         for attempt in self.attempts:
             key = question_of(attempt.trajectory)
-            if key not in found:
-                found[key] = JudgedAttempt(attempt.trajectory, attempt.feedback, count[key] - 1)
-        return found
+            if key not in first:
+                first[key] = JudgedAttempt(attempt.trajectory, attempt.feedback, count[key] - 1)
+        return first
 
 
 @dataclass(frozen=True)
@@ -73,33 +65,29 @@ class Example:
 
 @dataclass(frozen=True)
 class ShownAttempts:
-    """What is shown, and how many questions there are of each kind (first policy against last)."""
+    """The shown examples, and counts of questions by outcome (first policy against last)."""
 
     examples: list[Example]
-    shared: int
-    """Questions that every policy attempted."""
-    gained: int
-    """The last policy succeeds, the first one fails."""
-    lost: int
-    """The reverse."""
+    shared: int  # questions that every policy attempted
+    gained: int  # the last policy succeeds, the first one fails
+    lost: int  # the reverse
     both: int
     neither: int
-    unknown: int
-    """The first or the last policy's outcome is unknown."""
+    unknown: int  # the first or the last policy's outcome is unknown
 
 
 def parse_policy(text: str) -> tuple[str, Path, Path]:
-    """`NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl` in parts. Raises ConfigError: anything else."""
+    """Split `NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl`. Raises ConfigError: anything else."""
     name, _, files = text.partition("=")
-    parts = [part.strip() for part in files.split(",")]
+    parts = [file.strip() for file in files.split(",")]
     if not name.strip() or len(parts) != 2 or not all(parts):
         raise ConfigError(f"--policy {text!r}: write {FORM}, e.g. trained=episodes.jsonl,scored.jsonl")
     return name.strip(), Path(parts[0]), Path(parts[1])
 
 
 def read_policy(name: str, transcripts: str | Path, feedback: str | Path) -> PolicyAttempts:
-    """A policy's transcripts (canonical, as `reagent eval --transcripts` writes) with the judge's rows (`rrm score -o`). Raises RRMError: a
-    file that cannot be read or is empty, an id that occurs twice among the transcripts, or no row that matches any transcript."""
+    """A policy's transcripts (of `reagent eval --transcripts`) with the judge's rows (of `rrm score -o`).
+    Raises RRMError: a file that cannot be read or is empty, an id that occurs twice, or no row that matches any transcript."""
     trajectories = list(read_lines(transcripts, Trajectory.from_json, "a canonical trajectory"))
     if not trajectories:
         raise RRMError(f"{transcripts} has no transcripts")
@@ -128,12 +116,10 @@ def read_policy(name: str, transcripts: str | Path, feedback: str | Path) -> Pol
 
 
 def choose(policies: Sequence[PolicyAttempts], count: int) -> ShownAttempts:
-    """Up to `count` questions that every policy attempted: those gained first, then those lost, then the rest.
-
-    Inside each kind the questions keep the first policy's file order. Raises RRMError: no question was attempted by every policy.
-    """
+    """Up to `count` questions that every policy attempted: gained ones, then lost ones, then the rest.
+    Within each the questions keep the first policy's file order. Raises RRMError: no question was attempted by every policy."""
     attempts = [policy.by_question for policy in policies]
-    shared = [key for key in attempts[0] if all(key in found for found in attempts[1:])]
+    shared = [key for key in attempts[0] if all(key in firsts for firsts in attempts[1:])]
     if not shared:
         raise RRMError(
             f"no question was attempted by all of {', '.join(repr(p.name) for p in policies)}: their transcripts share no "
@@ -148,7 +134,7 @@ def choose(policies: Sequence[PolicyAttempts], count: int) -> ShownAttempts:
     both, neither = len(kinds.get((True, True), [])), len(kinds.get((False, False), []))
     return ShownAttempts(
         examples=[
-            Example(question(attempts[0][key].trajectory) or key, [found[key] for found in attempts])
+            Example(question(attempts[0][key].trajectory) or key, [firsts[key] for firsts in attempts])
             for key in order[:count]
         ],
         shared=len(shared),
@@ -161,7 +147,6 @@ def choose(policies: Sequence[PolicyAttempts], count: int) -> ShownAttempts:
 
 
 def _is_of_another(row: dict[str, Any], trajectory: Trajectory) -> bool:
-    """Whether a row says that it was written on another text than the transcript's."""
     source = row.get("source")
-    known = source.get("digest") if isinstance(source, dict) else None
-    return known is not None and known != trajectory.digest
+    digest = source.get("digest") if isinstance(source, dict) else None
+    return digest is not None and digest != trajectory.digest

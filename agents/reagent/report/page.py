@@ -1,8 +1,7 @@
 """The report page: every cell a string made here, then one template.
 
-Transcripts, tool results, the judge's text and run names are hostile. The template escapes all of them, and the page's
-Content-Security-Policy lets no script run and nothing load but `data:` images. The page needs no script.
-"""
+Transcripts, tool results, the judge's text and run names are hostile. The template escapes them, and the page's Content-Security-Policy lets
+no script run and nothing load but `data:` images."""
 
 import base64
 import hashlib
@@ -24,10 +23,8 @@ from rrm.data.trajectory import Message, Step, ToolCall
 from rrm.errors import ReadError, RRMError
 from rrm.prompt.rendering import answers
 
-LONG = 700
-"""Characters from which on a text is folded."""
-GLIMPSE = 120
-"""Characters of a folded text that are shown."""
+LONG = 700  # longer texts are folded
+GLIMPSE = 120  # characters of a folded text that are shown
 NONE = "–"
 SCORES = {
     "pair_accuracy_same_turns": "Pair accuracy: of two attempts at a question with as many turns and different outcomes, "
@@ -61,18 +58,20 @@ def write_page(
     title: str = "Agent training report",
     examples: int = 6,
 ) -> dict[str, Any]:
-    """Write one self-contained HTML page; it appears whole or not at all (`rrm.data.output.file_when_whole`). Raises RRMError: a file that
-    is missing or not what it should be, or a page that cannot be written.
+    """Write one self-contained HTML page, as a whole or not at all (`rrm.data.output.file_when_whole`).
 
     Args:
         runs: at least one; they share every drawing's axes.
         judge: metrics as `rrm eval -o` writes them.
         reliability: a PNG, as `rrm eval --plot` draws it.
-        policies: whose transcripts stand side by side, in order; the first is "before", the last "after".
+        policies: with transcripts side by side, in order; the first is "before", the last "after".
         examples: most questions whose transcripts are shown.
 
     Returns:
-        what was written, for the command's JSON line.
+        the summary, for the command's JSON line.
+
+    Raises:
+        RRMError: a file that is missing or not what it should be, or a page that cannot be written.
     """
     choice = choose(policies, examples) if policies else None
     style = _asset("style.css")
@@ -84,7 +83,7 @@ def write_page(
         style=Markup(style),
         style_hash="sha256-" + base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii"),
         table=_runs_table(runs, Path(path)),
-        differences=[_difference_row(found) for found in differences(runs)],
+        differences=[_difference_row(difference) for difference in differences(runs)],
         fired=[_fired(run, row) for run in runs for row in run.fired],
         panels=[{"title": p.title, "text": p.text, "svg": Markup(p.svg)} for p in draw(runs)],
         judge=None if judge is None else _judge(Path(judge)),
@@ -108,7 +107,7 @@ def _asset(name: str) -> str:
 
 
 def _write(path: Path, page: str) -> None:
-    """Lone surrogates, which UTF-8 has not, become question marks."""
+    """Write the page; lone surrogates, which UTF-8 has not, become question marks."""
     try:
         with file_when_whole(path, errors="replace") as file:
             file.write(page)
@@ -120,7 +119,6 @@ def _write(path: Path, page: str) -> None:
 
 
 def _runs_table(runs: Sequence[RecordedRun], page: Path) -> dict[str, Any]:
-    """Head and rows of the table of runs, and what must be said beside it."""
     last = [run.evaluations[-1] if run.evaluations else {} for run in runs]
     hops = sorted({h for row in last for h in _by_hops(row)}, key=lambda h: (not h.isdigit(), len(h), h))
     critiques = any(run.total("feedback/critiques") for run in runs)
@@ -128,7 +126,7 @@ def _runs_table(runs: Sequence[RecordedRun], page: Path) -> dict[str, Any]:
     for n, (run, evaluation) in enumerate(zip(runs, last, strict=True)):
         colour, dashes = look(n)
         by_hops = _by_hops(evaluation)
-        minutes, whole = run.minutes
+        minutes, complete = run.minutes
         rows.append(
             {
                 "colour": colour,
@@ -145,7 +143,7 @@ def _runs_table(runs: Sequence[RecordedRun], page: Path) -> dict[str, Any]:
                 "hops": [_interval(by_hops.get(h), digits=2, bounds=False) for h in hops],
                 "judge_tokens": _count(run.judge_tokens),
                 "critiques": _critiques(run),
-                "minutes": NONE if minutes is None else f"{minutes:.1f}" + ("" if whole else "*"),
+                "minutes": NONE if minutes is None else f"{minutes:.1f}" + ("" if complete else "*"),
             }
         )  # fmt: skip
     return {
@@ -158,23 +156,23 @@ def _runs_table(runs: Sequence[RecordedRun], page: Path) -> dict[str, Any]:
     }
 
 
-def _difference_row(found: ArmDifference) -> dict[str, Any]:
-    seeds = (len(found.first.runs), len(found.other.runs))
+def _difference_row(difference: ArmDifference) -> dict[str, Any]:
+    seeds = (len(difference.first.runs), len(difference.other.runs))
     return {
-        "other": found.other.name,
-        "first": found.first.name,
-        "questions": _count(found.questions),
+        "other": difference.other.name,
+        "first": difference.first.name,
+        "questions": _count(difference.questions),
         "seeds": " / ".join(map(str, seeds)),
         "one_seed": min(seeds) == 1,
-        "first_success": NONE if found.first_success is None else f"{found.first_success:.3f}",
-        "other_success": NONE if found.other_success is None else f"{found.other_success:.3f}",
-        "gap": _interval(found.gap.to_dict()),
-        "says": found.says,
+        "first_success": NONE if difference.first_success is None else f"{difference.first_success:.3f}",
+        "other_success": NONE if difference.other_success is None else f"{difference.other_success:.3f}",
+        "gap": _interval(difference.gap.to_dict()),
+        "says": difference.says,
     }
 
 
 def _fired(run: RecordedRun, row: dict[str, Any]) -> dict[str, str]:
-    """A guard that fired, as a row of its table; what the file lacks stays empty."""
+    """A guard that fired, as a row of its table."""
     update = number(row.get("update"))
     return {
         "run": run.name,
@@ -186,26 +184,25 @@ def _fired(run: RecordedRun, row: dict[str, Any]) -> dict[str, str]:
 
 
 def _critiques(run: RecordedRun) -> str:
-    """Written, and in brackets dropped."""
     written, dropped = run.total("feedback/critiques"), run.total("feedback/leaked_critiques")
     return f"{_count(written)} ({_count(dropped or 0)})" if written else NONE
 
 
 def _by_hops(evaluation: dict[str, Any]) -> dict[str, Any]:
-    found = evaluation.get("success_by_hops")
-    return found if isinstance(found, dict) else {}
+    by_hops = evaluation.get("success_by_hops")
+    return by_hops if isinstance(by_hops, dict) else {}
 
 
 def _evaluated(run: RecordedRun, evaluation: dict[str, Any]) -> list[str]:
-    """How many questions, how many of them nobody can grade, and after how many episodes where that was not the end."""
-    tasks, at = number(evaluation.get("tasks")), number(evaluation.get("episodes"))
+    """Numbers of questions and graded ones, and of episodes where that was not the end."""
+    tasks, episodes = number(evaluation.get("tasks")), number(evaluation.get("episodes"))
     ungraded = number(evaluation.get("ungraded_tasks")) or 0.0
     parts = [] if tasks is None else [f"{tasks:,.0f} questions"]
     if tasks is not None and ungraded:
         graded = f"{tasks - ungraded:,.0f}" if tasks > ungraded else "none"
         parts = [f"{graded} of {tasks:,.0f} questions graded"]
-    if at is not None and at != run.episodes:
-        parts.append(f"after {at:,.0f} episodes")
+    if episodes is not None and episodes != run.episodes:
+        parts.append(f"after {episodes:,.0f} episodes")
     return parts
 
 
@@ -235,7 +232,7 @@ def _judge(path: Path) -> dict[str, Any]:
 
 
 def _model(info: dict[str, Any]) -> str:
-    """Which judge, as far as the file says; of a folder's path the last two parts, which tell readers enough."""
+    """The judge's name; of a folder's path the last two parts."""
     model = str(info.get("model") or "")
     if os.path.isabs(model):
         model = "/".join(Path(model).parts[-2:])
@@ -244,12 +241,12 @@ def _model(info: dict[str, Any]) -> str:
     return ", ".join(named + mode)
 
 
-def _scorers(metrics: Any, wanted: dict[str, str]) -> dict[str, Any] | None:
+def _scorers(metrics: Any, descriptions: dict[str, str]) -> dict[str, Any] | None:
     """One row a metric that the judge has, one column a scorer; None without any."""
-    tables = {str(who): found for who, found in metrics.items() if isinstance(found, dict)}
+    tables = {str(who): figures for who, figures in metrics.items() if isinstance(figures, dict)}
     rows = [
         {"text": text, "cells": [_interval(tables[who].get(key)) for who in tables]}
-        for key, text in wanted.items()
+        for key, text in descriptions.items()
         if interval(tables.get("judge", {}).get(key)) is not None
     ]
     return {"head": [OTHERS.get(who, who) for who in tables], "rows": rows} if rows else None
@@ -262,12 +259,12 @@ def _facts(report: dict[str, Any]) -> list[str]:
         facts.append(f"{100 * valid:.1f} % of the replies it wrote have every part they were asked for.")
     leak = report.get("answer_leak")
     if isinstance(leak, dict):
-        for key, what in (("", "answers"), ("short_", "answers that are short or a plain yes or no")):
+        for key, wording in (("", "answers"), ("short_", "answers that are short or a plain yes or no")):
             leaks, rows = number(leak.get(f"{key}leaks")), number(leak.get(f"{key}rows"))
             if leaks is not None and rows:
                 facts.append(
                     f"It gave away an answer that the transcript does not contain in {leaks:,.0f} of {rows:,.0f} rows "
-                    f"({100 * leaks / rows:.1f} %) with known {what}."
+                    f"({100 * leaks / rows:.1f} %) with known {wording}."
                 )
     status = report.get("status")
     if isinstance(status, dict) and set(status) - {"scored"}:
@@ -276,7 +273,6 @@ def _facts(report: dict[str, Any]) -> list[str]:
 
 
 def _image(path: Path) -> str:
-    """A PNG as a data: address."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -290,14 +286,14 @@ def _image(path: Path) -> str:
 
 
 def _policy_row(policy: PolicyAttempts) -> dict[str, Any]:
-    known = [a for a in policy.attempts if a.success is not None]
+    decided = [a for a in policy.attempts if a.success is not None]
     return {
         "name": policy.name,
         "attempts": _count(len(policy.attempts)),
-        "success": f"{sum(bool(a.success) for a in known) / len(known):.3f}" if known else NONE,
+        "success": f"{sum(bool(a.success) for a in decided) / len(decided):.3f}" if decided else NONE,
         "unscored": _count(sum(_score_of(a) is None for a in policy.attempts)),
-        "mean_success": _mean_score([a for a in known if a.success]),
-        "mean_failure": _mean_score([a for a in known if not a.success]),
+        "mean_success": _mean_score([a for a in decided if a.success]),
+        "mean_failure": _mean_score([a for a in decided if not a.success]),
         "unmatched": policy.unmatched,
         "mistaken": policy.mistaken,
     }
@@ -308,17 +304,16 @@ def _score_of(attempt: JudgedAttempt) -> float | None:
 
 
 def _mean_score(attempts: Sequence[JudgedAttempt]) -> str:
-    found = [score for a in attempts if (score := _score_of(a)) is not None]
-    return f"{sum(found) / len(found):.3f}" if found else NONE
+    scores = [score for a in attempts if (score := _score_of(a)) is not None]
+    return f"{sum(scores) / len(scores):.3f}" if scores else NONE
 
 
 def _example(example: Example, policies: Sequence[PolicyAttempts]) -> dict[str, Any]:
-    shown = [_attempt(policy.name, attempt) for policy, attempt in zip(policies, example.attempts, strict=True)]
-    return {"question": _text(example.question), "attempts": shown}
+    columns = [_attempt(policy.name, attempt) for policy, attempt in zip(policies, example.attempts, strict=True)]
+    return {"question": _text(example.question), "attempts": columns}
 
 
 def _attempt(policy: str, attempt: JudgedAttempt) -> dict[str, Any]:
-    """One policy's column."""
     trajectory, feedback = attempt.trajectory, attempt.feedback
     findings = feedback.findings if feedback else []
     steps = trajectory.steps
@@ -378,11 +373,11 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _observation(step: Step, call: int | None, message: Message | None) -> dict[str, Any]:
-    """What came back, of calls made at once with the call that it is of; None: a result that the log does not have."""
-    made = {"role": "tool", "missing": True} if message is None else {**_message(message), "missing": False}
+    """A call's result, named where calls were made at once. `message` of None: the log does not have it."""
+    row = {"role": "tool", "missing": True} if message is None else {**_message(message), "missing": False}
     if call is not None:
-        made["role"] = f"result of call {call + 1}: {(step.message.tool_calls or [])[call].name}"
-    return made
+        row["role"] = f"result of call {call + 1}: {(step.message.tool_calls or [])[call].name}"
+    return row
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
@@ -400,15 +395,15 @@ def _text(text: str) -> dict[str, Any]:
 
 def _interval(value: Any, digits: int = 3, bounds: bool = True) -> str:
     """`0.745 [0.680, 0.805]`."""
-    found = interval(value)
-    if found is None:
+    parts = interval(value)
+    if parts is None:
         return NONE
-    middle, low, high = found
+    middle, low, high = parts
     if not bounds or low is None or high is None:
         return f"{middle:.{digits}f}"
     return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _count(value: Any) -> str:
-    found = number(value)
-    return NONE if found is None else f"{found:,.0f}"
+    figure = number(value)
+    return NONE if figure is None else f"{figure:,.0f}"

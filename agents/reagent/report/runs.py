@@ -1,4 +1,4 @@
-"""Run folders of `reagent train` and `reagent distil`, as the report's table and curves need them."""
+"""Run folders of `reagent train` and `reagent distil`, for the report's table and curves."""
 
 import json
 import math
@@ -15,29 +15,25 @@ from rrm.data.plain_yaml import plain_yaml
 from rrm.errors import ConfigError, ReadError, RRMError
 
 Row = dict[str, Any]
-SPENT = ("time/sync_s", "time/rollout_s", "time/update_s", "time/judge_s")
-"""What an update's wall-clock time is made of."""
+SPENT = ("time/sync_s", "time/rollout_s", "time/update_s", "time/judge_s")  # parts of an update's wall-clock time
 JUDGED = ("feedback/judge_tokens", "auditor/judge_tokens")
 """Tokens of an update's judges; an evaluation's are its `judge_tokens`."""
 
-OWN = ("seed", "output_dir", "report_to")
-"""Of a config, what makes no other setting."""
+OWN = ("seed", "output_dir", "report_to")  # config keys that make no other setting
 LINKED = ("config.yaml", "metrics.jsonl", "eval.jsonl", "guards.jsonl")
 """A run's files that the page links, beside the pages in its folder."""
-PAGES = 4
-"""Most of those pages."""
+PAGES = 4  # most linked pages
 
 
 DISTILLED = ("chosen.jsonl", "choice.json")
-"""What `reagent distil` leaves before its first step, and no other training."""
+"""Files of `reagent distil` before its first step, and of no other training."""
 
 
 @dataclass(frozen=True)
 class Distillation:
-    """What the steps of `reagent distil` were chosen from: its metrics do not say."""
+    """Totals of the attempts that `reagent distil` chose from: its metrics lack them."""
 
-    attempts: int | None
-    """Episodes played; None where the folder holds them no more."""
+    attempts: int | None  # episodes played; None where the folder no longer holds them
     judge_tokens: float | None
 
 
@@ -46,32 +42,25 @@ class RecordedRun:
     """One training: its config's main settings and its logs."""
 
     folder: Path
-    name: str
-    """As much of the folder's path as tells it from the other runs."""
+    name: str  # as much of the folder's path as tells it from the other runs
     mode: str
     algorithm: str
     environment: str
     seed: str
-    planned: int | None
-    """Updates the config asks for."""
-    rows: list[Row]
-    """An update each, in order; never empty."""
-    evaluations: list[Row]
-    """Held-out evaluations, in order."""
-    seconds: float | None
-    """Of the whole command, where the folder's done.json says so."""
-    fired: list[Row]
-    """Guards that fired, in order."""
+    planned: int | None  # updates the config asks for
+    rows: list[Row]  # one an update, in order; never empty
+    evaluations: list[Row]  # held-out evaluations, in order
+    seconds: float | None  # of the whole command, from the folder's done.json
+    fired: list[Row]  # guards that fired, in order
     setting: str
-    """How it learned and its config but for the seed and where it is written: runs that share it differ by chance alone."""
+    """Method and config without seed and output folder: runs that share it differ by chance alone."""
     criteria: str | None = None
-    """What its judge was asked instead of the fixed rubric, and from which update on; None where no judge was, or nothing else."""
+    """Its judge's criteria, and the updates they begin at; None for the fixed rubric, or no judge."""
     distillation: Distillation | None = None
-    """Of a folder of `reagent distil`, whose config's algorithm, max_updates and feedback.mode say nothing."""
+    """For `reagent distil`, where the config's algorithm, max_updates and feedback.mode say nothing."""
 
     @property
     def label(self) -> str:
-        """Name, feedback mode and algorithm."""
         return f"{self.name} ({self.mode}, {self.algorithm})"
 
     @property
@@ -88,36 +77,34 @@ class RecordedRun:
 
     def total(self, key: str) -> float | None:
         """Sum over updates, None where no update has the figure."""
-        found = [value for row in self.rows if (value := number(row.get(key))) is not None]
-        return sum(found) if found else None
+        values = [value for row in self.rows if (value := number(row.get(key))) is not None]
+        return sum(values) if values else None
 
     @property
     def judge_tokens(self) -> float | None:
-        """What judges read and wrote: of an update's episodes, of held-out ones for the guards, and a second judge's."""
+        """Tokens that judges read and wrote: on an update's episodes, on held-out ones, and a second judge's."""
         if self.distillation is not None:
             return self.distillation.judge_tokens
         rows = [row.get(key) for row in self.rows for key in JUDGED]
-        found = [
+        tokens = [
             n
             for value in [*rows, *(row.get("judge_tokens") for row in self.evaluations)]
             if (n := number(value)) is not None
         ]
-        return sum(found) if found else None
+        return sum(tokens) if tokens else None
 
     @property
     def minutes(self) -> tuple[float | None, bool]:
-        """Wall-clock minutes, and whether they are the whole command's (else the updates' alone)."""
+        """(wall-clock minutes, True for the whole command's and False for the updates' alone)."""
         if self.seconds is not None:
             return self.seconds / 60, True
-        found = [part for key in SPENT if (part := self.total(key)) is not None]
-        return (sum(found) / 60 if found else None), False
+        totals = [total for key in SPENT if (total := self.total(key)) is not None]
+        return (sum(totals) / 60 if totals else None), False
 
 
 def links(run: RecordedRun, page: Path) -> list[tuple[str, str]]:
-    """(name, address relative to the page) of the run's folder and what stands in it.
-
-    An address begins with `./` and is percent-encoded, so that no folder's name makes a scheme or leaves the attribute.
-    """
+    """(name, address relative to the page) of the run's folder and the files in it.
+    An address begins with `./` and is percent-encoded, so that no folder's name makes a scheme or leaves the attribute."""
     here = os.path.abspath(page.parent)
     pages = sorted(path.name for path in run.folder.glob("*.html") if path.is_file())[:PAGES]
     names = ["", *(name for name in LINKED if (run.folder / name).is_file()), *pages]
@@ -126,7 +113,6 @@ def links(run: RecordedRun, page: Path) -> list[tuple[str, str]]:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
@@ -141,23 +127,18 @@ def interval(value: Any) -> tuple[float, float | None, float | None] | None:
 
 def read_runs(folders: Sequence[str | Path]) -> list[RecordedRun]:
     """The runs in the order given.
-
-    Raises:
-        ConfigError: no folder, one given twice, or one that is no run folder.
-        RRMError: a log that is empty or cannot be read.
-    """
+    Raises ConfigError: no folder, one given twice, or one that is no run folder; RRMError: a log that is empty or cannot be read."""
     if not folders:
         raise ConfigError("give at least one run folder of `reagent train`")
     paths = [Path(os.path.abspath(folder)) for folder in folders]
-    for given, path in zip(folders, paths, strict=True):
+    for run_folder, path in zip(folders, paths, strict=True):
         if paths.count(path) > 1:
-            raise ConfigError(f"the run {str(given)!r} is given twice")
-    return [_read_run(Path(given), name) for given, name in zip(folders, _names(paths), strict=True)]
+            raise ConfigError(f"the run {str(run_folder)!r} is given twice")
+    return [_read_run(Path(run_folder), name) for run_folder, name in zip(folders, _names(paths), strict=True)]
 
 
-def read_rows(path: Path, what: str) -> list[Row]:
-    """JSON objects, one a line. A last line without its end is left out: the run may be writing it. Raises ReadError: the file or a line of
-    it cannot be read."""
+def read_rows(path: Path, row_name: str) -> list[Row]:
+    """JSON objects, one a line. An unfinished last line is left out: the run may be writing it."""
     rows: list[Row] = []
     lines = read_text(path).split("\n")
     for n, line in enumerate(lines, 1):
@@ -170,7 +151,7 @@ def read_rows(path: Path, what: str) -> list[Row]:
         except (ValueError, RecursionError) as error:
             if n == len(lines):
                 break
-            raise ReadError(str(path), n, f"not {what}: {error}") from error
+            raise ReadError(str(path), n, f"not {row_name}: {error}") from error
         rows.append(row)
     return rows
 
@@ -194,7 +175,7 @@ def read_json(path: Path) -> Any:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Of each path as few of its last parts as tell it from the others."""
+    """For each path as few of its last parts as tell it from the others."""
 
     def shortest(path: Path) -> str:
         for n in range(1, len(path.parts)):
@@ -210,7 +191,7 @@ def _read_run(folder: Path, name: str) -> RecordedRun:
     if not folder.is_dir():
         hint = "; write --policy before each NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl" if "=" in str(folder) else ""
         raise ConfigError(f"{folder} is not a folder: give a run folder of `reagent train`{hint}")
-    lacking = [wanted for wanted in ("config.yaml", "metrics.jsonl") if not (folder / wanted).is_file()]
+    lacking = [file for file in ("config.yaml", "metrics.jsonl") if not (folder / file).is_file()]
     if lacking:
         raise ConfigError(
             f"{folder} is no run folder of `reagent train`: looked for config.yaml and metrics.jsonl, "
@@ -250,28 +231,25 @@ def _was_judged(row: Row) -> bool:
     return bool(number(row.get("feedback/judged")))
 
 
-def _criteria(asked: Any) -> str | None:
-    """A config's `feedback.criteria` in words."""
-    if not isinstance(asked, list):
-        return asked if isinstance(asked, str) else None
-    stages = [stage for stage in asked if isinstance(stage, dict)]
+def _criteria(criteria: Any) -> str | None:
+    if not isinstance(criteria, list):
+        return criteria if isinstance(criteria, str) else None
+    stages = [stage for stage in criteria if isinstance(stage, dict)]
     later = [f"from update {stage.get('from')} {stage.get('file')}" for stage in stages[1:]]
     return ", ".join([*(str(stage.get("file")) for stage in stages[:1]), *later]) or None
 
 
 def _distillation(folder: Path) -> Distillation | None:
-    """What a folder of `reagent distil` says of its choice; None of another run's."""
     if not all((folder / name).is_file() for name in DISTILLED):
         return None
-    found = read_json(folder / "choice.json")
+    choice = read_json(folder / "choice.json")
     return Distillation(
         attempts=sum(map(_lines, folder.glob("episodes-*.jsonl"))) or None,
-        judge_tokens=number(found.get("judge_tokens")) if isinstance(found, dict) else None,
+        judge_tokens=number(choice.get("judge_tokens")) if isinstance(choice, dict) else None,
     )
 
 
 def _lines(path: Path) -> int:
-    """How many lines a file has: of episodes, which are long, none is read."""
     try:
         with open(path, "rb") as file:
             return sum(1 for _ in file)
@@ -280,7 +258,7 @@ def _lines(path: Path) -> int:
 
 
 def _config(path: Path) -> Row:
-    """A run's config.yaml as it stands: of runs of older versions only what the report shows matters."""
+    """A run's config.yaml as it stands, whatever version wrote it."""
     try:
         tree = plain_yaml(read_text(path))
     except yaml.YAMLError as error:
@@ -291,13 +269,13 @@ def _config(path: Path) -> Row:
 
 
 def _section(config: Row, name: str) -> Row:
-    found = config.get(name)
-    return found if isinstance(found, dict) else {}
+    section = config.get(name)
+    return section if isinstance(section, dict) else {}
 
 
 def _seconds(path: Path) -> float | None:
-    """What a study noted beside its run: `{"seconds": …}` or the bare number."""
+    """A study's note beside its run: `{"seconds": …}` or the bare number."""
     if not path.is_file():
         return None
-    found = read_json(path)
-    return number(found.get("seconds") if isinstance(found, dict) else found)
+    note = read_json(path)
+    return number(note.get("seconds") if isinstance(note, dict) else note)

@@ -1,1 +1,1 @@
-"""Play: episodes, the templates that lay them out as tokens, and the batched loop that samples them."""
+"""Plays episodes: attempts, chat templates as tokens, and the batched loop that samples."""

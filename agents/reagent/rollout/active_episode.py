@@ -1,4 +1,4 @@
-"""An episode at play: its tokens as the engine holds them, its messages, and how it ended."""
+"""An episode in play: its tokens as the engine holds them, its messages, and its ending."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,56 +11,50 @@ from rrm.errors import RRMError
 
 
 class TokenDriftError(RRMError):
-    """An episode's tokens are not the ones its engine was given and returned: nothing may be learned from it."""
+    """An episode's tokens are not its engine's: nothing may be learned from it."""
 
 
 @dataclass
 class ActiveEpisode:
-    """An episode at play."""
-
     attempt: Attempt
     env: Environment | None = None
     template: TurnTemplate | None = None
     prompt_ids: list[int] = field(default_factory=list)
-    held: list[int] = field(default_factory=list)
-    """What the engine was given and returned so far."""
+    engine_ids: list[int] = field(default_factory=list)  # ids that the engine was given and returned so far
     turns: list[Turn] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
-    given: int = 0
-    """How many of them the prompt has."""
+    prompt_messages: int = 0  # number of the prompt's messages
     tools: list[dict[str, Any]] = field(default_factory=list)
     stop: tuple[str, ...] = ()
     status: Status | None = None
     error: str | None = None
     outcome: float | None = None
     success: bool | None = None
-    graded: bool = True
-    """Whether the task has an answer key, as far as the environment says."""
+    graded: bool = True  # the task has an answer key, as far as the environment says
     ungraded: bool = False
     end_ids: list[int] = field(default_factory=list)
-    at_guard: bool = False
-    """Its turn was taken, and a guard is being asked whether it may go on."""
+    at_guard: bool = False  # its turn was taken, and a guard decides whether it goes on
 
     def end(self, status: Status, outcome: float | None = None, success: bool | None = None) -> None:
-        """The episode was played to an end; an outcome of None is one that nobody can grade."""
+        """End an episode that was played out; an outcome of None is ungraded."""
         outcome, success = (outcome, success) if self.graded else (None, None)
         self.status, self.outcome, self.success, self.ungraded = status, outcome, success, outcome is None
 
     def end_at_limit(self, status: Status, outcome: float | None = None, success: bool = False) -> None:
-        """A limit ended it: not solved, unless the environment says so. It may price that."""
+        """End an episode at a limit: not solved, unless the environment says so. It may price that."""
         self.end(status, float(getattr(self.env, "unanswered_reward", 0.0)) if outcome is None else outcome, success)
 
     def fail(self, status: Status, error: str) -> None:
-        """It could not be played to an end of its own: its outcome is unknown."""
+        """End an episode that could not be played out: its outcome is unknown."""
         self.status, self.error = status, error
 
     def tokens(self) -> list[int]:
-        """Prompt, outputs and observations; starts with all that is held, or the episode is worth nothing."""
+        """Prompt, outputs and observations. Raises TokenDriftError: they do not begin with `engine_ids`."""
         ids = self.prompt_ids + [i for turn in self.turns for i in (*turn.output_ids, *turn.observation_ids)]
-        if ids[: len(self.held)] != self.held:
-            at = next((i for i, (a, b) in enumerate(zip(ids, self.held, strict=False)) if a != b), len(ids))
+        if ids[: len(self.engine_ids)] != self.engine_ids:
+            position = next((i for i, (a, b) in enumerate(zip(ids, self.engine_ids, strict=False)) if a != b), len(ids))
             raise TokenDriftError(
-                f"{self.attempt.key}, turn {len(self.turns)}: token {at} of {len(ids)} is not what the engine holds "
-                f"({len(self.held)} tokens): ids must be kept as they were sampled, never encoded again"
+                f"{self.attempt.key}, turn {len(self.turns)}: token {position} of {len(ids)} is not what the engine holds "
+                f"({len(self.engine_ids)} tokens): ids must be kept as they were sampled, never encoded again"
             )
         return ids

@@ -1,4 +1,4 @@
-"""Episodes as tensors: one right-padded batch an update, and micro-batches of it within a token budget."""
+"""Episodes as tensors: one right-padded batch an update, and micro-batches within a token budget."""
 
 from __future__ import annotations
 
@@ -15,33 +15,23 @@ from rrm.data.seeds import derive_seed
 
 @dataclass
 class Batch:
-    """An update's rows. B rows, T tokens of the longest; padding stands on the right."""
+    """An update's rows: B rows, T tokens of the longest; padding stands on the right."""
 
-    input_ids: torch.Tensor
-    """(B, T) long, 0 in the padding."""
-    action_mask: torch.Tensor
-    """(B, T) bool: sampled by the policy."""
-    turn_index: torch.Tensor
-    """(B, T) long: -1 on prompt and padding."""
-    token_rewards: torch.Tensor
-    """(B, T) float32."""
-    rollout_logprobs: torch.Tensor
-    """(B, T) float32, 0 off the action mask."""
-    group: torch.Tensor
-    """(B,) long."""
+    input_ids: torch.Tensor  # (B, T) long, 0 in the padding
+    action_mask: torch.Tensor  # (B, T) bool: sampled by the policy
+    turn_index: torch.Tensor  # (B, T) long: -1 on prompt and padding
+    token_rewards: torch.Tensor  # (B, T) float32
+    rollout_logprobs: torch.Tensor  # (B, T) float32, 0 off the action mask
+    group: torch.Tensor  # (B,) long
     attempt: torch.Tensor
     """(B,) long: number within the group; a second attempt has that of the first one its prompt holds."""
-    stage: torch.Tensor
-    """(B,) long: 0 for first attempts, 1 for second ones."""
-    known: torch.Tensor
-    """(B,) bool: the row's reward is known."""
+    stage: torch.Tensor  # (B,) long: 0 for first attempts, 1 for second ones
+    known: torch.Tensor  # (B,) bool: the row's reward is known
     end_ids: torch.Tensor
-    """(B, E) long: what would have stood before the next turn of an episode that the turn limit cut off, padded on the right with 0."""
+    """(B, E) long, 0 in the padding: tokens after an episode that the turn limit cut off."""
     ends: torch.Tensor
-    """(B,) long: how many of these a row has; with some, what it would have gone on to is worth V (`loss.bootstrap`). One that a guard
-    halted has none: it would be paid for what it was kept from."""
-    lengths: torch.Tensor
-    """(B,) long: tokens without padding."""
+    """(B,) long: length of a row's `end_ids`; above 0 its continuation is worth V (`loss.bootstrap`)."""
+    lengths: torch.Tensor  # (B,) long: tokens without padding
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -55,7 +45,7 @@ class Batch:
 
 
 def make_batch(episodes: Sequence[Episode]) -> Batch:
-    """Flatten and pad. A row whose outcome is unknown keeps its tokens, has no rewards, and is marked. Raises ValueError: no episode."""
+    """Flatten and pad. A row of unknown outcome has no rewards. Raises ValueError: no episode."""
     if not episodes:
         raise ValueError("no episodes to make a batch of")
     flat = [e.flatten() for e in episodes]
@@ -71,18 +61,18 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
             out[i, : len(row)] = row.to(dtype)
         return out
 
-    known = torch.tensor([e.reward is not None for e in episodes])
+    has_reward = torch.tensor([e.reward is not None for e in episodes])
     ends = [e.end_ids if e.status == "turn_limit" else [] for e in episodes]
     return Batch(
         input_ids=pad([f.input_ids for f in flat], 0, torch.long),
         action_mask=pad([f.action_mask for f in flat], 0, torch.bool),
         turn_index=pad([f.turn_index for f in flat], -1, torch.long),
-        token_rewards=pad([f.token_rewards for f in flat], 0, torch.float32) * known[:, None],
+        token_rewards=pad([f.token_rewards for f in flat], 0, torch.float32) * has_reward[:, None],
         rollout_logprobs=pad([f.rollout_logprobs for f in flat], 0, torch.float32),
         group=torch.tensor([groups[e.group_id] for e in episodes]),
         attempt=torch.tensor([e.attempt for e in episodes]),
         stage=torch.tensor([int(e.stage == "refined") for e in episodes]),
-        known=known,
+        known=has_reward,
         end_ids=pad(ends, 0, torch.long, max(map(len, ends))),
         ends=torch.tensor([len(ids) for ids in ends]),
         lengths=lengths,
@@ -90,23 +80,23 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
 
 
 def logprob_gap(logprobs: torch.Tensor, batch: Batch) -> float:
-    """The largest difference between the training forward's and the rollout engine's log-probability of a sampled token."""
+    """The largest |difference| between a token's log-probability in training and in the rollout engine."""
     return float(_gaps(logprobs, batch).max())
 
 
 def gaps_by_server(
     logprobs: torch.Tensor, batch: Batch, servers: Sequence[Sequence[str]]
 ) -> dict[str, tuple[float, int]]:
-    """Of each server the sum of these differences over the tokens that it sampled, and how many those are. `servers`: of each row's turns,
-    which sampled them ("": this process)."""
+    """Server → (sum of these differences over the tokens that it sampled, number of tokens).
+    `servers`: of each row's turns, the address that sampled them ("": this process)."""
     gaps, compared = _gaps(logprobs, batch), _compared(batch)
-    found: dict[str, tuple[float, int]] = {}
+    gaps_of: dict[str, tuple[float, int]] = {}
     for i, turns in enumerate(servers):
         for k, server in enumerate(turns):
             mine = compared[i] & (batch.turn_index[i] == k)
-            total, tokens = found.get(server, (0.0, 0))
-            found[server] = total + float(gaps[i][mine].double().sum()), tokens + int(mine.sum())
-    return found
+            total, tokens = gaps_of.get(server, (0.0, 0))
+            gaps_of[server] = total + float(gaps[i][mine].double().sum()), tokens + int(mine.sum())
+    return gaps_of
 
 
 def _gaps(logprobs: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -118,7 +108,6 @@ def _compared(batch: Batch) -> torch.Tensor:
 
 
 def microbatches(lengths: torch.Tensor, index: Sequence[int], budget: int) -> list[list[int]]:
-    """Deal rows `index` into lists whose rows × longest stay within `budget` tokens (a longer row stands alone)."""
     out: list[list[int]] = []
     for i in sorted(index, key=lambda i: -int(lengths[i])):
         width = int(lengths[out[-1][0]]) if out else 0
@@ -130,20 +119,16 @@ def microbatches(lengths: torch.Tensor, index: Sequence[int], budget: int) -> li
 
 
 def minibatches(everyones: Sequence[tuple[str, int, int]], rank: int, count: int, seed: int) -> list[list[int]]:
-    """Shuffle the rows of all processes and deal them into `count` parts, as even as can be; never more parts than rows.
+    """Shuffle the rows of all processes and deal them evenly into at most `count` parts.
 
-    Which rows are together depends on their names alone, not on how many processes hold them, and every process gets as
-    many parts, some of them perhaps empty: a step is taken by all of them or waited for for ever.
+    The division depends on the rows' names alone. Every process gets as many parts, some perhaps empty: all must take each step.
 
     Args:
         everyones: (name, process, row number there) of every row, in any order.
-        rank: this process.
-
-    Returns:
-        this process's row numbers of each part.
+        rank: this process, whose row numbers of each part are returned.
     """
     order = sorted(everyones)
     if count > 1:
         random.Random(derive_seed(seed, "minibatches")).shuffle(order)
     count = min(count, len(order))
-    return [sorted(i for _, process, i in order[part::count] if process == rank) for part in range(count)]
+    return [sorted(i for _, process, i in order[k::count] if process == rank) for k in range(count)]

@@ -1,4 +1,4 @@
-"""Episode: what a rollout returns, token-exact. The trainer learns from its tokens, the judge reads its trajectory."""
+"""Episode, the token-exact result of a rollout: a trainer reads its tokens, a judge its trajectory."""
 
 from __future__ import annotations
 
@@ -18,35 +18,30 @@ from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import StopReason
 
 Status = Literal["finished", "turn_limit", "token_limit", "halted", "env_error"]
-"""How an episode ended; `halted`: by a guard (`reagent.env.guarded`), with an unknown outcome where its judge was the reason."""
+"""`halted`: by a guard (`reagent.env.guarded`), with an unknown outcome where its judge failed."""
 Stage = Literal["initial", "refined"]
 
 
 def attempt_key(group_id: str, stage: Stage, number: int) -> str:
-    """What an attempt is called on every process: its cache, its random numbers, and the episode that it became."""
+    """Key of an attempt on every process: for its cache, its random numbers, and its episode."""
     return f"{group_id}/{stage}/{number}"
 
 
 @dataclass
 class Turn:
-    """One turn: what the policy sampled, and what the environment answered."""
+    """One turn: the policy's sample, and the environment's answer."""
 
     output_ids: list[int]
     """Sampled ids, the end-of-turn token included if it was sampled; never empty."""
-    output_logprobs: list[float]
-    """Their log-probabilities under the sampling temperature."""
+    output_logprobs: list[float]  # under the sampling temperature
     observation_ids: list[int]
-    """What the template appends before the next turn: end-of-turn tokens the policy did not write, the observations,
-    the next turn's opening. Empty on the last turn."""
+    """The tokens before the next turn: missing end-of-turn tokens, observations, the next opening."""
     reward: float = 0.0
-    """The turn's process reward."""
     stop_reason: StopReason = "eos"
     info: dict[str, Any] = field(default_factory=dict)
     """The environment's, and `truncated_tokens`: how many of its observations' tokens were cut."""
-    version: int = 0
-    """Of the weights that sampled it: updates done by then."""
-    server: str = ""
-    """Address that sampled it; "": the process that trains."""
+    version: int = 0  # of the weights that sampled it: updates done by then
+    server: str = ""  # address that sampled it; "": the process that trains
 
     def __post_init__(self) -> None:
         if not self.output_ids or len(self.output_ids) != len(self.output_logprobs):
@@ -60,16 +55,12 @@ class Turn:
 class FlatEpisode:
     """An episode as arrays of length T = prompt + Σ (output + observation)."""
 
-    input_ids: np.ndarray
-    """int64."""
-    action_mask: np.ndarray
-    """bool: exactly the sampled tokens."""
-    turn_index: np.ndarray
-    """int64: −1 on the prompt, k (from 0) on turn k's output and its observation."""
+    input_ids: np.ndarray  # int64
+    action_mask: np.ndarray  # bool: exactly the sampled tokens
+    turn_index: np.ndarray  # int64: −1 on the prompt, k (from 0) on turn k's output and its observation
     token_rewards: np.ndarray
-    """float32: a turn's process reward on its last sampled token, the outcome added on the episode's last one."""
-    rollout_logprobs: np.ndarray
-    """float32: 0 off the action mask."""
+    """float32: process rewards on each turn's last sampled token, the outcome on the last one."""
+    rollout_logprobs: np.ndarray  # float32: 0 off the action mask
 
 
 @dataclass
@@ -80,41 +71,34 @@ class Episode:
     prompt_ids: list[int]
     turns: list[Turn]
     outcome_reward: float | None
-    """None: `ungraded`, or unknown, because the environment failed, a guard without a judgement halted it, or the policy had no
-    room to begin."""
+    """None: `ungraded`, or unknown: a failure, a halt without a judgement, or a prompt without room."""
     status: Status
-    error: str | None
-    """What went wrong: for `env_error`, for a prompt that left no room, and why a guard without a judgement halted it."""
-    success: bool | None
-    """Whether the task was solved; None where unknown or ungraded."""
-    group_id: str
-    """Attempts at one task share it, in both stages."""
+    error: str | None  # for `env_error`, for a prompt that left no room, and for a halt without a judgement
+    success: bool | None  # the task was solved; None where unknown or ungraded
+    group_id: str  # attempts at one task share it, in both stages
     stage: Stage
     trajectory: Trajectory
-    attempt: int = 0
-    """Its number within the group and stage."""
+    attempt: int = 0  # its number within the group and stage
     prompt_messages: int = 0
-    """How many of the trajectory's messages were the prompt; examples of other agents' turns may be among them."""
+    """Number of the trajectory's messages in the prompt, with examples of other agents' turns."""
     ungraded: bool = False
-    """The task has no answer key: the episode was played as it should, and nobody can say what its outcome is worth."""
+    """The task has no answer key: the episode was played out, and its outcome is unknown."""
     end_ids: list[int] = field(default_factory=list)
-    """Token ids that stand after the last turn of an episode which the turn limit cut off: the observation and the next turn's
-    opening, as far as there was room. `loss.bootstrap` reads the value at their end; no training sees the state before them."""
+    """Ids after an episode that the turn limit cut off: the observation and the next turn's opening.
+    `loss.bootstrap` reads the value at their end; no training sees the state before them."""
 
     @property
     def key(self) -> str:
-        """That of the attempt it was played as."""
         return attempt_key(self.group_id, self.stage, self.attempt)
 
     @property
     def reward(self) -> float | None:
-        """Σ process rewards + outcome reward; None while the outcome is unknown or ungraded (DESIGN §5: such rows are left
-        out, an ungraded one until a judge's score is part of its reward)."""
+        """Σ process rewards + outcome reward; None while the outcome is unknown or ungraded (DESIGN §5)."""
         return None if self.outcome_reward is None else sum(t.reward for t in self.turns) + self.outcome_reward
 
     @property
     def turn_rewards(self) -> list[float]:
-        """What each turn earned, the outcome with the last; an unknown one adds nothing."""
+        """Each turn's reward, the outcome with the last; an unknown one adds nothing."""
         earned = [turn.reward for turn in self.turns]
         if earned:
             earned[-1] += self.outcome_reward or 0.0
@@ -122,22 +106,20 @@ class Episode:
 
     @property
     def grade_failed(self) -> bool:
-        """Whether the answer itself kept it from being graded: it earned `environment.failure_reward`."""
+        """The answer kept itself from being graded: it earned `environment.failure_reward`."""
         return bool(self.turns) and "grader_error" in self.turns[-1].info
 
     @property
     def own_messages(self) -> list[Message]:
-        """The trajectory's messages from the agent's first turn on."""
         return self.trajectory.messages[self.prompt_messages :]
 
     @property
     def answer(self) -> str | None:
-        """The answer the environment graded, if there was one."""
-        found = self.turns[-1].info.get("answer") if self.turns else None
-        return None if found is None else str(found)
+        answer = self.turns[-1].info.get("answer") if self.turns else None
+        return None if answer is None else str(answer)
 
     def flatten(self) -> FlatEpisode:
-        """The arrays a trainer needs; built from construction, never from token ids. An unknown outcome adds nothing."""
+        """The arrays a trainer needs, never made from token ids. An unknown outcome adds nothing."""
         parts = [self.prompt_ids]
         mask, index, rewards, logprobs = ([value] * len(self.prompt_ids) for value in (False, -1, 0.0, 0.0))
         for k, (turn, earned) in enumerate(zip(self.turns, self.turn_rewards, strict=True)):
@@ -148,7 +130,7 @@ class Episode:
             logprobs += [*turn.output_logprobs, *[0.0] * others]
             rewards += [0.0] * (outputs - 1) + [earned] + [0.0] * others
         return FlatEpisode(
-            input_ids=np.array([i for part in parts for i in part], dtype=np.int64),
+            input_ids=np.array([i for piece in parts for i in piece], dtype=np.int64),
             action_mask=np.array(mask, dtype=bool),
             turn_index=np.array(index, dtype=np.int64),
             token_rewards=np.array(rewards, dtype=np.float32),
@@ -156,11 +138,11 @@ class Episode:
         )
 
     def to_json(self) -> str:
-        """One ASCII-only line of JSON. Raises ValueError: a number that JSON has no word for (NaN, infinity)."""
+        """One ASCII-only line of JSON. Raises ValueError: NaN or infinity."""
         fields = {k: v for k, v in vars(self).items() if k not in ("task", "turns", "trajectory")}
         nested = {"task": asdict(self.task), "turns": [asdict(turn) for turn in self.turns]}
-        whole = {**fields, **nested, "trajectory": self.trajectory.model_dump(exclude_none=True)}
-        return json.dumps(whole, ensure_ascii=True, allow_nan=False)
+        row = {**fields, **nested, "trajectory": self.trajectory.model_dump(exclude_none=True)}
+        return json.dumps(row, ensure_ascii=True, allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> Episode:
@@ -181,7 +163,7 @@ class Episode:
 
 
 def jsonable(value: Any) -> Any:
-    """`value` as JSON can keep it: what an environment puts into `info` may be anything; the rest becomes its text."""
+    """`value` as JSON can keep it; an environment's `info` may hold anything, the rest becomes its text."""
     if isinstance(value, dict):
         return {str(k): jsonable(v) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -196,10 +178,8 @@ def jsonable(value: Any) -> Any:
 
 
 def write_episodes(path: str | Path, episodes: Iterable[Episode]) -> int:
-    """Write one line an episode; returns how many were written."""
     return write_lines(path, (e.to_json() for e in episodes))
 
 
 def read_episodes(path: str | Path) -> Iterator[Episode]:
-    """Read what `write_episodes` wrote. Raises ReadError: as `rrm.data.jsonl.read_lines`."""
     return read_lines(path, Episode.from_json, "an episode")

@@ -1,13 +1,10 @@
-"""Rollouts: a policy plays many episodes at once, and every token it sampled is kept as it was sampled (DESIGN §3, §5).
+"""Rollouts: a policy plays many episodes at once, and every sampled token is kept (DESIGN §3, §5).
 
     episodes = rollout(engine, tokenizer, SearchEnv, tasks, params=SamplingParams(temperature=1.0), group_size=8)
 
-One loop drives both sides. The engine's session takes a decoding step; turns that end with it go to their environments,
-which run in an event loop of their own; what those have answered joins the session as the next turn of the same row. So
-tools overlap with generation, a finished row leaves at once, and a turn prefills only its observation.
-
-An episode's samples depend on (seed, its key, its length) alone, never on the batch.
-"""
+The engine's session takes a decoding step; turns that end with it go to their environments, which run in an event loop of their own; their
+answers join the session as the next turn of the same row. So tools overlap with generation, a finished row leaves at once, and a turn
+prefills only its observation. An episode's samples depend on (seed, its key, its length) alone, never on the batch."""
 
 from __future__ import annotations
 
@@ -47,15 +44,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EpisodeLimits:
-    """What ends an episode, and what is cut."""
+    """Limits that end an episode or cut it."""
 
     max_turns: int = 8
-    max_episode_tokens: int = 2048
-    """Prompt, outputs and observations together; checked before a tool runs."""
-    max_observation_tokens: int = 512
-    """Of one turn's observations; longer ones lose their middle."""
-    env_timeout_s: float = 300.0
-    """For a reset or a step; tools and guards have time-outs of their own."""
+    max_episode_tokens: int = 2048  # prompt, outputs and observations together; checked before a tool runs
+    max_observation_tokens: int = 512  # of one turn's observations; longer ones lose their middle
+    env_timeout_s: float = 300.0  # for a reset or a step; tools and guards have time-outs of their own
 
 
 def rollout(
@@ -96,8 +90,8 @@ def rollout(
         ChatTemplateError: the tokenizer's chat template cannot be extended turn by turn.
         EngineError: the engine failed; all environments are closed and all keys released then, too.
     """
-    given = [t for t in tasks if isinstance(t, Attempt)]
-    attempts = given or plan([t for t in tasks if isinstance(t, Task)], group_size, stage)
+    own_attempts = [t for t in tasks if isinstance(t, Attempt)]
+    attempts = own_attempts or plan([t for t in tasks if isinstance(t, Task)], group_size, stage)
     if len({a.key for a in attempts}) != len(attempts):
         raise ValueError("attempts need distinct (group_id, stage, number)")
     limits = EpisodeLimits(max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s)
@@ -108,26 +102,21 @@ def rollout(
 
 @dataclass(frozen=True)
 class _Opening:
-    """What an environment says before the first turn."""
+    """An environment's first messages and settings."""
 
     messages: Any
     tools: list[dict[str, Any]]
-    template_tools: list[dict[str, Any]] | None
-    """Those that the chat template is to show; None where the messages describe them."""
-    stop: tuple[str, ...]
-    """Texts that end a turn."""
+    template_tools: list[dict[str, Any]] | None  # for the chat template; None where the messages describe them
+    stop: tuple[str, ...]  # texts that end a turn
     graded: bool
 
 
 class _Stopped:
-    """A step that was not taken: no room was left for what a tool would say, or the turn was cut and the environment does
-    not ask how turns end."""
+    """A step that was not taken: no room for an observation, or a cut turn."""
 
 
 @dataclass
 class _Player:
-    """Plays attempts; see `rollout`."""
-
     engine: TokenEngine
     tokenizer: PreTrainedTokenizerBase
     env_factory: EnvFactory
@@ -138,7 +127,6 @@ class _Player:
 
     @property
     def budget(self) -> int:
-        """Most tokens of an episode."""
         most = self.limits.max_episode_tokens
         return min(most, getattr(self.engine, "max_positions", None) or most)
 
@@ -210,7 +198,7 @@ class _Player:
             messages = fit_prompt(messages, lambda tried: len(template.prompt(tried)), room)
         messages = prompt_messages(row.attempt, messages)
         row.template, row.messages, row.tools, row.stop = (template, list(messages), opening.tools, opening.stop)
-        row.given, row.graded = len(messages), opening.graded
+        row.prompt_messages, row.graded = len(messages), opening.graded
         row.prompt_ids = row.template.prompt(messages)
         if len(row.prompt_ids) >= self.budget:
             row.fail("token_limit", f"the prompt's {len(row.prompt_ids)} tokens leave no room in {self.budget}")
@@ -222,17 +210,17 @@ class _Player:
     # ---- turn by turn ----
 
     def _go_on(self, row: ActiveEpisode, session: Session) -> None:
-        """Submit the next turn, unless the episode is over."""
         if row.status is not None:
             return
         ids = row.tokens()
         session.submit(row.attempt.key, ids, min(self.params.max_new_tokens, self.budget - len(ids)))
-        row.held = ids
+        row.engine_ids = ids
 
     def _sampled(self, row: ActiveEpisode, completion: Completion, loop: EnvLoop) -> None:
-        """Take a sampled turn to the environment."""
         assert row.env is not None and row.template is not None
-        opened = row.template.opened(row.held)  # the parser is to read the turn's thoughts as thoughts, closed or not
+        opened = row.template.opened(
+            row.engine_ids
+        )  # the parser is to read the turn's thoughts as thoughts, closed or not
         turn = Turn(list(completion.ids), list(completion.logprobs), [], 0.0, completion.stop_reason)
         turn.version, turn.server = completion.version, completion.server
         text = opened + self._text(turn.output_ids[:-1] if turn.stop_reason == "eos" else turn.output_ids)
@@ -241,11 +229,11 @@ class _Player:
         if end is not None:  # what follows is neither read nor learned
             text = text[:end].rstrip()
             self._shorten(turn, len(text) - len(opened))
-        row.held = row.held + turn.output_ids
+        row.engine_ids = row.engine_ids + turn.output_ids
         row.turns.append(turn)
         row.messages.append({"role": "assistant", "content": text})
         own = len(row.template.suffix([], turn.output_ids))
-        has_room = len(row.held) + own + MIN_OBSERVATION < self.budget
+        has_room = len(row.engine_ids) + own + MIN_OBSERVATION < self.budget
         env = row.env.env if isinstance(row.env, GuardedEnv) else row.env  # its guard is asked apart
         loop.start(row.attempt.key, _step(env, text, turn.stop_reason, has_room))
 
@@ -255,12 +243,12 @@ class _Player:
     def _shorten(self, turn: Turn, length: int) -> None:
         """Keep the tokens of a turn's first characters; the last of them may carry more."""
         ids = turn.output_ids
-        kept = max(bisect_left(range(len(ids)), length, key=lambda n: len(self._text(ids[:n]))), 1)
-        turn.output_ids, turn.output_logprobs = ids[:kept], turn.output_logprobs[:kept]
+        n_kept = max(bisect_left(range(len(ids)), length, key=lambda n: len(self._text(ids[:n]))), 1)
+        turn.output_ids, turn.output_logprobs = ids[:n_kept], turn.output_logprobs[:n_kept]
         turn.stop_reason, turn.info = "stop", {"invented_results": 1}
 
     def _answered(self, row: ActiveEpisode, job: Future[Any], session: Session, loop: EnvLoop) -> None:
-        """Take in what the environment answered, ask the guard if there is one, and go on if the episode does."""
+        """Take in the environment's answer, ask the guard if there is one, and go on if the episode does."""
         if row.at_guard:
             row.at_guard = False
             self._judged(row, job)
@@ -273,7 +261,6 @@ class _Player:
         self._go_on(row, session)
 
     def _stepped(self, row: ActiveEpisode, job: Future[Any]) -> None:
-        """Take in what the environment answered."""
         error = None if job.cancelled() else job.exception()
         if isinstance(error, GradeFailed):
             row.turns[-1].info |= {"grader_error": str(error)[:500]}
@@ -309,28 +296,27 @@ class _Player:
         self._observe(row, turn, result.observations)
 
     def _judged(self, row: ActiveEpisode, job: Future[Any]) -> None:
-        """Take in what the guard said of an episode that would go on."""
         assert isinstance(row.env, GuardedEnv)
         late = not job.cancelled() and isinstance(job.exception(), TimeoutError)
-        said = row.env.late() if late else self._result(row, job, "guard")
-        if not isinstance(said, GuardDecision):
+        decision = row.env.late() if late else self._result(row, job, "guard")
+        if not isinstance(decision, GuardDecision):
             return
         turn = row.turns[-1]
-        turn.info["guard"] = jsonable(said.told)
-        if not said.halts:
+        turn.info["guard"] = jsonable(decision.info)
+        if not decision.halts:
             return
-        turn.info |= said.over
+        turn.info |= decision.over
         turn.observation_ids = []
-        if said.of_agent:
+        if decision.of_agent:
             row.end_at_limit("halted", row.env.halted_reward)
         else:
-            row.fail("halted", said.why)
+            row.fail("halted", decision.why)
 
     def _observe(self, row: ActiveEpisode, turn: Turn, observations: list[dict[str, Any]]) -> None:
-        ids, shown, cut = self._fitted(row, observations)
+        ids, fitted, cut = self._fitted(row, observations)
         if isinstance(row.env, GuardedEnv):
-            row.env.observe([row.messages[-1], *shown])  # what the agent reads, the judge reads
-        row.messages += shown
+            row.env.observe([row.messages[-1], *fitted])  # what the agent reads, the judge reads
+        row.messages += fitted
         turn.info["truncated_tokens"] = cut
         if not ids:
             row.end_at_limit("token_limit")
@@ -340,21 +326,20 @@ class _Player:
     def _fitted(
         self, row: ActiveEpisode, observations: list[dict[str, Any]]
     ) -> tuple[list[int], list[dict[str, Any]], int]:
-        """What the template puts behind a turn, no ids where there is no room for it; see `fit`."""
+        """The template's suffix behind a turn, no ids where there is no room for it; see `fit`."""
         assert row.template is not None
-        room = self.budget - len(row.held) - 1  # one token at least must be left to say
-        said = row.turns[-1].output_ids
-        ids, shown, cut = fit(row.template, observations, said, self.limits.max_observation_tokens, room)
-        return [] if len(ids) > room else ids, shown, cut
+        room = self.budget - len(row.engine_ids) - 1  # one token at least must be left to say
+        output_ids = row.turns[-1].output_ids
+        ids, fitted, cut = fit(row.template, observations, output_ids, self.limits.max_observation_tokens, room)
+        return [] if len(ids) > room else ids, fitted, cut
 
-    def _result(self, row: ActiveEpisode, job: Future[Any], what: str) -> Any:
-        """A job's result; what it raised ends the episode."""
+    def _result(self, row: ActiveEpisode, job: Future[Any], stage: str) -> Any:
         error = RuntimeError("cancelled") if job.cancelled() else job.exception()
         if error is None:
             return job.result()
-        logger.warning("%s: the environment failed in %s", row.attempt.key, what, exc_info=error)
+        logger.warning("%s: the environment failed in %s", row.attempt.key, stage, exc_info=error)
         # format_exception_only survives exceptions whose own __str__ raises
-        row.fail("env_error", f"{what}: {traceback.format_exception_only(error)[-1].strip()}")
+        row.fail("env_error", f"{stage}: {traceback.format_exception_only(error)[-1].strip()}")
         return None
 
     # ---- after the last turn ----
@@ -384,17 +369,15 @@ class _Player:
             stage=attempt.stage,
             trajectory=trajectory,
             attempt=attempt.number,
-            prompt_messages=row.given,
+            prompt_messages=row.prompt_messages,
             ungraded=row.ungraded,
             end_ids=row.end_ids,
         )
 
 
 async def _step(env: Environment, text: str, stop_reason: StopReason, has_room: bool) -> StepResult | _Stopped:
-    """The environment's step; without room for an observation only an answer is still taken (to be graded).
-
-    A turn cut at its token limit is never an answer: only an environment that asks for the stop reason is shown it.
-    """
+    """The environment's step. Without room for an observation only an answer is taken.
+    A turn cut at its token limit is never an answer: only a `step` that takes `stop_reason` sees it."""
     cut = stop_reason == "length"
     if not has_room:
         is_final = getattr(env, "is_final", None)
@@ -421,7 +404,7 @@ def _messages_problem(messages: Any) -> str | None:
 
 
 def _step_problem(result: Any) -> str | None:
-    """What is wrong with a step's result, or None. A reward that is no number would poison the whole batch."""
+    """The problem of a step's result, or None. A reward that is no number would poison the whole batch."""
     if not isinstance(result, StepResult):
         return f"it must return a StepResult, got {type(result).__name__}"
     outcome = 0.0 if result.outcome_reward is None else result.outcome_reward

@@ -1,9 +1,7 @@
-"""Options of a chat template (`enable_thinking`, `reasoning_effort`, `date_string`, …): which ones it reads.
+"""Finds the options that a chat template reads (`enable_thinking`, `reasoning_effort`, …).
 
-jinja2 takes any name without a word, so a misspelt option would change nothing and nobody would know. What a template reads
-is in its source: the names it looks up, less those that every chat template is given and those it assigns itself. A name
-that it assigns only where the caller did not (`{% if not date_string is defined %}{% set date_string = … %}`) is an option.
-"""
+jinja2 ignores unknown names, so a misspelt option would change nothing. A template's options are the names it looks up, less those that
+every chat template is given and those it assigns itself; a name that it assigns only where the caller did not is an option."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -17,12 +15,12 @@ from jinja2.parser import Parser
 from rrm.data.printing import did_you_mean
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"})
-"""What `apply_chat_template` itself passes, the names of special tokens (`bos_token`) aside."""
+"""Passed by `apply_chat_template`, beside the names of special tokens (`bos_token`)."""
 _WORDS = ("true", "false", "none", "null")
 
 
 class _Generation(Extension):
-    """`{% generation %}`, transformers' mark around what an assistant says: here its body stands for it."""
+    """`{% generation %}`, transformers' mark around an assistant's words; here it is replaced by its body."""
 
     tags: ClassVar = {"generation"}
 
@@ -33,7 +31,7 @@ class _Generation(Extension):
 
 @lru_cache(maxsize=64)
 def options_of(source: str) -> frozenset[str]:
-    """Names that a chat template's source reads from its caller. Raises jinja2.TemplateSyntaxError: it is no template."""
+    """Names that a chat template's source reads from its caller. Raises jinja2.TemplateSyntaxError."""
     environment = jinja2.Environment(extensions=[_Generation, "jinja2.ext.loopcontrols"])
     tree = environment.parse(source)
     assigned = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}
@@ -42,19 +40,19 @@ def options_of(source: str) -> frozenset[str]:
         for test in tree.find_all((nodes.Test, nodes.Filter))
         if test.name in ("defined", "undefined", "default", "d") and isinstance(test.node, nodes.Name)
     }
-    read = meta.find_undeclared_variables(tree) - environment.globals.keys() - _GIVEN
+    names = meta.find_undeclared_variables(tree) - environment.globals.keys() - _GIVEN
     return frozenset(
-        name for name in read if not name.endswith("_token") and (name not in assigned or name in asked_for)
+        name for name in names if not name.endswith("_token") and (name not in assigned or name in asked_for)
     )
 
 
 def options_problem(source: str, options: Mapping[str, Any]) -> str | None:
-    """What is wrong with the options given to a template, or None: a name it never reads, or a word in quotes for a value."""
-    known = sorted(options_of(source))
+    """The problem of a template's options, or None: a name it never reads, or a quoted `true`."""
+    names = sorted(options_of(source))
     for name, value in options.items():
-        if name not in known:
-            reads = f"it reads {', '.join(known)}" if known else "it reads none"
-            return f"this chat template never reads the option {name!r}: {reads}{did_you_mean(name, known)}"
+        if name not in names:
+            reads = f"it reads {', '.join(names)}" if names else "it reads none"
+            return f"this chat template never reads the option {name!r}: {reads}{did_you_mean(name, names)}"
         if isinstance(value, str) and value.lower() in _WORDS:
             return f"the chat template's option {name} is the text {value!r}: write {value.lower()} without quotes"
     return None

@@ -1,14 +1,11 @@
-"""Chat templates, extended token by token: an episode is never rendered again from its text (DESIGN §3).
+"""Chat templates, extended token by token: an episode is never rendered again (DESIGN §3).
 
-A rollout renders its prompt once. What follows a turn (its end, the observations, the next turn's opening) is the
-difference of two renderings of a dummy conversation, whose assistant message is a marker: all that stands behind the
-marker is the suffix. So templates that rewrite earlier turns when rendered again (Qwen3's drops their thinking) cannot
-touch what was sampled.
+A rollout renders its prompt once. What follows a turn (its end, the observations, the next turn's opening) is the difference of two
+renderings of a dummy conversation, whose assistant message is a marker. So templates that rewrite earlier turns when rendered again (Qwen3's
+drops their thinking) cannot touch sampled tokens.
 
-Families end turns in unlike ways, all of which are read off the renderings: by one token (ChatML, Llama 3, DeepSeek); by
-another one in an earlier turn than in the last (GPT-OSS writes `<|end|>` where the policy said `<|return|>`); by nothing but the
-next message's opening, at which the engine stops (GLM: `<|user|>`, `<|observation|>`).
-"""
+Families end turns in unlike ways, read off the renderings: by one token (ChatML, Llama 3, DeepSeek); by another one in an earlier turn than
+in the last (GPT-OSS writes `<|end|>` where the policy said `<|return|>`); by the next message's opening, at which the engine stops (GLM)."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 Messages = Sequence[Mapping[str, Any]]
 
 _ASKED, _MARK = "qzxjvka", "qzxjvkw"
-"""What the dummy user and the dummy assistant say. No space (templates trim), no tag, nothing a template looks for."""
+"""The dummies' words. No space (templates trim), no tag, nothing a template looks for."""
 _USER: dict[str, Any] = {"role": "user", "content": _ASKED}
 _OBSERVATIONS: dict[str, list[dict[str, Any]]] = {
     "user": [{"role": "user", "content": "qzxjvkb"}],
@@ -36,11 +33,11 @@ _OBSERVATIONS: dict[str, list[dict[str, Any]]] = {
         for text in ("qzxjvkc", "qzxjvkd")
     ],
 }
-_CONTROL = re.compile(r"<[|｜][^<>]*[|｜]>")
-"""Tokens that are control tokens by their looks: DeepSeek's tokenizer does not call its `<｜User｜>` special."""
+_CONTROL = re.compile(
+    r"<[|｜][^<>]*[|｜]>"
+)  # DeepSeek's tokenizer does not call its control token `<｜User｜>` special
 _OPENED = re.compile(r"<think>\s*\Z")
-_LAST = 16
-"""Tokens at a prompt's end that may hold `<think>` and a newline, letter by letter."""
+_LAST = 16  # tokens at a prompt's end that may hold `<think>` and a newline, letter by letter
 
 
 class ChatTemplateError(RRMError):
@@ -49,23 +46,25 @@ class ChatTemplateError(RRMError):
 
 @dataclass(frozen=True)
 class AppendStyle:
-    """How a template appends messages of a role to an assistant's turn."""
+    """The way a template appends messages of a role to an assistant's turn."""
 
     end: tuple[int, ...]
     """The end it writes behind that turn; empty where the next message's opening is the end."""
-    after_a_call: bool
-    """It appends them only behind a message with tool calls (GPT-OSS names the tool in the result's header)."""
+    after_a_call: bool  # it appends them only behind a message with tool calls (GPT-OSS)
 
 
 class TurnTemplate:
-    """A tokenizer's chat template as a prompt and suffixes. Raises ChatTemplateError: no template, one that changes what came before when
-    messages are appended, or one that ends a turn with another token than the engine; an option that the template never reads.
+    """A tokenizer's chat template as a prompt and suffixes.
 
     Args:
         tokenizer: with a `chat_template`.
         tools: JSON schemas for the template's `tools`; None where the messages describe them.
         eos_ids: the ids at which the engine ends a turn; default the tokenizer's eos.
         options: further arguments of the template (`{"enable_thinking": False}`).
+
+    Raises:
+        ChatTemplateError: no template, one that changes earlier text when messages are appended or ends a turn with another token than the
+            engine, or an option that it never reads.
     """
 
     def __init__(
@@ -92,23 +91,23 @@ class TurnTemplate:
         self._refused: dict[str, str] = {}
         self._ways: dict[str, AppendStyle] = {}
         for role in _OBSERVATIONS:
-            found = self._way(role)
-            if isinstance(found, AppendStyle):
-                self._ways[role] = found
+            style = self._way(role)
+            if isinstance(style, AppendStyle):
+                self._ways[role] = style
             else:
-                self._refused[role] = found
+                self._refused[role] = style
         if not self._ways:
             raise ChatTemplateError(
                 f"this chat template cannot be extended turn by turn: {self._refused['user']}{self._advice()}"
             )
         named = {i for i in self.eos_ids if str(tokenizer.convert_ids_to_tokens(i)) in source}
         self.end_ids = frozenset(named | {way.end[-1] for way in self._ways.values() if way.end} & self.eos_ids)
-        """Of the engine's ends those that this template knows: a turn that ends with another has its end still to come."""
+        """The engine's ends that this template knows: a turn that ends with another one lacks its end."""
         self.end_id, self._lead = self._reply()
 
     def prompt(self, messages: Messages) -> list[int]:
-        """Ids of the messages, tools, and the first turn's opening. Raises ChatTemplateError: messages the template refuses, or tools that
-        nothing in the prompt names."""
+        """Ids of the messages, tools, and the first turn's opening.
+        Raises ChatTemplateError: messages the template refuses, or tools that nothing in the prompt names."""
         import jinja2
 
         try:
@@ -127,10 +126,10 @@ class TurnTemplate:
             )
         return self._encode(text)
 
-    def suffix(self, observations: Messages, said: Sequence[int]) -> list[int]:
-        """Ids that follow a turn: its end (unless the policy wrote it), the observations, the next opening. Raises ChatTemplateError: an
-        observation of a role the template cannot append. `said`: the turn as it was sampled. Where it ends as no such turn does (a
-        user's `<|user|>` in front of a tool's result), that token stays, and the whole suffix follows."""
+    def suffix(self, observations: Messages, output_ids: Sequence[int]) -> list[int]:
+        """Ids that follow a turn: its end (unless the policy wrote it), the observations, the next opening.
+        A turn that ends with another token (a user's `<|user|>` in front of a tool's result) keeps it, and the whole suffix follows. Raises
+        ChatTemplateError: an observation of a role the template cannot append. `output_ids`: the turn as it was sampled."""
         roles = [str(message.get("role")) for message in observations] or [*self._ways][:1]
         for role in roles:
             if role in self._refused:
@@ -138,35 +137,35 @@ class TurnTemplate:
                     f"this chat template cannot append a {role} message: {self._refused[role]}{self._advice(role)}"
                 )
         way = next((self._ways[r] for r in roles if r in self._ways), next(iter(self._ways.values())))
-        shown = self._disarmed(observations)
-        after_a_call = way.after_a_call and bool(shown)
-        ids = self._encode(self._tail(self._render([*self._dummy(after_a_call, shown), *shown]), after_a_call))
+        messages = self._disarmed(observations)
+        after_a_call = way.after_a_call and bool(messages)
+        ids = self._encode(self._tail(self._render([*self._dummy(after_a_call, messages), *messages]), after_a_call))
         if not way.end:
-            return ids[1:] if ids[:1] == [*said[-1:]] and ids[0] in self.eos_ids else ids
-        return ids[len(way.end) :] if self.ended(said) and (*ids[: len(way.end)],) == way.end else ids
+            return ids[1:] if ids[:1] == [*output_ids[-1:]] and ids[0] in self.eos_ids else ids
+        return ids[len(way.end) :] if self.ended(output_ids) and (*ids[: len(way.end)],) == way.end else ids
 
     def ended(self, output_ids: Sequence[int]) -> bool:
-        """Whether a turn's last token is an end of turn that this template knows."""
+        """Tell whether a turn's last token is an end of turn that this template knows."""
         return bool(output_ids) and output_ids[-1] in self.end_ids
 
     def opened(self, prompt_ids: Sequence[int]) -> str:
-        """What a turn's prompt opens for it to close: `<think>` (DeepSeek-R1 writes it in the opening), or nothing."""
-        found = _OPENED.search(str(self.tokenizer.decode([*prompt_ids[-_LAST:]], skip_special_tokens=False)))
-        return found[0] if found else ""
+        """The text that a prompt opens for the turn to close: `<think>` (DeepSeek-R1's opening), or nothing."""
+        match = _OPENED.search(str(self.tokenizer.decode([*prompt_ids[-_LAST:]], skip_special_tokens=False)))
+        return match[0] if match else ""
 
     def reply(self, text: str) -> list[int]:
-        """Ids of a turn that says just this: what leads from an opening to a final answer, the text, the end."""
+        """Ids of a turn with this answer alone: the way from an opening to a final answer, the text, the end."""
         return [*self._encode(self._lead), *self._encode(self.disarm(text)), self.end_id]
 
     # ---- how ----
 
     def _way(self, role: str) -> AppendStyle | str:
-        """How messages of a role are appended, or why they cannot be."""
-        found = self._check(role, False)
-        if isinstance(found, AppendStyle) or role != "tool" or "user" not in self._ways:
-            return found
+        """The style in which messages of a role are appended, or why they cannot be."""
+        style = self._check(role, False)
+        if isinstance(style, AppendStyle) or role != "tool" or "user" not in self._ways:
+            return style
         again = self._check(role, True)
-        return again if isinstance(again, AppendStyle) or again == found else f"{found}; after a tool call: {again}"
+        return again if isinstance(again, AppendStyle) or again == style else f"{style}; after a tool call: {again}"
 
     def _check(self, role: str, after_a_call: bool) -> AppendStyle | str:
         import jinja2
@@ -194,22 +193,17 @@ class TurnTemplate:
         return AppendStyle(end, after_a_call)
 
     def _end(self, plain: str, behind: str) -> tuple[int, ...] | str:
-        """The end of an earlier turn, or what is wrong with it.
-
-        Args:
-            plain: what stands behind a last turn; behind: what stands behind one that messages follow.
-        """
         last, ids = self._encode(plain), self._encode(behind)
         if not plain.strip():
             return () if ids[0] in self.eos_ids else self._unstopped(behind)
-        at = self._first_end(last)
-        if not at:
+        length = self._first_end(last)
+        if not length:
             return self._unstopped(plain)
-        if last[:at] == ids[:at]:
-            return (*ids[:at],)
+        if last[:length] == ids[:length]:
+            return (*ids[:length],)
         # one control token stands for another: `<|return|>`, which ends all, is `<|end|>` once the next `<|start|>` follows
         after = next((i for i in ids[1:] if str(self.tokenizer.decode([i])).strip()), None)
-        if at == 1 and {ids[0], after} <= self._control_ids:
+        if length == 1 and {ids[0], after} <= self._control_ids:
             return (ids[0],)
         return (
             "it ends a turn in another way once something follows" if self._first_end(ids) else self._unstopped(behind)
@@ -223,7 +217,7 @@ class TurnTemplate:
         )
 
     def _reply(self) -> tuple[int, str]:
-        """(the token that ends a final answer, what stands between a turn's opening and it)."""
+        """(the token that ends a final answer, the text between a turn's opening and it)."""
         way = next(iter(self._ways.values()))
         plain, opening = self._render(self._dummy(), opening=False), self._render([_USER])
         last = self._encode(self._tail(plain))
@@ -239,11 +233,10 @@ class TurnTemplate:
         return end, "\n</think>\n\n" if _OPENED.search(opening) else ""
 
     def _advice(self, role: str = "user") -> str:
-        """What to do about a template that cannot be used."""
-        known = self.tokenizer.get_vocab()
+        vocabulary = self.tokenizer.get_vocab()
         fitting = [
             name for name, text in TEMPLATES.items()
-            if all(token in known for token in _CONTROL.findall(text)) and self._stops.search(text)
+            if all(token in vocabulary for token in _CONTROL.findall(text)) and self._stops.search(text)
         ]  # fmt: skip
         if fitting:
             return f" (policy.chat_template: {' or '.join(fitting)} would do, by the tokenizer's tokens)"
@@ -251,7 +244,6 @@ class TurnTemplate:
         return parsers if role == "tool" and "user" in self._ways else ""
 
     def _source(self) -> str:
-        """The template's text; its options are checked against it."""
         source = self.tokenizer.get_chat_template(tools=self.tools)  # pyright: ignore[reportArgumentType]
         problem = options_problem(source, self.options) if self.options else None
         if problem:
@@ -259,7 +251,7 @@ class TurnTemplate:
         return source
 
     def _dummy(self, after_a_call: bool = False, observations: Messages = ()) -> list[dict[str, Any]]:
-        """A user's message and an assistant's; `after_a_call`: one that makes the calls that the observations answer."""
+        """A user's and an assistant's message; `after_a_call`: with the calls that the observations answer."""
         if not after_a_call:
             return [_USER, {"role": "assistant", "content": _MARK}]
         calls = [
@@ -281,13 +273,12 @@ class TurnTemplate:
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def _tail(self, text: str, after_a_call: bool = False) -> str:
-        """What stands behind the marker; after a call, from the turn's end on (quotes and brackets close the call)."""
+        """The text behind the marker; after a call, from the turn's end on."""
         tail = text[text.index(_MARK) + len(_MARK) :]
-        found = self._stops.search(tail) if after_a_call else None
-        return tail[found.start() :] if found else tail
+        match = self._stops.search(tail) if after_a_call else None
+        return tail[match.start() :] if match else tail
 
     def _first_end(self, ids: Sequence[int]) -> int:
-        """Position after the first end of turn; 0 for none."""
         return next((i + 1 for i, token in enumerate(ids) if token in self.eos_ids), 0)
 
     def disarm(self, text: str) -> str:
@@ -310,12 +301,10 @@ class TurnTemplate:
 
 
 def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:
-    """Matches any of the tokens, longest first."""
     return re.compile("|".join(re.escape(t) for t in sorted({*tokens}, key=len, reverse=True) if t) or r"(?!)")
 
 
 def template(name: str) -> str:
-    """The chat template of a name. Raises ConfigError: no such name."""
     if name not in TEMPLATES:
         raise ConfigError(f"no chat template {name!r}; there are {', '.join(TEMPLATES)}")
     return TEMPLATES[name]
@@ -348,7 +337,7 @@ LAB_TEMPLATE = (
     + "{{ '<|im_end|>' }}{% endgeneration %}{% else %}{{ message.content + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}"
     + _OPENING
 )
-"""`rrm.prompt.rendering.CHAT_TEMPLATE` with tools: their schemas end the system message, a result is a turn of the role `tool`."""
+"""`rrm.prompt.rendering.CHAT_TEMPLATE` with tools in the system message, results in the role `tool`."""
 
 CHATML_TEMPLATE = (
     _SYSTEM + "{%- for message in messages[first:] %}"
@@ -359,7 +348,7 @@ CHATML_TEMPLATE = (
     + "{%- else %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endif %}{% endfor %}"
     + _OPENING
 )
-"""ChatML in the manner of Qwen2.5: neighbouring results share one user turn, each in `<tool_response>` tags."""
+"""In the manner of Qwen2.5: neighbouring results share one user turn, in `<tool_response>` tags."""
 
 THINKING_TEMPLATE = (
     _SYSTEM + "{%- set ns = namespace(query=-1) %}{%- for message in messages %}"
@@ -374,7 +363,7 @@ THINKING_TEMPLATE = (
     + "{%- else %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endif %}{% endfor %}"
     + _OPENING
 )
-"""The same in the manner of Qwen3: of assistant turns before the last user message only what follows `</think>` is shown."""
+"""In the manner of Qwen3: assistant turns before the last user message lose their thoughts."""
 
 LLAMA3_TEMPLATE = (
     "{%- set first = 1 if messages and messages[0].role == 'system' else 0 %}"
@@ -391,4 +380,4 @@ LLAMA3_TEMPLATE = (
 """In the manner of Llama 3: headers, results under the role `ipython`, no newline between turns."""
 
 TEMPLATES = {"lab": LAB_TEMPLATE, "chatml": CHATML_TEMPLATE, "thinking": THINKING_TEMPLATE, "llama3": LLAMA3_TEMPLATE}
-"""Templates to name in a config (`policy.chat_template`), for tokenizers whose own has no tools."""
+"""For `policy.chat_template`, where a tokenizer's own template has no tools."""

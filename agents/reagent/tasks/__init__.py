@@ -1,1 +1,1 @@
-"""Real benchmarks, one file each: published formats in, tasks and the benchmark's own metric out (docs/tasks.md)."""
+"""Benchmarks, one file each: published formats in, tasks and their own metric out (docs/tasks.md)."""

@@ -1,7 +1,6 @@
 """AIME 2024 and 2025: 30 problems a year whose answers are whole numbers from 0 to 999.
 
-Read: the copies on the hub (problem or question, answer, id) as JSONL, parquet or CSV.
-"""
+Reads the copies on the hub (problem or question, answer, id) as JSONL, parquet or CSV."""
 
 import re
 from collections.abc import Mapping
@@ -12,13 +11,11 @@ from reagent.tasks.base import TaskLimits
 from reagent.tasks.math500 import Boxed
 from reagent.tasks.reading import SourceRow
 
+# degrees stand behind one of 2025 in a copy on the hub (`336^\circ`)
 _ANSWER = re.compile(r"\$?(\d{1,3})\s*(?:°|\^\s*(?:\\circ|\{\s*\\circ\s*\}))?\$?")
-"""Degrees stand behind one of 2025 in a copy on the hub (`336^\\circ`)."""
 
 
 class Aime24(Boxed):
-    """AIME 2024, I and II."""
-
     name: ClassVar[str] = "aime24"
     title: ClassVar[str] = "AIME 2024"
     source: ClassVar[str] = "HuggingFaceH4/aime_2024"
@@ -28,7 +25,6 @@ class Aime24(Boxed):
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A problem and its number."""
         row = row.lowered()
         answer = row.text("answer").strip()
         number = _ANSWER.fullmatch(answer)
@@ -42,8 +38,6 @@ class Aime24(Boxed):
 
 
 class Aime25(Aime24):
-    """AIME 2025, I and II."""
-
     name: ClassVar[str] = "aime25"
     title: ClassVar[str] = "AIME 2025"
     source: ClassVar[str] = "math-ai/aime25"

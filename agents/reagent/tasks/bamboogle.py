@@ -1,7 +1,6 @@
-"""Bamboogle (Press et al. 2022, arXiv 2210.03350): 125 questions of two hops that a search engine does not answer at once.
+"""Bamboogle (Press et al. 2022, arXiv 2210.03350): 125 two-hop questions.
 
-Read: the published CSV (columns Question and Answer) and its copies. It has no training set, and no passages of its own.
-"""
+Reads the published CSV (columns Question and Answer) and its copies. It has no training set and no passages."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -14,8 +13,6 @@ from reagent.tasks.tooling import PUBLISHERS
 
 
 class Bamboogle(wikitext.MultiHop):
-    """Search, then answer."""
-
     name: ClassVar[str] = "bamboogle"
     title: ClassVar[str] = "Bamboogle"
     source: ClassVar[str] = "the sheet linked from github.com/ofirpress/self-ask, as CSV"
@@ -26,6 +23,5 @@ class Bamboogle(wikitext.MultiHop):
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A question; without an id of its own."""
         row = row.lowered()
         return cls.make(row.text("question"), row.text("answer"), hops=2)

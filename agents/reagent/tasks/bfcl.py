@@ -1,11 +1,9 @@
-"""BFCL v4 multi-turn (Berkeley Function Calling Leaderboard; Patil et al., ICML 2025): a user with several wishes in turn, and
-simulated programs whose state must be right after each.
+"""BFCL v4 multi-turn (Berkeley Function Calling Leaderboard; Patil et al., ICML 2025).
 
-Read: the data that the package `bfcl_eval` ships. A question has four categories: `base`, `miss_func` (a function comes later),
-`miss_param` (the user forgets to say something), `long_context`. An attempt succeeds where after each of the user's turns the programs
-are in the state that the ground truth leaves, and the results that it reads have been read by then; and where a turn with
-something to do was not answered without a call (`multi_turn_checker` of the package).
-"""
+A user with several wishes in turn, and simulated programs whose state must be right after each. Reads the data of the package
+`bfcl_eval`. Each question has four categories: `base`, `miss_func` (a function comes later), `miss_param` (the user forgets to say
+something), `long_context`. An attempt succeeds where after each of the user's turns the programs are in the ground truth's state, its
+results have been read, and no turn with something to do was answered without a call (`multi_turn_checker` of the package)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,15 +26,12 @@ from rrm.engines.base import StopReason
 from rrm.errors import ConfigError
 
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
-MAX_STEPS = 20
-"""Turns of the agent within one of the user's; one more ends the episode."""
+MAX_STEPS = 20  # turns of the agent within one of the user's; one more ends the episode
 _RESULT_CHARS = 8000
 _MORE_TOOLS = "From now on there are more tools, with which the last wish may be fulfilled:\n{tools}"
 
 
 class Bfcl(Benchmark):
-    """The user's turns one after the other: an agent's turn without a call hands over to the next one."""
-
     name: ClassVar[str] = "bfcl"
     title: ClassVar[str] = "BFCL v4 multi-turn"
     metric: ClassVar[str] = "state after each turn, results read"
@@ -60,22 +55,20 @@ class Bfcl(Benchmark):
     # ---- the episode -------------------------------------------------------------------------------------------------
 
     def begin(self, task: Task) -> None:
-        """The programs as the question finds them, for the agent and for the ground truth."""
+        """Make the programs in their initial state, for the agent and for the ground truth."""
         meta = task.meta
-        made = [
+        self._agents, self._truths = (
             Programs(meta["programs"], meta["initial"], long_context=meta["category"] == "long_context")
             for _ in range(2)
-        ]
-        self._agents, self._truths = made
+        )
         self._wishes: list[list[str]] = meta["wishes"]
         self._wish = self._steps = self._calls_made = 0
         self._read: list[str] = []
-        self.failure: str | None = None
-        """The first thing that went wrong, by the ground truth."""
+        self.failure: str | None = None  # the first error, by the ground truth
         functions = {s["function"]["name"]: s for name in meta["programs"] for s in schemas(name)}
         self._later = {
-            int(at): [functions.pop(name) for name in names if name in functions]
-            for at, names in meta.get("later", {}).items()
+            int(turn): [functions.pop(name) for name in names if name in functions]
+            for turn, names in meta.get("later", {}).items()
         }
         self._offer(list(functions.values()))
 
@@ -85,11 +78,11 @@ class Bfcl(Benchmark):
             self.parser = make_parser(self._format, offered)
 
     async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
-        """As `ToolEnv.step`; a turn without a call ends the user's turn, and only in the last of them the episode."""
-        if self.task is None or stop_reason == "length" or self.parser.parse(text).answer is None:
-            found = await super().step(text, stop_reason)
+        """As `ToolEnv.step`; a turn without a call ends the user's turn, and the last of them the episode."""
+        if self.task is None or stop_reason == "length" or self._parsed(text).answer is None:
+            result = await super().step(text, stop_reason)
             self._steps += 1
-            return self._quit(found) if self._steps > MAX_STEPS else found
+            return self._quit(result) if self._steps > MAX_STEPS else result
         self._compare()
         if self._wish + 1 == len(self._wishes):
             return await super().step(text, stop_reason)
@@ -97,18 +90,16 @@ class Bfcl(Benchmark):
         return self._go_on(text)
 
     def is_final(self, text: str) -> bool:
-        """Whether a turn would end the episode."""
         return super().is_final(text) and self._wish + 1 == len(self._wishes)
 
     def _go_on(self, text: str) -> StepResult:
-        """The user's next turn."""
         more = self._later.get(self._wish, [])
         self._offer([*self.tools, *more])
-        said = [*self._wishes[self._wish]]
+        lines = [*self._wishes[self._wish]]
         if more:
-            said.append(_MORE_TOOLS.format(tools=tool_list(more, self.tool_prompt == "brief")))
+            lines.append(_MORE_TOOLS.format(tools=tool_list(more, self.tool_prompt == "brief")))
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
-        observation = {"role": "user", "content": "\n".join(said), "timestamp": stamp, "duration_s": 0.0}
+        observation = {"role": "user", "content": "\n".join(lines), "timestamp": stamp, "duration_s": 0.0}
         message = {"role": "assistant", "content": self.parser.parse(text).content}
         result = StepResult(message, [observation], 0.0, None, False, False, self._quiet())
         self._turn += 1
@@ -131,22 +122,21 @@ class Bfcl(Benchmark):
         return {"tool_calls": 0, "malformed": 0, "tool_errors": [], "verdicts": [], "cut_chars": 0, "denied": 0}
 
     async def _run(self, call: ToolCall | MalformedCall, position: int) -> ToolResult:
-        """A call of a program; all of its functions can be called, as in the package, those too that come later."""
+        """Call a program's function; as in the package, those that come later can be called too."""
         if isinstance(call, MalformedCall) or position >= self.max_calls_per_turn:
             return await super()._run(call, position)
         started = datetime.now(UTC).timestamp()
         if (refused := self._refused(call)) is not None:
             return ToolResult(f"Error: {refused}", refused, started, 0.0)
         assert not isinstance(call.arguments, str)
-        said = self._agents.call(call.name, **call.arguments)
+        text = self._agents.call(call.name, **call.arguments)
         self._calls_made += 1
-        self._read.append(said)
-        shown, cut = shorten(said, _RESULT_CHARS)
-        failed = said.startswith(FAILED)
-        return ToolResult(shown, ToolError(said[:300], "raised") if failed else None, started, 0.0, cut)
+        self._read.append(text)
+        content, cut = shorten(text, _RESULT_CHARS)
+        failed = text.startswith(FAILED)
+        return ToolResult(content, ToolError(text[:300], "raised") if failed else None, started, 0.0, cut)
 
     def _refused(self, call: ToolCall) -> ToolError | None:
-        """Why a call does not reach the programs."""
         if call.name not in self._agents.methods:
             names = ", ".join(s["function"]["name"] for s in self.tools)
             return ToolError(f"there is no tool {call.name[:64]!r}; there are: {names}", "unknown_tool")
@@ -161,30 +151,28 @@ class Bfcl(Benchmark):
     # ---- grading -----------------------------------------------------------------------------------------------------
 
     def _compare(self) -> None:
-        """At the end of a user's turn: what the ground truth does in it, and whether the agent's programs agree."""
+        """Run the ground truth of a user's turn, and compare the agent's programs with it."""
         if self.task is None or not self._graded:
             return
         truth: list[str] = self.task.meta["ground_truth"][self._wish]
-        wanted = [self._truths.run(written) for written in truth]
+        results = [self._truths.run(written) for written in truth]
         if not truth or self.failure is not None:
             return
         if not self._calls_made:
             self.failure = f"turn {self._wish + 1}: no call was made"
-        elif (place := self._agents.differs_from(self._truths)) is not None:
-            self.failure = f"turn {self._wish + 1}: {place} is not as it should be"
-        elif absent := missing(wanted, self._read):
+        elif (difference := self._agents.differs_from(self._truths)) is not None:
+            self.failure = f"turn {self._wish + 1}: {difference} is not as it should be"
+        elif absent := missing(results, self._read):
             self.failure = f"turn {self._wish + 1}: {len(absent)} results were never read"
 
     def grade(self, task: Task, answer: str) -> float:
-        """1.0 where nothing went wrong in any of the user's turns."""
         return float(self.failure is None)
 
     def is_graded(self, task: Task) -> bool:
-        """A task with its ground truth."""
         return task.graded and "ground_truth" in task.meta
 
     def check_task(self, task: Task) -> None:
-        """Nothing: an attempt is graded by what it did."""
+        """Do nothing: an attempt is graded by what it did."""
         del task
 
     # ---- reading -----------------------------------------------------------------------------------------------------
@@ -198,23 +186,19 @@ class Bfcl(Benchmark):
     @classmethod
     def read(cls, path: str | Path, category: str | Sequence[str] = CATEGORIES) -> list[Task]:
         """As `Benchmark.read`. Raises ConfigError: no such category.
-
-        Args:
-            path: the package's folder `data`, or one file in it.
-            category: one of `CATEGORIES`, or some; of a folder.
-        """
+        `path`: the package's folder `data`, or one file in it; `category`: one or some of `CATEGORIES`, of a folder."""
         folder = Path(path)
         if not folder.is_dir():
             return cls.read_with(path, _FolderReader(folder.parent))
-        wanted = [category] if isinstance(category, str) else list(category)
-        if unknown := [each for each in wanted if each not in CATEGORIES]:
+        categories = [category] if isinstance(category, str) else list(category)
+        if unknown := [each for each in categories if each not in CATEGORIES]:
             raise ConfigError(f"bfcl has no category {unknown[0]!r}; there are {', '.join(CATEGORIES)}")
-        files = [folder / f"BFCL_v4_multi_turn_{each}.json" for each in wanted]
+        files = [folder / f"BFCL_v4_multi_turn_{each}.json" for each in categories]
         return [task for file in files for task in cls.read_with(file, _FolderReader(folder))]
 
 
 class _FolderReader:
-    """Rows of one folder to tasks, each with its ground truth, which stands in a file of its own."""
+    """Makes tasks of one folder's rows, with their ground truth from another file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -227,7 +211,7 @@ class _FolderReader:
             raise row.error(f"{id!r} is no question of the multi-turn categories {', '.join(CATEGORIES)}")
         wishes = [[str(m["content"]) for m in turn] for turn in row.get("question") or []]
         later = row.get("missed_function") or {}
-        if not wishes or not wishes[0] or any(not w and str(at) not in later for at, w in enumerate(wishes)):
+        if not wishes or not wishes[0] or any(not w and str(number) not in later for number, w in enumerate(wishes)):
             raise row.error("'question' must be a list of turns with messages")
         truth = self._truth(category).get(id)
         if truth is not None and len(truth) != len(wishes):

@@ -1,9 +1,7 @@
 """BFCL's simulated programs (files, cars, tickets, …): made, called by name, and compared.
 
 They are classes of the package `bfcl_eval`, which is imported only here. Its own checker is not used: it runs calls with `eval`, and
-keeps the programs in a table of the process by model and question, so that a second attempt at a question begins where the first
-one ended. What is compared, and how results are written, is as there.
-"""
+keeps the programs in a table of the process, so that a second attempt begins where the first one ended."""
 
 from __future__ import annotations
 
@@ -22,19 +20,17 @@ from rrm.errors import ConfigError, MissingExtra
 
 PACKAGE = "bfcl_eval"
 INSTALL = "pip install --no-deps bfcl-eval"
-"""Without its dependencies: they pin an old numpy, and none is needed for these programs."""
+"""Without its dependencies: they pin an old numpy, and these programs need none."""
 _CONFIG = f"{PACKAGE}.constants.executable_backend_config"
 LARGEST = 1e12
-LARGEST_POWER = 10_000
-"""An agent's numbers beyond these are refused: the calculator would compute them, however long that takes."""
-FAILED = "Error during execution: "
-"""How the result of a call begins that raised."""
+LARGEST_POWER = 10_000  # larger numbers would keep the calculator busy for ever
+FAILED = "Error during execution: "  # prefix of the result of a call that raised
 _POWERS = ("exponent", "precision")
 _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
 
 def data_folder() -> Path:
-    """Where the package keeps its data. Raises MissingExtra: it is not installed."""
+    """The package's data. Raises MissingExtra: it is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtra(f"BFCL's data and programs are those of the package bfcl-eval: {INSTALL}")
@@ -57,7 +53,6 @@ def _schema(doc: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(node: Any) -> Any:
-    """A description of parameters with JSON Schema's names of types."""
     if isinstance(node, list):
         return [_plain(each) for each in node]
     if not isinstance(node, dict):
@@ -69,13 +64,8 @@ def _plain(node: Any) -> Any:
 
 
 class Programs:
-    """The programs of one question, each in its initial state.
-
-    Args:
-        names: of their classes.
-        initial: each program's initial state, by its name.
-        long_context: fill them with much that does not matter.
-    """
+    """The programs of one question, each in its initial state (`initial`, by name).
+    `names`: of their classes; `long_context`: fill them with irrelevant content."""
 
     def __init__(self, names: Sequence[str], initial: Mapping[str, Any], *, long_context: bool = False) -> None:
         config = importlib.import_module(_CONFIG)
@@ -85,31 +75,31 @@ class Programs:
             module = config.CLASS_FILE_PATH_MAPPING.get(name)
             if module is None:
                 raise ConfigError(f"bfcl: the installed bfcl-eval has no program {name!r}")
-            made = getattr(importlib.import_module(module), name)()
+            instance = getattr(importlib.import_module(module), name)()
             if name not in config.STATELESS_CLASSES:
-                made._load_scenario(copy.deepcopy(initial.get(name, {})), long_context=long_context)
-            self.instances[name] = made
-            for method, bound in inspect.getmembers(made, predicate=inspect.ismethod):
+                instance._load_scenario(copy.deepcopy(initial.get(name, {})), long_context=long_context)
+            self.instances[name] = instance
+            for method, bound in inspect.getmembers(instance, predicate=inspect.ismethod):
                 if not method.startswith("_"):
                     self.methods[method] = bound
 
     def call(self, name: str, /, *args: Any, **kwargs: Any) -> str:
-        """What a function returns, as text; what it raises, as the text that BFCL makes of it."""
+        """A function's return value as text; for an exception the text that BFCL makes of it."""
         try:
-            found = self.methods[name](*args, **kwargs)
-            if isinstance(found, str):
-                return found
-            if not isinstance(found, dict):
-                return str(found)
+            value = self.methods[name](*args, **kwargs)
+            if isinstance(value, str):
+                return value
+            if not isinstance(value, dict):
+                return str(value)
             try:
-                return json.dumps(found)
+                return json.dumps(value)
             except TypeError:
-                return str(found)
+                return str(value)
         except Exception as error:  # noqa: BLE001 - the programs raise what they like, and the text is part of the game
             return f"{FAILED}{error}"
 
     def run(self, written: str) -> str:
-        """A call as the ground truth writes it: `sort('a.txt')`, arguments that are literals. Raises ValueError: anything else."""
+        """Run a call of the ground truth, `sort('a.txt')`, with literals. Raises ValueError: anything else."""
         try:
             call = ast.parse(written.strip(), mode="eval").body
             if (
@@ -125,17 +115,16 @@ class Programs:
         return self.call(call.func.id, *args, **kwargs)
 
     def differs_from(self, other: Programs) -> str | None:
-        """The first program and attribute whose value is not that of `other`'s; None where all are. What begins with `_` is not
-        looked at."""
-        for name, wanted in other.instances.items():
-            for attribute, value in vars(wanted).items():
+        """The first program and public attribute whose value differs from `other`'s; None where all agree."""
+        for name, expected in other.instances.items():
+            for attribute, value in vars(expected).items():
                 if not attribute.startswith("_") and getattr(self.instances[name], attribute) != value:
                     return f"{name}.{attribute}"
         return None
 
 
 def too_large(arguments: Mapping[str, Any]) -> str | None:
-    """The argument whose number is beyond what is computed here; None without any."""
+    """The argument whose number is too large to compute with; None without any."""
     return next(
         (key for key, value in arguments.items() if _exceeds(value, LARGEST_POWER if key in _POWERS else LARGEST)), None
     )
@@ -147,10 +136,10 @@ def _exceeds(value: Any, bound: float) -> bool:
     return isinstance(value, int | float) and abs(value) > bound
 
 
-def missing(wanted: Sequence[str], given: Sequence[str]) -> list[str]:
-    """What of `wanted` is not in `given`, each of which counts once; order does not matter."""
-    left, absent = list(given), []
-    for each in wanted:
+def missing(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
+    """The elements of `expected` that are not in `actual`, in any order; each counts once."""
+    left, absent = list(actual), []
+    for each in expected:
         if each in left:
             left.remove(each)
         else:

@@ -1,9 +1,7 @@
-"""Environments by name: in a config only `environment.name` changes.
+"""Environments by name (`environment.name`): registered here, a benchmark's, or `module:Class`.
 
-A name is registered here or a benchmark's (`reagent.tasks.registry`), or is `module:Class` (or any callable) of your own, with which `options` are passed on.
-Tasks come from the class's `make_tasks(n, seed, split, **options)`, or from a JSONL file with `path=…` (see
-`reagent.env.task.read_tasks`); a class that says `reads_files` reads `path` itself.
-"""
+Tasks come from the class's `make_tasks(n, seed, split, **options)`, or from a JSONL file with `path=…` (`reagent.env.task.read_tasks`); a
+class with `reads_files` reads `path` itself."""
 
 import functools
 import importlib
@@ -44,26 +42,25 @@ def find_environment(name: str) -> Callable[..., Environment]:
             f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}, or write module:Class of your own{did_you_mean(name, ENVIRONMENTS)}"
         )
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        factory = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"environment {name!r} cannot be imported: {error}") from error
     except Exception as error:  # whatever the user's own module does when it is imported
         raise ConfigError(f"environment {name!r} cannot be imported: {_said(error)}") from error
-    if not callable(found):
-        raise ConfigError(f"environment {name!r} is a {type(found).__name__}, not a class or function")
-    return cast(Callable[..., Environment], found)
+    if not callable(factory):
+        raise ConfigError(f"environment {name!r} is a {type(factory).__name__}, not a class or function")
+    return cast(Callable[..., Environment], factory)
 
 
 def _said(error: Exception) -> str:
-    """What went wrong in a user's own code, and where."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"
 
 
 def make_factory(name: str, **options: Any) -> EnvFactory:
-    """A function that makes the environment; one is made at once, so that a wrong option shows before a rollout. Raises ConfigError: an
-    unknown name or option, or an environment that cannot be made."""
+    """Make a function that makes the environment; it is tried once, to show wrong options now.
+    Raises ConfigError: an unknown name or option, or an environment that cannot be made."""
     build = find_environment(name)
     try:
         build(**options)
@@ -77,29 +74,29 @@ def make_factory(name: str, **options: Any) -> EnvFactory:
 
 
 def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options: Any) -> list[Task]:
-    """`n` tasks of an environment. In the lab, different seeds or splits share no world, and `hops` chooses hop counts. Raises ConfigError:
-    an unknown name or option, an environment without tasks of its own, or a file with too few."""
+    """Make `n` tasks of an environment. In the lab, different seeds or splits share no world.
+    Raises ConfigError: an unknown name or option, an environment without tasks of its own, or a file with too few."""
     build = find_environment(name)
     if "path" in options and not getattr(build, "reads_files", False):
         return _tasks_from_file(n, seed, **options)
     maker = getattr(build, "make_tasks", None)
     if maker is None:
-        given = f"; given: {', '.join(options)}" if options else ""
+        passed = f"; given: {', '.join(options)}" if options else ""
         raise ConfigError(
             f"environment {name!r} has no make_tasks(n, seed, split); give a JSONL file of tasks with the option `path` "
-            f"(environment.train and .eval: {{path: FILE}}){given}"
+            f"(environment.train and .eval: {{path: FILE}}){passed}"
         )
     try:
         return maker(n, seed, split=split, **options)
     except (TypeError, ValueError) as error:
-        given = ", ".join(options) or "none"
+        passed = ", ".join(options) or "none"
         raise ConfigError(
-            f"tasks of environment {name!r} (options of environment.train or .eval: {given}): {error}"
+            f"tasks of environment {name!r} (options of environment.train or .eval: {passed}): {error}"
         ) from error
 
 
 def _tasks_from_file(n: int, seed: int, path: str | Path, **options: Any) -> list[Task]:
-    """`n` of a file's tasks in an order drawn by the seed: files are often sorted, by difficulty or by topic."""
+    """`n` of a file's tasks in an order drawn by the seed: files are often sorted."""
     if not isinstance(path, str | Path) or not str(path):
         raise ConfigError(f"`path` in environment.train or .eval names one file of tasks, got {path!r}")
     if options:
@@ -113,8 +110,8 @@ def _tasks_from_file(n: int, seed: int, path: str | Path, **options: Any) -> lis
 
 
 def with_labels(tasks: Sequence[Task], share: float, seed: int) -> list[Task]:
-    """The tasks, of which a share keeps its grading; the others are played ungraded. It is drawn by task (by question where
-    several tasks ask one), so that a group is graded wholly or not at all."""
+    """Keep the grading of a share of the tasks; the others are played ungraded.
+    The share is drawn by task (by question where several tasks ask one), so that a group is graded as a whole."""
     if share >= 1.0:
         return list(tasks)
     return [
@@ -125,47 +122,44 @@ def with_labels(tasks: Sequence[Task], share: float, seed: int) -> list[Task]:
 
 
 def make_environment(config: EnvironmentConfig, seed: int) -> tuple[EnvFactory, list[Task], list[Task]]:
-    """(environment factory, training tasks, held-out tasks) of a config. Training tasks follow the run's seed."""
+    """(environment factory, training tasks by the run's seed, held-out tasks) of a config."""
     factory = make_factory(config.name, **config.made_with)
-    found = make_tasks(config.name, config.train_tasks, **_drawn("train", {"seed": seed, **config.train}))
+    trained = make_tasks(config.name, config.train_tasks, **_drawn("train", {"seed": seed, **config.train}))
     held_out = held_out_tasks(config)
-    if both := _trained_on(found, held_out, by_text="path" in config.train and "path" in config.eval):
+    if both := _trained_on(trained, held_out, by_text="path" in config.train and "path" in config.eval):
         logger.warning(
             "%d of %d held-out questions are trained on too (for example %s): figures on them say nothing of new ones; give "
             "environment.train and environment.eval files, seeds or splits of their own",
             len(both), len({t.question_id or t.id for t in held_out}), sorted(both)[0],
         )  # fmt: skip
-    return factory, with_labels(found, config.label_share, seed), held_out
+    return factory, with_labels(trained, config.label_share, seed), held_out
 
 
 def held_out_tasks(config: EnvironmentConfig) -> list[Task]:
-    """The tasks a config evaluates on: the same for every run, so that runs can be compared question by question.
-
-    The option `eval.seed` draws others.
-    """
+    """The tasks a config evaluates on: the same for every run. The option `eval.seed` draws others."""
     return make_tasks(config.name, config.eval_tasks, **_drawn("eval", {"split": "heldout", "seed": 0, **config.eval}))
 
 
-def _drawn(part: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of `environment.train` or `.eval`, none of which says what another key does."""
-    for key, instead in (("n", f"environment.{part}_tasks"), ("name", "environment.name")):
+def _drawn(section: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `environment.train` or `.eval`. Raises ConfigError: one belongs to another key."""
+    for key, instead in (("n", f"environment.{section}_tasks"), ("name", "environment.name")):
         if key in options:
-            raise ConfigError(f"environment.{part} does not take {key!r}: set {instead}")
+            raise ConfigError(f"environment.{section} does not take {key!r}: set {instead}")
     return options
 
 
-def _trained_on(found: Sequence[Task], held_out: Sequence[Task], *, by_text: bool) -> set[str]:
-    """Held-out questions (question id, else id) that are trained on too: one question id, or one id with one text. `by_text`: of files,
-    whose ids without one are their lines' numbers: also one text, unless seed, answer or meta say that it is asked of something else.
-    Texts and answers are compared without case, blanks and the form of their letters."""
-    asked = {t.question_id for t in found if t.question_id}
-    ids = {(t.id, t.question) for t in found}
+def _trained_on(trained: Sequence[Task], held_out: Sequence[Task], *, by_text: bool) -> set[str]:
+    """Held-out questions that are trained on too: one question id, or one id with one text.
+    `by_text`, for files, whose default ids are line numbers: also one text, unless seed, answer or meta differ. Texts and answers are
+    compared without case, blanks and Unicode forms."""
+    question_ids = {t.question_id for t in trained if t.question_id}
+    ids = {(t.id, t.question) for t in trained}
     texts: dict[str, list[Task]] = {}
-    for task in found if by_text else ():
+    for task in trained if by_text else ():
         texts.setdefault(_text(task.question), []).append(task)
 
     def is_one(task: Task) -> bool:
-        if task.question_id in asked or (task.id, task.question) in ids:
+        if task.question_id in question_ids or (task.id, task.question) in ids:
             return True
         return any(
             task.seed == other.seed
@@ -177,5 +171,5 @@ def _trained_on(found: Sequence[Task], held_out: Sequence[Task], *, by_text: boo
     return {t.question_id or t.id for t in held_out if is_one(t)}
 
 
-def _text(said: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", said).casefold().split())
+def _text(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())

@@ -1,8 +1,7 @@
 """GAIA (Mialon et al. 2023, arXiv 2311.12983): questions to a general assistant, some with a file.
 
-Read: `metadata.jsonl` or its parquet copy, with the files beside it. Answers are compared as the leaderboard's scorer compares them:
-a number by value, a list element by element, anything else letter by letter. The test set is published without answers (`?`).
-"""
+Reads `metadata.jsonl` or its parquet copy, with the files beside it. Answers are compared as by the leaderboard's scorer: a number by
+value, a list element by element, anything else letter by letter. The test set is published without answers (`?`)."""
 
 import re
 import string
@@ -18,9 +17,9 @@ from reagent.tasks.reading import SourceRow
 from rrm.errors import ConfigError
 
 FOLDER_OPTIONS = {"read_file": "root", "python": "files"}
-"""What the tools call the folder that they read."""
+"""Tool → its option for the folder that it reads."""
 _TASKS = {".jsonl", ".parquet", ".arrow"}
-"""Forms in which the questions are published or written with their answers, and none of a question's own files."""
+"""Suffixes of files with questions and answers, and none of a question's own files."""
 _NOT_IN_NUMBERS = str.maketrans("", "", "$%,")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SPACE = re.compile(r"\s")
@@ -29,11 +28,9 @@ _SEPARATOR = re.compile(r"[,;]")
 
 def gaia_match(task: Task, answer: str) -> float:
     """1.0 where the answer is right by GAIA's rules, else 0.0.
-
-    A reference that is a number is compared by value, `$`, `%` and commas of the answer left out. One with a comma or a semicolon is
-    a list: as many elements in the same order, each a number or a text. Texts are compared without blanks and case, outside
-    lists without punctuation too, unless the reference is nothing else.
-    """
+    A reference that is a number is compared by value, without `$`, `%` and commas of the answer. One with a comma or a semicolon is a list:
+    as many elements in the same order, each a number or a text. Texts are compared without blanks and case, outside lists without
+    punctuation too, unless the reference is nothing else."""
     return float(any(_matches(reference, answer) for reference in task.references))
 
 
@@ -41,18 +38,18 @@ def _matches(reference: str, answer: str) -> bool:
     if _number(reference) is not None:
         return _same_value(reference, answer)
     if not _SEPARATOR.search(reference):
-        wanted = _letters(reference).translate(_PUNCTUATION)
-        return _letters(answer).translate(_PUNCTUATION) == wanted if wanted else _letters(answer) == _letters(reference)
-    wanted_parts, parts = _SEPARATOR.split(reference), _SEPARATOR.split(answer)
-    return len(wanted_parts) == len(parts) and all(
-        _same_value(wanted, part) if _number(wanted) is not None else _letters(wanted) == _letters(part)
-        for wanted, part in zip(wanted_parts, parts, strict=True)
+        plain = _letters(reference).translate(_PUNCTUATION)
+        return _letters(answer).translate(_PUNCTUATION) == plain if plain else _letters(answer) == _letters(reference)
+    expected, elements = _SEPARATOR.split(reference), _SEPARATOR.split(answer)
+    return len(expected) == len(elements) and all(
+        _same_value(own, other) if _number(own) is not None else _letters(own) == _letters(other)
+        for own, other in zip(expected, elements, strict=True)
     )
 
 
 def _same_value(reference: str, answer: str) -> bool:
-    said = _number(answer.translate(_NOT_IN_NUMBERS))
-    return said is not None and said == _number(reference)
+    value = _number(answer.translate(_NOT_IN_NUMBERS))
+    return value is not None and value == _number(reference)
 
 
 def _number(text: str) -> float | None:
@@ -67,13 +64,8 @@ def _letters(text: str) -> str:
 
 
 class Gaia(Benchmark):
-    """Browse, read, compute, answer. Raises ConfigError: there is no such folder, or the answers lie in it.
-
-    Args:
-        files: folder of the questions' files, which `read_file` and `python` read, and of nothing else: all that lies in it is
-            shown to the agent.
-        options: those of Benchmark.
-    """
+    """GAIA's questions. `files`: folder for `read_file` and `python` with the questions' files alone.
+    Raises ConfigError: there is no such folder, or the answers lie in it."""
 
     name: ClassVar[str] = "gaia"
     title: ClassVar[str] = "GAIA"
@@ -98,69 +90,64 @@ class Gaia(Benchmark):
     def __init__(
         self, *, files: str | None = None, tool_options: Mapping[str, Mapping[str, Any]] | None = None, **options: Any
     ) -> None:
-        given = {name: dict(values) for name, values in (tool_options or {}).items()}
+        tool_settings = {name: dict(values) for name, values in (tool_options or {}).items()}
         if files is not None:
             if not Path(files).is_dir():
                 raise ConfigError(f"{self.name}: files: there is no folder {files}")
             named = self.wants if options.get("tools") is None else options["tools"]
             for tool, option in FOLDER_OPTIONS.items():
                 if tool in named:
-                    given.setdefault(tool, {}).setdefault(option, files)
+                    tool_settings.setdefault(tool, {}).setdefault(option, files)
         for tool, option in FOLDER_OPTIONS.items():
-            if isinstance(shown := given.get(tool, {}).get(option), str):
-                _refuse_answers(self.name, Path(shown))
-        self._files = given.get("read_file", {}).get("root")
-        super().__init__(tool_options=given, **options)
+            if isinstance(folder := tool_settings.get(tool, {}).get(option), str):
+                _refuse_answers(self.name, Path(folder))
+        self._files = tool_settings.get("read_file", {}).get("root")
+        super().__init__(tool_options=tool_settings, **options)
 
     def question(self, task: Task) -> str:
-        """The question, and the names of its files."""
         files = task.meta.get("files", [])
         return task.question + (f"\n\nFiles that belong to the question: {', '.join(files)}" if files else "")
 
     def check_task(self, task: Task) -> None:
-        """As of any benchmark; and that the question's files are there for `read_file`. Raises ValueError: one is not."""
+        """As `Benchmark.check_task`. Raises ValueError, too: a file of the question is missing."""
         super().check_task(task)
         if self._files is None:
             return
         there = Path(self._files).resolve()
-        found = {file: there / file for file in task.meta.get("files", [])}
-        if lost := [f for f, path in found.items() if not (path.is_file() and path.resolve().is_relative_to(there))]:
+        paths = {file: there / file for file in task.meta.get("files", [])}
+        if lost := [f for f, path in paths.items() if not (path.is_file() and path.resolve().is_relative_to(there))]:
             raise ValueError(f"task {task.id!r}: its file {lost[0]!r} is not in {self._files}")
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A question; `files` in its meta are names within the folder of files. Texts are told apart by id, not by wording."""
+        """A question; `files` in its meta are names within the folder of files."""
         file = row.get("file_name")
         if isinstance(file, str) and not _is_name(file):
             raise row.error(f"'file_name' is to be the name of a file beside the others, not {file[:80]!r}")
         answer = row.get("Final answer")
         task_id = row.text("task_id")
-        made = cls.make(
+        task = cls.make(
             row.text("Question"),
             None if answer in (None, "?", "") else row.text("Final answer"),
             id=task_id,
             level=_level(row),
             files=[file] if isinstance(file, str) and file.strip() else None,
         )
-        return replace(made, question_id=task_id)
+        return replace(task, question_id=task_id)
 
 
 class GaiaText(Gaia):
-    """The questions without a file."""
-
     name: ClassVar[str] = "gaia_text"
     title: ClassVar[str] = "GAIA, text alone"
     wants: ClassVar[tuple[str, ...]] = ("search", "browse", "python")
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A question; None of one with a file."""
-        made = super().task_of(row)
-        return None if made is None or "files" in made.meta else made
+        task = super().task_of(row)
+        return None if task is None or "files" in task.meta else task
 
 
 def _is_name(file: str) -> bool:
-    """Whether it names nothing outside of the folder it is looked for in."""
     return file.strip() not in (".", "..") and not any(mark in file for mark in "/\\\0")
 
 

@@ -1,9 +1,7 @@
 """GSM8K (Cobbe et al. 2021, arXiv 2110.14168): word problems of two to eight steps.
 
-Read: the published JSONL and its parquet copies: the answer stands behind `####` at the solution's end. Of what the agent answers counts,
-by value, the number that the official script takes, which is that behind the first `####`; without such a mark, which agents are not
-asked for, the last one.
-"""
+Reads the published JSONL and its parquet copies, with the answer behind `####` at the solution's end. Of an agent's answer the number
+behind the first `####` counts, as in the official script; without that mark, which agents are not asked for, the last one."""
 
 import re
 from collections.abc import Mapping
@@ -22,15 +20,14 @@ _OPERATOR = re.compile(r"(?<=[\d).%])\s*[-+*/]")
 
 
 def final_number(task: Task, answer: str) -> float:
-    """1.0 where the number behind the answer's first `#### `, or without one its last number, equals the reference, else 0.0. Raises
-    ValueError: the reference holds no number."""
+    """1.0 where the number behind the first `#### `, else the last one, equals the reference, else 0.0.
+    Raises ValueError: the reference holds no number."""
     marked = _MARKED.search(answer)
     return numeric(task, answer if marked is None else marked[1].replace(",", ""))
 
 
 class GSM8K(Benchmark):
-    """Calculate, then answer. A task's meta has `steps`, the calculations of the published solution, and `operations`, their
-    operators."""
+    """Meta: `steps`, the calculations of the published solution, and `operations`, their operators."""
 
     name: ClassVar[str] = "gsm8k"
     title: ClassVar[str] = "GSM8K"
@@ -47,7 +44,6 @@ class GSM8K(Benchmark):
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A problem and the number behind its solution's `####`."""
         solution = row.text("answer")
         final = _FINAL.search(solution)
         if final is None:

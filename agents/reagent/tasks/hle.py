@@ -1,8 +1,7 @@
-"""Humanity's Last Exam (Phan et al. 2025, arXiv 2501.14249): 2,500 questions of experts, some multiple choice.
+"""Humanity's Last Exam (Phan et al. 2025, arXiv 2501.14249): 2,500 questions of experts.
 
-Read: the published parquet or JSONL (id, question, answer, answer_type, category, image). Questions with an image are left out:
-agents here read text. A judge compares; calibration error, which the exam reports too, is not measured.
-"""
+Reads the published parquet or JSONL (id, question, answer, answer_type, category, image), without the questions with an image. A judge
+compares; calibration error, which the exam reports too, is not measured."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -15,8 +14,6 @@ from reagent.tasks.tooling import PUBLISHERS
 
 
 class Hle(JudgedBenchmark):
-    """Search, compute, answer."""
-
     name: ClassVar[str] = "hle"
     title: ClassVar[str] = "Humanity's Last Exam, text alone"
     source: ClassVar[str] = "test-*.parquet of cais/hle (gated)"
@@ -32,7 +29,6 @@ class Hle(JudgedBenchmark):
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A question; None of one with an image."""
         if row.get("image") not in (None, ""):
             return None
         return cls.make(

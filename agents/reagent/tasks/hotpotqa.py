@@ -1,9 +1,7 @@
-"""HotpotQA (Yang et al. 2018, arXiv 1809.09600): questions over two paragraphs of Wikipedia, bridges and comparisons.
+"""HotpotQA (Yang et al. 2018, arXiv 1809.09600): questions over two paragraphs of Wikipedia.
 
-Read: the published JSON (distractor or fullwiki) and its parquet copies. Exact match and F1 are those of the official script
-`hotpot_evaluate_v1.py` for answers, but for references of which its normalisation leaves nothing (`reagent.env.graders`).
-Supporting facts are in the meta and not graded.
-"""
+Reads the published JSON (distractor or fullwiki) and its parquet copies. Exact match and F1 are those of `hotpot_evaluate_v1.py`, but for
+references of which its normalisation leaves nothing (`reagent.env.graders`). Supporting facts are in the meta and not graded."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -16,8 +14,6 @@ from reagent.tasks.reading import GivenPassage, SourceRow
 
 
 class HotpotQA(wikitext.MultiHop):
-    """Search, then answer."""
-
     name: ClassVar[str] = "hotpotqa"
     title: ClassVar[str] = "HotpotQA"
     source: ClassVar[str] = "hotpot_{train_v1.1,dev_distractor_v1,dev_fullwiki_v1}.json of hotpotqa.github.io"
@@ -31,7 +27,6 @@ class HotpotQA(wikitext.MultiHop):
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A question; without an answer in the fullwiki test set."""
         answer = row.text("answer") if row.get("answer") is not None else None
         return cls.make(
             row.text("question"),
@@ -44,5 +39,4 @@ class HotpotQA(wikitext.MultiHop):
 
     @classmethod
     def passages(cls, row: SourceRow) -> list[GivenPassage]:
-        """Its ten paragraphs."""
         return wikitext.context(row)

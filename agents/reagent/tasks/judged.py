@@ -1,9 +1,7 @@
-"""Benchmarks whose answers a language model compares with the reference: one prompt, and a verdict that is typed.
+"""Benchmarks whose answers a language model compares with the reference.
 
-A verdict is `correct`, `incorrect` or `unreadable`. A server that does not answer raises `GradeUnknown`: the episode's outcome is unknown
-and counted as that. What is unreadable after some tries may be the answer's doing, and raises `GradeFailed`: there is no grade, and the
-episode earns `environment.failure_reward`.
-"""
+A server that does not answer raises `GradeUnknown`: the episode's outcome is unknown. A judge's reply that is unreadable after some tries
+may be the answer's doing, and raises `GradeFailed`: the episode earns `environment.failure_reward`."""
 
 import json
 import re
@@ -23,8 +21,7 @@ from rrm.judge.score_text import outside_think
 from rrm.prompt.neutralise import neutralise_control
 
 VerdictKind = Literal["correct", "incorrect", "unreadable"]
-ANSWER_CHARS = 4000
-"""Of an answer, the judge reads so many: more is no final answer."""
+ANSWER_CHARS = 4000  # the judge reads so many of an answer
 _TAGS = ("question", "reference", "answer")
 _INSTRUCTIONS = (
     "You compare an answer to a question with the reference answer. Do not solve the question, and take the reference as right even "
@@ -37,7 +34,7 @@ _SEVERAL = (
     "There are several references, of which each is right by itself: the answer is correct if it agrees with one.\n"
 )
 FULL, SHORT = ("said", "why", "verdict"), ("verdict",)
-"""Keys of a reply: at first, and when it is asked for again. The short one holds nothing that a long answer could make longer."""
+"""Keys of the first reply, and of further ones, which a long answer cannot make longer."""
 _WANTED = {
     FULL: 'Reply with one JSON object and nothing else: {"said": the final answer that you read in it, in 30 words at most, or "", '
     '"why": one sentence, "verdict": "correct" or "incorrect"}',
@@ -48,17 +45,14 @@ _BLANKS = re.compile(r"\s+")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a reply says of an answer."""
+    """A reply's verdict on an answer."""
 
     kind: VerdictKind
-    said: str = ""
-    """The final answer as the judge read it."""
-    why: str = ""
-    """In its words; of an unreadable reply, what is wrong with it."""
+    said: str = ""  # the final answer as the judge read it
+    why: str = ""  # the judge's words; for an unreadable reply, the problem
 
 
 def schema_of(keys: tuple[str, ...]) -> dict[str, Any]:
-    """The JSON schema of a reply with these keys."""
     kinds = {key: {"type": "string"} for key in keys} | {
         "verdict": {"type": "string", "enum": ["correct", "incorrect"]}
     }
@@ -66,40 +60,33 @@ def schema_of(keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def messages_for(task: Task, answer: str, keys: tuple[str, ...] = FULL) -> list[dict[str, str]]:
-    """The prompt: question, every reference and the answer, none of which can open or close a block, and a reply with these keys."""
+    """The prompt: question, references and answer in blocks that their texts cannot close."""
     references = dict.fromkeys(task.references)
     question, reference, answered = _TAGS
-    shown = [(question, task.question), *((reference, text) for text in references)]
-    shown.append((answered, shorten(answer, ANSWER_CHARS)[0]))
-    blocks = [f"<{tag}>\n{neutralise_control(text, _TAGS)}\n</{tag}>" for tag, text in shown]
-    told = _INSTRUCTIONS + (_SEVERAL if len(references) > 1 else "")
-    return [{"role": "system", "content": told + _WANTED[keys]}, {"role": "user", "content": "\n".join(blocks)}]
+    parts = [(question, task.question), *((reference, text) for text in references)]
+    parts.append((answered, shorten(answer, ANSWER_CHARS)[0]))
+    blocks = [f"<{tag}>\n{neutralise_control(text, _TAGS)}\n</{tag}>" for tag, text in parts]
+    instructions = _INSTRUCTIONS + (_SEVERAL if len(references) > 1 else "")
+    return [{"role": "system", "content": instructions + _WANTED[keys]}, {"role": "user", "content": "\n".join(blocks)}]
 
 
 def read_verdict(text: str, answer: str = "", keys: tuple[str, ...] = FULL) -> Verdict:
-    """The verdict of a reply, thoughts left out: that of the JSON object with which it ends.
-
-    The object may be one that the agent wrote and the judge repeated. So it must have all the keys, each once and a text; a brace
-    that opens no object, words after the object and several that disagree make the reply unreadable, and so does a
-    `correct` in an object that stands in the answer, word for word.
-
-    Args:
-        answer: what was judged.
-        keys: that were asked for.
-    """
+    """The verdict of the JSON object with which a reply ends, thoughts left out.
+    The agent may have written an object that the judge repeats. So it must have all the keys, each once and a text. Unreadable are a brace
+    that opens no object, words after the object, objects that disagree, and a `correct` in an object that stands in the answer word for word."""
     outside, verdict = outside_think(text), Verdict("unreadable", why="no JSON object with a verdict")
-    end, at = 0, outside.find("{")
-    while at >= 0:
+    end, start = 0, outside.find("{")
+    while start >= 0:
         try:
-            value, end = _DECODER.raw_decode(outside, at)
+            value, end = _DECODER.raw_decode(outside, start)
         except (ValueError, RecursionError):
             return Verdict("unreadable", why="a brace in it opens no JSON object")
-        found = _typed(value, keys)
-        if found.kind == "correct" and _BLANKS.sub("", outside[at:end]) in _BLANKS.sub("", answer):
+        typed = _typed(value, keys)
+        if typed.kind == "correct" and _BLANKS.sub("", outside[start:end]) in _BLANKS.sub("", answer):
             return Verdict("unreadable", why="its JSON object is one that the answer holds")
-        if found.kind == "unreadable" or verdict.kind not in ("unreadable", found.kind):
-            return found if found.kind == "unreadable" else Verdict("unreadable", why="two verdicts that disagree")
-        verdict, at = found, outside.find("{", end)
+        if typed.kind == "unreadable" or verdict.kind not in ("unreadable", typed.kind):
+            return typed if typed.kind == "unreadable" else Verdict("unreadable", why="two verdicts that disagree")
+        verdict, start = typed, outside.find("{", end)
     if outside[end:].strip(" \t\r\n`") and verdict.kind != "unreadable":
         return Verdict("unreadable", why="words after its JSON object")
     return verdict
@@ -108,30 +95,29 @@ def read_verdict(text: str, answer: str = "", keys: tuple[str, ...] = FULL) -> V
 def _typed(value: Any, keys: tuple[str, ...]) -> Verdict:
     missing = [key for key in keys if not isinstance(value.get(key), str)]
     if missing:
-        shown = f"; the verdict is {value['verdict']!r}" if "verdict" in value else ""
-        return Verdict("unreadable", why=f"a JSON object without text under {', '.join(missing)}{shown}")
-    said, why = (value[key] if key in keys else "" for key in ("said", "why"))
-    kind = value["verdict"].strip().lower()
-    if kind == "correct":
-        return Verdict("correct", said, why)
-    if kind == "incorrect":
-        return Verdict("incorrect", said, why)
-    return Verdict("unreadable", said, f"the verdict is {kind!r}")
+        note = f"; the verdict is {value['verdict']!r}" if "verdict" in value else ""
+        return Verdict("unreadable", why=f"a JSON object without text under {', '.join(missing)}{note}")
+    final, why = (value[key] if key in keys else "" for key in ("said", "why"))
+    word = value["verdict"].strip().lower()
+    if word == "correct":
+        return Verdict("correct", final, why)
+    if word == "incorrect":
+        return Verdict("incorrect", final, why)
+    return Verdict("unreadable", final, f"the verdict is {word!r}")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("a key stands in it twice")
-    return found
+    return fields
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_once)
 
 
 class AnswerJudge:
-    """Asks a chat model. `tries`: replies that are asked for until one can be read; those after the first are sampled, and are the verdict
-    alone."""
+    """Asks a chat model, up to `tries` times; replies after the first are sampled, without reasons."""
 
     def __init__(
         self, engine: ChatEngine, *, tries: int = 3, max_new_tokens: int = 1024, timeout_s: float = 120.0, seed: int = 0
@@ -142,8 +128,8 @@ class AnswerJudge:
         self.params = SamplingParams(max_new_tokens=max_new_tokens, seed=seed, timeout_s=timeout_s)
 
     def verdict(self, task: Task, answer: str) -> Verdict:
-        """What the judge says; `unreadable` where no try could be read. An empty answer, and one that is the reference to the letter, are
-        not asked about. Raises EngineError: the server did not answer."""
+        """The judge's verdict; `unreadable` where no try could be read. Raises EngineError.
+        An empty answer, and one that is the reference to the letter, are decided without the judge."""
         if not answer.strip():
             return Verdict("incorrect", why="no answer was given")
         if answer.strip() in task.references:
@@ -156,7 +142,7 @@ class AnswerJudge:
         return verdict
 
     def grade(self, task: Task, answer: str) -> float:
-        """1.0 for correct, 0.0 for incorrect. Raises GradeUnknown: the judge could not be asked; GradeFailed: not be read."""
+        """1.0 for correct, 0.0 for incorrect. Raises GradeUnknown: no reply; GradeFailed: no readable one."""
         try:
             verdict = self.verdict(task, answer)
         except EngineError as error:
@@ -182,13 +168,11 @@ class AnswerJudge:
 
 
 class JudgedBenchmark(Benchmark):
-    """A benchmark whose answers a language model compares. Raises ConfigError: neither a judge nor a grader.
+    """A benchmark whose answers a language model compares. Raises ConfigError: no judge and no grader.
 
     Args:
-        judge: `openai:URL#model`, or a ChatEngine.
-        judge_options: `tries`, `max_new_tokens`, `timeout_s`, `seed`.
+        judge: `openai:URL#model`, or a ChatEngine; `judge_options`: `tries`, `max_new_tokens`, `timeout_s`, `seed`.
         grader: one of `metrics` in place of the judge, which then is not needed.
-        options: those of Benchmark.
     """
 
     metric: ClassVar[str] = "a judge's verdict"
@@ -216,13 +200,13 @@ class JudgedBenchmark(Benchmark):
         super().__init__(grader=grader, **options)
 
     def check_task(self, task: Task) -> None:
-        """Nothing: it would ask the judge about every task."""
+        """Do nothing: the judge would be asked about every task."""
         del task
 
 
 @lru_cache(maxsize=4)
 def _engine(spec: str) -> ChatEngine:
-    """One engine a process and server, so that its limit of requests at once holds over all episodes."""
+    """One engine a process and server, so that its limit of concurrent requests holds over all episodes."""
     from rrm.engines.openai import OpenAIEngine
 
     if not spec.startswith("openai:"):

@@ -1,7 +1,6 @@
-r"""MATH-500 (Lightman et al. 2023, arXiv 2305.20050): 500 problems of MATH's test set (Hendrycks et al. 2021).
+"""MATH-500 (Lightman et al. 2023, arXiv 2305.20050): 500 test problems of MATH (Hendrycks et al.).
 
-Read: the published JSONL (problem, solution, answer, subject, level, unique_id) and its copies.
-"""
+Reads the published JSONL (problem, solution, answer, subject, level, unique_id) and its copies."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -17,8 +16,6 @@ FORM = r"End with the final answer, simplified, in \boxed{} and nothing after it
 
 
 class Boxed(Benchmark):
-    r"""Problems whose answer is the last `\boxed{}`."""
-
     metric: ClassVar[str] = r"math-verify on the last \boxed"
     wants: ClassVar[tuple[str, ...]] = ("python",)
     metrics: ClassVar[Mapping[str, Grader]] = {"exact_match": exact_match}
@@ -29,8 +26,6 @@ class Boxed(Benchmark):
 
 
 class Math500(Boxed):
-    """Think, compute, answer."""
-
     name: ClassVar[str] = "math500"
     title: ClassVar[str] = "MATH-500"
     source: ClassVar[str] = "test.jsonl of HuggingFaceH4/MATH-500"
@@ -40,7 +35,6 @@ class Math500(Boxed):
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A problem and its final answer."""
         return cls.make(
             row.text("problem"), row.text("answer"), id=row.get("unique_id"), subject=row.get("subject"), level=row.get("level")
         )  # fmt: skip

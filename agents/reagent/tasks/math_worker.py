@@ -1,5 +1,6 @@
-"""Compares mathematical answers for `reagent.tasks.boxed`: a request a line on standard input, `equal`, `different` or `unreadable` a
-line on standard output. A program of its own, for it may have to be killed."""
+"""Program for `reagent.tasks.boxed`, which may be killed: compares mathematical answers.
+
+A request a line on standard input; `equal`, `different` or `unreadable` a line on standard output."""
 
 import contextlib
 import json
@@ -8,12 +9,10 @@ import resource
 import sys
 
 MEMORY_BYTES = 3 * 1024**3
-CPU_S = 4
-"""math-verify's own limit for reading, and for comparing."""
+CPU_S = 4  # math-verify's own limit for reading, and for comparing
 
 
 def main() -> None:
-    """Answer until the input ends."""
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]  # a lower limit stays; to raise it is not ours
     memory = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
     with contextlib.suppress(OSError, ValueError):  # macOS takes no such limit; the caller's time limit holds there
@@ -30,8 +29,8 @@ def main() -> None:
         if not gold:
             print("unreadable", flush=True)
             continue
-        said = parse(rf"\boxed{{{request['answer']}}}", **how)
-        print("equal" if verify(gold, said, timeout_seconds=CPU_S) else "different", flush=True)
+        answer = parse(rf"\boxed{{{request['answer']}}}", **how)
+        print("equal" if verify(gold, answer, timeout_seconds=CPU_S) else "different", flush=True)
 
 
 if __name__ == "__main__":

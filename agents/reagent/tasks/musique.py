@@ -1,8 +1,7 @@
-"""MuSiQue (Trivedi et al. 2022, arXiv 2108.00573): two to four hops, composed so that no hop can be skipped.
+"""MuSiQue (Trivedi et al. 2022, arXiv 2108.00573): two to four hops, none of which can be skipped.
 
-Read: the published JSONL (Answerable or Full). Questions that cannot be answered are left out, as the official answer metric
-leaves them out; exact match and F1 are the best over the answer and its aliases.
-"""
+Reads the published JSONL (Answerable or Full), without unanswerable questions, like the official answer metric; exact match and F1 are the
+best over the answer and its aliases."""
 
 import re
 from collections.abc import Mapping
@@ -16,8 +15,6 @@ _HOPS = re.compile(r"([234])hop")
 
 
 class MuSiQue(wikitext.MultiHop):
-    """Search, then answer."""
-
     name: ClassVar[str] = "musique"
     title: ClassVar[str] = "MuSiQue"
     metric: ClassVar[str] = "exact match; F1; best over aliases"
@@ -30,7 +27,6 @@ class MuSiQue(wikitext.MultiHop):
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A question that can be answered; None of another."""
         if row.get("answerable") is False:
             return None
         id, paragraphs = row.text("id"), _paragraphs(row)
@@ -47,14 +43,13 @@ class MuSiQue(wikitext.MultiHop):
 
     @classmethod
     def passages(cls, row: SourceRow) -> list[GivenPassage]:
-        """Its twenty paragraphs."""
         return [GivenPassage(str(p["title"]), str(p["paragraph_text"])) for p in _paragraphs(row)]
 
 
 def _paragraphs(row: SourceRow) -> list[dict[str, Any]]:
-    found = row.get("paragraphs") or []
-    if not isinstance(found, list) or not all(
-        isinstance(p, dict) and {"title", "paragraph_text"} <= p.keys() for p in found
+    paragraphs = row.get("paragraphs") or []
+    if not isinstance(paragraphs, list) or not all(
+        isinstance(p, dict) and {"title", "paragraph_text"} <= p.keys() for p in paragraphs
     ):
         raise row.error("'paragraphs' must be a list of objects with title and paragraph_text")
-    return found
+    return paragraphs

@@ -1,8 +1,7 @@
-"""Open-domain questions of one hop as Search-R1 (arXiv 2503.09516) trains and tests on them: NQ, TriviaQA, PopQA.
+"""One-hop open-domain questions of Search-R1 (arXiv 2503.09516): NQ, TriviaQA, PopQA.
 
-Read: FlashRAG's JSON lines (`id`, `question`, `golden_answers`), and Search-R1's parquet, whose rows say by `data_source` which set
-they are of. Any of the golden answers is right.
-"""
+Reads FlashRAG's JSON lines (`id`, `question`, `golden_answers`), and Search-R1's parquet, whose `data_source` names the set. Any of the
+golden answers is right."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -16,8 +15,6 @@ FLASHRAG = "hf:RUC-NLPIR/FlashRAG_datasets"
 
 
 class OpenQA(wikitext.MultiHop):
-    """Search, then answer."""
-
     metric: ClassVar[str] = "exact match; F1; best over golden answers"
     source: ClassVar[str] = "{train,test}.jsonl of FlashRAG_datasets"
     licence: ClassVar[str] = "CC BY-SA 4.0"
@@ -25,11 +22,11 @@ class OpenQA(wikitext.MultiHop):
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A question; its id begins with its set's name where the file says one, as sets number their rows alike."""
+        """A question; its id begins with its set's name where the file has one: sets share numbers."""
         answer, *aliases = row.texts("golden_answers") or [None]
-        of = row.get("data_source")
-        id = f"{of}-{row.text('id')}" if of else row.text("id")
-        return cls.make(row.text("question"), answer, id=id, set=of, aliases=aliases)
+        set_name = row.get("data_source")
+        id = f"{set_name}-{row.text('id')}" if set_name else row.text("id")
+        return cls.make(row.text("question"), answer, id=id, set=set_name, aliases=aliases)
 
 
 class NQ(OpenQA):

@@ -1,8 +1,7 @@
-"""Published files to rows, and rows to what a task needs, with errors that name file and line.
+"""Reads published files into rows, and rows into the parts of a task; errors name file and line.
 
-JSON, JSONL and parquet, each plain or gzipped, and `hf:owner/name:split` are read as transcripts are
-(`rrm.readers.sources`); CSV, in which some sets are published, is read here. No code of a data set is run.
-"""
+JSON, JSONL and parquet, plain or gzipped, and `hf:owner/name:split` are read as transcripts are (`rrm.readers.sources`); CSV is read here.
+No code of a data set is run."""
 
 from __future__ import annotations
 
@@ -21,19 +20,18 @@ from rrm.readers.archive import Archive
 from rrm.readers.sources import values
 
 _CELL_CHARS = 16 * 1024 * 1024
-"""Longest cell of a CSV file: encrypted texts and data URIs are longer than Python's default allows."""
+"""Longest cell of a CSV file; Python's default is too short for encrypted texts and data URIs."""
 
 
 @dataclass(frozen=True)
 class SourceRow:
-    """One record of a published file, and where it stood."""
+    """One record of a published file, and its position."""
 
     data: Mapping[str, Any]
     path: str
     line: int | None
 
     def error(self, reason: str) -> ReadError:
-        """An error that names this row."""
         return ReadError(self.path, self.line, reason)
 
     def get(self, *names: str) -> Any:
@@ -41,27 +39,26 @@ class SourceRow:
         return next((self.data[name] for name in names if self.data.get(name) is not None), None)
 
     def text(self, *names: str) -> str:
-        """The first of these fields as text that is not blank; whole numbers count as text. Raises ReadError: none is there, or it is
-        something else."""
-        found = self.get(*names)
-        if isinstance(found, int) and not isinstance(found, bool):
-            return str(found)
-        if not isinstance(found, str) or not found.strip():
+        """The first of these fields as text that is not blank, or a whole number. Raises ReadError: none."""
+        value = self.get(*names)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, str) or not value.strip():
             there = ", ".join(sorted(self.data)) or "none"
             raise self.error(f"no text under {' or '.join(map(repr, names))}; the row's fields are: {there}")
-        return found
+        return value
 
     def texts(self, name: str) -> list[str]:
         """A field that is a list of texts; none where it is absent. Raises ReadError: it is something else."""
-        found = self.get(name)
-        if found is None:
+        value = self.get(name)
+        if value is None:
             return []
-        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise self.error(f"{name!r} must be a list of texts")
-        return list(found)
+        return list(value)
 
     def lowered(self) -> SourceRow:
-        """The row with its field names in lower case, and those of the objects in it."""
+        """The row with its field names in lower case, nested objects included."""
         return SourceRow(_lowered(self.data), self.path, self.line)
 
 
@@ -70,8 +67,8 @@ def _lowered(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_rows(path: str | Path) -> Iterator[SourceRow]:
-    """The records of a published file, of each line or of the one list it holds. Raises ReadError: no such file, broken from some line on,
-    or something in it that is no record."""
+    """The records of a published file, one a line or in one list.
+    Raises ReadError: no such file, broken from some line on, or something in it that is no record."""
     where = str(path)
     if where.removesuffix(".gz").lower().endswith(".csv"):
         yield from _csv(where)
@@ -81,16 +78,15 @@ def read_rows(path: str | Path) -> Iterator[SourceRow]:
             raise value
         if isinstance(value, Archive):
             raise ReadError(where, None, "a zip archive: unpack it and name the file in it")
-        found = value.data if value.whole and isinstance(value.data, list) else [value.data]
-        for number, data in enumerate(found, 1):
-            line = number if found is value.data else value.line
+        records = value.data if value.whole and isinstance(value.data, list) else [value.data]
+        for number, data in enumerate(records, 1):
+            line = number if records is value.data else value.line
             if not isinstance(data, dict):
                 raise ReadError(where, line, f"a record must be an object, this is a {type(data).__name__}")
             yield SourceRow(data, where, line)
 
 
 def _csv(path: str) -> Iterator[SourceRow]:
-    """Rows of a CSV file with a header; every value is text, empty ones None."""
     limit = csv.field_size_limit(_CELL_CHARS)
     try:
         with open(path, "rb") as file:
@@ -114,26 +110,23 @@ def _csv(path: str) -> Iterator[SourceRow]:
 
 @dataclass(frozen=True)
 class GivenPassage:
-    """A text that a question comes with: a paragraph of an encyclopedia."""
-
     title: str
     text: str
 
 
 def write_passages(path: str | Path, passages: Iterable[GivenPassage]) -> int:
-    """Passages as JSONL, `{"id", "title", "text"}`, numbered from 0; returns how many."""
+    """Write passages as JSONL, `{"id", "title", "text"}`, numbered from 0; returns how many."""
     rows = ({"id": str(number), "title": p.title, "text": p.text} for number, p in enumerate(passages))
     return write_lines(path, (json.dumps(row) for row in rows))
 
 
 def distinct(passages: Iterable[GivenPassage]) -> Iterator[GivenPassage]:
-    """Each passage once, in order of appearance."""
     return iter(dict.fromkeys(passages))
 
 
 def titled(row: SourceRow, pairs: Any, name: str) -> list[tuple[str, Any]]:
-    """(title, what stands beside it) of a field in HotpotQA's form, `[[title, value], …]`, or in that of its parquet copies, `{title: […],
-    <other>: […]}`. Raises ReadError: neither."""
+    """(title, value) pairs of a field in HotpotQA's form, `[[title, value], …]`, or that of its copies.
+    The latter is `{title: […], <other>: […]}`. Raises ReadError: neither."""
     if isinstance(pairs, dict) and isinstance(pairs.get("title"), list) and len(pairs) == 2:
         other = next(value for key, value in pairs.items() if key != "title")
         pairs = list(zip(pairs["title"], other, strict=False)) if isinstance(other, Sequence) else None

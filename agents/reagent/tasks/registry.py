@@ -1,4 +1,4 @@
-"""The tasks by name: what `environment.name` in a config and `reagent tasks NAME` take."""
+"""The benchmarks by name, for `environment.name` and `reagent tasks NAME`."""
 
 TASKS: dict[str, str] = {
     "hotpotqa": "reagent.tasks.hotpotqa:HotpotQA",

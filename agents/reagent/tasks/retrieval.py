@@ -1,8 +1,6 @@
-"""What is looked up for a question before its first turn: the passages of naive retrieval-augmented generation.
+"""Naive retrieval-augmented generation: passages for a question, in the first user message before it.
 
-Passages stand in the first user message, before the question. They are cut before the prompt is rendered, never after, so that its tokens are
-exactly those of the messages that the transcript shows.
-"""
+Passages are cut before the prompt is rendered, so that its tokens are exactly those of the transcript's messages."""
 
 from __future__ import annotations
 
@@ -18,15 +16,13 @@ from rrm.prompt.neutralise import neutralise_control
 from rrm.prompt.rendering import water_fill
 
 FOUND, ASKED = "What a search for the question found:", "Question:"
-BETWEEN = "\n\n"
-"""Between two passages, as `search` writes them."""
+BETWEEN = "\n\n"  # between two passages, as `search` writes them
 
 Messages = list[dict[str, Any]]
 
 
 class Retrieval:
-    """Asks a tool for the question's passages. Raises ConfigError: a tool without an argument. `tool`: its first argument takes the
-    question."""
+    """Asks a tool, whose first argument takes the question. Raises ConfigError: it has no argument."""
 
     def __init__(self, tool: Tool) -> None:
         argument = first_argument([tool.schema])[tool.name]
@@ -37,34 +33,33 @@ class Retrieval:
 
     @classmethod
     def by(cls, tool: str | Tool, options: Mapping[str, Mapping[str, Any]], *, needed_by: str) -> Retrieval:
-        """With a tool, or the one of this name; `options` are of tools by name. Raises ConfigError: no such tool, or one that lacks what it
-        needs."""
+        """With a tool, or the one of this name and these options. Raises ConfigError: it cannot be made."""
         own = {tool: options[tool]} if isinstance(tool, str) and tool in options else {}
-        (made,) = build_tools([tool], own, needed_by=needed_by)
-        return cls(made)
+        (built,) = build_tools([tool], own, needed_by=needed_by)
+        return cls(built)
 
     def look_up(self, question: str, tags: tuple[str, ...] = ()) -> None:
-        """Ask; may block. Raises ToolError: the tool failed. `tags`: of the agent's call format, disarmed in what was found."""
+        """Ask; may block. Raises ToolError. `tags`: of the call format, disarmed in the result."""
         result = run(self.tool.call({self.argument: question}))
         if result.error is not None:
             raise result.error
         self._passages = neutralise_control(result.content, tags)
 
     def shown(self, messages: Messages, chars: int | None = None) -> Messages:
-        """The messages with the passages in the last one, before what it says. `chars`: of all passages; short ones leave their share to
-        long ones, which lose their middle. None: all of them."""
+        """The messages with the passages in the last one, before its content.
+        `chars`: of all passages; short ones leave their share to long ones, which lose their middle. None: all of them."""
         parts = self._passages.split(BETWEEN)
         if chars is not None:
-            shares = water_fill([len(part) for part in parts], chars)
-            cut = [shorten(part, share, " … ")[0] for part, share in zip(parts, shares, strict=True)]
-            parts = [part for part in cut if part]
-        *before, asked = messages
-        text = BETWEEN.join([FOUND, *parts, f"{ASKED} {asked['content']}"])
-        return [*before, asked | {"content": text}]
+            shares = water_fill([len(passage) for passage in parts], chars)
+            cut = [shorten(passage, share, " … ")[0] for passage, share in zip(parts, shares, strict=True)]
+            parts = [passage for passage in cut if passage]
+        *before, question = messages
+        text = BETWEEN.join([FOUND, *parts, f"{ASKED} {question['content']}"])
+        return [*before, question | {"content": text}]
 
     def fitted(self, messages: Messages, tokens: Callable[[Messages], int], room: int) -> Messages:
-        """Messages that `shown` made, their passages cut to the most characters with which they take at most `room` tokens; without any
-        passage where that is still too long. `tokens`: of messages as the policy reads them."""
+        """Messages of `shown`, their passages cut to fit `room` tokens, or left out.
+        `tokens`: number of tokens of messages as the policy reads them."""
         if tokens(messages) <= room:
             return messages
         lead = BETWEEN.join([FOUND, self._passages, f"{ASKED} "])

@@ -1,4 +1,4 @@
-"""The tools a benchmark asks for by name: the calculator, and those of `reagent.tools`, which is imported only here."""
+"""Makes a benchmark's tools: the calculator, and those of `reagent.tools`, imported only here."""
 
 import importlib
 import json
@@ -10,18 +10,15 @@ from reagent.env.tool import Tool, tool
 from rrm.errors import ConfigError
 
 CALCULATOR = "calculator"
-BUILT = "reagent.tools"
-"""Its `build(names, options)` makes all other tools: `search`, `browse`, `python`, `read_file`, `mcp`."""
+BUILT = "reagent.tools"  # its `build(names, options)` makes all other tools
 WEB_TOOLS = ("browse", "search_api", "mcp")
-"""Those that reach the web, or may, and take a list of addresses from which they keep the agent."""
 PUBLISHERS = (
     "huggingface.co", "hf.co", "hf-mirror.com", "modelscope.cn", "kaggle.com",
     "github.com", "githubusercontent.com", "jsdelivr.net/gh", "githack.com", "statically.io/gh",
     "translate.goog",
 )  # fmt: skip
-"""Where data sets are published with their answers, and copies of them; the last one writes other hosts in a form of its own.
-
-GitHub as a whole: forks, gists, logs of other agents, its search and its numbered repositories show the answers under any owner's name."""
+"""Hosts that publish data sets with their answers, and copies; the last one rewrites other hosts.
+All of GitHub: forks, gists, logs of other agents and its search show the answers under any owner's name."""
 
 
 @tool
@@ -37,26 +34,21 @@ async def calculator(expression: str) -> str:
 
 
 def build_tools(
-    wanted: Sequence[str | Tool], options: Mapping[str, Mapping[str, Any]], *, needed_by: str
+    chosen: Sequence[str | Tool], options: Mapping[str, Mapping[str, Any]], *, needed_by: str
 ) -> list[Tool]:
-    """The tools in order. Those made by name are made once a process for the same names and options, and shared by all environments: an
-    index is opened once. Raises ConfigError: options for a tool that is not wanted, or tools that cannot be made.
-
-    Args:
-        options: by the tool's name.
-        needed_by: the benchmark, for errors.
-    """
-    names = [each for each in wanted if isinstance(each, str)]
+    """Make the tools in order. Those made by name are shared by all environments with the same options.
+    `options`: by the tool's name; `needed_by`: the benchmark, for errors. Raises ConfigError: unused options, or a tool that cannot be made."""
+    names = [each for each in chosen if isinstance(each, str)]
     if unused := [name for name in options if name not in names]:
         raise ConfigError(
             f"{needed_by}: options for {', '.join(unused)}, which is none of its tools ({', '.join(names) or 'none'})"
         )
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f"{needed_by}: the tool {twice[0]!r} is wanted twice")
-    found: list[Tool] = []
-    for each in wanted:
-        found += [each] if isinstance(each, Tool) else _made(each, options.get(each, {}), needed_by)
-    return found
+    tools: list[Tool] = []
+    for each in chosen:
+        tools += [each] if isinstance(each, Tool) else _made(each, options.get(each, {}), needed_by)
+    return tools
 
 
 def _made(name: str, options: Mapping[str, Any], needed_by: str) -> Sequence[Tool]:
@@ -70,7 +62,6 @@ def _made(name: str, options: Mapping[str, Any], needed_by: str) -> Sequence[Too
 
 @lru_cache(maxsize=32)
 def _built(name: str, options: str, needed_by: str) -> tuple[Tool, ...]:
-    """One tool, or those of one server."""
     try:
         module = importlib.import_module(BUILT)
     except ModuleNotFoundError as error:
@@ -80,5 +71,5 @@ def _built(name: str, options: str, needed_by: str) -> tuple[Tool, ...]:
             f"{needed_by} wants the tool {name!r}, which this installation does not have; "
             f"name others in environment.options.tools, for example [{CALCULATOR}], or []"
         ) from error
-    given = json.loads(options)
-    return tuple(module.build([name], {name: given} if given else {}))
+    settings = json.loads(options)
+    return tuple(module.build([name], {name: settings} if settings else {}))

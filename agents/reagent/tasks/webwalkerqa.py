@@ -1,7 +1,6 @@
-"""WebWalkerQA (Wu et al. 2025, arXiv 2501.07572): questions whose answer lies some clicks below a website's first page.
+"""WebWalkerQA (Wu et al. 2025, arXiv 2501.07572): answers lie some clicks below a first page.
 
-Read: the published JSONL or parquet (question, answer, root_url, info), whatever the case of its keys. A judge compares.
-"""
+Reads the published JSONL or parquet (question, answer, root_url, info), whatever the case of its keys. A judge compares."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -14,8 +13,6 @@ from reagent.tasks.tooling import PUBLISHERS
 
 
 class WebWalkerQA(JudgedBenchmark):
-    """Walk through a website, then answer."""
-
     name: ClassVar[str] = "webwalkerqa"
     title: ClassVar[str] = "WebWalkerQA"
     source: ClassVar[str] = "data/main-*.jsonl of callanwu/WebWalkerQA (silver-*.jsonl to train on)"
@@ -34,12 +31,10 @@ class WebWalkerQA(JudgedBenchmark):
     form: ClassVar[str] = "Answer in one sentence that says all that is asked for."
 
     def question(self, task: Task) -> str:
-        """The question and where to begin."""
         return f"{task.question}\n\nThe website: {task.meta['root_url']}"
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A question; its meta has where to begin, and the pages of the answer."""
         row = row.lowered()
         info = row.get("info") or {}
         if not isinstance(info, dict):

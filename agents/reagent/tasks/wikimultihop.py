@@ -1,9 +1,8 @@
 """2WikiMultihopQA (Ho et al. 2020, arXiv 2011.01060): two to four hops over Wikipedia and Wikidata.
 
-Read: the published JSON, which has HotpotQA's form, and parquet copies, where context and facts may be JSON in a text. Exact match
-and F1 are those of `2wikimultihop_evaluate_v1.1.py`, the best over the answer and, with `aliases` (the release's
-`id_aliases.json`), the aliases and demonyms of the entity that the answer names.
-"""
+Reads the published JSON, in HotpotQA's form, and parquet copies, where context and facts may be JSON in a text. Exact match and F1 are
+those of `2wikimultihop_evaluate_v1.1.py`, the best over the answer and, with `aliases` (the release's `id_aliases.json`), the aliases and
+demonyms of the answer's entity."""
 
 import json
 from collections.abc import Mapping
@@ -19,8 +18,6 @@ _WRITTEN = ("context", "supporting_facts", "evidences")
 
 
 class WikiMultihop(wikitext.MultiHop):
-    """Search, then answer."""
-
     name: ClassVar[str] = "2wiki"
     title: ClassVar[str] = "2WikiMultihopQA"
     metric: ClassVar[str] = "exact match; F1; best over aliases"
@@ -32,12 +29,11 @@ class WikiMultihop(wikitext.MultiHop):
     @classmethod
     def read(cls, path: str | Path, aliases: str | Path | None = None) -> list[Task]:
         """As `Benchmark.read`. `aliases`: the release's `id_aliases.json`."""
-        known = {} if aliases is None else read_aliases(aliases)
-        return cls.read_with(path, lambda row: cls.task_of(row, known))
+        aliases_of = {} if aliases is None else read_aliases(aliases)
+        return cls.read_with(path, lambda row: cls.task_of(row, aliases_of))
 
     @classmethod
     def task_of(cls, row: SourceRow, aliases: Mapping[str, list[str]] | None = None) -> Task | None:
-        """A question; without an answer in the test set."""
         row = _opened(row)
         answer = row.text("answer") if row.get("answer") is not None else None
         others = (aliases or {}).get(str(row.get("answer_id")), [])
@@ -54,12 +50,10 @@ class WikiMultihop(wikitext.MultiHop):
 
     @classmethod
     def passages(cls, row: SourceRow) -> list[GivenPassage]:
-        """Its ten paragraphs."""
         return wikitext.context(_opened(row))
 
 
 def _opened(row: SourceRow) -> SourceRow:
-    """The row with what is JSON in a text read."""
     data: dict[str, Any] = dict(row.data)
     for name in _WRITTEN:
         if isinstance(data.get(name), str):
@@ -71,7 +65,7 @@ def _opened(row: SourceRow) -> SourceRow:
 
 
 def read_aliases(path: str | Path) -> dict[str, list[str]]:
-    """Wikidata id → the entity's aliases and demonyms, each once. Raises ReadError: no such file, or a row of another form."""
+    """Wikidata id → the entity's aliases and demonyms, each once. Raises ReadError."""
     return {
         row.text("Q_id"): list(dict.fromkeys([*row.texts("aliases"), *row.texts("demonyms")]))
         for row in read_rows(path)

@@ -1,4 +1,4 @@
-"""What the multi-hop question sets over Wikipedia share: the words to the agent, and HotpotQA's form of a row."""
+"""Shared by multi-hop question sets over Wikipedia: instructions, and HotpotQA's form of a row."""
 
 from typing import ClassVar
 
@@ -7,8 +7,6 @@ from reagent.tasks.reading import GivenPassage, SourceRow, titled
 
 
 class MultiHop(Benchmark):
-    """Search, then answer."""
-
     metric: ClassVar[str] = "exact match; F1"
     wants: ClassVar[tuple[str, ...]] = ("search",)
     limits: ClassVar[TaskLimits] = TaskLimits(turns=8, new_tokens=256, episode_tokens=4096)
@@ -22,7 +20,7 @@ class MultiHop(Benchmark):
 
 
 def supporting(row: SourceRow) -> list[str] | None:
-    """Titles of the paragraphs that the answer rests on, each once; None in a file without them."""
+    """Distinct titles of the paragraphs that the answer rests on; None in a file without them."""
     facts = row.get("supporting_facts")
     return None if facts is None else list(dict.fromkeys(title for title, _ in titled(row, facts, "supporting_facts")))
 
@@ -32,9 +30,9 @@ def context(row: SourceRow) -> list[GivenPassage]:
     pairs = row.get("context")
     if pairs is None:
         return []
-    found = []
+    passages = []
     for title, sentences in titled(row, pairs, "context"):
         if not isinstance(sentences, list) or not all(isinstance(s, str) for s in sentences):
             raise row.error(f"the paragraph {title!r} must be a list of sentences")
-        found.append(GivenPassage(title, " ".join(" ".join(sentences).split())))
-    return found
+        passages.append(GivenPassage(title, " ".join(" ".join(sentences).split())))
+    return passages

@@ -1,8 +1,7 @@
-"""xbench-DeepSearch (Chen et al. 2025, arXiv 2506.13651): questions, mostly Chinese, for agents that search deeply.
+"""xbench-DeepSearch (Chen et al. 2025, arXiv 2506.13651): questions, mostly Chinese, for deep search.
 
-Read: the published CSV, in which question and answer are encrypted against training on them by accident: base64 of their bytes,
-each xor the row's `canary`, repeated. A judge compares. Keep what is decoded off the web.
-"""
+Reads the published CSV, in which question and answer are encrypted against accidental training: base64 of their bytes, each xor the row's
+`canary`, repeated. A judge compares. Keep decoded questions off the web."""
 
 import base64
 import binascii
@@ -18,8 +17,6 @@ from reagent.tasks.tooling import PUBLISHERS
 
 
 class XBench(JudgedBenchmark):
-    """Search, then answer."""
-
     name: ClassVar[str] = "xbench"
     title: ClassVar[str] = "xbench-DeepSearch"
     source: ClassVar[str] = "data/DeepSearch*.csv, github.com/xbench-ai/xbench-evals"
@@ -36,12 +33,11 @@ class XBench(JudgedBenchmark):
 
     @classmethod
     def task_of(cls, row: SourceRow) -> Task | None:
-        """A question, decoded."""
         return cls.make(_plain(row, "prompt"), _plain(row, "answer"), id=f"xbench-{row.text('id')}")
 
 
 def _plain(row: SourceRow, name: str) -> str:
-    """A field, decoded with the row's canary. Raises ReadError: there is no canary, or what comes out is no text."""
+    """A field, decoded with the row's canary. Raises ReadError: no canary, or the result is no text."""
     key = row.text("canary").encode()
     try:
         hidden = base64.b64decode(row.text(name), validate=True)

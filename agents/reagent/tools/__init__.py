@@ -1,4 +1,4 @@
-"""Real tools for agents: search a corpus or an API, browse pages, run Python in a sandbox, read files, any MCP server's tools."""
+"""Tools for agents: search, browse, run Python in a sandbox, read files, and any MCP server's tools."""
 
 from reagent.tools.registry import TOOLS, build
 

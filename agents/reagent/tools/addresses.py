@@ -1,8 +1,7 @@
-"""Which addresses a page may be fetched from: public ones on the web's own ports, unless an operator allows others by name.
+"""Judges addresses before a page is fetched: public ones on web ports, or those an operator allows.
 
-A name is resolved once, every address it has is judged, and the connection is made to a judged address: a second answer of the
-name server never counts (DNS rebinding). An address inside another one (IPv4-mapped, 6to4, Teredo, NAT64) is judged as well.
-"""
+A name is resolved once, all its addresses are judged, and the connection is made to a judged one: a second answer of the name server
+never counts (DNS rebinding). An address inside another one (IPv4-mapped, 6to4, Teredo, NAT64) is judged as well."""
 
 import ipaddress
 import re
@@ -23,48 +22,42 @@ _SPECIAL_V4 = [
     ipaddress.ip_network(text)
     for text in ("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15", "240.0.0.0/4")
 ]
-"""Not for the public, where older Pythons call some of them global."""
+"""Not public, though older Pythons call some of them global."""
 _CLOUD = frozenset({ipaddress.ip_address("168.63.129.16")})
-"""Public by number, but a cloud's own host to the machines in it: Azure's, which hands out their settings and keys. Those of other
-clouds (169.254.169.254, 100.100.100.200, 192.0.0.192, fd00:ec2::254, fd20:ce::254) are link-local, shared, reserved or private."""
+"""Public by number, but Azure's own host to its machines, which hands out their settings and keys.
+Those of other clouds (169.254.169.254, 100.100.100.200, fd00:ec2::254, …) are link-local, shared, reserved or private."""
 _NUMBERS = re.compile(r"(?:0[xX][0-9a-fA-F]*|\d+)(?:\.(?:0[xX][0-9a-fA-F]*|\d+)){0,3}\.?")
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 
 
 @dataclass(frozen=True)
 class ConnectionTarget:
-    """Where to connect for one request."""
-
     url: SplitResult
-    host: str
-    """As the server knows itself: for the Host header and the certificate."""
+    host: str  # as the server knows itself: for the Host header and the certificate
     port: int
-    addresses: tuple[str, ...]
-    """Judged; one of them is connected to."""
+    addresses: tuple[str, ...]  # judged; one of them is connected to
 
     @property
     def path(self) -> str:
-        """What is asked for, in ASCII."""
         return (self.url.path or "/") + (f"?{self.url.query}" if self.url.query else "")
 
     @property
     def authority(self) -> str:
-        """The Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.url.scheme] else f"{host}:{self.port}"
 
 
 def why_not(address: Address) -> str | None:
-    """What kind of address it is, where it is none of the public internet's."""
+    """The name of an address's class (`loopback`, `private`, …); None for one of the public internet."""
     inner = _inside(address)
-    if inner is not None and (kind := why_not(inner)):
-        return kind
+    if inner is not None and (name := why_not(inner)):
+        return name
     if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
         return "private"
-    for kind in ("unspecified", "loopback", "link_local", "multicast", "private", "reserved"):
+    for name in ("unspecified", "loopback", "link_local", "multicast", "private", "reserved"):
         # NAT64's own prefix counts as reserved or private in some versions; what it leads to has been judged
-        if getattr(address, f"is_{kind}") and not (address.version == 6 and address in _NAT64):
-            return kind.replace("_", "-")
+        if getattr(address, f"is_{name}") and not (address.version == 6 and address in _NAT64):
+            return name.replace("_", "-")
     if address.version == 4 and any(address in network for network in _SPECIAL_V4):
         return "reserved"
     if address in _CLOUD:
@@ -75,7 +68,6 @@ def why_not(address: Address) -> str | None:
 
 
 def _inside(address: Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 address leads to."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address.ipv4_mapped or address.sixtofour:
@@ -88,7 +80,7 @@ def _inside(address: Address) -> ipaddress.IPv4Address | None:
 
 
 def parse(text: str) -> SplitResult:
-    """A URL as it will be asked for. Raises ToolError: saying what about it is not accepted."""
+    """Split a URL. Raises ToolError: it is none, has a user name or password, or is not http(s)."""
     if len(text) > 4096 or any(ord(c) <= 32 or ord(c) == 127 for c in text) or "\\" in text:
         raise ToolError(
             "not a URL: it is too long, or holds spaces, control characters or backslashes", "address_refused"
@@ -108,26 +100,26 @@ def parse(text: str) -> SplitResult:
 
 
 def _ascii(text: str) -> str:
-    """A URL with other letters as servers know it: the host in punycode, the rest percent-encoded."""
     url = urlsplit(text)
     authority = url.netloc.encode("idna").decode("ascii")
-    return url._replace(netloc=authority, **{part: _quoted(getattr(url, part)) for part in ("path", "query")}).geturl()
+    return url._replace(
+        netloc=authority, **{field: _quoted(getattr(url, field)) for field in ("path", "query")}
+    ).geturl()
 
 
 def _quoted(text: str) -> str:
-    return re.sub(r"[^\x00-\x7f]+", lambda found: quote(found[0]), text)
+    return re.sub(r"[^\x00-\x7f]+", lambda letters: quote(letters[0]), text)
 
 
 def target(
     text: str, allow: Collection[str] = (), ports: Collection[int] = (80, 443), deny: DenyList | None = None
 ) -> ConnectionTarget:
-    """Where a URL leads, judged. Asks the name server once. Raises ToolError: `deny` has it; a URL, host, port or address that is not
-    accepted; or the name has no address.
+    """Judge a URL's addresses. Asks the name server once.
 
     Args:
         allow: `host:port` as they stand in URLs, fetched whatever their address: an operator's own servers.
         ports: all others are refused.
-        deny: not fetched, also where `allow` has it.
+        deny: not fetched, also where `allow` has it. Raises ToolError for it, and for hosts, ports and addresses that are not accepted.
     """
     url = parse(text)
     if deny is not None and (entry := deny.entry_for(url.geturl())):
@@ -137,17 +129,16 @@ def target(
     if not allowed and port not in ports:
         raise ToolError(f"port {port} is not fetched; only {', '.join(map(str, sorted(ports)))}", "address_refused")
     literal = _literal(host)
-    found = [literal] if literal is not None else _resolve(host, port)
-    for address in found:
-        kind = why_not(address)
-        if kind and not allowed:
-            raise ToolError(f"{host} leads to a {kind} address, which is not fetched", "address_refused")
-    return ConnectionTarget(url, host, port, tuple(str(address) for address in found))
+    addresses = [literal] if literal is not None else _resolve(host, port)
+    for address in addresses:
+        if (reason := why_not(address)) and not allowed:
+            raise ToolError(f"{host} leads to a {reason} address, which is not fetched", "address_refused")
+    return ConnectionTarget(url, host, port, tuple(str(address) for address in addresses))
 
 
 def _literal(host: str) -> Address | None:
-    """The address that a host is written as; None for a name. Raises ToolError: a number in another form than four decimals (`2130706433`,
-    `0x7f.1`, `0177.0.0.1`), a zone, or no name."""
+    """The address that a host is written as; None for a name.
+    Raises ToolError: a number in another form than four decimals (`2130706433`, `0x7f.1`, `0177.0.0.1`), a zone, or no name."""
     if ":" in host:
         if "%" in host:
             raise ToolError("an IPv6 address with a zone is not fetched", "address_refused")

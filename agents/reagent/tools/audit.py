@@ -1,4 +1,4 @@
-"""An audit trail: one line of JSON for each call of a tool that acts outside of this process."""
+"""Writes one line of JSON for each call of a tool that acts outside of this process."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ class ToolAudit:
 
     Args:
         path: the file; its folder must exist.
-        arguments: whether calls are kept with their arguments or with a SHA-256 of them (where they may hold secrets).
+        arguments: keep calls with their arguments (`full`), or with a SHA-256 of them (`digest`), where they may hold secrets.
     """
 
     def __init__(self, path: str | Path, arguments: Arguments = "full") -> None:
@@ -28,11 +28,8 @@ class ToolAudit:
         self.lost = 0
 
     def write(self, server: str, tool: str, arguments: Mapping[str, Any], result: ToolResult) -> None:
-        """When, what, how long, how it ended (`ok` or the error's kind), how much came back.
-
-        A line that cannot be written (a full disk) is lost, and the log says so once: the call has been made, and its episode
-        goes on.
-        """
+        """Write the time, the call, its duration, ending (`ok` or the error's kind) and size.
+        A line that cannot be written (a full disk) is lost, and logged once: the call has been made, and its episode goes on."""
         text = json.dumps(arguments, sort_keys=True, default=str)
         line = {
             "at": datetime.fromtimestamp(result.started, UTC).isoformat(timespec="milliseconds"),

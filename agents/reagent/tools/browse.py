@@ -1,4 +1,4 @@
-"""`browse`: a public page as text. What is refused and why: `addresses.py`; limits of a fetch: `fetch.py`."""
+"""`browse`: a public page as text. Refusals: `addresses.py`; limits of a fetch: `fetch.py`."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ _TEXT = ("text/", "application/json", "application/xml", "application/javascript
 
 
 def kind_of(page: Page) -> str:
-    """How a page's body is to be read. Raises ToolError: an image, an archive, or whatever else is no text."""
+    """The file suffix that a page's body is read as. Raises ToolError: it is binary, and no PDF."""
     if page.content_type in _KINDS:
         return _KINDS[page.content_type]
     if page.content_type.startswith(_TEXT) or page.content_type.endswith(("+json", "+xml")):
@@ -37,8 +37,7 @@ def browse_tools(
     max_chars: int = 6000,
     max_concurrency: int = 16,
 ) -> list[Tool]:
-    """The tool `browse`. Raises ConfigError: `allow` holds something else than `host:port`, or `deny` something else than a host or a path
-    of one.
+    """Make the tool `browse`.
 
     Args:
         allow: `host:port`, fetched whatever their address; all others must be public.
@@ -49,6 +48,9 @@ def browse_tools(
         max_redirects: each judged like the first address.
         max_chars: of a reading; the agent reads on by `start`.
         max_concurrency: fetches at once.
+
+    Raises:
+        ConfigError: `allow` holds something else than `host:port`, or `deny` something else than a host or a path of one.
     """
     for entry in allow:
         host, colon, port = entry.rpartition(":")
@@ -76,15 +78,15 @@ def browse_tools(
             max_redirects=max_redirects,
             deny=denied,
         )
-        kind = kind_of(page)
-        if page.cut and kind == "pdf":
+        suffix = kind_of(page)
+        if page.cut and suffix == "pdf":
             raise ToolError(
                 f"{page.url[:150]} is a PDF of more than {max_bytes} bytes, which is not read", "content_refused"
             )
-        found = read_document(
-            page.body, kind, start=start, max_chars=max_chars, charset=page.charset, base_url=page.url
+        window = read_document(
+            page.body, suffix, start=start, max_chars=max_chars, charset=page.charset, base_url=page.url
         )
         note = f"\n[only the page's first {max_bytes} bytes were read]" if page.cut else ""
-        return f"{page.url}\n\n{found.with_note()}{note}"
+        return f"{page.url}\n\n{window.with_note()}{note}"
 
     return [browse]

@@ -24,11 +24,8 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos,
 
 
 def evaluate(expression: str, max_operations: int | None = None) -> Number:
-    """The value of an arithmetic expression: numbers, + - * / // % **, signs and parentheses, nothing else.
-
-    Nothing is executed: the syntax tree is walked, and what is not on the list above is refused. Raises ToolError: not such an expression,
-    too long, too many operations, division by zero, or a result too large.
-    """
+    """The value of an arithmetic expression: numbers, + - * / // % **, signs and parentheses.
+    Raises ToolError: not such an expression, too long, too many operations, division by zero, or a result too large."""
     if len(expression) > MAX_CHARS:
         raise ToolError(f"the expression is longer than {MAX_CHARS} characters")
     try:
@@ -68,7 +65,7 @@ def _bounded(value: Any) -> Number:
 
 
 def format_number(value: Number) -> str:
-    """An integer as it is, also where a division came out even; otherwise ten significant digits."""
+    """An integer without a point, also where a division came out even; otherwise ten significant digits."""
     if isinstance(value, int) or (value.is_integer() and abs(value) < 1e15):
         return str(int(value))
     return f"{value:.10g}"

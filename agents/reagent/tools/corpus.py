@@ -1,12 +1,9 @@
-"""A corpus on disk: passages and their index, built once, mapped into memory, shared by all episodes of a process.
+"""A corpus on disk: passages and their index, built once, mapped into memory, shared by all episodes.
 
-A corpus folder holds `corpus.json` (what it is and how words are made), `passages.jsonl` with `offsets.npy`, `bm25/` (bm25s, its
-arrays as .npy) and, where asked for, `dense.npy`. Nothing is pickled.
-
-Words: Unicode letters and digits in lower case after compatibility folding, single letters too; English stop words
-(bm25s's list) left out; Snowball's English stemmer. Chinese, Japanese and Korean, where a run of letters is no word, by single characters
-and pairs of neighbours. BM25 as Lucene has it, k1 1.5 and b 0.75 unless told otherwise.
-"""
+A corpus folder holds `corpus.json` (its description), `passages.jsonl` with `offsets.npy`, `bm25/` (bm25s, its arrays as .npy) and
+optionally `dense.npy`; nothing is pickled. Words: Unicode letters and digits in lower case after compatibility folding; without English
+stop words (bm25s's list); Snowball's English stemmer. Chinese, Japanese and Korean: single characters and pairs of neighbours. BM25 as
+Lucene has it, by default with k1 1.5 and b 0.75."""
 
 import functools
 import hashlib
@@ -36,33 +33,32 @@ from rrm.errors import ConfigError, ReadError
 log = logging.getLogger(__name__)
 VERSION = 2
 CJK, BIGRAMS = "cjk", "bigrams"
-"""What `corpus.json` says under `words` where passages hold such text and are cut as here; nothing of other passages."""
+"""Under `words` in `corpus.json`, only where passages hold such text and are cut as here."""
 _WORD = re.compile(r"\w+")
 _CJK_RUN = re.compile(
     "([\u3005-\u3007\u3040-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]+)"
 )
-"""Han, kana, bopomofo and Hangul."""
 _ENDS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """How a text becomes words; an index and its queries must agree."""
+    """Cuts a text into words; an index and its queries must agree."""
 
     language: str = "english"
-    """Whose stemmer (Snowball) and stop words (bm25s) are used; empty for neither."""
+    """Language of the stemmer (Snowball) and the stop words (bm25s); empty for neither."""
     bigrams: bool = True
-    """Off: a run of Chinese, Japanese or Korean is one word, as in an index that was made before they were cut."""
+    """Off: a run of Chinese, Japanese or Korean is one word, as in indexes made before they were cut."""
 
     def splitter(self, *, query: bool = False) -> Callable[[str], list[str]]:
-        """The function itself; safe from several threads at once. Raises ConfigError: there is no stemmer or no list of that language.
-        `query`: of a run of two or more characters the pairs alone: the single ones are indexed for queries of one."""
+        """The function that splits; safe from several threads. Raises ConfigError: an unknown language.
+        `query`: of a run of two or more characters only the pairs: single ones are indexed for queries of one."""
         stem, left_out = (_stemmer(self.language), _stop_words(self.language)) if self.language else (list, frozenset())
 
         def split(text: str) -> list[str]:
             words = _WORD.findall(_folded(text))
             if self.bigrams:
-                words = [part for word in words for part in _cut(word, query)]
+                words = [piece for word in words for piece in _cut(word, query)]
             return stem([word for word in words if word not in left_out])
 
         return split
@@ -73,15 +69,15 @@ def _folded(text: str) -> str:
 
 
 def _cut(word: str, query: bool) -> Iterator[str]:
-    """A word's parts: those of other scripts whole, a run of Chinese, Japanese or Korean as characters and pairs."""
-    for at, part in enumerate(_CJK_RUN.split(word)):
-        if at % 2 == 0:
-            if part:
-                yield part
+    """A word's parts: other scripts uncut, a run of Chinese, Japanese or Korean as characters and pairs."""
+    for i, piece in enumerate(_CJK_RUN.split(word)):
+        if i % 2 == 0:
+            if piece:
+                yield piece
             continue
-        if not query or len(part) == 1:
-            yield from part
-        yield from map("".join, pairwise(part))
+        if not query or len(piece) == 1:
+            yield from piece
+        yield from map("".join, pairwise(piece))
 
 
 class _NoJax:
@@ -91,15 +87,13 @@ class _NoJax:
         self.thread = threading.get_ident()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """As the import system asks it. Raises ImportError: it is JAX that is asked for."""
         if name == "jax" and threading.get_ident() == self.thread:
             raise ImportError("no JAX for a search")
 
 
 def _bm25s() -> Any:
-    """The library, without JAX unless the program has imported that itself. Where JAX is installed, importing bm25s starts it to choose
-    the best of a query's scores (here numpy does that), and JAX on a GPU takes three quarters of its memory: of a process that
-    trains a policy there nothing is left."""
+    """Import bm25s without JAX, unless the program has imported JAX itself.
+    bm25s would start JAX to pick the best scores (here numpy does), and JAX on a GPU takes three quarters of its memory."""
     finder = _NoJax()
     sys.meta_path.insert(0, finder)
     try:
@@ -112,10 +106,10 @@ def _bm25s() -> Any:
 
 def _stop_words(language: str) -> frozenset[str]:
     stopwords = _bm25s().stopwords
-    found = getattr(stopwords, f"STOPWORDS_{'EN' if language == 'english' else language.upper()}", None)
-    if found is None:
+    words = getattr(stopwords, f"STOPWORDS_{'EN' if language == 'english' else language.upper()}", None)
+    if words is None:
         raise ConfigError(f"no stop words of {language!r} in bm25s; '' takes neither stop words nor stemmer")
-    return frozenset(found)
+    return frozenset(words)
 
 
 def _stemmer(language: str) -> Callable[[list[str]], list[str]]:
@@ -146,9 +140,9 @@ def build_corpus(
     dense: DenseSettings | None = None,
     embed: Embed | None = None,
 ) -> dict[str, Any]:
-    """Build a corpus folder; it appears whole or not at all. Returns what `corpus.json` says.
+    """Build a corpus folder, as a whole or not at all. Returns the content of `corpus.json`.
 
-    Memory: BM25 needs all passages' words at once (2.6 GB a million passages of 70 words; measured on 98,000).
+    BM25 needs all passages' words at once (2.6 GB a million passages of 70 words; measured on 98,000).
 
     Args:
         dense: also an index of embeddings.
@@ -163,37 +157,36 @@ def build_corpus(
     if folder.exists():
         raise ConfigError(f"{folder} exists already; name a new folder, or remove it")
     # a name of its own: another build of the same corpus may be under way
-    part = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.part")
-    part.mkdir(parents=True)
+    draft = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.part")
+    draft.mkdir(parents=True)
     try:
-        count, digest = _write_passages(read_passages(passages), part, str(passages))
-        cut = words.bigrams and any(_CJK_RUN.search(_folded(searched(passage))) for passage in Passages(part))
-        said = {"language": words.language} | ({CJK: BIGRAMS} if cut else {})
-        meta: dict[str, Any] = {"version": VERSION, "passages": count, "sha256": digest, "words": said}
-        meta["bm25"] = {"k1": k1, "b": b, "vocabulary": _write_bm25(part, words, k1, b, str(passages))}
+        count, digest = _write_passages(read_passages(passages), draft, str(passages))
+        cut = words.bigrams and any(_CJK_RUN.search(_folded(searched(passage))) for passage in Passages(draft))
+        description = {"language": words.language} | ({CJK: BIGRAMS} if cut else {})
+        meta: dict[str, Any] = {"version": VERSION, "passages": count, "sha256": digest, "words": description}
+        meta["bm25"] = {"k1": k1, "b": b, "vocabulary": _write_bm25(draft, words, k1, b, str(passages))}
         if dense is not None:
-            meta["dense"] = write_dense(part, Passages(part), dense, embed)
-        meta["parts"] = _digests(part)
-        (part / "corpus.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="ascii")
+            meta["dense"] = write_dense(draft, Passages(draft), dense, embed)
+        meta["parts"] = _digests(draft)
+        (draft / "corpus.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="ascii")
         try:
-            part.rename(folder)
+            draft.rename(folder)
         except OSError as error:
             if not folder.exists():
                 raise
             raise ConfigError(f"{folder} was made by another build meanwhile; that one stays") from error
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
     return meta
 
 
 def _digests(folder: Path) -> dict[str, list[Any]]:
-    """Path in the folder → [bytes, SHA-256 of the first and the last MiB and the length]: what tells one build's part from
-    another's without reading gigabytes at every opening."""
-    found: dict[str, list[Any]] = {}
+    """Path in the folder → [bytes, SHA-256 of the first and the last MiB and the length]."""
+    digests: dict[str, list[Any]] = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != "corpus.json":
-            found[path.relative_to(folder).as_posix()] = [path.stat().st_size, _digest(path)]
-    return found
+            digests[path.relative_to(folder).as_posix()] = [path.stat().st_size, _digest(path)]
+    return digests
 
 
 def _digest(path: Path) -> str:
@@ -207,7 +200,7 @@ def _digest(path: Path) -> str:
 
 
 def _check_parts(folder: Path, parts: Any) -> None:
-    """Whether the folder holds what its build has written. Raises ConfigError: a part is absent, or another build's."""
+    """Raises ConfigError: a file that the build has written is absent, or another build's."""
     if not isinstance(parts, dict) or "passages.jsonl" not in parts:
         raise ConfigError(f"{folder}: corpus.json does not say what belongs to it; build the corpus anew")
     for name, (size, digest) in parts.items():
@@ -219,20 +212,20 @@ def _check_parts(folder: Path, parts: Any) -> None:
 
 
 def _write_passages(passages: Iterable[Passage], folder: Path, source: str) -> tuple[int, str]:
-    offsets, seen, digest = [0], set(), hashlib.sha256()
+    offsets, ids, digest = [0], set(), hashlib.sha256()
     with open(folder / "passages.jsonl", "wb") as out:
         for passage in passages:
-            if passage.id in seen:
+            if passage.id in ids:
                 raise ReadError(source, None, f"two passages have the id {passage.id!r}")
-            seen.add(passage.id)
+            ids.add(passage.id)
             line = json.dumps(asdict(passage)).encode("ascii") + b"\n"
             digest.update(line)
             out.write(line)
             offsets.append(offsets[-1] + len(line))
-    if not seen:
+    if not ids:
         raise ReadError(source, None, "it holds no passages")
     np.save(folder / "offsets.npy", np.asarray(offsets, dtype=np.int64))
-    return len(seen), digest.hexdigest()
+    return len(ids), digest.hexdigest()
 
 
 def _write_bm25(folder: Path, words: Tokenizer, k1: float, b: float, source: str) -> int:
@@ -254,7 +247,7 @@ def _write_bm25(folder: Path, words: Tokenizer, k1: float, b: float, source: str
 
 
 class Corpus:
-    """An opened corpus folder. `open_corpus` gives the one of a process."""
+    """An opened corpus folder; `open_corpus` opens it once a process."""
 
     def __init__(self, folder: Path) -> None:
         needs("tools", "searching a corpus", "bm25s", "Stemmer")
@@ -278,14 +271,14 @@ class Corpus:
         self._split_query = words.splitter(query=True)
 
     def _words(self) -> Tokenizer:
-        """How the index was made, so that queries are cut alike. Raises ConfigError: in a way that is not known here."""
-        said = dict(self.meta["words"])
-        cut = said.pop(CJK, None)
-        if cut not in (None, BIGRAMS) or said.keys() != {"language"}:
+        """The index's tokenizer, so that queries are cut alike. Raises ConfigError: an unknown one."""
+        description = dict(self.meta["words"])
+        cut = description.pop(CJK, None)
+        if cut not in (None, BIGRAMS) or description.keys() != {"language"}:
             raise ConfigError(
                 f"{self.folder}: its words were made in a way not known here ({self.meta['words']}); build the corpus anew"
             )
-        words = Tokenizer(said["language"])
+        words = Tokenizer(description["language"])
         if cut is None and _CJK_RUN.search("\n".join(self.bm25.vocab_dict)):
             log.warning(
                 "%s was built when a run of Chinese, Japanese or Korean was one word, and is searched so: build it anew to find parts of it",
@@ -301,7 +294,7 @@ class Corpus:
 
     @functools.cached_property
     def vectors(self) -> np.ndarray:
-        """Unit vectors of the passages, (passages, dimensions), mapped. Raises ConfigError: the corpus was built without."""
+        """Unit vectors of the passages, (passages, dimensions), mapped. Raises ConfigError: there are none."""
         if "dense" not in self.meta:
             raise ConfigError(f"{self.folder} has no embeddings: build it with `reagent corpus … --dense MODEL`")
         return np.load(self.folder / "dense.npy", mmap_mode="r")
@@ -313,13 +306,12 @@ def _opened_corpus(folder: str) -> Corpus:
 
 
 def open_corpus(folder: str | Path) -> Corpus:
-    """The corpus of a folder, opened once a process. Raises ConfigError: it is none."""
     return _opened_corpus(os.path.realpath(folder))
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """bm25s sets its logger to debug, and speaks of each step."""
+    """Silence bm25s, which sets its logger to debug."""
     logger = logging.getLogger("bm25s")
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -330,10 +322,10 @@ def _quiet() -> Iterator[None]:
 
 
 def best(scores: np.ndarray, k: int, above: float = -np.inf) -> list[int]:
-    """The places of the `k` highest scores above a bound, the highest first, of equal ones the first."""
+    """Indices of the `k` highest scores above a bound, the highest first, of equal ones the first."""
     k = min(k, len(scores))
     if k < 1:
         return []
     bound = np.partition(scores, -k)[-k]
-    found = np.flatnonzero((scores >= bound) & (scores > above))
-    return [int(i) for i in found[np.lexsort((found, -scores[found]))][:k]]
+    indices = np.flatnonzero((scores >= bound) & (scores > above))
+    return [int(i) for i in indices[np.lexsort((indices, -scores[indices]))][:k]]

@@ -1,4 +1,4 @@
-"""Embeddings of passages: mean pooling over a transformer's last layer, unit length, brute-force inner products."""
+"""Embeddings of passages: mean pooling over the last layer, unit length, brute-force inner products."""
 
 import threading
 from collections.abc import Sequence
@@ -17,19 +17,18 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class DenseSettings:
-    """Which model embeds, and how it wants its texts."""
+    """The model that embeds, and its prefixes."""
 
     model: str
     """A folder or a hub id, loaded with transformers' AutoModel; none of its own code is run."""
-    query_prefix: str = ""
-    """What the model expects before a query, e.g. `query: ` (E5)."""
+    query_prefix: str = ""  # for a query, e.g. `query: ` (E5).
     passage_prefix: str = ""
     max_tokens: int = 512
 
 
 class MeanPooling:
-    """Texts → the mean of their tokens' last hidden states, in eval mode, on the CPU unless moved. Safe from several threads:
-    one at a time uses the model."""
+    """Texts → the mean of their tokens' last hidden states, in eval mode, on the CPU unless moved.
+    Safe from several threads: one at a time uses the model."""
 
     def __init__(self, settings: DenseSettings) -> None:
         needs("local", "embedding passages", "torch", "transformers")
@@ -49,7 +48,6 @@ class MeanPooling:
             self.tokenizer.pad_token = self.tokenizer.eos_token
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """(texts, dimensions), float32."""
         import torch
 
         with self.lock, torch.inference_mode():
@@ -70,7 +68,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def write_dense(folder: Path, passages: Passages, settings: DenseSettings, embed: Embed | None) -> dict[str, Any]:
-    """Write `dense.npy`, batch by batch, and return what `corpus.json` says of it."""
+    """Write `dense.npy`, batch by batch, and return its description for `corpus.json`."""
     embed = embed or MeanPooling(settings)
     out: np.ndarray | None = None
     for first in range(0, len(passages), _BATCH):

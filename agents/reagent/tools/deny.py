@@ -1,8 +1,7 @@
-"""Addresses that an agent is kept from: most of all those where a benchmark's questions stand with their answers.
+"""Addresses that an agent is kept from, such as those that publish a benchmark's answers.
 
-An agent that finds them has measured nothing. So `browse` fetches none of them, also behind redirects, and `search_api` leaves out
-results that lead there; a call of an MCP server's tool that names one is not made. All count what they kept back (`ToolResult.denied`).
-"""
+`browse` fetches none of them, also behind redirects; `search_api` leaves out results that lead there; a call of an MCP server's tool that
+names one is not made. All count what they kept back (`ToolResult.denied`)."""
 
 import posixpath
 import re
@@ -14,25 +13,21 @@ from urllib.parse import unquote
 from rrm.errors import ConfigError
 
 _ENTRY = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+(?:/[^\s?#%]+)?")
-_URL_CHARS = 4096
-"""Of an address that is looked at; none is longer that `browse` takes."""
+_URL_CHARS = 4096  # only so many characters are looked at; `browse` takes no longer address
 _OTHER_SIGNS = str.maketrans({"\\": "/", "\u3002": "."})
-"""What programs take for a slash and a dot."""
+"""Characters that programs take for a slash and a dot."""
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u1806\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\ufe00-\ufe0f\ufeff\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
-"""Characters that programs drop from an address: what Unicode calls ignorable by default, and what either form of IDNA ignores."""
+"""Characters that programs drop from an address: Unicode's default ignorables, and those of IDNA."""
 
 
 class DenyList:
-    """Which addresses are denied.
-
-    An address is denied too where a denied one stands within it: archives, readers and translators are asked for pages in this way. Raises
-    ConfigError: an entry of another form.
+    """Denied addresses, also within other addresses: archives and translators are asked for pages so.
 
     Args:
-        entries: `example.org`, with all hosts below it, or `example.org/path`: what begins so on these hosts.
+        entries: `example.org`, with all hosts below it, or `example.org/path`: what begins so. Raises ConfigError: another form.
         where: the option they come from, for errors.
     """
 
@@ -48,37 +43,39 @@ class DenyList:
         self._patterns = [re.compile(_pattern(entry)) for entry in self.entries]
 
     def entry_for(self, url: str) -> str | None:
-        """The entry by which an address is denied; None where it is not."""
-        return self._found(url[:_URL_CHARS])
+        return self._match(url[:_URL_CHARS])
 
     def entry_within(self, value: Any) -> str | None:
-        """The entry that a value of JSON names, by a denied address in one of its texts or in the name of a field."""
+        """The entry named by a value of JSON, in one of its texts or in the name of a field."""
         waiting = [value]
         while waiting:
-            one = waiting.pop()
-            if isinstance(one, Mapping):
-                waiting += [*one, *one.values()]
-            elif isinstance(one, list | tuple):
-                waiting += one
-            elif isinstance(one, str) and (entry := self._found(one)):
+            item = waiting.pop()
+            if isinstance(item, Mapping):
+                waiting += [*item, *item.values()]
+            elif isinstance(item, list | tuple):
+                waiting += item
+            elif isinstance(item, str) and (entry := self._match(item)):
                 return entry
         return None
 
-    def _found(self, text: str) -> str | None:
+    def _match(self, text: str) -> str | None:
         if not self.entries:
             return None
         plain = text
         for _ in range(3):  # an address within an address within another one
             plain = unquote(plain)
         plain = _plain(plain)
-        read = (plain, _UNSEEN.sub("", plain))
-        forms = dict.fromkeys([*read, *map(posixpath.normpath, read)])  # the latter for `/x/../path` and `//path`
-        found = (e for e, pattern in zip(self.entries, self._patterns, strict=True) if any(map(pattern.search, forms)))
-        return next(found, None)
+        spellings = (plain, _UNSEEN.sub("", plain))
+        forms = dict.fromkeys(
+            [*spellings, *map(posixpath.normpath, spellings)]
+        )  # the latter for `/x/../path` and `//path`
+        matches = (
+            e for e, pattern in zip(self.entries, self._patterns, strict=True) if any(map(pattern.search, forms))
+        )
+        return next(matches, None)
 
 
 def _plain(text: str) -> str:
-    """In one spelling, whatever the case."""
     return unicodedata.normalize("NFKC", text).translate(_OTHER_SIGNS).casefold()
 
 

@@ -1,43 +1,37 @@
-"""Fetch a page: one deadline for all of it, redirects judged like the first address, no more bytes than are wanted.
+"""Fetch a page within one deadline, with judged redirects and a limit of bytes.
 
-No proxy of the environment is used: an address judged here would say nothing about where a proxy connects. Nothing is sent but
-the request: no cookies, no credentials.
-"""
+No proxy of the environment is used: a judged address says nothing about where a proxy connects. Cookies and credentials are not sent."""
 
-import http.client
-import io
-import socket
+import asyncio
 import ssl
-import time
 import zlib
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
+from email.message import Message
 from urllib.parse import urljoin
+
+import httpx2
 
 from reagent.errors import ToolError
 from reagent.tools.addresses import ConnectionTarget, target
 from reagent.tools.deny import DenyList
 from rrm import __version__
+from rrm.engines.async_runner import run
+from rrm.engines.http import NoAnswer, client, opened
 
 _REDIRECTS = (301, 302, 303, 307, 308)
-_CHUNK = 1 << 16
+_SLACK = 1 << 16
 _GZIP = b"\x1f\x8b"
 AGENT = f"agent-rrm/{__version__} (page fetcher of a language model agent)"
 
 
 @dataclass(frozen=True)
 class Page:
-    """What came back."""
-
-    url: str
-    """The last one, after redirects."""
-    content_type: str
-    """Media type in lower case, without parameters; empty where the server said none."""
+    url: str  # after redirects
+    content_type: str  # media type in lower case, without parameters; empty where the server said none
     charset: str | None
-    body: bytes
-    """At most `max_bytes`, decompressed."""
-    cut: bool
-    """There was more."""
+    body: bytes  # at most `max_bytes`, decompressed
+    cut: bool  # there was more
 
 
 def fetch(
@@ -50,92 +44,81 @@ def fetch(
     max_redirects: int = 5,
     deny: DenyList | None = None,
 ) -> Page:
-    """GET a URL. Blocks up to `timeout_s`, and for as long as the name server takes. Raises ToolError: as `addresses.target`, for the URL
-    and each redirect; or saying what went wrong."""
-    deadline = time.monotonic() + timeout_s
-    for _ in range(max_redirects + 1):
-        place = target(url, allow, ports, deny)
+    """GET a URL. Blocks up to `timeout_s`, and for as long as the name server takes.
+    Raises ToolError: as `addresses.target`, for the URL and each redirect; or the fetch failed."""
+
+    async def follow(url: str) -> Page:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        async with client(trust_env=False) as http:
+            for _ in range(max_redirects + 1):
+                destination = target(url, allow, ports, deny)
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        answer = await _get(http, destination, timeout_s, max_bytes)
+                except TimeoutError as error:
+                    problem = f"{destination.host} did not answer in full within {timeout_s:g} s"
+                    raise ToolError(problem, "fetch_timeout") from error
+                if isinstance(answer, Page):
+                    return answer
+                try:
+                    url = urljoin(url, answer)
+                except ValueError as error:
+                    problem = f"{destination.host} redirects to what is no URL: {answer[:100]}"
+                    raise ToolError(problem, "address_refused") from error
+        raise ToolError(f"more than {max_redirects} redirects; the last one led to {url[:200]}", "too_many_redirects")
+
+    return run(follow(url))
+
+
+async def _get(http: httpx2.AsyncClient, destination: ConnectionTarget, timeout_s: float, max_bytes: int) -> Page | str:
+    """The page, or where the server says it is."""
+    headers = {
+        "Host": destination.authority,
+        "User-Agent": AGENT,
+        "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1",
+        "Accept-Encoding": "identity",
+        "Connection": "close",
+    }
+    # an address, so nothing is resolved again; the certificate is the name's
+    how = {"headers": headers, "extensions": {"sni_hostname": destination.host, "target": destination.path.encode()}}
+    for n, address in enumerate(destination.addresses, 1):
+        literal = f"[{address}]" if ":" in address else address
+        url = f"{destination.url.scheme}://{literal}:{destination.port}/"
         try:
-            answer = _get(place, deadline, max_bytes)
-        except TimeoutError as error:
-            raise ToolError(f"{place.host} did not answer in full within {timeout_s:g} s", "fetch_timeout") from error
-        except ssl.SSLError as error:
-            raise ToolError(f"no secure connection to {place.host}: {error.reason or error}", "fetch_failed") from error
-        except (OSError, http.client.HTTPException, zlib.error) as error:
-            raise ToolError(
-                f"{place.host} could not be read: {type(error).__name__}: {error}", "fetch_failed"
-            ) from error
-        if isinstance(answer, Page):
-            return answer
-        try:
-            url = urljoin(url, answer)
-        except ValueError as error:
-            raise ToolError(f"{place.host} redirects to what is no URL: {answer[:100]}", "address_refused") from error
-    raise ToolError(f"more than {max_redirects} redirects; the last one led to {url[:200]}", "too_many_redirects")
+            async with opened(http, "GET", url, silent_s=timeout_s, **how) as response:
+                status = response.status_code
+                if status in _REDIRECTS and (where := response.headers.get("Location")):
+                    return where.strip()
+                if status != 200:
+                    problem = f"{destination.host} answered {status} {response.reason_phrase[:80]}"
+                    raise ToolError(problem, "fetch_failed")
+                body, cut = await _body(response, max_bytes)
+                head = Message()
+                head["Content-Type"] = response.headers.get("Content-Type", "")
+                content_type = head.get_content_type() if head["Content-Type"] else ""
+                return Page(destination.url.geturl(), content_type, head.get_content_charset(), body, cut)
+        except NoAnswer as error:
+            if error.kind == "unconnected" and n < len(destination.addresses):
+                continue
+            problem = f"{destination.host} could not be read: {type(error.cause).__name__}: {error}"
+            if isinstance(error.cause, ssl.SSLError):
+                problem = f"no secure connection to {destination.host}: {error}"
+            raise ToolError(problem, "fetch_failed") from error
+        except zlib.error as error:
+            raise ToolError(f"{destination.host} could not be read: {error}", "fetch_failed") from error
+    raise ToolError(f"{destination.host} has no address", "host_not_found")
 
 
-def _get(place: ConnectionTarget, deadline: float, max_bytes: int) -> Page | str:
-    """The page, or where it says it is."""
-    wire = _connect(place, deadline)
-    with wire:
-        connection = http.client.HTTPConnection(place.host, place.port)
-        connection.sock = _Wire(wire, deadline)  # pyright: ignore[reportAttributeAccessIssue] - as much of a socket as http.client asks for
-        headers = {
-            "Host": place.authority,
-            "User-Agent": AGENT,
-            "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1",
-            "Accept-Encoding": "identity",
-            "Connection": "close",
-        }
-        connection.request("GET", place.path, headers=headers)
-        response = connection.getresponse()
-        if response.status in _REDIRECTS and (where := response.getheader("Location")):
-            return where.encode("latin-1").decode("utf-8", "replace").strip()
-        if response.status != 200:
-            raise ToolError(f"{place.host} answered {response.status} {response.reason[:80]}", "fetch_failed")
-        body, cut = _body(response, max_bytes)
-        kind = response.headers.get_content_type() if response.getheader("Content-Type") else ""
-        return Page(place.url.geturl(), kind, response.headers.get_content_charset(), body, cut)
-
-
-def _connect(place: ConnectionTarget, deadline: float) -> socket.socket:
-    """A connection to one of the judged addresses, encrypted for https."""
-    problem: OSError | None = None
-    for address in place.addresses:
-        try:
-            # an address, so nothing is resolved again
-            plain = socket.create_connection((address, place.port), timeout=_left(deadline))
-        except OSError as error:
-            problem = error
-            continue
-        if place.url.scheme == "http":
-            return plain
-        try:
-            return ssl.create_default_context().wrap_socket(plain, server_hostname=place.host)
-        except BaseException:
-            plain.close()
-            raise
-    raise problem or OSError("no address")
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
-def _body(response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, bool]:
-    """At most `max_bytes` of the body, unpacked as it comes, so that a compressed bomb is never whole in memory. Received are twice as many
-    at most: blocks that unpack to nothing could go on for ever. Raises ToolError: it ended before its end, or is larger than that."""
-    coding = (response.getheader("Content-Encoding") or "identity").strip().lower()
+async def _body(response: httpx2.Response, max_bytes: int) -> tuple[bytes, bool]:
+    """(at most `max_bytes` of the body, whether there is more); unpacked as it comes, against bombs.
+    At most twice as many are received: blocks that unpack to nothing could go on for ever. Raises ToolError: too large, or broken off."""
+    coding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if coding not in ("identity", "gzip", "x-gzip", "deflate"):
         raise ToolError(f"the page is encoded as {coding[:40]!r}, which was not asked for", "fetch_failed")
-    packed, length = coding != "identity", response.length
-    body, received, unpack = bytearray(), 0, None
-    while len(body) <= max_bytes and (data := response.read1(_CHUNK)):
+    packed, body, received, unpack = coding != "identity", bytearray(), 0, None
+    async for data in _blocks(response):
         received += len(data)
-        if received > 2 * max_bytes + _CHUNK:
+        if received > 2 * max_bytes + _SLACK:
             raise ToolError(
                 f"the page takes more than {received} bytes packed, and {max_bytes} are read at most", "fetch_failed"
             )
@@ -150,12 +133,22 @@ def _body(response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, bo
                 unpack = zlib.decompressobj(_window(coding, data))
             body += unpack.decompress(data, max_bytes + 1 - len(body))
             data = unpack.unconsumed_tail or unpack.unused_data
-    if len(body) <= max_bytes:
-        if length is not None and received < length:
-            raise ToolError(f"the answer broke off after {received} of {length} bytes", "fetch_failed")
-        if unpack is not None and not unpack.eof:
-            raise ToolError(f"the packed page broke off after {received} bytes", "fetch_failed")
+        if len(body) > max_bytes:
+            break
+    if len(body) <= max_bytes and unpack is not None and not unpack.eof:
+        raise ToolError(f"the packed page broke off after {received} bytes", "fetch_failed")
     return bytes(body[:max_bytes]), len(body) > max_bytes
+
+
+async def _blocks(response: httpx2.Response) -> AsyncIterator[bytes]:
+    try:
+        async for data in response.aiter_raw():
+            yield data
+    except httpx2.RemoteProtocolError as error:
+        length = response.headers.get("Content-Length", "more")
+        raise ToolError(
+            f"the answer broke off after {response.num_bytes_downloaded} of {length} bytes", "fetch_failed"
+        ) from error
 
 
 def _window(coding: str, data: bytes) -> int:
@@ -164,36 +157,3 @@ def _window(coding: str, data: bytes) -> int:
         return zlib.MAX_WBITS | 32
     bare = len(data) > 1 and (data[0] & 15 != zlib.DEFLATED or (data[0] << 8 | data[1]) % 31 != 0)
     return -zlib.MAX_WBITS if bare else zlib.MAX_WBITS
-
-
-class _DeadlineReader(io.RawIOBase):
-    """Reads a socket until the deadline: a server that sends a byte now and then gains nothing by it."""
-
-    def __init__(self, wire: socket.socket, deadline: float) -> None:
-        self.wire, self.deadline = wire, deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
-        self.wire.settimeout(_left(self.deadline))
-        return self.wire.recv_into(buffer)
-
-
-class _Wire:
-    """A socket with a deadline, as http.client uses one."""
-
-    def __init__(self, wire: socket.socket, deadline: float) -> None:
-        self.wire, self.deadline = wire, deadline
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        """What answers are read from."""
-        return io.BufferedReader(_DeadlineReader(self.wire, self.deadline))
-
-    def sendall(self, data: bytes) -> None:
-        """Send a request."""
-        self.wire.settimeout(_left(self.deadline))
-        self.wire.sendall(data)
-
-    def close(self) -> None:
-        """Nothing yet: http.client closes before it reads, relying on sockets to stay open for their files."""

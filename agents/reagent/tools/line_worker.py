@@ -1,4 +1,4 @@
-"""A process that answers a line with a line, and can be ended: for work on somebody's words that may never come to an end."""
+"""A process that answers a line with a line, and can be ended: for work that may never come to an end."""
 
 import atexit
 import json
@@ -10,16 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-START_S = 60.0
-"""Longest wait for the process to be there: what it imports is slow on a busy machine."""
+START_S = 60.0  # longest wait for the start: imports are slow on a busy machine
 
 
 class LineWorker:
-    """The process of a program, started when first asked and again after one that had to be ended. Calls take turns; safe from several
-    threads.
+    """A program's process, started when first asked and again after it ended. Safe from several threads.
 
     Args:
-        program: it says `ready`, and then a line for each line of JSON it reads.
+        program: prints `ready`, and then a line for each line of JSON it reads.
         timeout_s: wall clock of one answer.
         flags: Python's.
     """
@@ -30,13 +28,11 @@ class LineWorker:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Have the process there, so that no call's time goes to its start. Raises RuntimeError: it does not start."""
+        """Start the process, so that no call's time goes to it. Raises RuntimeError: it does not start."""
         with self._lock:
             self._started()
 
     def ask(self, request: Any) -> str:
-        """The answer to a request. Raises TimeoutError: there was none in time; ConnectionError: the process ended; RuntimeError: it does
-        not start."""
         with self._lock:
             process = self._started()
             assert process.stdin is not None
@@ -49,7 +45,6 @@ class LineWorker:
                 raise
 
     def close(self) -> None:
-        """End the process."""
         atexit.unregister(self.close)
         if self._process is not None:
             self._process.kill()

@@ -1,9 +1,7 @@
 """A connection to one MCP server, usable from any thread and event loop.
 
-The `mcp` package binds a connection to the task that opened it, while episodes come and go with loops of their own. So all
-connections live in one background loop, each in a task that holds it; calls are sent there. A server that has died is started
-again at the next call, a few times.
-"""
+The `mcp` package binds a connection to the task that opened it, while episodes have loops of their own. So all connections live in one
+background loop, each in a task that holds it. A server that has died is started again at the next call, a few times."""
 
 from __future__ import annotations
 
@@ -12,7 +10,6 @@ import atexit
 import contextlib
 import functools
 import os
-import threading
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from reagent.errors import ToolError
 from reagent.tools.keys import header_name, key_from, scrubbed
+from rrm.engines.async_runner import Background
 from rrm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,8 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MAX_PAGES = 50
-_CLOSE_S = 3.0
-"""For a server to end by itself, and again when it is made to."""
+_CLOSE_S = 3.0  # for a server to end by itself, and again when it is made to
 
 
 class ServerSpec(BaseModel):
@@ -41,21 +38,21 @@ class ServerSpec(BaseModel):
     command: str | None = None
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = Field(default_factory=dict)
-    """Set for the server. It inherits HOME, LOGNAME, PATH, SHELL, TERM and USER alone."""
+    """Set for the server. It inherits only HOME, LOGNAME, PATH, SHELL, TERM and USER."""
     env_from: tuple[str, ...] = ()
     """Variables handed on from our environment: keys stand there, not in a config."""
     cwd: str | None = None
     stderr: str | None = None
-    """A file for what it writes to standard error; without, that is lost."""
+    """A file for its standard error; without, that is lost."""
     url: str | None = None
     headers_from: Mapping[str, str] = Field(default_factory=dict)
     """Header → the environment variable that holds it."""
     tools: tuple[str, ...] | None = None
     """Only these of its tools."""
     prefix: str = ""
-    """Before the tools' names, where two servers have one of the same name."""
+    """Before the tools' names, where two servers share one."""
     restarts: int = Field(3, ge=0)
-    """How often it may be started again without a call in between that it has answered."""
+    """Starts anew without an answered call in between."""
 
     @model_validator(mode="after")
     def _one_way(self) -> ServerSpec:
@@ -85,11 +82,8 @@ class ServerSpec(BaseModel):
 
 
 @functools.cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """The background loop of this process."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True, name="mcp servers").start()
-    return loop
+def _loop() -> Background:
+    return Background("mcp servers")
 
 
 class McpServer:
@@ -104,7 +98,7 @@ class McpServer:
         self._left = spec.restarts + 1
 
     def start(self) -> list[ToolDescription]:
-        """Connect, and list its tools. Raises ConfigError: it cannot be started or reached, or lists none of the tools that are wanted."""
+        """Connect, and list its tools. Raises ConfigError: it cannot be reached, or lacks a wanted tool."""
         try:
             listed = self._wait(self._list(), self.connect_s)
         except (ToolError, TimeoutError) as error:
@@ -112,26 +106,26 @@ class McpServer:
             problem = str(error) or f"no answer within {self.connect_s:g} s"
             raise ConfigError(f"tools.mcp: server {self.name!r}: {problem}") from error
         atexit.register(self.close)
-        wanted = self.spec.tools
-        missing = [name for name in wanted or () if name not in {t.name for t in listed}]
+        chosen = self.spec.tools
+        missing = [name for name in chosen or () if name not in {t.name for t in listed}]
         if missing:
             names = ", ".join(t.name for t in listed) or "none"
             self.close()
             raise ConfigError(f"tools.mcp: server {self.name!r} has no tool {missing[0]!r}; it has: {names}")
-        return [t for t in listed if wanted is None or t.name in wanted]
+        return [t for t in listed if chosen is None or t.name in chosen]
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
         """Call a tool, from any event loop; to cancel this cancels the call. Raises ToolError."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._call(tool, arguments), _loop()))
+        return await asyncio.wrap_future(_loop().start(self._call(tool, arguments)))
 
     def close(self) -> None:
-        """End the connection, and with it a server that was started by a command. It can be started again."""
+        """End the connection and a server started by a command. It can be started again."""
         atexit.unregister(self.close)
         with contextlib.suppress(TimeoutError):
             self._wait(self._close(), 8.0)
 
     def _wait(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, _loop())
+        future = _loop().start(work)
         try:
             return future.result(timeout_s)
         except TimeoutError:
@@ -141,7 +135,7 @@ class McpServer:
     # ---- in the background loop -------------------------------------------------------------------------------------------
 
     async def _connected(self) -> Client:
-        """The connection. A call that is cancelled leaves the connecting to the next one; it has a time of its own."""
+        """The connection. A cancelled call leaves the connecting to the next one; it has a time of its own."""
         if self._client is not None:
             return self._client
         if self._connecting is None or self._connecting.done():
@@ -170,7 +164,6 @@ class McpServer:
         return self._client
 
     async def _hold(self, ready: asyncio.Future[Client], closing: asyncio.Event) -> None:
-        """Open the connection, keep it until it is closed, and close it in the same task."""
         try:
             async with self._opened() as client:
                 if not ready.done():
@@ -209,14 +202,14 @@ class McpServer:
 
     async def _list(self) -> list[ToolDescription]:
         client = await self._connected()
-        found: list[ToolDescription] = []
+        tools: list[ToolDescription] = []
         cursor = None
         for _ in range(_MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
-            found += page.tools
+            tools += page.tools
             cursor = page.next_cursor
             if not cursor:
-                return found
+                return tools
         raise ToolError(f"lists its tools on more than {_MAX_PAGES} pages", "mcp_error")
 
     async def _call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
@@ -248,7 +241,6 @@ class McpServer:
         ) from problem
 
     def _broken(self, error: BaseException) -> bool:
-        """Whether an error of a call is the connection's, not the result's."""
         import anyio
         import httpx2
 
@@ -259,7 +251,7 @@ class McpServer:
         return gone or isinstance(error, (*ends, httpx2.HTTPError, httpx2.StreamError))
 
     def _end(self) -> None:
-        """Let the connection go; it is closed by itself, and `close` waits for that."""
+        """Let the connection go; it closes by itself, and `close` waits for that."""
         self._client = None
         if self._connecting is not None and self._connecting is not asyncio.current_task():
             self._connecting.cancel()
@@ -276,14 +268,12 @@ class McpServer:
             await asyncio.wait(set(self._ending))
 
     def _said(self, error: BaseException) -> str:
-        """What went wrong, out of the groups that task groups wrap it in, without the server's keys."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         return scrubbed(f"{type(error).__name__}: {error}", self.spec.keys())[:200]
 
 
 async def _ended(holder: asyncio.Task[None], closing: asyncio.Event) -> None:
-    """Ask a holder to end, and make it."""
     closing.set()
     await asyncio.wait({holder}, timeout=_CLOSE_S)
     if not holder.done():  # it never came to wait for `closing`, or its transport hangs
@@ -293,10 +283,9 @@ async def _ended(holder: asyncio.Task[None], closing: asyncio.Event) -> None:
 
 
 def _retrieved(task: asyncio.Task[Any]) -> None:
-    """How it ended matters to nobody who has not waited for it; asyncio would log it."""
+    """Retrieve a task's exception, which asyncio would log otherwise."""
     if task.done() and not task.cancelled():
         task.exception()
 
 
-async def _as_it_came(name: str, result: CallToolResult) -> None:
-    """Instead of `ClientSession.validate_tool_result`."""
+async def _as_it_came(name: str, result: CallToolResult) -> None: ...

@@ -2,9 +2,8 @@
 
     build(["mcp"], {"mcp": {"servers": {"files": {"command": "my-server", "args": ["--root", "data"]}}, "audit": "calls.jsonl"}})
 
-What a server says is not trusted: descriptions and schemas lose chat-template control tokens and are bounded, arguments are checked
-against the schema and the list of denied addresses before they are sent, results are text within a limit (pictures and sounds are named, not shown).
-"""
+A server is not trusted: descriptions and schemas lose control tokens and are bounded, arguments are checked against the schema and the
+denied addresses before they are sent, results are text within a limit (pictures and sounds are named, not shown)."""
 
 from __future__ import annotations
 
@@ -38,13 +37,13 @@ _SCHEMA_CHARS = 20_000
 
 
 class McpTool(Tool):
-    """A tool of an MCP server, each call of which is written down."""
+    """A tool of an MCP server; its calls are written to the audit trail."""
 
     server = ""
     audit: ToolAudit | None = None
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """As `Tool.call`; a refused, failed, timed-out or cancelled call is written down like any other."""
+        """As `Tool.call`; a refused, failed, timed-out or cancelled call is written down too."""
         started, clock = time.time(), time.perf_counter()
         try:
             result = await super().call(arguments)
@@ -70,19 +69,20 @@ def mcp_tools(
     max_concurrency: int = 16,
     deny: Sequence[str] = (),
 ) -> list[Tool]:
-    """The tools of MCP servers, which are started or reached now and kept until the process ends. Raises ConfigError: a server that is
-    described wrongly, cannot be started, or has a tool that cannot be offered, or `deny` holds something else than a host or a path of
-    one.
+    """Make the tools of MCP servers, which are started or reached now and kept until the process ends.
 
     Args:
         servers: name → `mcp_server.ServerSpec`.
         audit: a JSONL file, a line a call.
-        audit_arguments: `full`, or `digest` where arguments may hold what must not be kept.
+        audit_arguments: `full`, or `digest` where arguments may hold secrets.
         timeout_s: of a call.
         connect_s: for a server to start and list its tools.
         max_result_chars: longer results lose their middle.
         max_concurrency: of each tool.
         deny: `host` or `host/path`; a call that names one in its arguments is not sent, and counted (`reagent.tools.deny`).
+
+    Raises:
+        ConfigError: a server that is described wrongly, cannot be started, or has a tool that cannot be offered; a bad `deny` entry.
     """
     needs("mcp", "tools of MCP servers", "mcp")
     if audit is not None and not Path(audit).absolute().parent.is_dir():
@@ -95,8 +95,8 @@ def mcp_tools(
     connected: list[McpServer] = []
     tools: list[Tool] = []
     try:
-        for name, given in servers.items():
-            server = McpServer(name, _spec(name, given), connect_s)
+        for name, options in servers.items():
+            server = McpServer(name, _spec(name, options), connect_s)
             listed = server.start()
             connected.append(server)
             checker = SchemaChecker()
@@ -109,9 +109,9 @@ def mcp_tools(
     return tools
 
 
-def _spec(name: str, given: Mapping[str, Any]) -> ServerSpec:
+def _spec(name: str, options: Mapping[str, Any]) -> ServerSpec:
     try:
-        return ServerSpec.model_validate(dict(given))
+        return ServerSpec.model_validate(dict(options))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join([name, *map(str, first["loc"])])
@@ -126,8 +126,7 @@ def make_tool(
     denied: DenyList | None = None,
     **limits: Any,
 ) -> McpTool:
-    """One tool of a server, whose arguments the server's `checker` looks at. Raises ConfigError: its name or schema cannot stand in a
-    prompt."""
+    """One tool of a server. Raises ConfigError: its name or schema cannot stand in a prompt."""
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
 
@@ -138,15 +137,15 @@ def make_tool(
         raise ConfigError(
             f"{where}: a tool's name is made of at most 64 letters, digits, _ and -; leave it out (`tools`)"
         )
-    given = description.input_schema
+    input_schema = description.input_schema
     try:
-        parameters = _clean(given)
+        parameters = _clean(input_schema)
         text = json.dumps(parameters, ensure_ascii=False)
         if len(text) > _SCHEMA_CHARS or neutralise_control(text) != text:
             raise ConfigError(
                 f"{where}: its schema is too long, or holds control tokens of chat templates; leave it out (`tools`)"
             )
-        validator_for(given).check_schema(given)
+        validator_for(input_schema).check_schema(input_schema)
     except RecursionError as error:
         raise ConfigError(f"{where}: its schema is nested too deeply; leave it out (`tools`)") from error
     except SchemaError as error:
@@ -155,14 +154,14 @@ def make_tool(
     async def ask(**arguments: Any) -> str:
         # in here: within the call's slot and time, and not in the way of other episodes
         try:
-            problem = await asyncio.to_thread(checker.problem, given, arguments)
+            problem = await asyncio.to_thread(checker.problem, input_schema, arguments)
         except (Unfollowable, RuntimeError) as error:
             raise ToolError(
                 f"{name}: its schema cannot be followed ({error}), so nothing was sent", "mcp_error"
             ) from error
         if problem is not None:
-            place, message = problem
-            raise ToolError(f"bad arguments for {name}: {place or 'arguments'}: {message}", "bad_arguments")
+            path, message = problem
+            raise ToolError(f"bad arguments for {name}: {path or 'arguments'}: {message}", "bad_arguments")
         if denied is not None and (entry := denied.entry_within(arguments)):
             raise ToolError(
                 f"{name} is not asked about addresses of {entry} in this task; nothing was sent",
@@ -179,9 +178,9 @@ def make_tool(
             "parameters": parameters,
         },
     }
-    made = McpTool.described(schema, ask, dict, **limits)
-    made.server, made.audit = server.name, audit
-    return made
+    tool = McpTool.described(schema, ask, dict, **limits)
+    tool.server, tool.audit = server.name, audit
+    return tool
 
 
 def _clean(schema: Any) -> Any:
@@ -197,7 +196,7 @@ def _clean(schema: Any) -> Any:
 
 
 def as_text(result: CallToolResult) -> str:
-    """A result as text; of what is no text its kind and size. Raises ToolError: the tool says that it failed."""
+    """A result as text; of other content its type and size. Raises ToolError: the tool failed."""
     parts = []
     for block in result.content:
         if block.type == "text":
@@ -205,8 +204,8 @@ def as_text(result: CallToolResult) -> str:
         elif block.type == "image" or block.type == "audio":
             parts.append(f"[{block.type}, {block.mime_type}, {len(block.data)} base64 characters: not shown]")
         elif block.type == "resource":
-            held = getattr(block.resource, "text", None)
-            parts.append(held if held is not None else f"[resource {block.resource.uri}: not shown]")
+            content = getattr(block.resource, "text", None)
+            parts.append(content if content is not None else f"[resource {block.resource.uri}: not shown]")
         else:
             parts.append(f"[{block.type} {getattr(block, 'uri', '')}]")
     if not parts and result.structured_content is not None:

@@ -14,27 +14,23 @@ import numpy as np
 from rrm.data.sizes import TooManyBytes, bounded, check_weight, lines_of
 from rrm.errors import ConfigError, ReadError
 
-Embed = Callable[[Sequence[str]], np.ndarray]
-"""Texts → (number of texts, dimensions), float."""
+Embed = Callable[[Sequence[str]], np.ndarray]  # texts → (number of texts, dimensions), float
 
 
 @dataclass(frozen=True)
 class Passage:
-    """One entry of a corpus."""
-
     id: str
     title: str
     text: str
 
 
 def searched(passage: Passage) -> str:
-    """What of a passage is indexed."""
     return f"{passage.title}\n{passage.text}"
 
 
 def read_passages(path: str | Path) -> Iterator[Passage]:
-    """Passages of a file: JSONL or one JSON array of `{id?, title?, text}`, gzipped or not. Where none has an id, ids are numbers from 0.
-    Raises ReadError: the file or the line that cannot be read, or ids that some passages have and others have not."""
+    """Read passages: JSONL or a JSON array of `{id?, title?, text}`, gzipped or not; numbered without ids.
+    Raises ReadError: the file or a line cannot be read, or only some passages have ids."""
     path = Path(path)
     try:
         with _opened(path) as file:
@@ -46,13 +42,13 @@ def read_passages(path: str | Path) -> Iterator[Passage]:
                 items = ((number, _parsed(path, number, line)) for number, line in _numbered(path))
             named: bool | None = None
             for count, (number, item) in enumerate(items):
-                found = _passage(path, number, item, count)
+                passage = _passage(path, number, item, count)
                 if named not in (None, has_id := "id" in item):
                     own, others = ("an id", "none") if has_id else ("no id", "one")
                     which = f"this passage has {own} and those before it have {others}"
                     raise ReadError(str(path), number, f"{which}: give one to each of them, or to none")
                 named = has_id
-                yield found
+                yield passage
     except (OSError, EOFError, zlib.error, TooManyBytes) as error:
         raise ReadError(str(path), None, f"passages cannot be read: {error}") from error
 
@@ -88,7 +84,7 @@ def _passage(path: Path, number: int, item: object, count: int) -> Passage:
 
 
 class Passages(Sequence[Passage]):
-    """The passages of a folder, mapped: only what is asked for is read. Safe from several threads at once."""
+    """The passages of a folder, mapped: only those asked for are read. Safe from several threads at once."""
 
     def __init__(self, folder: Path) -> None:
         self.offsets = np.load(folder / "offsets.npy", mmap_mode="r")

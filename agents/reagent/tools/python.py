@@ -1,4 +1,4 @@
-"""`python`: run a program in the sandbox. It never runs in this process, and nowhere without isolation."""
+"""`python`: run a program in the sandbox, never in this process or without isolation."""
 
 import ast
 import os
@@ -20,13 +20,11 @@ _SAID = {
     Ending.refused: "not run: {reason}",
 }
 _KINDS = {Ending.error: "failed", Ending.killed: "crashed"}
-"""Of errors, after `program_`, where that is not the ending's own name."""
+"""Kinds of errors, after `program_`, where they are not the ending's name."""
 _SHOWN_CHARS = 2000
 
 
 def describe(outcome: SandboxResult, limits: SandboxLimits) -> str:
-    """What an agent reads of a program that did not end well: how it ended, and the end of what it wrote (there an exception's
-    last line stands)."""
     how = _SAID.get(outcome.ending, "it ended with exit code {exit_code}").format(
         **vars(limits), signal=outcome.signal, reason=outcome.reason, exit_code=outcome.exit_code
     )
@@ -36,7 +34,7 @@ def describe(outcome: SandboxResult, limits: SandboxLimits) -> str:
 
 
 _FILES_SAID = "Files that come with the task lie in the folder /files, to be read only."
-"""Where `files` is given: an agent that is told a file's name alone looks for it in the current folder."""
+"""Added with `files`: an agent told only a file's name looks in the current folder."""
 _UNREADABLE = """
 import itertools, os
 def refuse(error):
@@ -49,12 +47,12 @@ for folder, name in itertools.islice(files, 10_000):
         print(ascii(path))
         break
 """
-"""Says the first file or folder that a program may not read."""
+"""Prints the first file or folder that a program may not read."""
 
 
 def _check_files(files: str) -> None:
-    """Look at the folder as a program will: it runs as a user of its own, who has no part in the folder's owner and group. Raises
-    ConfigError: something in it cannot be read."""
+    """Look at the folder as a program will: as a user of its own, outside the folder's owner and group.
+    Raises ConfigError: something in it cannot be read."""
     outcome = run(_UNREADABLE, SandboxLimits(wall_s=30.0, cpu_s=30), files)
     where = "tools.python: files:"
     if outcome.ending is not Ending.ok:
@@ -81,7 +79,7 @@ def python_tools(
     processes: int = SandboxLimits.processes,
     open_files: int = SandboxLimits.open_files,
 ) -> list[Tool]:
-    """The tool `python`. Every call is a process and a scratch folder of its own: nothing is kept between calls.
+    """Make the tool `python`. Every call has its own process and scratch folder.
 
     Args:
         files: a folder that programs may read, as /files.
@@ -90,7 +88,7 @@ def python_tools(
 
     Raises:
         SandboxUnavailable: this machine cannot isolate programs.
-        ConfigError: a limit that is none, no such folder, or something in it that programs may not read.
+        ConfigError: a limit out of range, no such folder, or something in it that programs may not read.
     """
     try:
         limits = SandboxLimits(wall_s, cpu_s, memory_mb, scratch_mb, output_bytes, processes, open_files)
@@ -117,8 +115,8 @@ def python_tools(
         outcome = run(code, limits, files)
         if outcome.ending is Ending.ok:
             return outcome.output
-        kind = _KINDS.get(outcome.ending, outcome.ending)
-        raise ToolError(describe(outcome, limits), f"program_{kind}", shown_chars=_SHOWN_CHARS)
+        error_kind = _KINDS.get(outcome.ending, outcome.ending)
+        raise ToolError(describe(outcome, limits), f"program_{error_kind}", shown_chars=_SHOWN_CHARS)
 
     if files is not None:
         python.schema["function"]["description"] += f" {_FILES_SAID}"

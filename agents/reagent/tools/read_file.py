@@ -13,23 +13,23 @@ _LISTED = 50
 
 
 def load(root: Path, path: str, max_bytes: int) -> bytes:
-    """A file's bytes. Raises ToolError: there is none, or it lies outside the root once links are resolved (what is there outside cannot be
-    asked), it is no ordinary file, or larger than `max_bytes`. `root`: links resolved."""
+    """A file's bytes. `root`: links resolved.
+    Raises ToolError: there is none, it lies outside the root once links are resolved, is no ordinary file, or larger than `max_bytes`."""
     if not path or "\0" in path:
         raise ToolError(f"no path; {_listing(root)}", "no_file")
     none = ToolError(f"there is no file {path[:100]!r} in the folder; {_listing(root)}", "no_file")
     try:
-        found = (root / path).resolve(strict=True)
+        target = (root / path).resolve(strict=True)
     except (OSError, RuntimeError, ValueError) as error:  # ValueError: half a surrogate pair, which no name holds
         raise none from error
-    if not found.is_relative_to(root):
+    if not target.is_relative_to(root):
         raise none
-    descriptor = os.open(found, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        what = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
-        raise ToolError(f"{path[:100]!r} is {what}; {_listing(root)}", "file_refused")
+        description = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
+        raise ToolError(f"{path[:100]!r} is {description}; {_listing(root)}", "file_refused")
     with open(descriptor, "rb") as file:
         if status.st_size > max_bytes:
             raise ToolError(f"{path[:100]!r} has {status.st_size} bytes; at most {max_bytes} are read", "unreadable")
@@ -37,7 +37,7 @@ def load(root: Path, path: str, max_bytes: int) -> bytes:
 
 
 def _is_inside(path: Path, root: Path) -> bool:
-    """Whether it leads to what is there, and not out of the folder."""
+    """Tell whether a path leads to an existing file in the folder."""
     try:
         return path.resolve(strict=True).is_relative_to(root)
     except (OSError, RuntimeError):
@@ -63,7 +63,7 @@ def read_file_tools(
     memory_mb: int = 1024,
     max_concurrency: int = 4,
 ) -> list[Tool]:
-    """The tool `read_file`. Raises ConfigError: no such folder.
+    """Make the tool `read_file`. Raises ConfigError: no such folder.
 
     Args:
         root: the folder with the files.
@@ -88,9 +88,9 @@ def read_file_tools(
             start: The character to begin with, to read on in a long file.
         """
         data = load(folder, path, max_bytes)
-        kind = Path(path).suffix[1:].lower()
+        suffix = Path(path).suffix[1:].lower()
         return read_document(
-            data, kind, part=part, start=start, max_chars=max_chars, timeout_s=timeout_s, memory_mb=memory_mb
+            data, suffix, part=part, start=start, max_chars=max_chars, timeout_s=timeout_s, memory_mb=memory_mb
         ).with_note()
 
     return [read_file]

@@ -1,4 +1,4 @@
-"""Tools by name: in a config only names and options stand.
+"""Tools by name, for configs.
 
 build(["search", "python"], {"search": {"corpus": "wiki-index", "k": 5}})
 """
@@ -31,20 +31,18 @@ NEEDS = {
     ),
     ("read_file", "root"): ", the folder with the files: for a benchmark environment.options.files",
 }
-"""What is said of an option without which a tool cannot be made."""
+"""Explains options without which a tool cannot be made."""
 
 
 def build(names: Sequence[str], options: Mapping[str, Mapping[str, Any]] | None = None) -> list[Tool]:
-    """The tools of these names, in their order. What a tool needs (an index, a sandbox, a server) is looked at now, not in the
-    first episode.
+    """Make the tools of these names, in order, and check what they need (an index, a sandbox) now.
 
     Args:
         options: name → its options; required ones have no default.
 
     Raises:
-        ConfigError: an unknown name or option, an option without which a tool cannot be made, or two tools of one name.
-        MissingExtra: a package that a tool needs is absent.
-        RRMError: what a tool needs is not there, e.g. `SandboxUnavailable`.
+        ConfigError: an unknown name or option, a missing option, or two tools of one name.
+        RRMError: something that a tool needs is absent, e.g. `MissingExtra` or `SandboxUnavailable`.
     """
     options = options or {}
     for name in options:
@@ -68,28 +66,28 @@ def _factory(name: str) -> Callable[..., list[Tool]]:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(_factory(name)).parameters
-    for option in given:
+    for option in values:
         if option not in parameters:
             raise ConfigError(
                 f"tools.{name}: there is no option {option!r}; there are {', '.join(parameters)}{did_you_mean(option, parameters)}"
             )
-    missing = [key for key, p in parameters.items() if p.default is p.empty and key not in given]
+    missing = [key for key, p in parameters.items() if p.default is p.empty and key not in values]
     if missing:
         raise ConfigError(f"tools.{name}: the option {missing[0]!r} is missing{NEEDS.get((name, missing[0]), '')}")
     hints = get_type_hints(_factory(name))
-    for option, value in given.items():
-        if (kind := _kind(hints[option])) is not None:
+    for option, value in values.items():
+        if (adapter := _type_check(hints[option])) is not None:
             try:
-                kind.validate_python(value, strict=True)
+                adapter.validate_python(value, strict=True)
             except ValidationError as error:
-                said = error.errors()[0]["msg"].lower()
-                raise ConfigError(f"tools.{name}: {option}={value!r}: {said}") from error
-    return dict(given)
+                problem = error.errors()[0]["msg"].lower()
+                raise ConfigError(f"tools.{name}: {option}={value!r}: {problem}") from error
+    return dict(values)
 
 
-def _kind(hint: Any) -> TypeAdapter[Any] | None:
-    """What looks at the type of an option that is one number or text; of others (lists, choices) the tools say themselves what is wrong."""
+def _type_check(hint: Any) -> TypeAdapter[Any] | None:
+    """Checks an option that is one number or text; tools check lists and choices themselves."""
     parts = get_args(hint) if get_origin(hint) is UnionType else [hint]
-    return TypeAdapter(hint) if all(part in (int, float, str, bool, NoneType) for part in parts) else None
+    return TypeAdapter(hint) if all(option in (int, float, str, bool, NoneType) for option in parts) else None

@@ -1,5 +1,4 @@
-"""Checks arguments against JSON schemas for `reagent.tools.schemas`: a request a line on standard input, an answer a line on standard
-output. A program of its own: a schema is another's, and following one may take for ever."""
+"""Program for `reagent.tools.schemas`: checks arguments against JSON schemas, line by line."""
 
 import contextlib
 import json
@@ -11,7 +10,6 @@ MEMORY_BYTES = 1024**3
 
 
 def main() -> None:
-    """Answer until the input ends."""
     from jsonschema.validators import validator_for
     from referencing import Registry
     from referencing.exceptions import Unresolvable

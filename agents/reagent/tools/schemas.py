@@ -1,8 +1,6 @@
-"""Arguments against a schema that somebody else wrote, in a process that can be ended.
+"""Checks arguments against a schema of somebody else, in a process that can be ended.
 
-A schema of a few lines can take for ever to follow (references that double at each step, a pattern that tries every split), so it is
-never followed in a process that has other things to do.
-"""
+A schema of a few lines can take for ever to follow: references that double at each step, a pattern that tries every split."""
 
 import json
 from collections.abc import Mapping
@@ -11,8 +9,7 @@ from typing import Any
 
 from reagent.tools.line_worker import LineWorker
 
-CHECK_S = 2.0
-"""Wall clock of one check."""
+CHECK_S = 2.0  # wall clock of one check
 
 
 class Unfollowable(Exception):
@@ -26,7 +23,7 @@ class SchemaChecker(LineWorker):
         super().__init__(Path(__file__).with_name("schema_worker.py"), check_s, "-I")
 
     def problem(self, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[str, str] | None:
-        """(dotted place, what is wrong) of the arguments' first problem. Blocks. Raises Unfollowable."""
+        """(dotted path, message) of the arguments' first problem. Blocks. Raises Unfollowable."""
         try:
             answer = json.loads(self.ask({"schema": schema, "arguments": arguments}))
         except OSError as error:

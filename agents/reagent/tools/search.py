@@ -18,8 +18,8 @@ def _model(settings: DenseSettings) -> MeanPooling:
 
 
 def find(corpus: Corpus, query: str, k: int, embed: Embed | None = None) -> list[Passage]:
-    """The `k` best passages, the best first; with BM25 only such as share a word with the query. `embed`: of unit vectors; None ranks by
-    BM25."""
+    """The `k` best passages, the best first; with BM25 only such as share a word with the query.
+    `embed`: of unit vectors; None ranks by BM25."""
     if embed is None:
         return [corpus.passages[i] for i in best(corpus.bm25_scores(query), k, above=0.0)]
     vector = unit(embed([corpus.meta["dense"]["query_prefix"] + query]))[0]
@@ -27,15 +27,14 @@ def find(corpus: Corpus, query: str, k: int, embed: Embed | None = None) -> list
 
 
 def listed(passages: Sequence[Passage], max_chars: int) -> str:
-    """Titles and texts, numbered, within `max_chars`: each passage gets an equal share of what is left, so that short ones leave
-    room to long ones and none is lost."""
+    """Titles and texts, numbered, in equal shares of `max_chars`: short passages leave room to long ones."""
     parts: list[str] = []
     left = max_chars
     for number, passage in enumerate(passages):
         share = (left - 2 * (len(passages) - number - 1)) // (len(passages) - number)
-        part = shorten(f"[{number + 1}] {passage.title}\n{passage.text}", max(share, 0))[0]
-        parts.append(part)
-        left -= len(part) + 2
+        entry = shorten(f"[{number + 1}] {passage.title}\n{passage.text}", max(share, 0))[0]
+        parts.append(entry)
+        left -= len(entry) + 2
     return "\n\n".join(parts)
 
 
@@ -48,7 +47,7 @@ def search_tools(
     timeout_s: float = 30.0,
     max_concurrency: int = 8,
 ) -> list[Tool]:
-    """The tool `search`, over a corpus. Raises ConfigError: no corpus, or one without embeddings.
+    """Make the tool `search`, over a corpus. Raises ConfigError: no corpus, or one without embeddings.
 
     Args:
         corpus: folder made by `reagent corpus`.
@@ -70,8 +69,8 @@ def search_tools(
         dimensions = opened.vectors.shape[1]  # says what is missing, before any model is loaded
         settings = DenseSettings(**{key: value for key, value in opened.meta["dense"].items() if key != "dimensions"})
         embed = embed or _model(settings)
-        if (found := embed(["size"]).shape) != (1, dimensions):
-            raise ConfigError(f"tools.search: embed gives {found} for one text; the corpus has {dimensions} dimensions")
+        if (shape := embed(["size"]).shape) != (1, dimensions):
+            raise ConfigError(f"tools.search: embed gives {shape} for one text; the corpus has {dimensions} dimensions")
     elif embed is not None:
         raise ConfigError("tools.search: embed is for ranking=dense")
 

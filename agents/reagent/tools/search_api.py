@@ -6,103 +6,83 @@
 
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPMessage
-from typing import IO, Any
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from reagent.env.tool import Tool, TruncatedText, shorten, tool
 from reagent.errors import ToolError
 from reagent.tools.deny import DenyList
 from reagent.tools.keys import header_name, header_value, key_from
+from rrm.engines.async_runner import run
+from rrm.engines.http import Answer, NoAnswer, UnreadableAnswer, ask, backoff, client
 from rrm.errors import ConfigError
 
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
-_MAX_BYTES = 5_000_000
-
-
-class _RefuseRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the key to another address."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> None:
-        return None
 
 
 @dataclass(frozen=True)
 class Service:
-    """Where and how to ask, and where in an answer the results are. What may hold a key is left out of its `repr`."""
+    """A search service: its request, and the paths of results. `repr` shows nothing that may hold a key."""
 
-    url: str = field(repr=False)
-    """Holds `{query}`, and `{k}` where the service takes a count."""
-    body: Mapping[str, Any] | None = field(repr=False)
-    """A JSON body to POST, its texts filled in like the URL."""
+    url: str = field(repr=False)  # holds `{query}`, and `{k}` where the service takes a count
+    body: Mapping[str, Any] | None = field(repr=False)  # a JSON body to POST, its texts filled in like the URL
     headers: Mapping[str, str] = field(repr=False)
-    results: str
-    """Dotted path to the list; numbers index lists, empty is the answer itself."""
+    results: str  # dotted path to the list; numbers index lists, empty is the answer itself
     title: str
     link: str
     text: str
-    timeout_s: float
-    """Of one try."""
+    timeout_s: float  # of one try
     tries: int
-    pause_s: float
-    """Before the second try; it doubles."""
+    pause_s: float  # at most, before the second try; it doubles
 
     def ask(self, query: str, k: int) -> list[Mapping[str, Any]]:
-        """The results for a query, as many as come. Raises ToolError: the service is down, refuses, or answers with something else than the
-        options say. `k`: so many are asked for, where the service takes a count."""
-        answer = self._answer(self._request(query, k))
-        found = _at(answer, self.results)
-        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        """The results for a query, as many as come; `k` are asked for, where the service takes a count.
+        Raises ToolError: the service is down, refuses, or answers in another form than the options say."""
+        answer = self._answer(query, k)
+        items = _at(answer, self.results)
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise ToolError(
                 f"the search service's answer has no list of results at {self.results!r}", "search_unreadable"
             )
-        return found
+        return items
 
-    def _request(self, query: str, k: int) -> urllib.request.Request:
+    async def _asked(self, query: str, k: int) -> Answer:
         url = self.url.replace("{query}", quote(query, safe="")).replace("{k}", str(k))
-        data = None if self.body is None else json.dumps(_filled(self.body, query, k)).encode()
-        kind = {"Content-Type": "application/json"} if data else {}
-        return urllib.request.Request(url, data, {"Accept": "application/json", **kind, **self.headers})
+        how = {
+            "headers": {"Accept": "application/json", **self.headers},
+            "json": None if self.body is None else _filled(self.body, query, k),
+        }
+        async with client() as http:
+            return await ask(http, "GET" if self.body is None else "POST", url, limit_s=self.timeout_s, **how)
 
-    def _answer(self, request: urllib.request.Request) -> Any:
-        opener = urllib.request.build_opener(_RefuseRedirect)
+    def _answer(self, query: str, k: int) -> Any:
         problem = ""
         for attempt in range(self.tries):
             if attempt:
-                time.sleep(min(self.pause_s * 2 ** (attempt - 1), 8.0))
+                time.sleep(backoff(self.pause_s, attempt - 1, 8.0))
             try:
-                with opener.open(request, timeout=self.timeout_s) as answer:
-                    body = answer.read(_MAX_BYTES + 1)
-            except urllib.error.HTTPError as error:
-                error.close()
-                if error.code not in _AGAIN:
-                    raise ToolError(
-                        f"the search service refused the request (HTTP {error.code})", "search_refused"
-                    ) from None
-                problem = f"HTTP {error.code}"
-            except TimeoutError:
-                problem = f"no answer within {self.timeout_s:g} s"
-            except (OSError, HTTPException) as error:
-                problem = type(getattr(error, "reason", error)).__name__
+                answer = run(self._asked(query, k))
+            except NoAnswer as error:
+                problem = f"no answer within {self.timeout_s:g} s" if error.kind == "late" else "no connection"
+                continue
+            except UnreadableAnswer as error:
+                raise ToolError(f"the search service's answer is not read: {error}", "search_unreadable") from error
             except Exception as error:  # noqa: BLE001 - its words may hold a header, and with it the key
                 raise ToolError(
                     f"the search service could not be asked ({type(error).__name__})", "search_down"
                 ) from None
-            else:
-                return _parsed(body)
+            if answer.status < 300:
+                return _parsed(answer.body)
+            if answer.status not in _AGAIN:
+                raise ToolError(f"the search service refused the request (HTTP {answer.status})", "search_refused")
+            problem = f"HTTP {answer.status}"
         # neither the URL nor the service's own words: a key may stand in them
         raise ToolError(f"the search service is down ({problem}, {self.tries} tries); try again later", "search_down")
 
 
 def _parsed(body: bytes) -> Any:
-    if len(body) > _MAX_BYTES:
-        raise ToolError(f"the search service's answer has more than {_MAX_BYTES} bytes", "search_unreadable")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -110,7 +90,6 @@ def _parsed(body: bytes) -> Any:
 
 
 def _at(value: Any, path: str) -> Any:
-    """What stands at a dotted path; None where there is nothing."""
     for name in filter(None, path.split(".")):
         if isinstance(value, list) and name.isdigit():
             value = value[int(name)] if int(name) < len(value) else None
@@ -147,8 +126,7 @@ def search_api_tools(
     max_concurrency: int = 8,
     deny: Sequence[str] = (),
 ) -> list[Tool]:
-    """The tool `search`, over an API. Raises ConfigError: the environment variable is not set or cannot stand in a header, the query has no
-    place, or `deny` holds something else than a host or a path of one.
+    """Make the tool `search`, over an API.
 
     Args:
         url: the endpoint; `{query}` and `{k}` are filled in.
@@ -160,9 +138,12 @@ def search_api_tools(
         max_chars: of all results of a query.
         timeout_s: of a try.
         tries: after a time-out, 429 or 5xx.
-        pause_s: before the second try; it doubles.
+        pause_s: longest before the second try; it doubles.
         max_concurrency: queries at once.
         deny: `host` or `host/path`; results that lead there are left out and counted (`reagent.tools.deny`).
+
+    Raises:
+        ConfigError: a key that is not set or that no header can carry, a URL without `{query}`, or a bad `deny` entry.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ConfigError("tools.search_api: url must begin with http:// or https://")
@@ -186,16 +167,16 @@ def search_api_tools(
         Args:
             query: What to look for.
         """
-        shown, left_out = [], 0
+        entries, left_out = [], 0
         for item in service.ask(query, k):
-            if len(shown) == k:
+            if len(entries) == k:
                 break
             if denied.entry_for(_said(item, link)):
                 left_out += 1
                 continue
-            shown.append(f"[{len(shown) + 1}] {_said(item, title)}\n{_said(item, link)}\n{_said(item, text)}")
+            entries.append(f"[{len(entries) + 1}] {_said(item, title)}\n{_said(item, link)}\n{_said(item, text)}")
         note = [f"[{left_out} results of hosts that are not shown in this task were left out]"] if left_out else []
-        return TruncatedText("\n\n".join([shorten("\n\n".join(shown), max_chars)[0], *note]).strip(), left_out)
+        return TruncatedText("\n\n".join([shorten("\n\n".join(entries), max_chars)[0], *note]).strip(), left_out)
 
     return [search]
 

@@ -1,1 +1,1 @@
-"""Training an agent: the trainer, its policy, config, checkpoints and evaluation."""
+"""Training of agents: configs, the trainer and its run folder, guards, evaluation, distillation."""

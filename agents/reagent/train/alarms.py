@@ -1,8 +1,4 @@
-"""Alarms: what keeps a training from learning, said aloud with a likely cause. Pure, over the metrics of its updates.
-
-A run whose every call is malformed, or whose rewards never differ, ends like any other: with a policy and exit code 0. So each update's
-`problems` are looked for; one that holds for `PATIENCE` updates running is raised.
-"""
+"""Alarms: conditions that keep a training from learning for `PATIENCE` updates; pure functions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,21 +9,18 @@ from reagent.algorithms.groups import EQUAL, differs
 from reagent.train.config import GROUP_METHODS, AgentConfig
 
 PATIENCE = 3
-"""Updates running that a condition must hold for; fewer in a run of fewer."""
 
 MANY = 0.5
-"""Share of episodes of unknown outcome above which something is wrong with more than an episode."""
+"""Share of episodes of unknown outcome above which the environment is suspect."""
 
 RISE = 0.1
-"""By how much the share of episodes of unknown reward may lie above the one at the beginning, means of `PATIENCE` updates."""
+"""Rise of the share of episodes of unknown reward since the first updates."""
 
 LUCK = 0.125
-"""Share of successes that guessing reaches: it says nothing of a policy that never made a call."""
+"""Share of successes that guessing reaches."""
 
 Metrics = Mapping[str, Any]
-"""An update's line of metrics.jsonl: numbers, None where there is none."""
 UNKNOWN_RISE = "unknown_rise"
-"""Metric: the share of episodes of unknown reward in the last updates, less that in the first ones. `Alarms` computes it."""
 
 
 def number(metrics: Metrics, key: str) -> float | None:
@@ -37,7 +30,7 @@ def number(metrics: Metrics, key: str) -> float | None:
 
 
 def problems(metrics: Metrics, config: AgentConfig) -> dict[str, str]:
-    """By name, what is the matter in an update, its likely cause, and what to do."""
+    """Name → problem of an update, its likely cause and the remedy."""
 
     def of(key: str) -> float | None:
         return number(metrics, key)
@@ -46,28 +39,28 @@ def problems(metrics: Metrics, config: AgentConfig) -> dict[str, str]:
         value = of(key)
         return value is not None and value > bound
 
-    rollout, groups, found = config.rollout, config.algorithm in GROUP_METHODS, dict[str, str]()
+    rollout, groups, texts = config.rollout, config.algorithm in GROUP_METHODS, dict[str, str]()
     success, spread = of("episode/success"), of("learned/spread")
     no_room = f"prompts leave no room in rollout.max_episode_tokens={rollout.max_episode_tokens}"
     if of("learned/rows") == 0.0:
-        found["nothing_known"] = (
+        texts["nothing_known"] = (
             "no episode had a known reward, so that nothing was learned. Likely: the environment fails (episode/env_error; `error` in "
             f"episodes.jsonl), {no_room}, the tasks have no answers, or the judge cannot be reached (unknown_rows)"
         )
     elif above("episode/unknown", MANY):
-        found["mostly_unknown"] = (
+        texts["mostly_unknown"] = (
             "more than half of the episodes had no known outcome, and taught nothing. Likely: the environment fails "
             f"(episode/env_error; `error` in episodes.jsonl), perhaps on what the policy writes, or {no_room}"
         )
     if above(UNKNOWN_RISE, RISE):
-        found["unknown_rises"] = (
+        texts["unknown_rises"] = (
             f"ever more episodes have no known reward: their share has risen by more than {RISE:.0%} since the first updates. They are "
             "left out of what is learned, so that a policy may come to prefer what breaks its grader or its judge. Likely: what it writes "
             "breaks the environment (`error` in episodes.jsonl; a grader may raise reagent.errors.GradeFailed, which earns "
             f"environment.failure_reward={config.environment.failure_reward:g}), or the judge (feedback/failed_…)"
         )
     if of("episode/cut_turns") == 1.0:
-        found["all_cut"] = (
+        texts["all_cut"] = (
             f"every turn was cut at rollout.max_new_tokens={rollout.max_new_tokens}, so that none was a call or an answer. Likely: it is "
             "too low for this policy, or the policy never ends a turn (a base model without a chat format, or a chat template with "
             "another end of turn than the tokenizer's eos)"
@@ -76,7 +69,7 @@ def problems(metrics: Metrics, config: AgentConfig) -> dict[str, str]:
     turns = of("episode/malformed_turns")
     few = success > LUCK if success is not None else turns is not None and turns < 0.5
     if of("episode/malformed_share") == 1.0 and not few:
-        found["all_malformed"] = (
+        texts["all_malformed"] = (
             f"every tool call was malformed. Likely: policy.base={config.policy.base} was never taught to call the tools of "
             f"environment.name={config.environment.name}: the lab's policies know the lab's own tools alone. Use an instruct model that "
             "calls tools (policy.base=Qwen/Qwen3-0.6B, with a rollout.max_new_tokens to match), another call format "
@@ -86,7 +79,7 @@ def problems(metrics: Metrics, config: AgentConfig) -> dict[str, str]:
     # what a success is
     earned = success != 0 if success is not None else differs(spread or 0.0, 0.0)
     if of("learned/best") is not None and not above("learned/best", EQUAL) and not earned:
-        found["no_reward"] = (
+        texts["no_reward"] = (
             "no episode earned anything: the largest reward was 0 or less. Likely: the tasks are too hard for this policy, its right "
             "answers are not graded as such (see the answers in episodes.jsonl, and the environment's grader), or attempts end at a limit "
             f"first (rollout.max_turns={rollout.max_turns}, max_episode_tokens)"
@@ -94,39 +87,34 @@ def problems(metrics: Metrics, config: AgentConfig) -> dict[str, str]:
     flat = of(f"learned/flat_{'turns' if config.loss.credit == 'turn' else 'groups'}") == 1.0
     if flat if groups else spread is not None and not differs(spread, 0.0):
         sampling = "; rollout.dynamic_sampling draws tasks until groups differ"
-        found["no_difference"] = (
+        texts["no_difference"] = (
             f"rewards never differed {'within a group' if groups else 'at all'}, and algorithm={config.algorithm} learns from "
             "differences. Likely: the tasks are all too hard or all too easy, "
             f"rollout.temperature={rollout.temperature:g} is too low, or rollout.group_size={rollout.group_size} too small"
             f"{sampling if groups and not rollout.dynamic_sampling else ''}"
         )
-    return found
+    return texts
 
 
 @dataclass
 class ConsecutiveCount:
-    """Looks running at which a condition held."""
-
     patience: int
-    held: int = 0
+    length: int = 0
     first: int = 0
-    """The update at which it began to hold."""
     last: int = 0
     text: str = ""
 
-    def take(self, update: int, seen: str | None) -> bool:
-        """Whether by this look it has just held for `patience` looks. `seen`: a sentence where the condition holds, "" where not, None
-        where there was nothing to look at, which changes nothing."""
-        if seen is None:
+    def take(self, update: int, text: str | None) -> bool:
+        """True when it has just held for `patience` looks; `text`: "" where false, None where unknown."""
+        if text is None:
             return False
-        self.first = self.first if self.held else update
-        self.held, self.last, self.text = (self.held + 1, update, seen) if seen else (0, update, "")
-        return self.held == self.patience
+        self.first = self.first if self.length else update
+        self.length, self.last, self.text = (self.length + 1, update, text) if text else (0, update, "")
+        return self.length == self.patience
 
     @property
     def stands(self) -> bool:
-        """Whether it has held for so long, and holds still."""
-        return self.held >= self.patience
+        return self.length >= self.patience
 
     def __str__(self) -> str:
         when = f"updates {self.first} to {self.last}" if self.last > self.first else f"update {self.first}"
@@ -135,20 +123,17 @@ class ConsecutiveCount:
 
 @dataclass
 class Alarms:
-    """The alarms of a run."""
-
     config: AgentConfig
     _now: dict[str, ConsecutiveCount] = field(default_factory=dict)
     _raised: list[ConsecutiveCount] = field(default_factory=list)
     _unknown: list[float] = field(default_factory=list)
-    """By update, the share of episodes of unknown reward."""
 
     def observe(self, update: int, metrics: Metrics) -> list[str]:
-        """Take in an update's metrics; the texts of alarms that it raises (each spell raises its alarm once)."""
-        found = problems({**metrics, UNKNOWN_RISE: self._rise(metrics)}, self.config)
+        """Add an update's metrics; return the alarms it raises, once a spell."""
+        texts = problems({**metrics, UNKNOWN_RISE: self._rise(metrics)}, self.config)
         patience = min(PATIENCE, self.config.max_updates)
-        self._now = {name: self._now.get(name, ConsecutiveCount(patience)) for name in found}
-        raised = [spell for name, spell in self._now.items() if spell.take(update, found[name])]
+        self._now = {name: self._now.get(name, ConsecutiveCount(patience)) for name in texts}
+        raised = [spell for name, spell in self._now.items() if spell.take(update, texts[name])]
         self._raised += raised
         return [str(spell) for spell in raised]
 
@@ -160,5 +145,4 @@ class Alarms:
         return fmean(self._unknown[-PATIENCE:]) - fmean(self._unknown[:PATIENCE])
 
     def summary(self) -> list[str]:
-        """Every alarm that was raised, with the updates it held in: for the end of the run."""
         return [str(spell) for spell in self._raised]

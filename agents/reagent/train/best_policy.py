@@ -1,4 +1,4 @@
-"""The policy of the best evaluation, kept in `best/` while training goes on: what is there to return to when a guard stops it."""
+"""The policy of the best evaluation, kept in `best/` while training goes on."""
 
 import json
 import os
@@ -11,20 +11,15 @@ from typing import Any
 from reagent.train.guards import Best
 
 FIGURES = "evaluation.json"
-"""Beside the weights: which evaluation it was."""
 
 
 def keep_best(policy: Any, tokenizer: Any, folder: Path, best: Best, weights: Mapping[str, Any] | None = None) -> None:
-    """Write the policy as it stands to `folder`, whole or not at all, in place of an earlier one; the policy is not changed.
-
-    A policy trained whole is written as `policy.base` takes it; under `policy.lora` the adapter alone, in `folder/adapter`. `weights`: a
-    sharded policy's, whole (`reagent.train.policy.saved_tensors`).
-    """
+    """Write the policy (under `policy.lora` its adapter) to `folder` atomically; `weights`: gathered ones."""
     partial, previous = (folder.with_name(f"{folder.name}.{name}") for name in ("partial", "previous"))
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    given = {} if weights is None else {"state_dict": weights}
-    policy.model.save_pretrained(str(_weights(policy, partial)), safe_serialization=True, **given)
+    options = {} if weights is None else {"state_dict": weights}
+    policy.model.save_pretrained(str(_weights(policy, partial)), safe_serialization=True, **options)
     tokenizer.save_pretrained(str(partial))
     (partial / FIGURES).write_text(json.dumps(asdict(best)) + "\n")
     _put_back(folder)
@@ -36,11 +31,11 @@ def keep_best(policy: Any, tokenizer: Any, folder: Path, best: Best, weights: Ma
 
 
 def kept_best(policy: Any, folder: Path, best: Best) -> Path | None:
-    """Where the policy of that evaluation lies; None where `folder` holds none, or another's (of a run that was killed)."""
+    """The folder of that evaluation's policy; None where `folder` holds none, or another's."""
     _put_back(folder)
-    held = folder / FIGURES
+    figures = folder / FIGURES
     try:  # files of earlier versions have fewer figures
-        if not json.loads(held.read_bytes()).items() <= asdict(best).items():
+        if not json.loads(figures.read_bytes()).items() <= asdict(best).items():
             return None
     except (OSError, ValueError, AttributeError):
         return None  # `how_to_go_on` says that it is not kept
@@ -48,7 +43,7 @@ def kept_best(policy: Any, folder: Path, best: Best) -> Path | None:
 
 
 def _put_back(folder: Path) -> None:
-    """Undo what a kill left between the two renames: the earlier one stands again."""
+    """Undo a kill between the two renames."""
     previous = folder.with_name(f"{folder.name}.previous")
     if previous.exists() and not folder.exists():
         os.replace(previous, folder)

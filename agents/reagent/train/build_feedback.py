@@ -1,4 +1,4 @@
-"""An adapter from a config: its mode, its judge, its record in the run folder."""
+"""Build the feedback of a config: its mode, its judge, its record in the run folder."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -39,12 +39,10 @@ MODES: dict[ModeName, type[FeedbackMode]] = {
 
 @dataclass(frozen=True)
 class AskedFor:
-    """Who asks a judge where that is not `feedback.mode`, for messages."""
+    """The option that asks a judge where that is not `feedback.mode`, for messages."""
 
     setting: str
-    """As the user wrote it."""
     otherwise: str
-    """What to do instead, after "or"."""
 
 
 def make_feedback(
@@ -60,45 +58,43 @@ def make_feedback(
     asker: AskedFor | None = None,
     trains: bool = False,
 ) -> FeedbackMode:
-    """The adapter of `feedback.mode`. A judge is loaded only where the mode asks one, and once, however many stages its criteria have.
-    Raises RRMError: the judge cannot be loaded, or not be asked the criteria; ConfigError: these have stages, and there are no updates.
+    """The feedback of `feedback.mode`; a judge is loaded only where the mode asks one.
 
     Args:
-        tokenizer: the policy's.
-        device: for a judge in this process.
-        judge: in place of `feedback.judge`.
-        folder: the run folder, for `judgements.jsonl`; None keeps no record.
-        rank: of this process; each keeps a record of its own.
-        positions: most tokens the policy takes, for auxiliary rows.
-        eos_ids: at which its turns end, for those rows as well; default the tokenizer's.
+        device, judge: for, or in place of, `feedback.judge`.
+        folder, rank: run folder and process of the record, `judgements.jsonl`.
+        positions, eos_ids: most tokens the policy takes, and the ends of its turns, for auxiliary rows.
         asker: who set the config's mode, where the user did not.
-        trains: whether it is asked for the updates of a training, which have stages.
+        trains: for the updates of a training, which have stages of criteria.
+
+    Raises:
+        RRMError: the judge cannot be loaded, or asked the criteria; ConfigError: stages without updates.
     """
     settings = config.feedback
-    kind = MODES[settings.mode]
+    mode = MODES[settings.mode]
     judging = writer = None
-    if kind.asks_judge(settings):
+    if mode.asks_judge(settings):
         record = folder / ("judgements.jsonl" if rank == 0 else f"judgements-{rank}.jsonl") if folder else None
         if not trains:
             one_stage(settings, f"feedback.mode={settings.mode} of an evaluation" if asker is None else asker.setting)
         if judge is None:
             check_judge(settings, config.environment, asker=asker)
         first, *others = by_stage(judge or load_judge(settings, device), settings, read_criteria(settings))
-        for number, one in enumerate((first, *others)):
-            check_unseen(one, settings, asker=asker, where=named(settings, number) if others else None)
+        for number, stage_judge in enumerate((first, *others)):
+            check_unseen(stage_judge, settings, asker=asker, where=named(settings, number) if others else None)
         if settings.score_from == "rank":
             check_ranks(first)
         judging = Judging(
             first,
             seed=derive_seed(config.seed, "judge"),
             record=record,
-            later=[(stage.first, one) for stage, one in zip(settings.stages[1:], others, strict=True)],
+            later=[(stage.first, stage_judge) for stage, stage_judge in zip(settings.stages[1:], others, strict=True)],
         )
-    if kind.writes_texts(settings):
+    if mode.writes_texts(settings):
         room = config.rollout.max_episode_tokens * 2
         options = config.rollout.template_options
         writer = TextWriter(tokenizer, min(room, positions or room), eos_ids, options)
-    return kind(settings, judging=judging, writer=writer, updates=config.horizon, seed=config.seed)
+    return mode(settings, judging=judging, writer=writer, updates=config.horizon, seed=config.seed)
 
 
 def check_judge(
@@ -107,13 +103,7 @@ def check_judge(
     option: str = "feedback.judge",
     asker: AskedFor | None = None,
 ) -> None:
-    """Whether the judge can read the environment's episodes, as far as its name says. Raises ConfigError: the lab judge for another
-    environment: it knows the lab's few hundred words, and scores all else at random.
-
-    Args:
-        option: where the judge is named, for the message.
-        asker: as in `make_feedback`.
-    """
+    """Refuse the lab judge for another environment. Raises ConfigError. `option`: names it in the message."""
     from reagent.lab.search_env import SearchEnv
 
     if settings.judge != "lab" or isinstance(make_factory(environment.name, **environment.made_with)(), SearchEnv):
@@ -132,46 +122,35 @@ def check_judge(
 def check_unseen(
     judge: AgentRRM, settings: FeedbackConfig, where: str | None = None, asker: AskedFor | None = None
 ) -> None:
-    """Whether the policy may read, or learn, what the judge writes. Raises ConfigError: the judge reads the reference answer, and the mode
-    shows its texts to the policy or teaches them.
-
-    Args:
-        where: what names the judge or its criteria, for the message; None: `feedback.judge`.
-        asker: as in `make_feedback`.
-    """
+    """Refuse a judge that reads the reference answer where its texts go to the policy. Raises ConfigError."""
     criteria = getattr(judge, "criteria", None)
     if criteria is None or not criteria.see_reference or not MODES[settings.mode].asks_texts(settings):
         return
-    seen = (
+    reason = (
         f"{where or 'feedback.judge'}: the judge's criteria {criteria.identity} let it read the reference answer, and"
     )
     if asker is not None:
-        raise ConfigError(f"{seen} {asker.setting} chooses without it: set see_reference: false, or {asker.otherwise}")
+        raise ConfigError(
+            f"{reason} {asker.setting} chooses without it: set see_reference: false, or {asker.otherwise}"
+        )
     raise ConfigError(
-        f"{seen} feedback.mode={settings.mode} hands its texts to the policy: set see_reference: false, or take its score alone "
+        f"{reason} feedback.mode={settings.mode} hands its texts to the policy: set see_reference: false, or take its score alone "
         "with feedback.mode=r"
     )
 
 
 def load_judge(settings: FeedbackConfig, device: str, option: str = "feedback.judge") -> AgentRRM:
-    """The judge that the config names, run as `judge_options` says; of criteria in stages with those that take the longest reply. Raises
-    RRMError: it cannot be loaded, or an option is not one of its kind of judge; or criteria are not there, or wrong.
-
-    Args:
-        device: where no other is set, for a judge in this process.
-        option: where the judge is named, for the message.
-    """
-    asked = longest(read_criteria(settings))
+    """The judge that the config names, with criteria of the longest reply. Raises RRMError."""
+    criteria = longest(read_criteria(settings))
     try:
         how = {"device": device, **settings.judge_options.chosen}
-        judge = AgentRRM.from_pretrained(settings.judge, criteria=asked, **how)
+        judge = AgentRRM.from_pretrained(settings.judge, criteria=criteria, **how)
     except RRMError as error:
         raise RRMError(f"{option}={settings.judge}: {error}") from error
     return judge if settings.escalate is None else escalating(judge, _stronger(settings.escalate, device))
 
 
 def _stronger(settings: EscalateConfig, device: str) -> AgentRRM:
-    """The judge of what `feedback.judge` is unsure of; raises RRMError where it cannot be loaded."""
     prices = None if settings.price is None else Prices.parse(settings.price)
     how: dict[str, Any] = {"max_new_tokens": settings.max_new_tokens, "timeout_s": settings.timeout_s}
     try:

@@ -1,4 +1,4 @@
-"""What can be known of a training before its first rollout: whether its tasks can teach anything, and its judge read it."""
+"""Checks before the first rollout: whether the tasks can teach anything."""
 
 import logging
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ logger = logging.getLogger(__name__)
 
 
 def check_labels(settings: FeedbackConfig, env_factory: EnvFactory, tasks: Sequence[Task]) -> None:
-    """Whether the training tasks can teach anything: a grade of them, or a judge's feedback, is part of the reward. Raises ConfigError: no
-    task can be graded, and the mode pays for grades alone, or the judge was to be recalibrated on grades; or a task's answer is none
-    that the grader can compare with: every attempt at it would fail."""
+    """Refuse tasks that teach nothing: neither a grade nor a judge's feedback is in the reward.
+
+    Raises ConfigError: no task is graded and the mode pays for grades alone, or recalibrates on them; or an answer cannot be compared."""
     with Grading(env_factory) as grading:
         ungraded = sum(not grading.is_graded(t) for t in tasks)
         for task in tasks:
@@ -31,21 +31,21 @@ def check_labels(settings: FeedbackConfig, env_factory: EnvFactory, tasks: Seque
         )
     if not ungraded or MODES[settings.mode].pays_feedback(settings):
         return
-    said, instead = why_nothing_is_paid(settings)
+    setting, instead = why_nothing_is_paid(settings)
     if ungraded == len(tasks):
         raise ConfigError(
-            f"none of the {len(tasks)} training tasks has an answer to grade by, and with {said} (as it is set) the reward is nothing "
+            f"none of the {len(tasks)} training tasks has an answer to grade by, and with {setting} (as it is set) the reward is nothing "
             f"but the grade: {instead}, or give the tasks an `answer`, or the environment a grader of its own (`grade`)"
         )
     logger.warning(
         "%d of %d training tasks have no answer to grade by: with %s they are played and teach nothing. To learn from a judge's "
         "feedback on them, %s",
-        ungraded, len(tasks), said, instead,
+        ungraded, len(tasks), setting, instead,
     )  # fmt: skip
 
 
 def why_nothing_is_paid(settings: FeedbackConfig) -> tuple[str, str]:
-    """Why a judge's feedback is no part of the reward, and what to set instead."""
+    """(settings by which a judge's feedback is not in the reward, the remedy)."""
     mode, pay, paid = settings.mode, settings.process.pay, "set feedback.score_weight above 0"
     if mode in ("r", "u"):
         return f"feedback.mode={mode} and feedback.score_weight={settings.score_weight:g}", paid

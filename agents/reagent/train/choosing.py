@@ -1,13 +1,10 @@
-"""Choosing at inference: of several attempts at a task one is taken, by the judge or by what needs none.
+"""Choosing at inference: the judge, or another strategy, takes one of several attempts at a task.
 
     figures, episodes = evaluate_chosen(config, ["judge", "majority"])
 
-No task needs an answer: without one it is said which attempt is chosen, and success is nothing. Where tasks are graded, the
-success of what each strategy chooses is its exact expectation (`rrm.evaluation.choosing`), at every number of attempts up
-to `eval.samples`.
-
-With `retries` the same tokens are also spent another way: the first attempts are criticised and tried again, and the judge
-chooses among first and second ones. How many attempts alone the same tokens buy is read off the first way's exact curve.
+On graded tasks a strategy's success is its exact expectation (`rrm.evaluation.choosing`) at every number of attempts up to
+`eval.samples`. With `retries` first attempts are also criticised and tried again, and the judge chooses among both; the
+attempts that the same tokens buy are read off the exact curve.
 """
 
 import logging
@@ -51,14 +48,11 @@ from rrm.scoring.choose import marked
 
 logger = logging.getLogger(__name__)
 ALONE = ("none", "r", "process")
-"""Feedback modes without second attempts: what choosing can stand beside."""
 RETRY = "retry"
-"""What marks the judge's choice among first and second attempts."""
 
 
 def check_choosing(config: AgentConfig, strategies: Sequence[str], retries: int) -> None:
-    """Refuse what there is nothing to choose from. Raises ConfigError: one attempt a task, a feedback mode with second attempts, or more
-    retries than first attempts."""
+    """Refuse configs with nothing to choose from. Raises ConfigError."""
     samples, mode = config.eval.samples, config.feedback.mode
     if samples < 2:
         raise ConfigError(
@@ -79,59 +73,52 @@ def check_choosing(config: AgentConfig, strategies: Sequence[str], retries: int)
 
 
 def asker_of(strategies: Sequence[str], retries: int) -> AskedFor:
-    """What of `reagent eval`'s options asks the judge."""
-    asked = f"--choose {','.join(name for name in strategies if name in OF_SCORES)}"
+    """The options of `reagent eval` that ask the judge."""
+    option = f"--choose {','.join(name for name in strategies if name in OF_SCORES)}"
     others = ", ".join(name for name in STRATEGIES if name not in OF_SCORES)
     without = " and --retries" if retries else ""
-    return AskedFor(asked, f"leave {' and '.join(sorted(OF_SCORES))} out of --choose{without} ({others} need no judge)")
+    return AskedFor(
+        option, f"leave {' and '.join(sorted(OF_SCORES))} out of --choose{without} ({others} need no judge)"
+    )
 
 
 def make_chooser(
     config: AgentConfig, player: EpisodeRunner, judge: AgentRRM | None = None, *, asker: AskedFor, **options: Any
 ) -> CritiqueFeedback:
-    """What scores attempts, criticises them and has them tried again: `feedback`'s judge and texts, whatever its mode. Raises RRMError: the
-    judge cannot be loaded.
-
-    Args:
-        judge: in place of `feedback.judge`.
-        asker: who wants it, for messages.
-        options: as in `reagent.train.build_feedback.make_feedback`.
-    """
-    said = config.feedback.refinement
-    changes = {"mode": "c", "refinement": "critique" if said == "none" else said}
-    asked = config.model_copy(update={"feedback": config.feedback.model_copy(update=changes)})
-    found = make_feedback(asked, player.tokenizer, device=player.device, judge=judge, asker=asker, **options)
-    return cast(CritiqueFeedback, found)
+    """The feedback that scores, criticises and retries attempts, in any `feedback.mode`. Raises RRMError."""
+    refinement = config.feedback.refinement
+    changes = {"mode": "c", "refinement": "critique" if refinement == "none" else refinement}
+    chooser_config = config.model_copy(update={"feedback": config.feedback.model_copy(update=changes)})
+    chooser = make_feedback(chooser_config, player.tokenizer, device=player.device, judge=judge, asker=asker, **options)
+    return cast(CritiqueFeedback, chooser)
 
 
 def attempts_of(
     episodes: Sequence[Episode], scores: Sequence[float | None] | None, is_graded: Callable[[Task], bool]
 ) -> list[Attempts]:
-    """The tasks of episodes as strategies see them, in their order.
+    """Episodes grouped by task, for strategies; unknown outcomes of graded tasks are no success.
 
-    An episode of a graded task without a known outcome counts as no success, as in `summarise`; of a task that nobody grades all outcomes
-    are unknown. `scores`: the judge's, one an episode, None where it has none; None in all where no judge was asked.
-    """
+    `scores`: the judge's, one an episode; None where no judge was asked."""
     places: dict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(episodes):
         places[e.group_id].append(i)
     preference = None if scores is None else as_preference(scores)
-    found = []
-    for group, at in places.items():
-        tried = [episodes[i] for i in at]
+    attempts = []
+    for group, rows in places.items():
+        tried = [episodes[i] for i in rows]
         graded = has_grade(tried, is_graded)
-        found.append(
+        attempts.append(
             Attempts(
                 group,
-                at,
+                rows,
                 np.array([transcript_length(e.trajectory) for e in tried], dtype=np.float64),
                 [as_compared(e.answer) for e in tried],
                 np.array([float(e.success or 0) if graded else np.nan for e in tried]),
-                {} if preference is None else {JUDGE: preference[at]},
+                {} if preference is None else {JUDGE: preference[rows]},
                 question_of_task(tried[0]),
             )
         )
-    return found
+    return attempts
 
 
 def policy_tokens(episodes: Sequence[Episode]) -> int:
@@ -140,30 +127,26 @@ def policy_tokens(episodes: Sequence[Episode]) -> int:
 
 
 def distinct_by_n(episodes: Sequence[Episode], samples: int) -> list[float]:
-    """(samples + 1) how many contents a judge reads of 0, 1, 2 … attempts drawn of each task's `samples`, in expectation: copies of an
-    attempt are judged once."""
+    """(samples + 1) expected distinct attempts among 0, 1, 2 … drawn: copies are judged once."""
     copies = Counter((e.group_id, content_key(as_judged(e))) for e in episodes if judgeable(e))
     return expected_distinct(copies.values(), samples)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What attempts take, by how many of each task's there are."""
-
     policy: int
-    """Tokens of all of them."""
     judge: int
     distinct: Sequence[float]
-    """As of `distinct_by_n`; the judge's tokens go with them."""
+    """As of `distinct_by_n`; the judge's tokens are proportional."""
 
     def at(self, n: float) -> tuple[float, float]:
-        """The policy's tokens and the judge's of n attempts a task; between two whole numbers those of a mixture of both."""
-        whole = np.arange(len(self.distinct))
-        read = float(np.interp(n, whole, self.distinct)) / max(self.distinct[-1], 1e-9)
-        return self.policy * n / float(whole[-1]), self.judge * read
+        """The policy's and the judge's tokens of n attempts a task, interpolated."""
+        counts = np.arange(len(self.distinct))
+        share = float(np.interp(n, counts, self.distinct)) / max(self.distinct[-1], 1e-9)
+        return self.policy * n / float(counts[-1]), self.judge * share
 
     def attempts(self, tokens: float) -> float:
-        """How many attempts a task take so many tokens; where there are not as many, at the mean price of all."""
+        """Attempts a task that take so many tokens; beyond all of them at their mean price."""
         costs = [sum(self.at(n)) for n in range(len(self.distinct))]
         if tokens > costs[-1]:
             return (len(costs) - 1) * tokens / max(costs[-1], 1e-9)
@@ -171,49 +154,39 @@ class Cost:
 
 
 def success_by_n(groups: Sequence[Attempts], strategies: Sequence[str], samples: int, seed: int) -> dict[str, Any]:
-    """Number of attempts (2, 4, 8 … and all) → success of what each strategy chooses, and how far the judge is ahead of it;
-    nothing where no task is graded."""
-    found: dict[str, Any] = {}
+    """Attempts (2, 4, 8 … and all) → success by strategy, and the judge's lead; {} without graded tasks."""
+    successes: dict[str, Any] = {}
     for n in sorted({*(2**k for k in range(1, samples.bit_length()) if 2**k < samples), samples}):
         measured = measure(groups, strategies, n=n, seed=seed)
         if measured is not None:
-            found[str(n)] = success_of(measured)
-    return found
+            successes[str(n)] = success_of(measured)
+    return successes
 
 
 @dataclass(frozen=True)
 class FirstAttempts:
-    """First attempts, what the judge made of them, and what that cost."""
-
     episodes: list[Episode]
     scores: list[float | None]
-    """The judge's, None where it has none or was not asked."""
     groups: list[Attempts]
     written: list[JudgedEpisode]
-    """Judgements with the critiques of those to be tried again, which are the first of each task."""
+    """Judgements with the critiques of those to be tried again, the first of each task."""
     critique_report: JudgingReport
     score_report: JudgingReport
-    """Of those to be tried again, in the scores' mode; nothing where that is the critiques' and they are known."""
     rest_report: JudgingReport
-    """Of the other first attempts."""
+    """Of those to be tried again, in the scores' mode, and of the others."""
 
     @property
     def judge_tokens(self) -> int:
-        """What scoring all first attempts takes; the critiques' tokens where they are the scores, too."""
-        asked = self.score_report.counts["asked"] or not self.written
-        return _tokens(self.score_report if asked else self.critique_report) + _tokens(self.rest_report)
+        scored = self.score_report.counts["asked"] or not self.written
+        return _tokens(self.score_report if scored else self.critique_report) + _tokens(self.rest_report)
 
 
 @dataclass(frozen=True)
 class Retried:
-    """Second attempts, and what they come to."""
-
     figures: dict[str, Any]
     seconds: list[Episode]
     scores: list[float | None]
-    """Of the second attempts."""
     chosen: set[str]
-    """Keys of the episodes that the judge chooses among first and second attempts."""
     report: JudgingReport
 
 
@@ -233,8 +206,7 @@ class Choosing:
     metrics: Mapping[str, Grader] = field(default_factory=lambda: ToolEnv.metrics)
 
     def evaluate(self, tasks: Sequence[Task], retries: int = 0) -> tuple[dict[str, Any], list[Episode]]:
-        """Figures and episodes, first attempts and then second ones; what was chosen is noted on their transcripts. Raises JudgeFailure:
-        more judgements failed than `feedback.max_failure_rate` allows."""
+        """Figures and episodes, second attempts last, with choices noted on the transcripts."""
         played = self.play(tasks, retries)
         episodes, scores = played.episodes, played.scores
         how = {"is_graded": self.is_graded, "metrics": self.metrics}
@@ -260,7 +232,6 @@ class Choosing:
         return figures, episodes
 
     def play(self, tasks: Sequence[Task], retries: int) -> FirstAttempts:
-        """First attempts, criticised where they are to be tried again, and scored."""
         episodes = self.player(plan(tasks, self.config.eval.samples))
         critique, score, rest = JudgingReport(), JudgingReport(), JudgingReport()
         scores: list[float | None] = [None] * len(episodes)
@@ -272,23 +243,22 @@ class Choosing:
                 mode = self.config.feedback.critique_mode
                 written = self.chooser.judge([episodes[i] for i in again], mode, 0, critique)
             for places, report in ((again, score), (others, rest)):
-                for i, one in zip(places, self._scored([episodes[i] for i in places], report), strict=True):
-                    scores[i] = one
+                for i, value in zip(places, self._scored([episodes[i] for i in places], report), strict=True):
+                    scores[i] = value
         groups = attempts_of(episodes, scores if self.chooser else None, self.is_graded)
         return FirstAttempts(episodes, scores, groups, written, critique, score, rest)
 
     def _scored(
         self, episodes: Sequence[Episode], report: JudgingReport, firsts: Sequence[Episode] = ()
     ) -> list[float | None]:
-        """The judge's score of each; `firsts` are those that second attempts follow."""
         if self.chooser is None or not episodes:
             return [None] * len(episodes)
         judged = self.chooser.judge(episodes, self.config.feedback.score_mode, 0, report, firsts)
         self.chooser.note_scores(judged, report, "refined_score" if firsts else "score")
-        return [one.score for one in judged]
+        return [j.score for j in judged]
 
     def _known(self, groups: Sequence[Attempts]) -> list[str]:
-        """The strategies that can choose here: the oracle knows nothing where no outcome is known."""
+        """The strategies that can choose here: the oracle needs outcomes."""
         if "oracle" in self.strategies and not any(g.known for g in groups):
             logger.warning("no task is graded: the oracle, which chooses by outcomes, is left out")
             return [name for name in self.strategies if name != "oracle"]
@@ -297,10 +267,9 @@ class Choosing:
     def _figures(
         self, played: FirstAttempts, names: Sequence[str], chosen: Mapping[int, Sequence[str]]
     ) -> dict[str, Any]:
-        """What each strategy chose, what that is worth, and what it cost."""
         samples = self.config.eval.samples
         by_n = success_by_n(played.groups, names, samples, self.config.seed)
-        said = {
+        summaries = {
             i: {"id": e.trajectory.id, "answer": e.answer, "score": score}
             for i, (e, score) in enumerate(zip(played.episodes, played.scores, strict=True))
         }
@@ -312,28 +281,27 @@ class Choosing:
             "judge_tokens": played.judge_tokens,
             "by_n": by_n,
             "chosen": {
-                g.question: {name: said[i] for i in g.rows for name in chosen.get(i, ())} for g in played.groups
+                g.question: {name: summaries[i] for i in g.rows for name in chosen.get(i, ())} for g in played.groups
             },
         }
 
     # ---- second attempts at equal tokens ----
 
     def retry(self, played: FirstAttempts, chooser: CritiqueFeedback) -> Retried:
-        """A second attempt after each of the judgements `played.written`, the judge's choice among them and the first ones,
-        and what as many tokens give when all of them are spent on first attempts."""
-        report, firsts = JudgingReport(), [one.episode for one in played.written]
+        """Retry the criticised attempts; compare the judge's choice with first attempts of equal tokens."""
+        report, firsts = JudgingReport(), [j.episode for j in played.written]
         critiques = chooser.texts_of(played.written, "critique", report)
-        shown = chooser.shown(played.written, critiques, 0, report)
-        seconds, before = chooser.refine(firsts, shown, lambda again, _, **hooks: self.player(again, **hooks), report)
+        texts = chooser.shown(played.written, critiques, 0, report)
+        seconds, before = chooser.refine(firsts, texts, lambda again, _, **hooks: self.player(again, **hooks), report)
         second_scores = self._scored(seconds, report, before)
         score_of = {e.key: s for e, s in zip(played.episodes, played.scores, strict=True)}
         tried = [*firsts, *seconds]
         both = attempts_of(tried, [*(score_of[e.key] for e in firsts), *second_scores], self.is_graded)
         spent = policy_tokens(tried)
-        asked = _tokens(played.critique_report) + _tokens(played.score_report) + _tokens(report)
+        judge_tokens = _tokens(played.critique_report) + _tokens(played.score_report) + _tokens(report)
         distinct = distinct_by_n(played.episodes, self.config.eval.samples)
         alone = Cost(policy_tokens(played.episodes), played.judge_tokens, distinct)
-        figures = at_equal_tokens(played.groups, both, alone.attempts(spent + asked), self.config)
+        figures = at_equal_tokens(played.groups, both, alone.attempts(spent + judge_tokens), self.config)
         of_policy, of_judge = map(round, alone.at(figures["samples"]["attempts"]))
         figures["samples"] |= {"policy_tokens": of_policy, "judge_tokens": of_judge}
         figures |= {
@@ -341,73 +309,60 @@ class Choosing:
             "first": self._mean_success(firsts),
             "second": self._mean_success(seconds),
             "policy_tokens": spent,
-            "judge_tokens": asked,
+            "judge_tokens": judge_tokens,
         }
         chosen = {tried[g.rows[g.choose(JUDGE, self.config.seed)]].key for g in both}
         return Retried(figures, seconds, second_scores, chosen, report)
 
     def _mean_success(self, episodes: Sequence[Episode]) -> dict[str, float | None]:
-        """Mean success of the graded tasks' attempts, with its interval over questions."""
         groups = [g for g in attempts_of(episodes, None, self.is_graded) if g.known]
         means = [float(g.outcomes.mean()) for g in groups]
-        asked = [g.asked or g.question for g in groups]
-        return mean_interval(means, sum(map(len, groups)), seed=self.config.seed, questions=asked)
+        questions = [g.asked or g.question for g in groups]
+        return mean_interval(means, sum(map(len, groups)), seed=self.config.seed, questions=questions)
 
 
 def at_equal_tokens(
-    alone: Sequence[Attempts], both: Sequence[Attempts], wanted: float, config: AgentConfig
+    alone: Sequence[Attempts], both: Sequence[Attempts], count: float, config: AgentConfig
 ) -> dict[str, Any]:
-    """What the judge chooses among first and second attempts (`success`), and among as many first ones alone as take the same
-    tokens (`samples`), by task, and the paired difference.
+    """Compare the judge's choice in both stages (`success`) with as many tokens of first ones (`samples`).
 
-    A number of attempts between n and n + 1 is a mixture of both, so that the tokens are equal in all.
-
-    Args:
-        alone: `eval.samples` first attempts a task.
-        both: first and second attempts, the same tasks in the same order.
-        wanted: how many of `alone` take the tokens of `both`; more than there are is said.
-    """
+    `alone`: `eval.samples` first attempts a task; `count` of them, a mixture where fractional, take the tokens of `both`."""
     samples = config.eval.samples
-    if wanted > samples:
+    if count > samples:
         logger.warning(
             "second attempts took the tokens of %.1f first attempts a task, and there are %d: they are compared with all of "
-            "these, which had fewer tokens; set eval.samples=%d or more", wanted, samples, ceil(wanted)
+            "these, which had fewer tokens; set eval.samples=%d or more", count, samples, ceil(count)
         )  # fmt: skip
-    n = min(max(wanted, 1.0), float(samples))
-    low, part = floor(n), n - floor(n)
+    n = min(max(count, 1.0), float(samples))
+    low, fraction = floor(n), n - floor(n)
     pairs = [(a, b) for a, b in zip(alone, both, strict=True) if a.known and b.known]
-    found: dict[str, Any] = {"success": mean_interval([], 0, seed=0), "samples": {"attempts": n, "wanted": wanted}}
+    figures: dict[str, Any] = {"success": mean_interval([], 0, seed=0), "samples": {"attempts": n, "wanted": count}}
     if not pairs:
-        return found
+        return figures
     first = [
-        (1 - part) * a.expected(JUDGE, low) + (part * a.expected(JUDGE, low + 1) if part else 0.0) for a, _ in pairs
+        (1 - fraction) * a.expected(JUDGE, low) + (fraction * a.expected(JUDGE, low + 1) if fraction else 0.0)
+        for a, _ in pairs
     ]
-    second, asked = [b.expected(JUDGE) for _, b in pairs], [a.asked or a.question for a, _ in pairs]
-    questions, rows = len(set(asked)), sum(len(b) for _, b in pairs)
-    difference = paired_bootstrap(by_questions(second, asked), by_questions(first, asked), questions, seed=config.seed)
-    drawn: dict[str, Any] = {"seed": config.seed, "questions": asked}
-    found["success"] = mean_interval(second, rows, **drawn)
-    found["samples"]["success"] = mean_interval(first, sum(len(a) for a, _ in pairs), **drawn)
+    second, question_ids = [b.expected(JUDGE) for _, b in pairs], [a.asked or a.question for a, _ in pairs]
+    questions, rows = len(set(question_ids)), sum(len(b) for _, b in pairs)
+    difference = paired_bootstrap(
+        by_questions(second, question_ids), by_questions(first, question_ids), questions, seed=config.seed
+    )
+    drawn: dict[str, Any] = {"seed": config.seed, "questions": question_ids}
+    figures["success"] = mean_interval(second, rows, **drawn)
+    figures["samples"]["success"] = mean_interval(first, sum(len(a) for a, _ in pairs), **drawn)
     few = too_few(questions, rows)
-    return found | {"minus_samples": difference.unless(few).to_dict()}
+    return figures | {"minus_samples": difference.unless(few).to_dict()}
 
 
 def evaluate_chosen(
     config: AgentConfig, strategies: Sequence[str], *, retries: int = 0, judge: AgentRRM | None = None
 ) -> tuple[dict[str, Any], list[Episode]]:
-    """`reagent eval --choose`: `eval.samples` attempts at each held-out task of a config, and what each strategy chooses. Raises
-    ConfigError: as `check_choosing`, or an environment that cannot be made; RRMError: a policy or judge that cannot be loaded;
-    JudgeFailure: too many judgements failed.
+    """`reagent eval --choose`: figures of `summarise` with `choose` (and `retry`), and the episodes.
 
-    Args:
-        strategies: of `rrm.evaluation.choosing.STRATEGIES`.
-        retries: first attempts of each task that are also tried again after a critique; 0: none.
-        judge: in place of the config's `feedback.judge`.
-
-    Returns:
-        the figures of `summarise` with `choose` (and `retry`) beside them, and the episodes: `meta.chosen_by` of a transcript
-        says which strategies chose it, `meta.judge_score` what the judge gave it.
-    """
+    `strategies`: of `rrm.evaluation.choosing.STRATEGIES`. `retries`: first attempts of each task that are also tried again.
+    `meta.chosen_by` of a transcript names its strategies, `meta.judge_score` is its score. Raises ConfigError: as
+    `check_choosing`; RRMError: a policy or judge cannot be loaded; JudgeFailure: too many judgements failed."""
     check_choosing(config, strategies, retries)
     tasks = held_out_tasks(config.environment)
     player = load_player(config)

@@ -1,17 +1,16 @@
-"""`reagent distil`: one round of learning from what was chosen among a policy's own attempts, without one label.
+"""`reagent distil`: one round of learning from attempts chosen among a policy's own, without labels.
 
     play      distil.samples attempts at each of distil.tasks training tasks
     choose    one of them, by the judge (or by what needs none), where its score is high enough
     learn     the mean negative log-likelihood of the chosen episodes' sampled tokens, in nats a token
 
-Rejection sampling with a reward model in the place of the answers (RAFT, 2304.06767; ReST, 2308.08998). The tokens are
-those that were sampled, not a transcript encoded again; what tools said is context and no loss falls on it.
+Rejection sampling with a reward model (RAFT, 2304.06767; ReST, 2308.08998), on the tokens that were sampled.
 
 runs/agent/
   config.yaml, policy/, checkpoints/, judgements.jsonl as of `reagent train`
-  episodes-<n>.jsonl   the episodes of a part of the tasks, whole: what is there is not played again
+  episodes-<n>.jsonl   the episodes of a part of the tasks; present parts are not played again
   chosen.jsonl         the transcripts that are learned, with `meta.judge_score`
-  choice.json          which they are: chosen once, so that a run that goes on learns the same, whatever a judge would say today
+  choice.json          their keys, chosen once
   metrics.jsonl        one line an optimiser step
   eval.jsonl           held-out evaluations, before the first step and after the last
 """
@@ -69,23 +68,21 @@ from rrm.train.run_folder import check_folder, claim_folder, read_record, sole_w
 
 logger = logging.getLogger(__name__)
 FIXED = ("seed", "environment", "policy", "rollout", "optim", "feedback", "eval", "distil", "mixed_precision")
-"""Options that must not change between a run and its continuation."""
+"""Options that must not change between a run and its continuation,"""
 FREE = (
     "feedback.max_failure_rate", "optim.microbatch_tokens", "optim.share_prefixes", "policy.gradient_checkpointing", "policy.export_dtype", "rollout.engine",
 )  # fmt: skip
-"""Those of them that may."""
+"""but these may,"""
 BEFORE_THE_CHOICE = tuple(f"distil.{key}" for key in ("by", "min_score", "epochs", "batch_episodes", "learning_rate"))
-"""What else may, as long as nothing is chosen: what was played is the same, and need not be played again."""
+"""and these before the choice: the played episodes stay."""
 PART = 32
-"""Tasks that are played together; a run that is stopped loses at most one part."""
 
 
 class SFTLearner(Learner):
-    """A learner whose loss is the mean negative log-likelihood of the sampled tokens, at temperature 1."""
+    """Learner of the mean negative log-likelihood of sampled tokens, at temperature 1."""
 
     def imitate_episodes(self, episodes: Sequence[Episode], where: str) -> dict[str, float]:
-        """One optimiser step; returns `nll` (before it), `tokens`, `grad_norm`, `learning_rate`. Raises TrainingError: the loss or the
-        gradient is not finite."""
+        """One optimiser step; returns `nll` (before it), `tokens`, `grad_norm`, `learning_rate`."""
         batch = make_batch(episodes)
         batch.rollout_logprobs.zero_()
         mask = batch.action_mask
@@ -93,9 +90,9 @@ class SFTLearner(Learner):
         factor = learning_rate_factor(self.update_index, self.config)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
-        found, norm = self.step(Prepared(batch, nothing), range(len(batch)), where)
+        results, norm = self.step(Prepared(batch, nothing), range(len(batch)), where)
         self.update_index += 1
-        merged = merge_metrics(found)
+        merged = merge_metrics(results)
         return {
             "nll": merged["loss"],
             "tokens": float(mask.sum()),
@@ -104,7 +101,6 @@ class SFTLearner(Learner):
         }
 
     def _without_gradient(self, prepared: Prepared, index: Sequence[int]) -> set[int]:
-        """None: every row is learned, and has no advantage."""
         return set()
 
     def _loss(
@@ -112,24 +108,20 @@ class SFTLearner(Learner):
     ) -> tuple[torch.Tensor, LossMetrics]:
         """A micro-batch's share of −Σ log π / tokens over `mask` (B, T)."""
         width, device = int(prepared.batch.lengths[rows].max()), self.accelerator.device
-        kept = mask[rows, :width].to(device)
-        output = self.ddp_model(prepared.batch.input_ids[rows, :width].to(device), kept)
-        loss = aggregate(-output.logprobs, kept, denominator, "token-mean")
+        row_mask = mask[rows, :width].to(device)
+        output = self.ddp_model(prepared.batch.input_ids[rows, :width].to(device), row_mask)
+        loss = aggregate(-output.logprobs, row_mask, denominator, "token-mean")
         return loss, LossMetrics(losses={"loss": float(loss.detach())})
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is learned, and what it was chosen from."""
-
     episodes: list[Episode]
     scores: list[float | None]
     tasks: int
-    """Those chosen from; where the oracle chose, the graded ones alone."""
     judge_tokens: int
 
     def write(self, path: Path) -> None:
-        """Which they are, whole or not at all."""
         row = {
             "keys": [e.key for e in self.episodes], "scores": self.scores, "tasks": self.tasks, "judge_tokens": self.judge_tokens,
         }  # fmt: skip
@@ -138,14 +130,12 @@ class Chosen:
 
     @classmethod
     def read(cls, path: Path, played: Sequence[Episode]) -> Chosen:
-        """What `write` wrote."""
         row, by_key = read_record(path), {e.key: e for e in played}
         return cls([by_key[key] for key in row["keys"]], row["scores"], row["tasks"], row["judge_tokens"])
 
     def figures(self, by: str, played: Sequence[Episode]) -> dict[str, Any]:
-        """For the summary; `labels` are those that the choice used, and success is said where there are any at all."""
         scores = [score for score in self.scores if score is not None]
-        known = [e.success for e in self.episodes if e.success is not None]
+        successes = [e.success for e in self.episodes if e.success is not None]
         graded = [e.success for e in played if e.success is not None]
         return {
             "tasks": self.tasks,
@@ -154,7 +144,7 @@ class Chosen:
             "labels": self.tasks if by == "oracle" else 0,
             "score": sum(scores) / len(scores) if scores else None,
             "attempts_success": sum(graded) / len(graded) if graded else None,
-            "learned_success": sum(known) / len(known) if known else None,
+            "learned_success": sum(successes) / len(successes) if successes else None,
             "policy_tokens": policy_tokens(played),
             "judge_tokens": self.judge_tokens,
         }
@@ -162,29 +152,21 @@ class Chosen:
 
 @dataclass
 class Distilling:
-    """One run of `reagent distil`: what is in its folder is not done again."""
+    """One run of `reagent distil`; continues from its folder."""
 
     config: AgentConfig
     policy: Policy
-    """It learns; `player` plays with its weights."""
     player: EpisodeRunner
     chooser: CritiqueFeedback | None
-    """None where no judge is asked."""
     accelerator: Accelerator
     stopping: Stopping
 
     @property
     def folder(self) -> Path:
-        """The run's."""
         return Path(self.config.output_dir)
 
     def run(self, train_tasks: Sequence[Task], eval_tasks: Sequence[Task]) -> dict[str, Any]:
-        """Play, choose, learn, and evaluate before and after; returns the summary.
-
-        Raises:
-            JudgeFailure: too many judgements failed; RRMError: nothing to learn from; TrainingError: a loss that is not
-            finite.
-        """
+        """Play, choose, learn, and evaluate before and after; returns the summary."""
         newest = newest_whole(checkpoints(self.folder / "checkpoints"))
         if newest is not None:
             restore_logs(newest, self.folder)
@@ -230,24 +212,19 @@ class Distilling:
         episodes: list[Episode] = []
         with _progress() as progress:
             bar = progress.add_task("playing", total=len(parts))
-            for number, part in enumerate(parts):
+            for number, batch in enumerate(parts):
                 path = self.folder / f"episodes-{number:04d}.jsonl"
                 if not path.is_file():
                     with self.stopping.at_once():
                         partial = path.with_suffix(".partial")
-                        write_episodes(partial, self.player(part))
+                        write_episodes(partial, self.player(batch))
                         os.replace(partial, path)
                 episodes += read_episodes(path)
                 progress.update(bar, advance=1)
         return episodes
 
     def choose(self, episodes: Sequence[Episode], grading: Grading) -> Chosen:
-        """The attempts to learn from, one a task at most.
-
-        Raises:
-            JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
-            RRMError: there is nothing to choose by, or nothing worth learning from.
-        """
+        """The attempts to learn from, one a task at most. Raises RRMError: none can be chosen."""
         settings, report = self.config.distil, JudgingReport()
         scores = self._scores(episodes, report)
         groups = attempts_of(episodes, scores if self.chooser else None, grading.is_graded)
@@ -258,18 +235,18 @@ class Distilling:
                     "distil.by=oracle chooses by outcomes, and no training task is graded: use distil.by=judge, or give the "
                     "tasks answers (environment.label_share)"
                 )
-        found = [g.rows[g.choose(settings.by, self.config.seed)] for g in groups]
-        kept = [i for i in found if judgeable(episodes[i]) and self._worth(episodes[i], scores[i])]
-        if not kept:
+        rows = [g.rows[g.choose(settings.by, self.config.seed)] for g in groups]
+        learned = [i for i in rows if judgeable(episodes[i]) and self._worth(episodes[i], scores[i])]
+        if not learned:
             raise RRMError(
                 f"of {len(groups)} tasks no attempt is worth learning from (distil.by={settings.by}, "
                 f"distil.min_score={settings.min_score}): lower the threshold, or play more attempts (distil.samples)"
             )
         tokens = int(report.counts["judge_tokens"])
-        return Chosen([episodes[i] for i in kept], [scores[i] for i in kept], len(groups), tokens)
+        return Chosen([episodes[i] for i in learned], [scores[i] for i in learned], len(groups), tokens)
 
     def _scores(self, episodes: Sequence[Episode], report: JudgingReport) -> list[float | None]:
-        """The judge's, part by part: a run that is stopped loses one part's."""
+        """The judge's scores, part by part: a stopped run loses one part's."""
         if self.chooser is None:
             return [None] * len(episodes)
         size, scores = PART * self.config.distil.samples, list[float | None]()
@@ -282,13 +259,12 @@ class Distilling:
                 judged = self.chooser.judge(episodes[start : start + size], mode, 0, report)
                 with file_when_whole(spent) as file:
                     file.write(f"{report.counts['judge_tokens']:.0f}\n")
-            scores += [one.score for one in judged]
+            scores += [j.score for j in judged]
         self.chooser.report(0, [report])
         return scores
 
     def _worth(self, episode: Episode, score: float | None) -> bool:
-        """Whether a chosen attempt is learned from: the oracle chooses no failure, and what a judge could not score, or
-        scores too low, it has not chosen."""
+        """True where a chosen attempt is learned from: a success of the oracle's, a score that is high enough."""
         settings = self.config.distil
         if settings.by == "oracle":
             return bool(episode.success)
@@ -297,7 +273,6 @@ class Distilling:
     # ---- learn ----
 
     def imitator(self, episodes: int) -> SFTLearner:
-        """A learner whose schedule is as long as the passes over so many episodes take."""
         config, settings = self.config, self.config.distil
         rate = config.optim.learning_rate if settings.learning_rate is None else settings.learning_rate
         changes = {
@@ -308,25 +283,24 @@ class Distilling:
         return SFTLearner(config.model_copy(update=changes), self.policy, self.folder, self.accelerator)
 
     def learn(self, imitator: SFTLearner, episodes: Sequence[Episode]) -> None:
-        """All optimiser steps still to be made, with checkpoints where they are due and where the run is stopped."""
         batch, steps = self.config.distil.batch_episodes, imitator.config.max_updates
-        log, whole = self.folder / "metrics.jsonl", True
+        log, complete = self.folder / "metrics.jsonl", True
         keep_lines(log, imitator.update_index)
         try:
             with _progress() as progress:
                 bar = progress.add_task("learning", total=steps, completed=imitator.update_index)
                 while imitator.update_index < steps:
                     self.stopping.check()
-                    number, whole = imitator.update_index, False
+                    number, complete = imitator.update_index, False
                     rows = rows_of_step(number, len(episodes), batch, self.config.seed)
-                    found = imitator.imitate_episodes([episodes[i] for i in rows], f"step {number}")
-                    append_line(log, {"update": number, **found})
-                    whole = True
-                    progress.update(bar, advance=1, description=f"nll {found['nll']:.3f}")
+                    figures = imitator.imitate_episodes([episodes[i] for i in rows], f"step {number}")
+                    append_line(log, {"update": number, **figures})
+                    complete = True
+                    progress.update(bar, advance=1, description=f"nll {figures['nll']:.3f}")
                     if imitator.update_index % self.config.save_every == 0 or imitator.update_index == steps:
                         self.save(imitator)
         except (KeyboardInterrupt, SystemExit) as error:
-            if whole and imitator.update_index:
+            if complete and imitator.update_index:
                 self.save(imitator)
             logger.warning(
                 "stopped (%s) after step %d; the same command goes on from there",
@@ -336,31 +310,29 @@ class Distilling:
             raise
 
     def save(self, imitator: SFTLearner) -> None:
-        """A checkpoint of the state after the steps done."""
         folder, state = self.folder / "checkpoints", {"algorithm": "distil", "seed": self.config.seed}
         save_checkpoint(folder, imitator.update_index, self.policy, imitator.optimizer, state)
 
     def evaluate(self, tasks: Sequence[Task], *, update: int) -> dict[str, Any]:
-        """Held-out figures after a step (−1: before the first), as `eval` says; made once."""
+        """Held-out figures after a step (−1: before the first); made once."""
         path, player = self.folder / "eval.jsonl", self.player
         for row in read_rows(path):
             if row["update"] == update:
                 return row
         with self.stopping.at_once():
             sync(player.engine, self.policy, update + 1, self.accelerator)
-            found, _ = evaluate(replace(player, temperature=None, seed=None), tasks)
-        row = {"update": update, **found}
+            figures, _ = evaluate(replace(player, temperature=None, seed=None), tasks)
+        row = {"update": update, **figures}
         append_line(path, row)
         return row
 
 
 def steps_of(episodes: int, batch: int, epochs: int) -> int:
-    """Optimiser steps of all passes."""
     return epochs * -(-episodes // batch)
 
 
 def rows_of_step(step: int, episodes: int, batch: int, seed: int) -> list[int]:
-    """The episodes of an optimiser step: each pass has an order of its own, drawn by seed, dealt as evenly as can be."""
+    """The episodes of an optimiser step; each pass is shuffled by seed and dealt evenly."""
     a_pass = steps_of(episodes, batch, 1)
     order = list(range(episodes))
     random.Random(derive_seed(seed, "distil", step // a_pass)).shuffle(order)
@@ -373,7 +345,6 @@ def _progress() -> Progress:
 
 
 def _scored(episode: Episode, score: float | None) -> Trajectory:
-    """The transcript with the judge's score in its meta."""
     meta = episode.trajectory.meta if score is None else {**episode.trajectory.meta, "judge_score": score}
     return episode.trajectory.model_copy(update={"meta": meta})
 
@@ -381,15 +352,8 @@ def _scored(episode: Episode, score: float | None) -> Trajectory:
 def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
     """Run or continue a distillation; returns the summary the CLI prints.
 
-    What ends it early (SIGTERM, Ctrl-C) loses a part of the episodes, or nothing: the same call goes on there.
-
-    Args:
-        judge: in place of the config's `feedback.judge`.
-
-    Raises:
-        RRMError: another run's folder, several processes, a policy or judge that cannot be loaded, or nothing to learn from;
-        TrainingError: a loss that is not finite; JudgeFailure: too many judgements failed.
-    """
+    Raises RRMError: another run's folder, several processes, a policy or judge that cannot be loaded, or nothing to learn from;
+    TrainingError: a loss that is not finite; JudgeFailure: too many judgements failed."""
     from transformers import set_seed
 
     if config.threads:
@@ -431,7 +395,7 @@ def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]
 
 
 def check_distil_folder(config: AgentConfig, folder: Path) -> None:
-    """Whether the folder is free, or holds a run of the same config. Raises RRMError: it holds another run, or one of `reagent train`."""
+    """Refuse a folder that holds another run. Raises RRMError."""
     chosen = (folder / "choice.json").is_file()
     check_folder(config, folder, FIXED, FREE if chosen else (*FREE, *BEFORE_THE_CHOICE))
     if (folder / "config.yaml").is_file() and (folder / "episodes.jsonl").is_file():

@@ -1,9 +1,9 @@
-"""Evaluating a policy on held-out tasks: success with an interval over questions, EM, F1, pass@k, turns, tool errors."""
+"""Evaluate a policy on held-out tasks: success with its interval, EM, F1, pass@k, turns, tool errors."""
 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -33,13 +33,9 @@ from rrm.judge.agent_rrm import AgentRRM
 def mean_interval(
     values: Sequence[float], rows: int, *, seed: int, questions: Sequence[str] | None = None
 ) -> dict[str, float | None]:
-    """Mean of the values, one a task, with its 95 % interval over questions; without one of too few (`rrm.evaluation.bootstrap.too_few`),
-    None of nothing.
+    """Mean of one value a task, with its 95 % interval over questions, where there are enough.
 
-    Args:
-        rows: episodes that the values are means of, in all.
-        questions: what each task asks; tasks that ask one question are drawn together. None: each another one.
-    """
+    `rows`: episodes in all. `questions`: of each task; tasks of one question are drawn together. None: all differ."""
     if not values:
         return Interval(None, None, None).to_dict()
     mean = by_questions(values, questions)
@@ -48,25 +44,23 @@ def mean_interval(
 
 
 def question_of_task(episode: Episode) -> str:
-    """What its task asks: some benchmarks ask one question in several ways, each a task."""
     return episode.task.question_id or episode.group_id
 
 
 def without_interval(figures: Mapping[str, Any]) -> list[str]:
-    """Names of the figures, nested ones as `success_by_hops.2`, that rest on too few tasks or episodes for an interval."""
-    found: list[str] = []
+    """Names of the figures, nested as `success_by_hops.2`, with too few tasks for an interval."""
+    names: list[str] = []
     for name, value in figures.items():
         if not isinstance(value, Mapping):
             continue
         if {"value", "low"} <= value.keys():
-            found += [name] if value["value"] is not None and value["low"] is None else []
+            names += [name] if value["value"] is not None and value["low"] is None else []
         else:
-            found += [f"{name}.{inner}" for inner in without_interval(value)]
-    return found
+            names += [f"{name}.{inner}" for inner in without_interval(value)]
+    return names
 
 
 def mean_grade(episodes: Sequence[Episode], grade: Grader) -> float:
-    """Mean grade of the answers, 0 where none was given, over episodes of tasks with a reference; NaN without any."""
     graded = [e for e in episodes if e.task.answer is not None]
     return mean([grade(e.task, e.answer) if e.answer is not None else 0.0 for e in graded])
 
@@ -79,31 +73,25 @@ def summarise(
     is_graded: Callable[[Task], bool] = lambda task: task.graded,
     metrics: Mapping[str, Grader] = ToolEnv.metrics,
 ) -> dict[str, Any]:
-    """Figures of episodes, `samples` of each task; an episode without a known outcome counts as no success.
+    """Figures of episodes, `samples` of each task; an unknown outcome counts as no success.
 
-    Tasks that nobody can grade are counted (`ungraded_tasks`) and have no success: what there is of them is a judge's score
-    (`feedback/score`) and the reward with it (`feedback/reward`). Figures of nothing are None.
-
-    Args:
-        is_graded: whether a task is graded, asked where every attempt at it failed: none of them can say.
-        metrics: further figures of the answers, by name.
-    """
+    Ungraded tasks are counted and have no success. Figures of nothing are None. `is_graded`: asked where all attempts failed."""
     tasks: dict[str, list[Episode]] = defaultdict(list)
     for e in episodes:
         tasks[e.group_id].append(e)  # a task that is there twice is two, as it was planned (`id`, `id#2`)
-    by_task = {t: found for t, found in tasks.items() if has_grade(found, is_graded)}
-    rates = {t: mean([float(e.success or 0) for e in found]) for t, found in by_task.items()}
+    by_task = {t: attempts for t, attempts in tasks.items() if has_grade(attempts, is_graded)}
+    rates = {t: mean([float(e.success or 0) for e in attempts]) for t, attempts in by_task.items()}
     hops: dict[str, list[str]] = defaultdict(list)
-    for t, found in by_task.items():
-        if "hops" in found[0].task.meta:
-            hops[str(found[0].task.meta["hops"])].append(t)
+    for t, attempts in by_task.items():
+        if "hops" in attempts[0].task.meta:
+            hops[str(attempts[0].task.meta["hops"])].append(t)
 
     def success(names: Collection[str]) -> dict[str, float | None]:
         asks = [question_of_task(by_task[t][0]) for t in names]
         return mean_interval([rates[t] for t in names], sum(len(by_task[t]) for t in names), seed=seed, questions=asks)
 
-    counts = [sum(bool(e.success) for e in found) for found in by_task.values()]
-    found = {
+    counts = [sum(bool(e.success) for e in attempts) for attempts in by_task.values()]
+    figures = {
         "tasks": len(tasks),
         "ungraded_tasks": len(tasks) - len(by_task),
         "samples": samples,
@@ -114,12 +102,11 @@ def summarise(
         "pass_at_k": {str(k): pass_at_k(counts, samples, k) if counts else None for k in sorted({1, samples})},
         **{k.removeprefix("episode/"): v for k, v in episode_metrics(episodes).items() if "hops" not in k and "success" not in k},
     }  # fmt: skip
-    return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in found.items()}
+    return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in figures.items()}
 
 
 def has_grade(attempts: Sequence[Episode], is_graded: Callable[[Task], bool]) -> bool:
-    """Whether a task is graded: as one of its attempts says, a failed one not knowing. One that was paid, and of which the environment
-    does not say whether that is a success, has none, but where its grade failed."""
+    """True where a task is graded, by one of its attempts: paid ones have a success or a failed grade."""
     if any(e.ungraded or (e.outcome_reward is not None and e.success is None and not e.grade_failed) for e in attempts):
         return False
     return any(e.success is not None for e in attempts) or is_graded(attempts[0].task)
@@ -128,7 +115,7 @@ def has_grade(attempts: Sequence[Episode], is_graded: Callable[[Task], bool]) ->
 def shared(
     attempts: Sequence[Attempt], play: Callable[[Sequence[Attempt]], list[Episode]], accelerator: Accelerator | None
 ) -> list[Episode]:
-    """Every attempt's episode, in their order, of which each process has played every n-th (tasks come sorted by kind)."""
+    """Every attempt's episode, in order; each process plays every n-th (tasks come sorted by kind)."""
     if accelerator is None or accelerator.num_processes == 1:
         return play(attempts)
     rank, processes = accelerator.process_index, accelerator.num_processes
@@ -140,27 +127,23 @@ def shared(
 
 @dataclass(frozen=True)
 class EpisodeRunner:
-    """Plays attempts with a policy as it stands, as the config's `rollout` and `eval` say, in its `mixed_precision`."""
+    """Plays attempts with a policy as the config's `rollout`, `eval` and `mixed_precision` say."""
 
     engine: TokenEngine
     tokenizer: PreTrainedTokenizerBase
     env_factory: EnvFactory
-    """Makes a fresh environment for one episode."""
     config: AgentConfig
     temperature: float | None = None
-    """In place of `eval.temperature`."""
     seed: int | None = None
-    """In place of the config's."""
+    """Both in place of the config's."""
     here: str | None = None
-    """The device of this process, where the engine is another's."""
 
     @property
     def device(self) -> str:
-        """Where models of this process compute."""
         return self.here or str(getattr(self.engine, "device", "cpu"))
 
     def __call__(self, attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
-        """Episodes in the attempts' order; `hooks` as in `reagent.rollout.rollout.rollout`."""
+        """Episodes in order; `hooks` as in `reagent.rollout.rollout.rollout`."""
         settings = self.config.rollout
         temperature = self.config.eval.temperature if self.temperature is None else self.temperature
         with precision(self.config.mixed_precision, self.device):
@@ -178,8 +161,7 @@ class EpisodeRunner:
 
 
 def load_player(config: AgentConfig) -> EpisodeRunner:
-    """The config's own policy, frozen, in its environment. Raises RRMError: the policy cannot be loaded; ConfigError: the environment
-    cannot be made."""
+    """The config's own policy, frozen, in its environment. Raises RRMError, ConfigError."""
     import torch
 
     if config.threads:
@@ -197,40 +179,40 @@ def evaluate(
     feedback: FeedbackMode | None = None,
     accelerator: Accelerator | None = None,
 ) -> tuple[dict[str, Any], list[Episode]]:
-    """Roll out `eval.samples` episodes of each task as the config's `rollout` and `eval` say, and summarise them. Raises JudgeFailure: more
-    judgements failed than `feedback.max_failure_rate` allows.
+    """Roll out `eval.samples` episodes of each task, and summarise them.
 
-    Args:
-        player: plays the policy as it stands.
-        feedback: what the policy is given between a first attempt and a second; the policy stays as it is.
-        accelerator: of several processes that share the tasks and call this together, without feedback; each returns the
-            figures of them all.
-
-    Returns:
-        figures of the first attempts, with feedback also `refined`, those of the second ones, and `feedback/…`; and the
-        episodes of both.
-    """
+    Figures are those of first attempts, with `sampled_success` of further ones (`eval.sampled`), and with feedback `refined`, of
+    second ones, and `feedback/…`. `accelerator`: of processes that share the tasks, without feedback. Raises JudgeFailure: more
+    judgements failed than `feedback.max_failure_rate` allows."""
     config = player.config
     attempts, samples = plan(tasks, config.eval.samples), config.eval.samples
     with Grading(player.env_factory) as grading:
         figures = partial(
             summarise, samples=samples, seed=config.seed, is_graded=grading.is_graded, metrics=grading.metrics
         )
+        sampled: dict[str, Any] = {}
+        if config.eval.sampled and not (player.temperature or config.eval.temperature):
+            hot = replace(player, temperature=config.rollout.temperature)
+            played = shared(plan(tasks, config.eval.sampled), hot, accelerator)
+            sampled = {
+                "sampled_success": summarise(
+                    played, samples=config.eval.sampled, seed=config.seed, is_graded=grading.is_graded
+                )["success"]
+            }
         if feedback is None:
             episodes = shared(attempts, player, accelerator)
-            return figures(episodes), episodes
+            return figures(episodes) | sampled, episodes
         round_ = feedback.round(0, attempts, player)
         first = [e for e in round_.played if e.stage == "initial"]
         refined = [e for e in round_.played if e.stage == "refined"]
-        found = figures(first) | feedback.report(None, [round_.report])
+        result = figures(first) | sampled | feedback.report(None, [round_.report])
         if refined:
-            found["refined"] = figures(refined)
-        return found, round_.played
+            result["refined"] = figures(refined)
+        return result, round_.played
 
 
 def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple[dict[str, Any], list[Episode]]:
-    """`evaluate` with a config's own policy, environment, held-out tasks and feedback. Raises RRMError: the policy or the judge cannot be
-    loaded; ConfigError: the environment or its tasks cannot be made. `judge`: in place of the config's `feedback.judge`."""
+    """`evaluate` with a config's own policy, tasks and feedback. Raises RRMError, ConfigError."""
     tasks = held_out_tasks(config.environment)
     player = load_player(config)
     eos_ids = getattr(player.engine, "eos_ids", None)

@@ -1,4 +1,4 @@
-"""The trained policy as a directory that `policy.base` takes again."""
+"""Export the trained policy as a directory that `policy.base` takes again."""
 
 import json
 import logging
@@ -20,16 +20,15 @@ PROBES = (
     "Once upon a time there was a question that nobody could answer.",
 )
 MOST = 0.05
-"""Nats a token: 16 bits in a forward differ by about half as much. More is said as a warning."""
+"""Nats a token: 16 bits in a forward differ by about half as much; more is a warning."""
 
 
 def gathered_weights(trainer: AgentTrainer) -> dict[str, Tensor]:
-    """A sharded policy's weights whole, on the main process alone (its adapter's, where it has one); all of them call this together."""
     return gathered(saved_tensors(trainer.policy), keep=trainer.accelerator.is_main_process)
 
 
 def export_policy(trainer: AgentTrainer, folder: Path) -> float | None:
-    """`export` by the main process, which alone has its result; of a sharded policy all gather it."""
+    """`export` by the main process; of a sharded policy all gather it."""
     policy, config = trainer.policy, trainer.config
     if trainer.sharded:
         tensors = gathered(trained_parameters(policy), keep=trainer.accelerator.is_main_process)
@@ -42,18 +41,9 @@ def export_policy(trainer: AgentTrainer, folder: Path) -> float | None:
 
 
 def export(policy: Policy, tokenizer: Any, folder: Path, config: AgentConfig | None = None) -> float:
-    """Write the trained policy as a directory that `policy.base` takes again, and compare what that says with it.
+    """Write the trained policy (unusable afterwards) as a directory that `policy.base` takes.
 
-    An adapter is merged in float32 on the CPU, and float32 is written: rounded to 16 bits a weight loses what is less than 1/256 of it, a
-    part of what was learned.
-
-    Args:
-        policy: not to be trained or played afterwards.
-        config: of the training, for its precision and `policy.export_dtype`; None: float32.
-
-    Returns:
-        mean difference of log-probabilities between the policy as it was trained and the directory, nats a token of `PROBES`.
-    """
+    An adapter is merged in float32. Returns the mean difference of log-probabilities, in nats a token of `PROBES`."""
     config = config or AgentConfig()
     policy.sharing = None
     trained = _probed(policy, tokenizer, config.mixed_precision)
@@ -77,18 +67,16 @@ def export(policy: Policy, tokenizer: Any, folder: Path, config: AgentConfig | N
 
 @torch.no_grad()
 def _probed(policy: Policy, tokenizer: Any, mixed: Literal["no", "bf16"]) -> Tensor:
-    """Log-probabilities of the texts' tokens, on the CPU."""
-    device, found = next(policy.parameters()).device, list[torch.Tensor]()
+    device, logprobs = next(policy.parameters()).device, list[torch.Tensor]()
     for text in PROBES:
         ids = torch.tensor([tokenizer.encode(text, add_special_tokens=False)], device=device)
         mask = torch.arange(ids.shape[1], device=device)[None] > 0
         with precision(mixed, device):
-            found.append(policy(ids, mask).logprobs[mask].float().cpu())
-    return torch.cat(found)
+            logprobs.append(policy(ids, mask).logprobs[mask].float().cpu())
+    return torch.cat(logprobs)
 
 
 def written_dtype(folder: str) -> str | None:
-    """The precision in which a directory's weights were written; None where `folder` is none that says so."""
     path = Path(folder) / "config.json"
-    said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return said.get("dtype") or said.get("torch_dtype")
+    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return config.get("dtype") or config.get("torch_dtype")

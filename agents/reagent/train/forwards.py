@@ -1,8 +1,7 @@
-"""Forwards: a policy that is trained, on one process or many, whole or in shards; what the learner asks of it.
+"""Forwards of a trained policy, on one process or many, whole or sharded.
 
-Under `sharding: fsdp` (`rrm.train.fsdp`) every forward and backward is one of all processes: each place that makes some asks first how
-many the others make (`Forwards.rounds`), and makes up for those it has no rows for with a row that no token is asked of (`dummy_forward`).
-"""
+Under `sharding: fsdp` (`rrm.train.fsdp`) every forward and backward is one of all processes: `Forwards.rounds` tells how many
+the others make, and `dummy_forward` makes up for missing rows."""
 
 import contextlib
 import copy
@@ -26,13 +25,7 @@ T = TypeVar("T")
 
 
 class Forwards:
-    """A policy with its optimiser, its reference, and what is computed with either.
-
-    Args:
-        policy: on any device; it is moved to the accelerator's, under `sharding: fsdp` in shards.
-        folder: the run folder, in which `checkpoints/` is looked up for messages.
-        accelerator: as `reagent.train.launch.make_accelerator` makes it.
-    """
+    """A policy, moved to the accelerator or sharded, with its optimiser and reference."""
 
     def __init__(self, config: AgentConfig, policy: Policy, folder: Path, accelerator: Accelerator) -> None:
         self.config, self.policy, self.folder, self.accelerator = config, policy, folder, accelerator
@@ -41,7 +34,7 @@ class Forwards:
             PrefixSharing.of(policy.model, config.optim.microbatch_tokens) if config.optim.share_prefixes else None
         )
         self.frozen: Policy | None = None
-        """The reference of a policy that is trained whole; an adapter is switched off instead."""
+        """The reference of a policy trained whole; an adapter is switched off instead."""
         if self._needs_reference and config.policy.lora is None:
             self.frozen = Policy(copy.deepcopy(policy.model), with_values=False).requires_grad_(False)
             self.frozen.sharing = policy.sharing
@@ -57,10 +50,8 @@ class Forwards:
         if not self.sharded:
             self.ddp_model, self.ddp_optimizer = accelerator.prepare(policy, self.optimizer)
         self.update_index = 0
-        """Updates done."""
         self.consistent = True
-        """Whether the weights are those after `update_index` updates, to the bit: not from an update's first step on, until
-        whoever runs the updates has recorded the update and says so again."""
+        """False from an update's first step until its record."""
 
     @property
     def _needs_reference(self) -> bool:
@@ -68,22 +59,20 @@ class Forwards:
         return self.config.loss.kl_coef > 0 or (guard.max is not None and guard.action != "none")
 
     def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Element-wise sum over processes. It travels on the accelerator's device: NCCL knows no CPU tensors."""
+        """Sum over processes, on the accelerator's device: NCCL has no CPU tensors."""
         total: Any = self.accelerator.reduce(tensor.to(self.accelerator.device), reduction="sum")
         return total.to(tensor.device)
 
     def rounds(self, groups: Sequence[T]) -> list[T | None]:
-        """This process's micro-batches, and None for each that another process has more, where all make a forward together."""
+        """This process's micro-batches, and None for each that another process has more."""
         more = equal_rounds(len(groups), self.accelerator.device) - len(groups) if self.sharded else 0
         return [*groups, *[None] * more]
 
     def unsynced(self) -> contextlib.AbstractContextManager[Any]:
-        """A backward whose gradients are not yet summed over processes; where they are sharded, each one is (whole gradients
-        would not fit)."""
+        """Context of a backward whose gradients are not yet summed over processes (unless sharded)."""
         return contextlib.nullcontext() if self.sharded else self.accelerator.no_sync(self.ddp_model)
 
     def clip(self) -> float:
-        """Clip the gradients; their norm before."""
         most = self.config.optim.max_grad_norm
         if self.sharded:
             return clip_grad_norm(self.policy.parameters(), most)
@@ -91,7 +80,6 @@ class Forwards:
         return float(total)
 
     def split_minibatches(self, batch: Batch, mask: torch.Tensor, index: Sequence[int]) -> list[list[int]]:
-        """Rows `index` in micro-batches, of which the tokens of `mask` (B, T) are asked."""
         if self.policy.sharing is None:
             return microbatches(batch.lengths, index, self.config.optim.microbatch_tokens)
         return self.policy.sharing.split_minibatches(batch.input_ids, mask, batch.group, index)
@@ -99,11 +87,7 @@ class Forwards:
     def statistics(
         self, batch: Batch, module: torch.nn.Module, mask: torch.Tensor, index: Sequence[int] | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Log-probabilities and values (B, T) of the masked tokens under a module, without gradients.
-
-        Args:
-            index: the rows asked for, the others being 0; None: all.
-        """
+        """Log-probabilities and values (B, T) of the masked tokens of rows `index`, without gradients."""
         chosen = range(len(batch)) if index is None else index
         logprobs = torch.zeros(batch.input_ids.shape)
         values = torch.zeros(batch.input_ids.shape) if self.policy.value_head is not None else None
@@ -112,9 +96,9 @@ class Forwards:
                 if rows is None:
                     self.dummy_forward(module)
                     continue
-                part = batch.rows(rows)
-                width = part.input_ids.shape[1]
-                output = self.forward(module, part.input_ids, mask[rows, :width])
+                micro = batch.rows(rows)
+                width = micro.input_ids.shape[1]
+                output = self.forward(module, micro.input_ids, mask[rows, :width])
                 logprobs[rows, :width] = output.logprobs.float().cpu()
                 if values is not None and output.values is not None:
                     values[rows, :width] = output.values.float().cpu()
@@ -122,36 +106,31 @@ class Forwards:
 
     @torch.no_grad()
     def end_values(self, batch: Batch) -> torch.Tensor:
-        """(B,) V of the state, its last observation read, in which the turn limit cut an episode off, without gradients; 0 for others."""
+        """(B,) V of the last state of episodes that the turn limit cut off; 0 for others."""
         values = torch.zeros(len(batch))
         chosen, wholes = batch.ends.nonzero()[:, 0].tolist(), batch.lengths + batch.ends
         for rows in self.rounds(microbatches(wholes + 1, chosen, self.config.optim.microbatch_tokens)):
             if rows is None:
                 self.dummy_forward(self.ddp_model)
                 continue
-            part = batch.rows(rows)
+            micro = batch.rows(rows)
             ids = torch.zeros(len(rows), int(wholes[rows].max()) + 1, dtype=torch.long)
-            for i, (length, more) in enumerate(zip(part.lengths.tolist(), part.ends.tolist(), strict=True)):
-                ids[i, :length], ids[i, length : length + more] = part.input_ids[i, :length], part.end_ids[i, :more]
+            for i, (length, more) in enumerate(zip(micro.lengths.tolist(), micro.ends.tolist(), strict=True)):
+                ids[i, :length], ids[i, length : length + more] = micro.input_ids[i, :length], micro.end_ids[i, :more]
             after = torch.arange(ids.shape[1]) == wholes[rows][:, None]  # V belongs to the token it stands before
-            found = self.forward(self.ddp_model, ids, after).values
-            assert found is not None  # `loss.bootstrap` is of ppo
-            values[rows] = found.float().cpu()[after]
+            predicted = self.forward(self.ddp_model, ids, after).values
+            assert predicted is not None  # `loss.bootstrap` is of ppo
+            values[rows] = predicted.float().cpu()[after]
         return values
 
     def forward(
         self, module: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor, temperature: float | None = None
     ) -> PolicyOutput:
-        """A module's output for ids and mask (B, T), in the training's precision.
-
-        Args:
-            temperature: None: the rollout's.
-        """
+        """Output for ids and mask (B, T), in the training's precision; default temperature: the rollout's."""
         device = self.accelerator.device
         degrees = self.config.rollout.temperature if temperature is None else temperature
         with self.accelerator.autocast():
             return module(ids.to(device), mask.to(device), degrees)
 
     def dummy_forward(self, module: torch.nn.Module) -> PolicyOutput:
-        """A forward that only the others need: of one row, none of whose tokens is asked for."""
         return self.forward(module, torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.bool))

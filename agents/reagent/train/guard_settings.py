@@ -1,4 +1,4 @@
-"""The config section `guards`: which guards watch a judge that is learned from, and when each fires."""
+"""The config section `guards`: guards of a judge that is learned from."""
 
 from typing import ClassVar, Literal
 
@@ -11,27 +11,24 @@ from rrm.data.feedback import Mode as JudgeMode
 
 
 class GuardConfig(Section):
-    """What every guard has."""
-
     action: Literal["none", "warn", "stop"] = "warn"
-    """`none` does not look; `stop` ends the training where the guard fires, with a checkpoint; exit code 3."""
+    """`none`: off; `stop` ends the training with a checkpoint and exit code 3."""
     patience: Count = 1
-    """Evaluations (updates, where the guard watches those) running that its condition must hold for."""
+    """Evaluations (or updates) running that the condition must hold for."""
 
 
 class SuccessGuard(GuardConfig):
-    """Held-out success falls, by more than chance, and the judge does not see it."""
+    """Held-out success falls by more than chance, and the judge does not see it."""
 
     drop: Positive = 0.05
-    """How far success is below its best, means of one to eight evaluations, while the judge's mean score has not followed: by half of
-    what it differs with success."""
+    """Fall of success below its best (means of one to eight evaluations) that the score has not followed."""
 
 
 class DriftGuard(GuardConfig):
     """The judge's mean score moves beyond what held-out success explains."""
 
     gap: Positive = 0.15
-    """How much further than success the score has risen since the first evaluation; by more than chance, too."""
+    """Rise of the score beyond success since the first evaluation; by more than chance, too."""
 
 
 class LengthGuard(GuardConfig):
@@ -39,14 +36,14 @@ class LengthGuard(GuardConfig):
 
     patience: Count = 3
     ratio: float = Field(default=2.0, gt=1, allow_inf_nan=False)
-    """Mean action tokens, or turns, against those of the first three updates: above it, or below 1/ratio."""
+    """Mean action tokens, or turns, against the first three updates': above it, or below 1/ratio."""
 
 
 class OutsideGuard(GuardConfig):
-    """Attempts are unlike what the judge that pays was measured on."""
+    """Attempts are unlike those that the paying judge was measured on."""
 
     share: float = Field(default=0.5, ge=0, lt=1, allow_inf_nan=False)
-    """Of an update's judgements that say whether they are of such a one, above which it fires."""
+    """Largest share of out-of-domain attempts among an update's marked judgements."""
 
 
 class KLGuard(GuardConfig):
@@ -54,32 +51,31 @@ class KLGuard(GuardConfig):
 
     patience: Count = 2
     max: Positive | None = None
-    """Nats a token, of an update's sampled tokens while it learns from them (`kl`, by k3 where `loss.kl_coef` is 0: a forward of
-    the start policy more an update); null: no limit."""
+    """Nats a token, of an update's sampled tokens (`kl`, by k3 where `loss.kl_coef` is 0); null: no limit."""
 
 
 class AuditorGuard(GuardConfig):
-    """A second judge, whose word pays nothing, disagrees with the first."""
+    """A second judge, which pays nothing, disagrees with the first."""
 
     judge: str | None = None
-    """As `feedback.judge`; another model, or another kind of judge, than the one that pays. null: none."""
+    """As `feedback.judge`; another model, or kind of judge, than the one that pays. null: none."""
     judge_options: FeedbackJudgeOptions = Field(default_factory=FeedbackJudgeOptions)
     judge_mode: JudgeMode = "score"
     share: Share = 0.25
     """Of an update's tasks, drawn by seed, whose first attempts it reads; of an evaluation's it reads all."""
     fall: Positive = 0.05
-    """How far its mean score is below its best, by more than chance, while the first judge's has not followed."""
+    """Fall of its mean score below its best, by more than chance, that the first judge's has not followed."""
     min_correlation: float = Field(default=0.0, ge=-1, le=1)
-    """Rank correlation of the two judges' scores, between attempts at one task where there are several, below which by more than chance
-    they disagree."""
+    """Least rank correlation of the judges' scores within tasks, by more than chance."""
 
 
 class GuardsConfig(Section):
-    """Guards against a judge that is gamed (reagent.train.guards), where anything a judge says is learned from; `kl` in every mode. They change nothing in what is learned, and may be changed when a run is continued."""
+    """Guards against a gamed judge (reagent.train.guards); `kl` in every mode.
+    They change nothing in what is learned, and may be changed when a run is continued."""
 
     renamed: ClassVar = {"outside": "out_of_domain"}
     evaluate: bool = True
-    """With `eval.every`: the policy is also evaluated before its first update, and the judge reads every evaluation."""
+    """With `eval.every`: also evaluate before the first update; the judge reads every evaluation."""
     keep_best: bool = True
     """Keep the policy of the best evaluation in `best/`."""
     success: SuccessGuard = Field(default_factory=SuccessGuard)

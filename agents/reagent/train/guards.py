@@ -1,10 +1,8 @@
-"""Guards: what tells that a judge is being gamed. Pure, over the metrics of updates and the rows of evaluations.
+"""Guards: signs that a judge is being gamed; pure functions of metrics and evaluations.
 
-A policy that is paid by a judge learns what the judge likes, and a judge that is wrong somewhere is found out: its score rises, and
-the agent is no better for it (Gao, Schulman, Hilton, "Scaling Laws for Reward Model Overoptimization", arXiv 2210.10760). A
-`Check` is one condition of a guard (`reagent.train.monitor_conditions`); one that holds for `patience` looks running fires, once a spell. Where
-there is nothing to look at, nothing is concluded, and no spell ends.
-"""
+A policy learns what the judge likes, and a judge's errors are found out: its score rises and the agent is no better (Gao,
+Schulman, Hilton, arXiv 2210.10760). A `Check` (`reagent.train.monitor_conditions`) that holds for `patience` looks running fires,
+once a spell. Looks without data conclude nothing and end no spell."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -37,13 +35,11 @@ logger = logging.getLogger(__name__)
 
 
 def middle(value: Any) -> float | None:
-    """The value of `{value, low, high}`; None where there is none."""
     return number(value, "value") if isinstance(value, Mapping) else None
 
 
 def between(before: Known, now: Known) -> Known:
-    """Figures by task in the middle of two evaluations, of the tasks that both have: what a mean over the updates between them is
-    compared with. Beside the later one alone a policy that learns would have a score that lags, and then seems to rise by itself."""
+    """Figures by task in the middle of two evaluations, to compare with a mean of the updates between."""
     if before is None or now is None:
         return None
     return {task: (before[task] + value) / 2 for task, value in now.items() if task in before} or None
@@ -51,24 +47,19 @@ def between(before: Known, now: Known) -> Known:
 
 @dataclass(frozen=True)
 class Event:
-    """A guard that fired."""
-
     guard: str
     action: Literal["warn", "stop"]
     update: int
     """The update, counted from 0, after which it did; −1 is before the first."""
     text: str
-    """What was seen, and what it may mean."""
 
     def as_row(self, episodes: int) -> dict[str, Any]:
-        """A line of guards.jsonl."""
         return {"update": self.update, "episodes": episodes, **{k: v for k, v in asdict(self).items() if k != "update"}}
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best evaluation so far, by what the judge that pays has no say in: of several noisy ones, so that it flatters. A value of
-    one kind is not compared with one of the other: any success goes before any word of the auditor's."""
+    """The best evaluation so far, by success, or else by the auditor; success goes first."""
 
     update: int
     episodes: int
@@ -76,32 +67,29 @@ class Best:
     value: float
     low: float | None = None
     high: float | None = None
-    """With its 95 % interval over tasks."""
 
 
 def _checks(config: AgentConfig, watched: bool) -> list[Check]:
     guards = config.guards
-    found: list[Check] = [KLGrows(guards.kl)]
+    checks: list[Check] = [KLGrows(guards.kl)]
     if watched:
-        found += [
+        checks += [
             SuccessFalls(guards.success),
             ScoreDrifts(guards.drift),
             LengthDrifts(guards.length, "episode/action_tokens", "tokens"),
             LengthDrifts(guards.length, "episode/turns", "turns"),
             LiesOutside(guards.out_of_domain),
         ]
-        for of in ("evaluations", "updates"):
-            found += [AuditorFalls(guards.auditor, of), AuditorDisagrees(guards.auditor, of)]
-    return [check for check in found if check.settings.action != "none"]
+        for source in ("evaluations", "updates"):
+            checks += [AuditorFalls(guards.auditor, source), AuditorDisagrees(guards.auditor, source)]
+    return [check for check in checks if check.settings.action != "none"]
 
 
 def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
-    """Whether guards that are to stop a training could: one that never fires is worse than none. Raises ConfigError: a guard with `action:
-    stop` has nothing to look at, or not often enough; or the second judge is the one that pays. `audited`: whether a second judge is
-    there that the config need not name."""
+    """Refuse guards with `action: stop` that can never fire, and an auditor that pays. Raises ConfigError."""
     feedback, second = config.feedback, config.guards.auditor
-    kind = MODES[feedback.mode]
-    watched = kind.learns_from_judge(feedback)
+    mode = MODES[feedback.mode]
+    watched = mode.learns_from_judge(feedback)
     for name, lacking in _lacking(config, audited or second.judge is not None).items():
         unwatched = name != "kl" and not watched
         if getattr(config.guards, name).action == "stop" and (unwatched or lacking):
@@ -115,14 +103,13 @@ def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
             second.judge, feedback.mode,
         )  # fmt: skip
     elif (second.judge, second.judge_options, second.judge_mode, None, "judge") == (
-        feedback.judge, feedback.judge_options, kind(feedback).judged_in, feedback.criteria, feedback.score_from,
+        feedback.judge, feedback.judge_options, mode(feedback).judged_in, feedback.criteria, feedback.score_from,
     ):  # fmt: skip
         raise ConfigError(f"guards.auditor.judge={second.judge} is the judge that pays: it cannot disagree with itself")
 
 
 def check_held_out(config: AgentConfig, graded: int) -> None:
-    """Whether guards that are to stop a training, and look at held-out success, will see any. Raises ConfigError: they are too few for
-    `success` or `drift` with `action: stop` ever to fire. `graded`: held-out tasks that anybody can grade."""
+    """Refuse guards of success with `action: stop` on too few `graded` tasks. Raises ConfigError."""
     guards, tasks = config.guards, config.environment.eval_tasks
     for name, settings in (("success", guards.success), ("drift", guards.drift)):
         if settings.action == "stop" and graded < FEWEST:
@@ -134,11 +121,7 @@ def check_held_out(config: AgentConfig, graded: int) -> None:
 
 
 def check_placed(config: AgentConfig, says: bool | None) -> None:
-    """Whether `guards.out_of_domain`, where it is to stop a training that a judge pays, will see anything. Raises ConfigError: it does not.
-
-    Args:
-        says: whether that judge says of attempts if they lie outside of what it was measured on; None: not known.
-    """
+    """Refuse `out_of_domain` with `action: stop` where the judge marks nothing. Raises ConfigError."""
     if config.guards.out_of_domain.action == "stop" and says is False:
         raise ConfigError(
             f"guards.out_of_domain.action=stop can never stop anything: feedback.judge={config.feedback.judge} does not say what it was measured on "
@@ -147,20 +130,20 @@ def check_placed(config: AgentConfig, says: bool | None) -> None:
 
 
 def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
-    """By guard, what keeps it from ever firing before the last update; "" where nothing does."""
+    """By guard, the reason why it can never fire before the last update; "" where it can."""
     guards, every, updates = config.guards, config.eval.every, config.max_updates
     stages = _stretches(config)
     evaluations = max(sum(n > 0 or guards.evaluate for n in stage if every and n % every == 0) for stage in stages)
     looks = max((len(stage) - 1) // WINDOW for stage in stages) if guards.auditor.share > 0 else 0
     where = "in any stage of feedback.criteria " if len(stages) > 1 else ""
 
-    def few(wanted: int) -> str:
-        made = f"{evaluations} evaluations are made {where}before the last update (eval.every={every}, max_updates={updates})"
-        wanted += not guards.evaluate  # scores of updates stand between two evaluations
-        return f"{made}, and it takes {wanted}" if evaluations < wanted else ""
+    def few(needed: int) -> str:
+        text = f"{evaluations} evaluations are made {where}before the last update (eval.every={every}, max_updates={updates})"
+        needed += not guards.evaluate  # scores of updates stand between two evaluations
+        return f"{text}, and it takes {needed}" if evaluations < needed else ""
 
-    def short(wanted: int) -> str:
-        return "" if updates > wanted else f"it takes more than max_updates={updates}"
+    def short(needed: int) -> str:
+        return "" if updates > needed else f"it takes more than max_updates={updates}"
 
     tasks = config.environment.eval_tasks
     untold = relative = ""
@@ -182,8 +165,7 @@ def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
 
 
 def _stretches(config: AgentConfig) -> list[range]:
-    """Numbers of updates made, before the last one, by stage of the criteria: scores are compared within one. What stands between two
-    belongs to both."""
+    """Numbers of updates before the last one, by stage of the criteria."""
     ends = [stage.first for stage in config.feedback.stages] or [0]
     return [
         range(first, min(end, config.max_updates - 1) + 1)
@@ -193,31 +175,22 @@ def _stretches(config: AgentConfig) -> list[range]:
 
 @dataclass
 class Guards:
-    """The guards of a run.
-
-    Args:
-        config: the run's.
-        watched: whether anything a judge says is learned from.
-    """
+    """The guards of a run. `watched`: something a judge says is learned from."""
 
     config: AgentConfig
     watched: bool
     events: list[Event] = field(default_factory=list)
-    """Those that fired, in order."""
     best: Best | None = None
 
     def __post_init__(self) -> None:
         self._checks = _checks(self.config, self.watched)
         self._paid: list[float] = []
-        """The judge's mean score of each update since the last evaluation, which said this of"""
         self._before: tuple[Known, Known] = None, None
-        """success, and of the auditor."""
         self._update = -1
         self._stage = 0
-        """Of the criteria by which the judge pays (`feedback.criteria`)."""
 
     def observe(self, update: int, metrics: Metrics) -> list[Event]:
-        """Take in an update's metrics; the guards that fire at it."""
+        """Add an update's metrics; return the guards that fire."""
         if self.config.feedback.stage_at(update) != self._stage:  # no evaluation stands between the two stages
             self._begin_stage(update, before=(None, None))
         own = number(metrics, "feedback/own_score")  # under feedback.recalibrate: by one map throughout
@@ -226,14 +199,14 @@ class Guards:
         return self._take(update, [(check, check.update(update, metrics)) for check in self._checks])
 
     def evaluated(self, row: Mapping[str, Any]) -> list[Event]:
-        """Take in an evaluation, a row of eval.jsonl; the guards that fire at it."""
+        """Add an evaluation, a row of eval.jsonl; return the guards that fire."""
         update: int = row["update"]
         score, source = self._score(row)
         success, auditor = now = row.get("by_task") or None, row.get("auditor_by_task") or None
         if source == "training":
             success, auditor = map(between, self._before, now)
         self._before = now
-        found = Evaluation(
+        evaluation = Evaluation(
             update=update,
             success=success,
             score=score,
@@ -248,36 +221,34 @@ class Guards:
         if value is not None and better:
             low, high = (number(row[by], bound) for bound in ("low", "high"))
             self.best = Best(update, row.get("episodes", 0), by, value, low, high)
-        fired = self._take(update, [(check, check.evaluation(found)) for check in self._checks])
+        fired = self._take(update, [(check, check.evaluation(evaluation)) for check in self._checks])
         if self.config.feedback.stage_at(update + 1) != self._stage:
             self._begin_stage(update + 1, before=now)
             begun = replace(
-                found, success=now[0], score=row.get("next_score_by_task") or None, source="held-out", auditor=now[1], compared=None
+                evaluation, success=now[0], score=row.get("next_score_by_task") or None, source="held-out", auditor=now[1], compared=None
             )  # fmt: skip
             for check in self._checks:
                 check.evaluation(begun)  # the first of its stage, which those to come are compared with
         return fired
 
     def replay(self, updates: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> None:
-        """Take in a run's rows so far, as they came: metrics.jsonl's and eval.jsonl's."""
         rows = [(row["update"], 0, row) for row in updates] + [(row["update"], 1, row) for row in evaluations]
         for update, evaluated, row in sorted(rows, key=lambda each: each[:2]):
             self.evaluated(row) if evaluated else self.observe(update, row)
 
     @property
     def standing(self) -> list[Event]:
-        """The guards with `action: stop` whose condition holds now: reason enough to stop, or not to go on."""
+        """The guards with `action: stop` whose condition holds now."""
         return [self._event(c) for c in self._checks if c.settings.action == "stop" and c.spell.stands]
 
     def _begin_stage(self, update: int, before: tuple[Known, Known]) -> None:
-        """From this update on the judge pays by other criteria, and nothing is compared with what it said before. What fired stands until a
-        look says otherwise. `before`: success, and the auditor's word, of an evaluation just before it."""
+        """Begin a stage of criteria: compare nothing with scores from before."""
         self._stage, self._paid, self._before = self.config.feedback.stage_at(update), [], before
         for check in self._checks:
             check.begin_stage()
 
     def _score(self, row: Mapping[str, Any]) -> tuple[Score | None, Source]:
-        """The judge's score and where it is from: the evaluation's episodes, else the updates since the last evaluation."""
+        """The judge's score: of the evaluation's episodes, else of the updates since the last one."""
         paid, self._paid = tuple(self._paid), []
         if held_out := row.get("score_by_task"):
             return held_out, "held-out"
@@ -287,8 +258,8 @@ class Guards:
     def _event(self, check: Check) -> Event:
         return Event(check.guard, check.settings.action, self._update, f"guards.{check.guard}: {check.spell.text}")
 
-    def _take(self, update: int, seen: Sequence[tuple[Check, Seen]]) -> list[Event]:
+    def _take(self, update: int, looks: Sequence[tuple[Check, Seen]]) -> list[Event]:
         self._update = update
-        fired = [self._event(check) for check, what in seen if check.spell.take(update, what)]
+        fired = [self._event(check) for check, text in looks if check.spell.take(update, text)]
         self.events += fired
         return fired

@@ -1,8 +1,6 @@
-"""What judges say of episodes beside the training, for its guards: of evaluations the judge that pays, of both a second one.
+"""Judgements for the guards: the paying judge reads evaluations, a second one reads updates too.
 
-Nothing here is learned from. Each content is read once (`reagent.feedback.judging`); the second judge's words are on record in
-`auditor.jsonl`, as the first one's in `judgements.jsonl`.
-"""
+Nothing here is learned from; each content is read once. The second judge's record is `auditor.jsonl`."""
 
 import logging
 from collections import defaultdict
@@ -30,23 +28,20 @@ Scored = tuple[str, float, float]
 
 
 def rank_correlation(rows: Sequence[Scored]) -> tuple[float | None, float]:
-    """Spearman's, of two judges' scores, and how many free comparisons it is of.
+    """Spearman's, of two judges' scores within tasks, and its number of free comparisons.
 
-    Between the attempts at one task, where tasks have several: what both judges see of a task's difficulty, no policy is paid for. The
-    mean over tasks weighs each by its attempts less one; tasks to which a judge gives one score say nothing. Of rankings that have
-    nothing to do with each other it has mean 0 and variance 1/comparisons, of attempts that differ (`without_copies`). None of fewer
-    than two comparisons.
-    """
+    The mean over tasks weighs each by its attempts less one: unrelated rankings have mean 0 and variance 1/comparisons. Between
+    tasks where none has several attempts. None of fewer than two comparisons."""
     from scipy.stats import spearmanr
 
     groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for group, first, second in rows:
         groups[group].append((first, second))
     parts = list(groups.values())
-    if all(len(part) == 1 for part in parts):
-        parts = [[pair for part in parts for pair in part]]
+    if all(len(pairs) == 1 for pairs in parts):
+        parts = [[pair for pairs in parts for pair in pairs]]
     total, comparisons = 0.0, 0
-    for first, second in (np.array(part).T for part in parts if part):
+    for first, second in (np.array(pairs).T for pairs in parts if pairs):
         if np.ptp(first) > 0 and np.ptp(second) > 0:
             free = len(first) - 1
             total += free * float(spearmanr(first, second).statistic)  # pyright: ignore[reportAttributeAccessIssue]
@@ -55,7 +50,7 @@ def rank_correlation(rows: Sequence[Scored]) -> tuple[float | None, float]:
 
 
 def without_copies(episodes: Sequence[Episode], rows: Sequence[Scored | None]) -> list[Scored]:
-    """The rows that there are, one of each content: attempts at a task that came out the same are judged the same, and compare nothing."""
+    """The known rows, one of each content."""
     first: dict[tuple[str, str], Scored] = {}
     for episode, row in zip(episodes, rows, strict=True):
         if row is not None:
@@ -65,13 +60,10 @@ def without_copies(episodes: Sequence[Episode], rows: Sequence[Scored | None]) -
 
 @dataclass
 class AuditSample:
-    """One process's share of an update's first attempts, as both judges see them."""
-
     scored: list[Scored]
-    """Those that both could read."""
     compared: list[Scored] = field(default_factory=list)
-    """Of these, one of each content."""
-    asked: int = 0
+    """Of `scored`, one of each content."""
+    attempts: int = 0
     tokens: int = 0
     problem: str | None = None
 
@@ -82,74 +74,65 @@ def _known(episode: Episode, first: float | None, second: float | None) -> Score
 
 @dataclass
 class JudgeMonitor:
-    """Asks judges for the guards."""
-
     config: AgentConfig
     feedback: FeedbackMode
-    """The run's; it holds the judge that pays, if any."""
     auditor: Judging | None = None
-    """The second judge."""
     rank: int = 0
     processes: int = 1
     _said_nothing: bool = False
 
     @property
     def learns(self) -> bool:
-        """Whether anything that the judge says is learned from."""
+        """True where something that the judge says is learned from."""
         return self.feedback.has_judge and type(self.feedback).learns_from_judge(self.config.feedback)
 
     @property
     def evaluates(self) -> bool:
-        """Whether the policy is evaluated before its first update, and judges read evaluations."""
+        """True where judges read evaluations, also one before the first update."""
         return self.learns and self.config.guards.evaluate and self.config.eval.every > 0
 
     def resume(self, update: int) -> None:
-        """Read back what the second judge said before `update`."""
         if self.auditor is not None:
             self.auditor.resume(update)
 
     def evaluation(self, episodes: Sequence[Episode], update: int) -> dict[str, Any]:
-        """What is added to an evaluation's figures: `score` and `auditor`, means with their intervals over tasks (a failed
-        judgement that is paid for counts as what it is paid), by task, of successes and failures apart, and how many have none.
+        """Figures beside an evaluation's: `score` and `auditor`, with intervals, by task, and by success.
 
-        `score` is by the criteria that paid the last update. Where the next one's are others, `next_score` is by these: what the guards
-        compare scores of that stage with.
-
-        Args:
-            episodes: all of them, on every process; all processes call this together.
-            update: the last one made, −1 before the first.
-        """
+        `score` is by the criteria of the last `update` (−1 before the first), `next_score` by the next one's where they differ. All
+        processes call this together, with all episodes."""
         if not self.evaluates:
             return {}
         report, mine = JudgingReport(), self.share_of(episodes)
         own = [episodes[i] for i in mine]
         first = self.feedback.scores(own, update, report)
         second = self._audited(own, update, report)
-        now, after = (self.config.feedback.stage_at(at) for at in (update, update + 1))
+        now, after = (self.config.feedback.stage_at(number) for number in (update, update + 1))
         later = first if now == after else self.feedback.scores(own, update, report, by=update + 1)
         everyones = gather_object(list(zip(mine, first, second, later, strict=True)))
-        said = {i: (a, b) for i, a, b, _ in everyones}
-        found = _means(episodes, [said[i][0] for i in range(len(episodes))], "score", self.config.seed)
+        scores = {i: (a, b) for i, a, b, _ in everyones}
+        figures = _means(episodes, [scores[i][0] for i in range(len(episodes))], "score", self.config.seed)
         if isinstance(self.config.feedback.criteria, list):
-            found["criteria_stage"] = now
+            figures["criteria_stage"] = now
         if now != after:
             next_said = {i: score for i, _, _, score in everyones}
-            found |= _means(episodes, [next_said[i] for i in range(len(episodes))], "next_score", self.config.seed)
-        found["judge_tokens"] = sum(gather_object([report.counts["judge_tokens"]]))
+            figures |= _means(episodes, [next_said[i] for i in range(len(episodes))], "next_score", self.config.seed)
+        figures["judge_tokens"] = sum(gather_object([report.counts["judge_tokens"]]))
         if self.auditor is not None:
-            found |= _means(episodes, [said[i][1] for i in range(len(episodes))], "auditor", self.config.seed)
-            both = [_known(e, *said[i]) for i, e in enumerate(episodes)]
-            found["auditor_correlation"], found["auditor_compared"] = rank_correlation(without_copies(episodes, both))
+            figures |= _means(episodes, [scores[i][1] for i in range(len(episodes))], "auditor", self.config.seed)
+            both = [_known(e, *scores[i]) for i, e in enumerate(episodes)]
+            figures["auditor_correlation"], figures["auditor_compared"] = rank_correlation(
+                without_copies(episodes, both)
+            )
             self._tell(sum(row is not None for row in both), len(episodes), report.problem)
-        return found
+        return figures
 
     def share_of(self, episodes: Sequence[Episode]) -> list[int]:
-        """Which of all episodes this process has judged: those of every n-th task, since attempts at one task may be compared."""
+        """Indices of this process's episodes: those of every n-th task."""
         number = {group: n for n, group in enumerate(dict.fromkeys(e.group_id for e in episodes))}
         return [i for i, e in enumerate(episodes) if number[e.group_id] % self.processes == self.rank]
 
     def audit(self, played: Sequence[Episode], update: int) -> AuditSample:
-        """Both judges on all first attempts at the guards' share of an update's tasks; all processes call this together."""
+        """Both judges on the guards' share of an update's first attempts; all processes call this together."""
         if self.auditor is None:
             return AuditSample([])
         firsts = [e for e in played if e.stage == "initial"]
@@ -168,12 +151,11 @@ class JudgeMonitor:
         return AuditSample(scored, without_copies(mine, both), len(mine), tokens, report.problem)
 
     def figures(self, audits: Sequence[AuditSample]) -> dict[str, float]:
-        """An update's `auditor/…` metrics, of all processes' audits in order."""
         if self.auditor is None:
             return {}
         scored = [row for audit in audits for row in audit.scored]
-        asked = sum(audit.asked for audit in audits)
-        self._tell(len(scored), asked, next((a.problem for a in audits if a.problem), None))
+        attempts = sum(audit.attempts for audit in audits)
+        self._tell(len(scored), attempts, next((a.problem for a in audits if a.problem), None))
         correlation, compared = rank_correlation([row for audit in audits for row in audit.compared])
         return {
             "auditor/score": mean([second for _, _, second in scored]),
@@ -181,34 +163,32 @@ class JudgeMonitor:
             "auditor/correlation": float("nan") if correlation is None else correlation,
             "auditor/compared": compared,
             "auditor/rows": float(len(scored)),
-            "auditor/unscored": float(asked - len(scored)),
+            "auditor/unscored": float(attempts - len(scored)),
             "auditor/judge_tokens": float(sum(audit.tokens for audit in audits)),
         }
 
     def _audited(self, episodes: Sequence[Episode], update: int, report: JudgingReport) -> list[float | None]:
-        """The second judge's scores, None where there is none."""
-        found: list[float | None] = [None] * len(episodes)
+        scores: list[float | None] = [None] * len(episodes)
         if self.auditor is None:
-            return found
-        asked = [i for i, e in enumerate(episodes) if judgeable(e)]
+            return scores
+        indices = [i for i, e in enumerate(episodes) if judgeable(e)]
         mode = self.config.guards.auditor.judge_mode
-        said = self.auditor.ask([as_judged(episodes[i]) for i in asked], mode, update, report)
-        for i, feedback in zip(asked, said, strict=True):
-            found[i] = feedback.score
-        return found
+        judgements = self.auditor.ask([as_judged(episodes[i]) for i in indices], mode, update, report)
+        for i, feedback in zip(indices, judgements, strict=True):
+            scores[i] = feedback.score
+        return scores
 
-    def _tell(self, pairs: int, asked: int, problem: str | None) -> None:
-        """Say once that the second judge is no guard."""
-        if asked and not pairs and not self._said_nothing:
+    def _tell(self, pairs: int, attempts: int, problem: str | None) -> None:
+        """Warn once that the second judge is no guard."""
+        if attempts and not pairs and not self._said_nothing:
             self._said_nothing = True
             logger.warning(
                 "guards.auditor.judge=%s: of %d transcripts none has a score of both judges (%s): it guards nothing",
-                self.config.guards.auditor.judge, asked, problem or "no failure is known",
+                self.config.guards.auditor.judge, attempts, problem or "no failure is known",
             )  # fmt: skip
 
 
 def _means(episodes: Sequence[Episode], scores: Sequence[float | None], name: str, seed: int) -> dict[str, Any]:
-    """A judge's mean score, apart by success, and how many episodes have none."""
     by_task: dict[str, list[float]] = defaultdict(list)
     apart: dict[bool, list[float]] = {True: [], False: []}
     for e, score in zip(episodes, scores, strict=True):
@@ -217,7 +197,7 @@ def _means(episodes: Sequence[Episode], scores: Sequence[float | None], name: st
         by_task[e.group_id].append(score)
         if e.success is not None:
             apart[e.success].append(score)
-    means = {task: mean(found) for task, found in by_task.items()}
+    means = {task: mean(values) for task, values in by_task.items()}
     return {
         name: mean_interval(list(means.values()), sum(map(len, by_task.values())), seed=seed),
         f"{name}_by_task": means,
@@ -237,14 +217,7 @@ def make_watch(
     rank: int = 0,
     processes: int = 1,
 ) -> JudgeMonitor:
-    """The watch of a config. The second judge is loaded only where something that a judge says is learned from. Raises RRMError: the second
-    judge cannot be loaded, or cannot read the environment.
-
-    Args:
-        device: for a judge in this process.
-        folder: the run folder, for `auditor.jsonl`.
-        auditor: in place of `guards.auditor.judge`.
-    """
+    """The monitor of a config. Raises RRMError: the second judge cannot be loaded, or read the tasks."""
     guard = config.guards.auditor
     watch = JudgeMonitor(config, feedback, rank=rank, processes=processes)
     if guard.action != "none" and watch.learns and (auditor or guard.judge):

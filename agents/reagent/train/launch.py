@@ -1,4 +1,4 @@
-"""How a training's processes are started: the `Accelerator` of a config, and the refusal of what would go wrong silently."""
+"""Start a training's processes: the `Accelerator` of a config, and refusals of silent mistakes."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -25,24 +25,17 @@ OTHERS = {
     "DeepSpeed": ("ACCELERATE_USE_DEEPSPEED", DistributedType.DEEPSPEED),
     "Megatron-LM": ("ACCELERATE_USE_MEGATRON_LM", DistributedType.MEGATRON_LM),
 }
-"""Name → the variable `accelerate launch` sets for it, which stands also where accelerate ignores it (`cpu: true`), and the type."""
 
 
 def refuse_launch(environ: Mapping[str, str], processes: str = "") -> None:
-    """Refuse a launch that accelerate would take for another. Raises RRMError: weights sharded by another library than `sharding: fsdp`
-    uses; or `accelerate launch --cpu`, which starts one process however many are asked for.
-
-    Args:
-        environ: the process's environment.
-        processes: accelerate's distributed type, once there is one.
-    """
+    """Refuse foreign sharding and `accelerate launch --cpu`. Raises RRMError."""
     if _asked(environ, "ACCELERATE_USE_FSDP") or processes == DistributedType.FSDP:
         raise RRMError(
             "reagent train was launched with accelerate's FSDP plugin (--use_fsdp, distributed_type: FSDP), which it does not use: "
             "launch with --multi_gpu (configs/accelerate/fsdp_8gpu.yaml, or torchrun) and set sharding=fsdp"
         )
-    for name, (variable, kind) in OTHERS.items():
-        if _asked(environ, variable) or processes == kind:
+    for name, (variable, distributed_type) in OTHERS.items():
+        if _asked(environ, variable) or processes == distributed_type:
             raise RRMError(
                 f"reagent train was launched with {name}, which it cannot train with: launch with --multi_gpu, and set "
                 "sharding=fsdp where the policy does not fit one GPU"
@@ -59,12 +52,11 @@ def _asked(environ: Mapping[str, str], variable: str) -> bool:
 
 
 def is_sharded(config: AgentConfig, accelerator: Accelerator) -> bool:
-    """Whether the policy is divided among processes; one process alone holds all of it."""
     return config.sharding == "fsdp" and accelerator.num_processes > 1
 
 
 def make_accelerator(config: AgentConfig, folder: Path) -> Accelerator:
-    """The accelerator a config asks for. Raises RRMError: as `refuse_launch` and `check_divides`. `folder`: the run folder, for trackers."""
+    """The accelerator of a config. Raises RRMError: as `refuse_launch` and `check_divides`."""
     refuse_launch(os.environ)
     engine = config.rollout.engine
     # the others wait while the first process sends weights to servers, which may be being started again
@@ -89,14 +81,14 @@ def make_accelerator(config: AgentConfig, folder: Path) -> Accelerator:
 
 
 def check_divides(config: AgentConfig, processes: int) -> None:
-    """Whether an update's tasks divide among so many processes; `RRMError` where not."""
+    """Refuse tasks that do not divide among the processes. Raises RRMError."""
     tasks = config.rollout.tasks_per_update
     if tasks % processes:
         raise RRMError(f"rollout.tasks_per_update={tasks} does not divide among {processes} processes")
 
 
 def check_lag(config: AgentConfig, processes: int) -> None:
-    """Whether so many processes can play a round during an update; `ConfigError` where they would have to compare it first."""
+    """Refuse max_lag on processes that compare rounds before learning. Raises ConfigError."""
     if config.rollout.max_lag and processes > 1 and MODES[config.feedback.mode].gathers:
         raise ConfigError(
             f"rollout.max_lag=1 on several processes: feedback.mode={config.feedback.mode} has to compare what all of them "
@@ -105,24 +97,19 @@ def check_lag(config: AgentConfig, processes: int) -> None:
 
 
 def main_decides(value: Any) -> Any:
-    """The main process's `value`, on every process: what depends on files is decided once, or processes part ways."""
+    """The main process's `value`, on every process: files are looked up once."""
     return broadcast_object_list([value])[0]
 
 
 def main_does(function: Callable[[], T], main: bool) -> T:
-    """What the function returns in the main process, on every process; an `RRMError` there is raised by all: else the others would wait.
-
-    Args:
-        function: returns something picklable, of our own making.
-        main: whether this is the main process.
-    """
-    told: tuple[Any, str | None] = (None, None)
+    """The function's result in the main process, on every process; an `RRMError` there is raised by all."""
+    result: tuple[Any, str | None] = (None, None)
     if main:
         try:
-            told = function(), None
+            result = function(), None
         except RRMError as error:
-            told = None, str(error)
-    value, why = main_decides(told)
+            result = None, str(error)
+    value, why = main_decides(result)
     if why is not None:
         raise RRMError(why)
     return value

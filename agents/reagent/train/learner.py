@@ -5,8 +5,7 @@
         for each micro-batch: loss over global denominators, backward
         clip, step
 
-Minibatches are dealt over the rows of all processes, so that two processes make the steps of one; a process that has no row
-in a minibatch takes part with a row that carries no loss. Old log-probabilities are recomputed by the training forward.
+Minibatches are dealt over the rows of all processes; a process without rows in one takes part with a row without loss.
 """
 
 import contextlib
@@ -36,30 +35,26 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class TrainingError(RRMError):
-    """Training cannot go on; the message says which batch was at fault and which checkpoint is the last good one."""
+class TrainingError(RRMError): ...
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A batch with all that was computed of it before its first step. On the CPU, (B, T) each."""
+    """A batch with its statistics before the first step. On the CPU, (B, T) each."""
 
     batch: Batch
     advantages: Advantages
     old: torch.Tensor | None = None
     """Log-probabilities before the update; None where the only step's own are they."""
     ref: torch.Tensor | None = None
-    """Log-probabilities under the reference; None without KL."""
     values: torch.Tensor | None = None
-    """Values before the update; None without a value head."""
 
 
 class Learner(Forwards):
-    """Takes optimiser steps on a policy; arguments as `reagent.train.forwards.Forwards` has them."""
+    """Takes optimiser steps on a policy; arguments as of `reagent.train.forwards.Forwards`."""
 
     @property
     def _kl_in_reward(self) -> bool:
-        """REINFORCE++ has its KL penalty in the reward, the others in the loss."""
         return self.config.loss.kl_coef > 0 and self.config.algorithm == "reinforce++"
 
     @property
@@ -69,7 +64,7 @@ class Learner(Forwards):
     # ---- an update's steps ----
 
     def learn(self, episodes: Sequence[Episode], texts: Sequence[SFTRow] = ()) -> dict[str, float]:
-        """Advantages and optimiser steps on given episodes, and on texts (of this process); returns the update's metrics."""
+        """Advantages and optimiser steps on episodes and texts of this process; returns the update's metrics."""
         batch = make_batch(episodes)
         prepared = self.prepare(batch)
         advantages = prepared.advantages
@@ -87,25 +82,28 @@ class Learner(Forwards):
         factor = learning_rate_factor(self.update_index, self.config)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
-        found, norms, texted = self._steps(prepared, [e.key for e in episodes], texts)
+        results, norms, texted = self._steps(prepared, [e.key for e in episodes], texts)
         steps = max(len(norms), 1)
-        merged = merge_metrics(gather_object(found))  # each process holds its share
-        of = {"loss": steps, "policy_loss": steps, "value_loss": steps} | {
-            f"{kind}_nll": texted[kind] for kind in TEXT_KINDS
+        merged = merge_metrics(gather_object(results))  # each process holds its share
+        divisors = {"loss": steps, "policy_loss": steps, "value_loss": steps} | {
+            f"{text_kind}_nll": texted[text_kind] for text_kind in TEXT_KINDS
         }
-        for name in of.keys() & merged.keys():
-            merged[name] /= of[name]
+        for name in divisors.keys() & merged.keys():
+            merged[name] /= divisors[name]
         return (
             metrics | merged | {"grad_norm": sum(norms) / steps, "learning_rate": self.optimizer.param_groups[0]["lr"]}
         )
 
     def _agreement(self, old: torch.Tensor, batch: Batch, episodes: Sequence[Episode]) -> dict[str, float]:
-        """How far the numbers and weights that episodes were sampled from are from the training forward's; of weights nothing where they
-        are the same. Raises EngineError: a remote engine's are too far for anything to be learned (`rollout.engine.max_gap`)."""
+        """Distance of the sampling numbers and weights from the training forward's.
+
+        Raises EngineError: a remote engine is too far (`rollout.engine.max_gap`)."""
         engine = self.config.rollout.engine
         mine = gaps_by_server(old, batch, [[turn.server for turn in e.turns] for e in episodes])
         sums: dict[str, list[float]] = {}
-        for server, (total, tokens) in (pair for one in gather_object([mine]) for pair in one.items()):
+        for server, (total, tokens) in (
+            pair for process_gaps in gather_object([mine]) for pair in process_gaps.items()
+        ):
             before = sums.get(server, [0.0, 0.0])
             sums[server] = [before[0] + total, before[1] + tokens]
         gaps = {server: total / max(tokens, 1.0) for server, (total, tokens) in sums.items()}
@@ -125,22 +123,23 @@ class Learner(Forwards):
     def _steps(
         self, prepared: Prepared, names: Sequence[str], texts: Sequence[SFTRow]
     ) -> tuple[list[LossMetrics], list[float], dict[TextKind, int]]:
-        """Every pass and minibatch: this process's metrics, the gradient norms, and in how many of them on any process each kind of
-        text stands."""
+        """Every pass and minibatch: metrics, gradient norms, and minibatches with each kind of text."""
         rank, optim = self.accelerator.process_index, self.config.optim
         self.consistent = False
         taught = prepared.advantages.loss_mask.any(1).tolist()
         rows: list[tuple[str, int, int, bool]] = gather_object(
-            [(name, rank, i, told) for i, (name, told) in enumerate(zip(names, taught, strict=True))]
+            [(name, rank, i, teaches) for i, (name, teaches) in enumerate(zip(names, taught, strict=True))]
         )
         # no place is for a row that teaches nothing: one that stands in for a process without rows is there on no other number of processes
         everyones = [row[:3] for row in rows if row[3]] or [row[:3] for row in rows]
-        counts = gather_object([[sum(row.kind == kind for row in texts) for kind in TEXT_KINDS]])
+        counts = gather_object([[sum(row.kind == text_kind for row in texts) for text_kind in TEXT_KINDS]])
         before: dict[TextKind, int] = {
-            kind: sum(one[at] for one in counts[:rank]) for at, kind in enumerate(TEXT_KINDS)
+            text_kind: sum(process_counts[column] for process_counts in counts[:rank])
+            for column, text_kind in enumerate(TEXT_KINDS)
         }
         everyones_texts: dict[TextKind, int] = {
-            kind: sum(one[at] for one in counts) for at, kind in enumerate(TEXT_KINDS)
+            text_kind: sum(process_counts[column] for process_counts in counts)
+            for column, text_kind in enumerate(TEXT_KINDS)
         }
         texted: dict[TextKind, int] = dict.fromkeys(TEXT_KINDS, 0)
         parts: list[LossMetrics] = []
@@ -148,12 +147,12 @@ class Learner(Forwards):
         for epoch in range(optim.epochs):
             seed = derive_seed(self.config.seed, "minibatches", self.update_index, epoch)
             dealt = minibatches(everyones, rank, optim.minibatches, seed)
-            for kind, number in everyones_texts.items():
-                texted[kind] += min(number, len(dealt))  # as `split_minibatches` deals them
+            for text_kind, number in everyones_texts.items():
+                texted[text_kind] += min(number, len(dealt))  # as `split_minibatches` deals them
             for number, index in enumerate(dealt):
                 where = f"update {self.update_index}, pass {epoch}, minibatch {number}"
-                found, norm = self.step(prepared, index, where, split_minibatches(texts, number, len(dealt), before))
-                parts += found
+                results, norm = self.step(prepared, index, where, split_minibatches(texts, number, len(dealt), before))
+                parts += results
                 norms.append(norm)
         return parts, norms, texted
 
@@ -163,9 +162,7 @@ class Learner(Forwards):
     def prepare(self, batch: Batch) -> Prepared:
         """Old and reference log-probabilities, old values and advantages of a batch.
 
-        Where one optimiser step uses all episodes once and nothing else needs them, the old log-probabilities are the
-        step's own: None, and a forward less.
-        """
+        Where one optimiser step uses all episodes once, old log-probabilities are the step's own: None, and a forward less."""
         loss = self.config.loss
         mask = batch.action_mask if loss.action_mask else batch.turn_index >= 0
         credit = mask if loss.advantage_mask else batch.turn_index >= 0
@@ -191,13 +188,9 @@ class Learner(Forwards):
     def step(
         self, prepared: Prepared, index: Sequence[int], where: str, texts: Sequence[SFTRow] = ()
     ) -> tuple[list[LossMetrics], float]:
-        """One optimiser step on rows `index` and on texts; (metrics of its micro-batches, gradient norm before clipping). Raises
-        TrainingError: the loss or the gradient is not finite.
+        """One optimiser step on this process's rows `index` and texts; (metrics, gradient norm).
 
-        Args:
-            index: this process's rows of the minibatch, possibly none.
-            where: for messages.
-        """
+        Raises TrainingError: the loss or the gradient is not finite. `where`: for messages."""
         mask = prepared.advantages.loss_mask
         denominator = float(self._sum(loss_denominator(mask[list(index)], self.config.loss.aggregation)))
         if denominator == 0:
@@ -205,12 +198,12 @@ class Learner(Forwards):
                 logger.warning("%s: no row with a known reward; skipped", where)
                 return [], 0.0
             denominator = 1.0  # of no token: the step is the texts' alone
-        found = self.imitate(texts)
+        results = self.imitate(texts)
         still = self._without_gradient(prepared, index)
         looked_at = sorted(i for i in still if bool(mask[i].any()))  # of an unknown row there are no figures either
         groups = self.split_minibatches(prepared.batch, mask, [i for i in index if i not in still])
         with torch.no_grad():
-            found += [
+            results += [
                 self._loss(prepared, rows, mask, denominator)[1]
                 for rows in self.split_minibatches(prepared.batch, mask, looked_at)
             ]
@@ -224,18 +217,17 @@ class Learner(Forwards):
                     raise TrainingError(self._not_finite(where, number, rows or shortest, metrics))
                 # data-parallel wrappers average gradients over processes; the denominator is already global
                 self.accelerator.backward(loss * self.accelerator.num_processes)
-            found.append(metrics)
+            results.append(metrics)
         norm = self.clip()
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
             raise TrainingError(f"{where}: gradient norm is {norm}; {self._last_checkpoint()}")
         self.ddp_optimizer.step()
         self.ddp_optimizer.zero_grad(set_to_none=True)
-        return found, norm
+        return results, norm
 
     def _without_gradient(self, prepared: Prepared, index: Sequence[int]) -> set[int]:
-        """Those of the rows whose loss has no gradient: all their advantages are 0 and nothing but the policy's term is in it. Their
-        figures take a forward alone. None under `sharding: fsdp`, where all processes make the same forwards and backwards."""
+        """Rows without a gradient: all advantages 0 and no other term. Empty under `sharding: fsdp`."""
         loss = self.config.loss
         penalised = loss.entropy_coef != 0 or (loss.kl_coef != 0 and not self._kl_in_reward)
         if self.sharded or penalised or prepared.values is not None:
@@ -246,7 +238,6 @@ class Learner(Forwards):
     def _loss(
         self, prepared: Prepared, rows: list[int], mask: torch.Tensor, denominator: float
     ) -> tuple[torch.Tensor, LossMetrics]:
-        """A micro-batch's share of the loss, over `mask` (B, T)."""
         settings, batch, advantages = self.config.loss, prepared.batch, prepared.advantages
         width = int(batch.lengths[rows].max())
 
@@ -269,36 +260,36 @@ class Learner(Forwards):
             vf_clip=settings.vf_clip, importance=importance,
         )  # fmt: skip
         if prepared.old is None and bool(mask[rows].any()):
-            part, now = batch.rows(rows), output.logprobs.detach().cpu()
-            metrics.maxima["logprob_gap"] = logprob_gap(now, part)
+            micro, now = batch.rows(rows), output.logprobs.detach().cpu()
+            metrics.maxima["logprob_gap"] = logprob_gap(now, micro)
             metrics.sums["logprob_gap_mean"] = float(
-                ((now - part.rollout_logprobs).abs() * part.action_mask * mask[rows, :width]).sum()
+                ((now - micro.rollout_logprobs).abs() * micro.action_mask * mask[rows, :width]).sum()
             )
         return loss, metrics
 
     def imitate(self, texts: Sequence[SFTRow]) -> list[LossMetrics]:
-        """Gradients of the texts' loss, added to what is there; processes are synchronised by what follows."""
+        """Add gradients of the texts' loss; the following backward synchronises processes."""
         counts = self._sum(token_counts(texts)).tolist()
-        device, found = self.accelerator.device, []
+        device, results = self.accelerator.device, []
         parts = text_batches(texts, dict(zip(TEXT_KINDS, counts, strict=True)), self.config.optim.microbatch_tokens)
-        for part in self.rounds(parts):
-            if part is None:
+        for micro in self.rounds(parts):
+            if micro is None:
                 self.accelerator.backward(self.dummy_forward(self.ddp_model).logprobs.sum())
                 continue
             with self.unsynced():
-                nll = -self.forward(self.ddp_model, part.input_ids, part.mask, temperature=1.0).logprobs
-                self.accelerator.backward((nll * part.weights.to(device)).sum() * self.accelerator.num_processes)
-            said = nll.detach().cpu()
-            found.append(LossMetrics(losses={
-                f"{kind}_nll": float(said[mask].sum()) / count
-                for (kind, mask), count in zip(part.masks.items(), counts, strict=True) if count
+                nll = -self.forward(self.ddp_model, micro.input_ids, micro.mask, temperature=1.0).logprobs
+                self.accelerator.backward((nll * micro.weights.to(device)).sum() * self.accelerator.num_processes)
+            token_nll = nll.detach().cpu()
+            results.append(LossMetrics(losses={
+                f"{text_kind}_nll": float(token_nll[mask].sum()) / count
+                for (text_kind, mask), count in zip(micro.masks.items(), counts, strict=True) if count
             }))  # fmt: skip
-        return found
+        return results
 
     def _not_finite(self, where: str, number: int, rows: Sequence[int], metrics: LossMetrics) -> str:
         bad = {k: v for k, v in metrics.losses.items() if not math.isfinite(v)}
         return f"{where}, micro-batch {number} (rows {list(rows)[:8]}): {bad}; {self._last_checkpoint()}"
 
     def _last_checkpoint(self) -> str:
-        found = checkpoints(self.folder / "checkpoints")
-        return f"the last good checkpoint is {found[-1]}" if found else "there is no checkpoint yet"
+        paths = checkpoints(self.folder / "checkpoints")
+        return f"the last good checkpoint is {paths[-1]}" if paths else "there is no checkpoint yet"

@@ -1,8 +1,4 @@
-"""A policy without its weights: how large its parts are, and what autograd keeps of a micro-batch.
-
-Nothing here is a rule of thumb about transformers: the policy is built of tensors without storage (`FakeTensorMode`) from its config alone,
-its parameters are counted, a micro-batch goes through it, and what autograd keeps for the backward pass is added up.
-"""
+"""Sizes of a policy's parts and of autograd's memory, on tensors without storage (`FakeTensorMode`)."""
 
 from __future__ import annotations
 
@@ -15,37 +11,31 @@ from reagent.train.config import AgentConfig
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known of a policy without its weights."""
-
     parameters: int
     trained: int
     weight_bytes: int
     trained_bytes: int
     layer_bytes: int
-    """Of one layer's weights, and of its gradients."""
     outside_bytes: int
-    """Of the weights outside of the layers, and of their gradients."""
+    """Both of weights and their gradients; outside of the layers."""
     layers: int
     hidden: int
     vocabulary: int
     tied: bool
-    """Whether the head is the embedding, which else is no matrix product."""
     heads_by_size: int
-    """Attention heads times their size."""
     kv_token_bytes: int
     """Keys and values of a token, all layers."""
     kept: int
     """Bytes autograd keeps of a full micro-batch of episodes as long as the config allows."""
     kept_a_layer: int
-    """Of one layer of it, where it is computed again in the backward pass; else 0."""
+    """Of one layer of it, with gradient checkpointing; else 0."""
     kept_tokens: int
-    """Tokens of that micro-batch."""
     wide_head: int
     """Bytes of the output head's float32 copy, where it has 16 bits."""
 
     @staticmethod
     def of(config: AgentConfig, device: str) -> Shape:
-        """Of a config's policy. Raises RRMError: there is no such model, or no tokenizer beside it."""
+        """The shape of a config's policy. Raises RRMError: there is no such model, or no tokenizer beside it."""
         import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
         from transformers import AutoModelForCausalLM
@@ -55,10 +45,10 @@ class Shape:
 
         settings = config.policy
         architecture, _ = load_architecture(placed(settings))  # without its tokenizer there is nothing to train
-        held = getattr(torch, "float32" if settings.lora is None else settings.dtype)
+        dtype = getattr(torch, "float32" if settings.lora is None else settings.dtype)
         with torch.device("meta"):
             model: Any = AutoModelForCausalLM.from_config(
-                architecture, dtype=held, attn_implementation=settings.attn_implementation
+                architecture, dtype=dtype, attn_implementation=settings.attn_implementation
             )
             frozen = sum(p.numel() for p in model.parameters())
             if settings.lora is not None:
@@ -73,17 +63,17 @@ class Shape:
             _base(model).tie_weights()
             model.train()
             rows, width = _full(config)
-            kept, layer = _kept(config, model, device, rows, width)
+            activations, layer = _kept(config, model, device, rows, width)
             mine = [p for p in model.parameters() if p.requires_grad]
             layer_bytes = [_bytes_and_gradients(layer.parameters()) for layer in _base(model).get_decoder().layers]
             trained = sum(p.numel() for p in mine)
             text = architecture.get_text_config()
             size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
             keys = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-            whole = frozen if settings.lora is None else frozen + trained
+            total = frozen if settings.lora is None else frozen + trained
             head = model.get_output_embeddings().weight
             return Shape(
-                parameters=whole,
+                parameters=total,
                 trained=trained,
                 weight_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
                 trained_bytes=sum(p.numel() * p.element_size() for p in mine),
@@ -94,8 +84,8 @@ class Shape:
                 vocabulary=head.shape[0],
                 tied=head is model.get_input_embeddings().weight,
                 heads_by_size=text.num_attention_heads * size,
-                kv_token_bytes=2 * text.num_hidden_layers * keys * size * held.itemsize,
-                kept=kept,
+                kv_token_bytes=2 * text.num_hidden_layers * keys * size * dtype.itemsize,
+                kept=activations,
                 kept_a_layer=layer,
                 kept_tokens=rows * width,
                 wide_head=head.numel() * 4 if head.element_size() == 2 else 0,
@@ -103,7 +93,6 @@ class Shape:
 
 
 def _full(config: AgentConfig) -> tuple[int, int]:
-    """(rows, width) of a full micro-batch of episodes as long as the config allows."""
     width = config.rollout.max_episode_tokens
     return max(config.optim.microbatch_tokens // width, 1), width
 
@@ -113,11 +102,11 @@ def _kept(config: AgentConfig, model: Any, device: str, rows: int, width: int) -
     from reagent.train.policy import precision
 
     with precision(config.mixed_precision, device):
-        whole = _saved(model, rows, width)
+        total = _saved(model, rows, width)
         if not config.policy.gradient_checkpointing:
-            return whole, 0
+            return total, 0
         _base(model).gradient_checkpointing_enable()
-        return _saved(model, rows, width), whole // model.config.get_text_config().num_hidden_layers
+        return _saved(model, rows, width), total // model.config.get_text_config().num_hidden_layers
 
 
 def _bytes_and_gradients(parameters: Iterable[Any]) -> int:
@@ -131,18 +120,18 @@ def _base(model: Any) -> Any:
 
 
 def _saved(model: Any, rows: int, width: int) -> int:
-    """Bytes that autograd keeps of a forward of the body, the weights not counted; each storage once."""
+    """Bytes that autograd keeps of a forward of the body, weights apart; each storage once."""
     import torch
 
     weights = {p.untyped_storage()._cdata for p in model.parameters()}
-    kept: dict[int, tuple[int, Any]] = {}
+    storages: dict[int, tuple[int, Any]] = {}
 
     def keep(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
-        kept[storage._cdata] = (storage.nbytes(), storage)  # the storage stays alive, or its address is used again
+        storages[storage._cdata] = (storage.nbytes(), storage)  # the storage stays alive, or its address is used again
         return tensor
 
     ids = torch.zeros((rows, width), dtype=torch.long, device=next(model.parameters()).device)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         _base(model).get_decoder()(input_ids=ids, use_cache=False)
-    return sum(size for where, (size, _) in kept.items() if where not in weights)
+    return sum(size for where, (size, _) in storages.items() if where not in weights)

@@ -1,4 +1,4 @@
-"""What is logged of episodes: reward, success, turns, lengths, tool errors, and how many ended how."""
+"""Metrics of episodes: reward, success, turns, lengths, tool errors, endings."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,37 +8,31 @@ from reagent.algorithms.groups import differs
 from reagent.rollout.episode import Episode, Turn
 
 COUNTED = ("tool_calls", "denied", "invented_results", "malformed")
-"""What turns count in their `info`."""
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean, or NaN of nothing."""
     return sum(values) / len(values) if values else float("nan")
 
 
 def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dict[str, float]:
-    """Means over episodes; rewards and success over those where they are known. Keys are `<prefix>/…`.
+    """Means over episodes, `<prefix>/…`; rewards and success over those where they are known.
 
-    `tokens` are all of an episode's (prompt, outputs, observations), `longest_tokens` those of the longest one.
-    `ungraded` is the share of episodes that nobody can grade (no answer key), `unknown` of those whose environment failed,
-    or had no room to begin, `unknown_long_answers` the same among those whose last turn is longer than the median: larger where answers
-    are too long for their judge; `failed_grades` is the share whose own answer
-    kept it from being graded, `denied` counts pages and results kept from the agent; `invented_results`
-    turns that made up what their calls gave back, `malformed_share` is of calls, a turn without any and a cut one counted as a call, and
-    `malformed_turns` the share of turns with a malformed call.
-    `zero_variance_groups` is the share of groups whose known rewards are all equal: they teach a group method nothing.
-    """
-    known = [e for e in episodes if e.reward is not None]
+    `tokens` are all of an episode's, `longest_tokens` those of the longest one. `ungraded`: share of episodes without a grader;
+    `unknown`: with a failed environment, or no room to begin; `unknown_long_answers`: the same where the last turn is longer
+    than the median; `failed_grades`: whose answer kept it from being graded; `denied`: pages kept from the agent;
+    `invented_results`: turns that made up results; `malformed_share`: of calls, a turn without any and a cut one counted as one;
+    `malformed_turns`: of turns. `zero_variance_groups`: share of groups whose known rewards are all equal."""
+    rewarded = [e for e in episodes if e.reward is not None]
     groups: dict[str, list[float]] = defaultdict(list)
-    for e in known:
+    for e in rewarded:
         groups[e.group_id].append(float(e.reward or 0.0))
     turns = [turn for e in episodes for turn in e.turns]
     lengths = [
         float(len(e.prompt_ids) + sum(len(t.output_ids) + len(t.observation_ids) for t in e.turns)) for e in episodes
     ]
-    found = {
-        "reward": mean([float(e.reward or 0.0) for e in known]),
-        "process_reward": mean([sum(turn.reward for turn in e.turns) for e in known]),
+    means = {
+        "reward": mean([float(e.reward or 0.0) for e in rewarded]),
+        "process_reward": mean([sum(turn.reward for turn in e.turns) for e in rewarded]),
         "success": mean([float(e.success) for e in episodes if e.success is not None]),
         "turns": mean([float(len(e.turns)) for e in episodes]),
         "action_tokens": mean([float(sum(len(t.output_ids) for t in e.turns)) for e in episodes]),
@@ -57,60 +51,54 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
         "zero_variance_groups": mean([float(not differs(max(values), min(values))) for values in groups.values()]),
     }
     for status in ("turn_limit", "token_limit", "halted", "env_error"):
-        found[status] = mean([float(e.status == status) for e in episodes])
+        means[status] = mean([float(e.status == status) for e in episodes])
     by_hops: dict[str, list[float]] = defaultdict(list)
     for e in episodes:
         if "hops" in e.task.meta and e.success is not None:
             by_hops[f"success_hops_{e.task.meta['hops']}"].append(float(e.success))
-    return {f"{prefix}/{k}": v for k, v in {**found, **{k: mean(v) for k, v in sorted(by_hops.items())}}.items()}
+    return {f"{prefix}/{k}": v for k, v in {**means, **{k: mean(v) for k, v in sorted(by_hops.items())}}.items()}
 
 
 def _long(episodes: Sequence[Episode]) -> list[Episode]:
-    """Those whose last turn has more tokens than the median last turn."""
     ended = [(len(e.turns[-1].output_ids), e) for e in episodes if e.turns]
     middle = median([length for length, _ in ended]) if ended else 0
     return [e for length, e in ended if length > middle]
 
 
 def _verdicts(turn: Turn) -> list[str]:
-    """What became of a turn's calls, one a call."""
-    found = turn.info.get("verdicts")
-    if isinstance(found, list):
-        return [str(v) for v in found]
+    verdicts = turn.info.get("verdicts")
+    if isinstance(verdicts, list):
+        return [str(v) for v in verdicts]
     bad, calls = turn.info.get("malformed", 0), turn.info.get("tool_calls", 0)
     return ["malformed"] * bad + ["called"] * max(calls - bad, 0)
 
 
 def learned_metrics(rows: Sequence[tuple[str, float | None, Sequence[float]]]) -> dict[str, float]:
-    """What an update learns from: (group, reward, what each turn earned) of its rows, feedback in the rewards; a reward of
-    None is left out.
+    """Metrics `learned/…` of an update's rows: (group, reward with feedback or None, turn rewards).
 
-    `learned/rows` that are known, their mean `reward`, the `best`, the `spread` (largest less smallest), and `flat_groups`,
-    the share of groups of two and more in which it is the same for all (NaN without such a group); `flat_turns`, the share of
-    them in which the turns' are, too.
-    """
+    `rows` that are known, their mean `reward`, `best`, `spread` (largest less smallest), `flat_groups`, the share of groups of
+    two and more whose rewards are equal, and `flat_turns`, whose turns' are too."""
     groups: dict[str, list[float]] = defaultdict(list)
     earned: dict[str, list[Sequence[float]]] = defaultdict(list)
     for group, reward, turns in rows:
         if reward is not None:
             groups[group].append(reward)
             earned[group].append(turns)
-    known = [reward for found in groups.values() for reward in found]
+    rewards = [reward for values in groups.values() for reward in values]
     compared = [
-        differs(max(found), min(found), max(1.0, *map(abs, found))) for found in groups.values() if len(found) > 1
+        differs(max(values), min(values), max(1.0, *map(abs, values))) for values in groups.values() if len(values) > 1
     ]
     return {
-        "learned/rows": float(len(known)),
-        "learned/reward": mean(known),
-        "learned/best": max(known, default=float("nan")),
-        "learned/spread": max(known) - min(known) if known else float("nan"),
+        "learned/rows": float(len(rewards)),
+        "learned/reward": mean(rewards),
+        "learned/best": max(rewards, default=float("nan")),
+        "learned/spread": max(rewards) - min(rewards) if rewards else float("nan"),
         "learned/flat_groups": mean([float(not differing) for differing in compared]),
-        "learned/flat_turns": mean([float(_alike(found)) for found in earned.values() if len(found) > 1]),
+        "learned/flat_turns": mean([float(_alike(values)) for values in earned.values() if len(values) > 1]),
     }
 
 
 def _alike(rows: Sequence[Sequence[float]]) -> bool:
-    """Whether all rows have as many numbers, and the same."""
     first = rows[0]
     return all(
         len(row) == len(first) and not any(differs(a, b) for a, b in zip(row, first, strict=True)) for row in rows
@@ -118,7 +106,7 @@ def _alike(rows: Sequence[Sequence[float]]) -> bool:
 
 
 def pass_at_k(successes: Sequence[int], samples: int, k: int) -> float:
-    """Unbiased pass@k, mean over tasks: 1 − C(n − c, k) / C(n, k) with c of n samples right (Codex, 2107.03374 eq. 1)."""
+    """Unbiased pass@k, mean over tasks: 1 − C(n − c, k) / C(n, k), c of n right (Codex, 2107.03374 eq. 1)."""
     from math import comb
 
     return mean([1.0 - comb(samples - c, k) / comb(samples, k) for c in successes])

@@ -1,8 +1,6 @@
-"""The conditions of guards: what each looks at in a training, and when it holds. Pure, over metrics of updates and evaluations.
+"""The conditions of guards; pure functions of metrics and evaluations.
 
-A condition holds where it is beyond chance (`reagent.train.drop_detector`). Where there is nothing to look at (no graded held-out task, no
-score), a check concludes nothing.
-"""
+A condition holds where it is beyond chance (`reagent.train.drop_detector`); a check without data concludes nothing."""
 
 import math
 from abc import ABC
@@ -30,52 +28,43 @@ from reagent.train.drop_detector import (
 from reagent.train.guard_settings import AuditorGuard, DriftGuard, LengthGuard, SuccessGuard
 
 FIRST_UPDATES = 3
-"""The first updates, whose mean length is the measure of `guards.length`."""
 WINDOW = 5
-"""Updates that are one look of the auditor's at training rows: one update's share is a handful of episodes."""
+"""Updates of one look of the auditor's at training rows."""
 
 Seen = str | None
-"""What a check saw: a sentence where its condition holds, "" where not, None where there was nothing to look at."""
+"""A sentence where the condition holds, "" where not, None without data."""
 Source = Literal["held-out", "training"]
-"""Of the judge's score beside an evaluation: its own episodes, or those of the updates since the last one."""
+"""Of the judge's score beside an evaluation: its own episodes, or the updates since the last one."""
 
 
 def after(update: int) -> str:
-    """When, in words, of an update counted from 0; −1 is before the first."""
+    """An update, counted from 0, in words; −1 is before the first."""
     return f"after update {update}" if update >= 0 else "before the first update"
 
 
 Known = Mapping[str, float] | None
-"""Figures by task; None where they are unknown."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What checks look at of an evaluation; None is unknown."""
-
     update: int
     success: Known
-    """Of held-out tasks with answers."""
     score: Score | None
     """The paying judge's, of the same episodes by task; or its means."""
     source: Source
-    """Of the score: what it is compared with comes from there too. Beside means of training updates the figures by task are those in
-    the middle of this evaluation and the one before."""
+    """Beside means of training updates, figures by task are in the middle of two evaluations."""
     auditor: Known
-    """The second judge's."""
     correlation: float | None
-    """Rank correlation of the two, and"""
     compared: float | None
-    """how many free comparisons it is of."""
+    """Number of free comparisons of `correlation`."""
 
     @property
     def when(self) -> str:
-        """In words."""
         return after(self.update)
 
 
 class Check(ABC):
-    """One condition of a guard; it keeps what it must know of the past, and for how long the condition has held."""
+    """One condition of a guard, with its past."""
 
     guard: ClassVar[str]
 
@@ -84,21 +73,17 @@ class Check(ABC):
         self.spell = ConsecutiveCount(settings.patience)
 
     def update(self, update: int, metrics: Metrics) -> Seen:
-        """Look at an update's metrics."""
         return None
 
-    def evaluation(self, found: Evaluation) -> Seen:
-        """Look at an evaluation."""
+    def evaluation(self, evaluation: Evaluation) -> Seen:
         return None
 
     def begin_stage(self) -> None:  # noqa: B027 - most look at no score
-        """From here on the judge that pays is asked other criteria: its scores are compared with none from before."""
+        """Compare no scores with those from before: the criteria have changed."""
 
 
 class FallCheck(Check):
-    """A truth is below its best, and the judge's score has not followed."""
-
-    what: ClassVar[str]
+    quantity: ClassVar[str]
     so: ClassVar[str]
 
     def __init__(self, settings: Any, least: float, *, paired: bool = True) -> None:
@@ -106,7 +91,6 @@ class FallCheck(Check):
         self._falls: dict[Source, DropDetector] = defaultdict(lambda: DropDetector(least, paired=paired))
 
     def look(self, when: str, truth: Known, score: Score | None, source: Source) -> Seen:
-        """The fall and the score beside it, in words."""
         if truth is None or score is None:
             return None
         look = self._falls[source].take(Point(when, truth, score))
@@ -114,7 +98,7 @@ class FallCheck(Check):
             return "" if look.comparisons else None
         before, now = fall.score
         return (
-            f"{self.what} is {fall.truth[1]:.3f} ({fall.when[1]}), {fall.size:.3f} (standard error {fall.error:.3f}) below its best "
+            f"{self.quantity} is {fall.truth[1]:.3f} ({fall.when[1]}), {fall.size:.3f} (standard error {fall.error:.3f}) below its best "
             f"({fall.truth[0]:.3f}, {fall.when[0]}), and the judge's mean score went from {before:.3f} to {now:.3f}: {self.so}"
         )
 
@@ -123,19 +107,17 @@ class FallCheck(Check):
 
 
 class SuccessFalls(FallCheck):
-    """Held-out success is below its best, and the judge's score has not followed."""
-
-    guard, what, so = "success", "held-out success", "the judge does not see it"
+    guard, quantity, so = "success", "held-out success", "the judge does not see it"
 
     def __init__(self, settings: SuccessGuard) -> None:
         super().__init__(settings, settings.drop)
 
-    def evaluation(self, found: Evaluation) -> Seen:
-        return self.look(found.when, found.success, found.score, found.source)
+    def evaluation(self, evaluation: Evaluation) -> Seen:
+        return self.look(evaluation.when, evaluation.success, evaluation.score, evaluation.source)
 
 
 class ScoreDrifts(Check):
-    """The judge's mean score has risen further than success since the first evaluation that has both."""
+    """The judge's mean score has risen further than success since the first evaluation with both."""
 
     guard = "drift"
 
@@ -144,37 +126,35 @@ class ScoreDrifts(Check):
         self._first: dict[Source, Point] = {}
         self._looks: Counter[Source] = Counter()
         self._means: dict[Source, list[float]] = defaultdict(list)
-        """All scores since the first of which means alone are known."""
 
-    def evaluation(self, found: Evaluation) -> Seen:
-        if found.success is None or found.score is None:
+    def evaluation(self, evaluation: Evaluation) -> Seen:
+        if evaluation.success is None or evaluation.score is None:
             return None
-        now = Point(found.when, found.success, found.score)
-        first = self._first.setdefault(found.source, now)
+        now = Point(evaluation.when, evaluation.success, evaluation.score)
+        first = self._first.setdefault(evaluation.source, now)
         if isinstance(now.score, tuple):
-            self._means[found.source] += now.score
+            self._means[evaluation.source] += now.score
         truth, score = aligned([first, now])
-        known = ~np.isnan(truth).any(0)
-        tasks = int(known.sum())
+        shared = ~np.isnan(truth).any(0)
+        tasks = int(shared.sum())
         if first is now or tasks < FEWEST:
             return None
-        self._looks[found.source] += 1
-        risen, explained = (part[1, known] - part[0, known] for part in (score, truth))
+        self._looks[evaluation.source] += 1
+        risen, explained = (figures[1, shared] - figures[0, shared] for figures in (score, truth))
         gap = risen - explained
-        error, freedom = self._error(gap, (first, now), self._means[found.source])
-        wide, least = float(gap.mean()), error * critical(freedom, LEVEL / self._looks[found.source])
+        error, freedom = self._error(gap, (first, now), self._means[evaluation.source])
+        wide, least = float(gap.mean()), error * critical(freedom, LEVEL / self._looks[evaluation.source])
         if wide <= max(self.settings.gap + NEARLY, least):
             return ""
         return (
-            f"the judge's mean score moved by {risen.mean():+.3f} (to {score[1, known].mean():.3f}) and held-out success by "
-            f"{explained.mean():+.3f} (to {truth[1, known].mean():.3f}; standard error of the difference {error:.3f}) since {first.when}: "
+            f"the judge's mean score moved by {risen.mean():+.3f} (to {score[1, shared].mean():.3f}) and held-out success by "
+            f"{explained.mean():+.3f} (to {truth[1, shared].mean():.3f}; standard error of the difference {error:.3f}) since {first.when}: "
             "success does not explain the score"
         )
 
     @staticmethod
     def _error(gap: np.ndarray, points: tuple[Point, Point], means: Sequence[float]) -> tuple[float, float]:
-        """Standard error of the gap's mean over tasks, and its degrees of freedom. `means`: the whole series where scores are means: these
-        have noise of their own, that of neighbours."""
+        """Standard error of the gap's mean, and its degrees of freedom; means have noise of their own."""
         error, freedom = mean_error(gap)
         counts = [len(p.score) for p in points if isinstance(p.score, tuple)]
         if len(counts) < len(points):
@@ -189,13 +169,11 @@ class ScoreDrifts(Check):
 
 
 class LengthDrifts(Check):
-    """Episodes are much longer, or shorter, than in the first updates."""
-
     guard = "length"
 
-    def __init__(self, settings: LengthGuard, key: str, what: str) -> None:
+    def __init__(self, settings: LengthGuard, key: str, unit: str) -> None:
         super().__init__(settings)
-        self._key, self._what = key, what
+        self._key, self._unit = key, unit
         self._first: list[float] = []
 
     def update(self, update: int, metrics: Metrics) -> Seen:
@@ -209,32 +187,30 @@ class LengthDrifts(Check):
         if before <= 0 or 1 / self.settings.ratio <= value / before <= self.settings.ratio:
             return ""
         return (
-            f"an episode has {value:.1f} {self._what}, {value / before:.2f} times the {before:.1f} of the first {len(first)} "
+            f"an episode has {value:.1f} {self._unit}, {value / before:.2f} times the {before:.1f} of the first {len(first)} "
             "updates: look in episodes.jsonl whether the judge likes that by itself"
         )
 
 
 class LiesOutside(Check):
-    """Most of what was judged lies outside of what the judge was measured on: attempts, and where steps are paid by them their beginnings."""
+    """Most judgements are of attempts (or their beginnings) outside of the judge's domain."""
 
     guard = "out_of_domain"
 
     def update(self, update: int, metrics: Metrics) -> Seen:
-        outside, told = number(metrics, "feedback/outside"), number(metrics, "feedback/placed")
-        if outside is None or not told:
+        outside, placed = number(metrics, "feedback/outside"), number(metrics, "feedback/placed")
+        if outside is None or not placed:
             return None
-        if outside / told <= self.settings.share:
+        if outside / placed <= self.settings.share:
             return ""
         return (
-            f"{outside:.0f} of {told:.0f} judgements are of what lies outside of what the judge was measured on, a share above "
+            f"{outside:.0f} of {placed:.0f} judgements are of what lies outside of what the judge was measured on, a share above "
             f"guards.out_of_domain.share={self.settings.share:g}: what it pays for there is not known; measure it on labelled attempts of this agent "
             "(rrm eval), or train one on them"
         )
 
 
 class KLGrows(Check):
-    """The policy is far from the one it started from."""
-
     guard = "kl"
 
     def update(self, update: int, metrics: Metrics) -> Seen:
@@ -247,26 +223,24 @@ class KLGrows(Check):
 
 
 class AuditorFalls(FallCheck):
-    """The second judge's mean score is below its best, and the first's has not followed: at evaluations, or over updates."""
+    guard, quantity, so = "auditor", "the auditor's mean score", "the two judges part ways"
 
-    guard, what, so = "auditor", "the auditor's mean score", "the two judges part ways"
-
-    def __init__(self, settings: AuditorGuard, of: Literal["evaluations", "updates"]) -> None:
-        super().__init__(settings, settings.fall, paired=of == "evaluations")
-        self._of = of
+    def __init__(self, settings: AuditorGuard, source: Literal["evaluations", "updates"]) -> None:
+        super().__init__(settings, settings.fall, paired=source == "evaluations")
+        self._source = source
         self._said: dict[str, float] = {}
         self._paid: dict[str, float] = {}
 
-    def evaluation(self, found: Evaluation) -> Seen:
-        if self._of != "evaluations":
+    def evaluation(self, evaluation: Evaluation) -> Seen:
+        if self._source != "evaluations":
             return None
-        return self.look(found.when, found.auditor, found.score, found.source)
+        return self.look(evaluation.when, evaluation.auditor, evaluation.score, evaluation.source)
 
     def update(self, update: int, metrics: Metrics) -> Seen:
-        said, paid = number(metrics, "auditor/score"), number(metrics, "auditor/judge_score")
-        if self._of != "updates" or said is None or paid is None:
+        second, paid = number(metrics, "auditor/score"), number(metrics, "auditor/judge_score")
+        if self._source != "updates" or second is None or paid is None:
             return None
-        self._said[str(update)], self._paid[str(update)] = said, paid
+        self._said[str(update)], self._paid[str(update)] = second, paid
         if len(self._said) < WINDOW:
             return None
         looked_at, self._said, self._paid = (self._said, self._paid), {}, {}
@@ -278,23 +252,21 @@ class AuditorFalls(FallCheck):
 
 
 class AuditorDisagrees(Check):
-    """The rank correlation of the two judges' scores is low: at evaluations, or over updates."""
-
     guard = "auditor"
 
-    def __init__(self, settings: AuditorGuard, of: Literal["evaluations", "updates"]) -> None:
+    def __init__(self, settings: AuditorGuard, source: Literal["evaluations", "updates"]) -> None:
         super().__init__(settings)
-        self._of, self._looks = of, 0
+        self._source, self._looks = source, 0
         self._last: list[tuple[float, float]] = []
 
-    def evaluation(self, found: Evaluation) -> Seen:
-        if self._of != "evaluations" or found.correlation is None or not found.compared:
+    def evaluation(self, evaluation: Evaluation) -> Seen:
+        if self._source != "evaluations" or evaluation.correlation is None or not evaluation.compared:
             return None
-        return self._look(found.correlation, found.compared, found.when)
+        return self._look(evaluation.correlation, evaluation.compared, evaluation.when)
 
     def update(self, update: int, metrics: Metrics) -> Seen:
         value, compared = number(metrics, "auditor/correlation"), number(metrics, "auditor/compared")
-        if self._of != "updates" or value is None or not compared:
+        if self._source != "updates" or value is None or not compared:
             return None
         self._last.append((value, compared))
         if len(self._last) < WINDOW:
@@ -308,7 +280,7 @@ class AuditorDisagrees(Check):
         self._last = []
 
     def _look(self, value: float, compared: float, when: str) -> Seen:
-        """Of rankings that have nothing to do with each other the correlation has mean 0 and variance 1/`compared`."""
+        """Unrelated rankings have mean 0 and variance 1/`compared`."""
         self._looks += 1
         if value + critical(math.inf, LEVEL / self._looks) / math.sqrt(compared) >= self.settings.min_correlation:
             return ""

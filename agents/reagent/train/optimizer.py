@@ -1,4 +1,4 @@
-"""The trainer's optimiser, and what its learning rate does over a run."""
+"""The trainer's optimiser and learning-rate schedule."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from reagent.train.policy import Policy
 
 
 def learning_rate_factor(update: int, config: AgentConfig) -> float:
-    """What the learning rate is multiplied by at an update (from 0): linear warm-up, then constant or linear to 0."""
+    """Learning-rate factor at an update (from 0): linear warm-up, then constant or linear to 0."""
     warmup = config.optim.warmup_updates
     if update < warmup:
         return (update + 1) / warmup
@@ -19,7 +19,6 @@ def learning_rate_factor(update: int, config: AgentConfig) -> float:
 
 
 def make_optimizer(policy: Policy, config: AgentConfig) -> torch.optim.AdamW:
-    """AdamW over what is trained; the value head may have its own learning rate."""
     settings = config.optim
     head = [] if policy.value_head is None else list(policy.value_head.parameters())
     own = {id(p) for p in head}

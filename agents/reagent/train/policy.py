@@ -1,13 +1,8 @@
-"""Policy and value head as one module with one forward, so that DDP, FSDP and DeepSpeed see a single model.
+"""Policy and value head as one module with one forward, for DDP and FSDP.
 
-What is projected onto the vocabulary is decided by `loss_mask`: only the positions before those tokens (the rest of a
-transcript is tool output, and its logits would be most of the memory). Rows are padded on the right, which causal
-attention needs no mask for.
-
-Both heads compute in float32, whatever the body runs in (`mixed_precision`) or is kept in (`policy.dtype` under an adapter):
-bfloat16 logits have three digits, and most of what rollout and training forward then disagree by comes from them (MiniMax-M1,
-2506.13585, §3.2).
-"""
+Only positions before tokens of `loss_mask` are projected onto the vocabulary. Rows are padded on the right, which causal
+attention needs no mask for. Both heads compute in float32: bfloat16 logits are most of the difference between rollout and
+training forward (MiniMax-M1, 2506.13585, §3.2)."""
 
 from __future__ import annotations
 
@@ -30,12 +25,12 @@ from rrm.train.fsdp import reshard
 
 @dataclass
 class PolicyOutput:
-    """(B, T) each, aligned with the token they speak of; 0 where `loss_mask` is 0."""
+    """(B, T) each, aligned with their token; 0 where `loss_mask` is 0."""
 
     logprobs: torch.Tensor
     entropy: torch.Tensor
     values: torch.Tensor | None
-    """V at the position before the token: what was expected when it was sampled."""
+    """V at the position before the token."""
 
 
 class Policy(nn.Module):
@@ -52,7 +47,6 @@ class Policy(nn.Module):
         self.model = model
         self.entropy_gradient = entropy_gradient
         self.sharing: PrefixSharing | None = None
-        """How rows that begin alike are read as one; None: each is read whole."""
         hidden: int = model.config.get_text_config().hidden_size
         self.value_head = nn.Linear(hidden, 1, dtype=torch.float32) if with_values else None
         if self.value_head is not None:
@@ -60,7 +54,7 @@ class Policy(nn.Module):
             nn.init.zeros_(self.value_head.bias)
 
     def forward(self, input_ids: torch.Tensor, loss_mask: torch.Tensor, temperature: float = 1.0) -> PolicyOutput:
-        """input_ids (B, T) padded on the right, loss_mask (B, T) bool, never set at t = 0 (nothing stands before)."""
+        """input_ids (B, T) padded on the right, loss_mask (B, T) bool, never set at t = 0."""
         base = base_causal_lm(self.model)
         if self.sharing is None:
             hidden = base.get_decoder()(input_ids=input_ids, use_cache=False).last_hidden_state  # (B, T, H)
@@ -78,13 +72,13 @@ class Policy(nn.Module):
         values = None
         if self.value_head is not None:
             before = hidden[:, :-1][loss_mask[:, 1:]]  # (N, H): the states in which masked tokens were sampled
-            found = in_float32(self.value_head, before)[:, 0]
-            values = found.new_zeros(loss_mask.shape).masked_scatter(loss_mask, found)
+            predicted = in_float32(self.value_head, before)[:, 0]
+            values = predicted.new_zeros(loss_mask.shape).masked_scatter(loss_mask, predicted)
         return PolicyOutput(logprobs, entropy, values)
 
     @contextmanager
     def reference(self, frozen: Policy | None) -> Iterator[Policy]:
-        """The policy training started from: the adapter switched off, or the frozen copy given."""
+        """The policy training started from: the adapter switched off, or the frozen copy."""
         if frozen is not None:
             yield frozen
             return
@@ -100,21 +94,19 @@ class Policy(nn.Module):
 
 
 def saved_tensors(policy: Policy) -> dict[str, torch.Tensor]:
-    """What `policy.model.save_pretrained` writes: the adapter's tensors, or all of a policy that is trained whole."""
-    found: dict[str, torch.Tensor] = policy.model.state_dict(keep_vars=True)  # tied names keep one tensor
+    tensors: dict[str, torch.Tensor] = policy.model.state_dict(keep_vars=True)  # tied names keep one tensor
     if not hasattr(policy.model, "peft_config"):
-        return found
-    return {name: tensor for name, tensor in found.items() if tensor.requires_grad}
+        return tensors
+    return {name: tensor for name, tensor in tensors.items() if tensor.requires_grad}
 
 
 def precision(mixed: Literal["no", "bf16"], device: torch.device | str) -> AbstractContextManager[Any]:
-    """What forwards of the policy run in under `mixed_precision`, in a rollout as in training: one precision, or the update
-    would learn from probabilities that are not those it sampled from."""
+    """The precision of forwards under `mixed_precision`, the same in rollout and training."""
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16) if mixed == "bf16" else nullcontext()
 
 
 def placed(config: PolicyConfig) -> PolicyConfig:
-    """With the folder in place of a shipped policy's name. Raises RRMError: the shipped policy is not there."""
+    """The config with a shipped policy's folder. Raises RRMError: it is not there."""
     from reagent.lab.shipped import SHIPPED, lab_policy_folder
 
     return config.model_copy(update={"base": str(lab_policy_folder(config.base))}) if config.base in SHIPPED else config
@@ -123,15 +115,15 @@ def placed(config: PolicyConfig) -> PolicyConfig:
 def load_policy(
     config: PolicyConfig, *, with_values: bool, entropy_gradient: bool = False, trained: bool = True
 ) -> tuple[Policy, Any]:
-    """(policy, tokenizer) with LoRA where configured; dropout is off (sampling and training must agree). Raises RRMError: the model cannot
-    be loaded. `trained`: its weights are to take steps: those of a policy without an adapter are held in float32 then. bfloat16 cannot
-    hold a weight and a step a thousandth of its size. `mixed_precision: bf16` computes in bfloat16."""
+    """(policy, tokenizer) with LoRA where configured, no dropout. Raises RRMError: it cannot be loaded.
+
+    `trained` without an adapter holds weights in float32: bfloat16 loses steps of a thousandth of a weight."""
     from peft import get_peft_model
 
     from rrm.engines.hf.base_model import load_model, lora_config
 
-    held = "float32" if trained and config.lora is None else config.dtype
-    model, tokenizer = load_model(placed(config).model_copy(update={"dtype": held}))
+    dtype = "float32" if trained and config.lora is None else config.dtype
+    model, tokenizer = load_model(placed(config).model_copy(update={"dtype": dtype}))
     if config.chat_template is not None:
         from reagent.rollout.templates import template
 
@@ -147,9 +139,9 @@ def load_policy(
 
 
 def switch_off_dropout(module: nn.Module) -> None:
-    """Zero every dropout probability, also those models keep as plain numbers (`attention_dropout`)."""
-    for part in module.modules():
-        if isinstance(part, nn.Dropout):
-            part.p = 0.0
-        if isinstance(getattr(part, "attention_dropout", None), float):
-            part.attention_dropout = 0.0  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
+    """Zero every dropout probability, also plain numbers (`attention_dropout`)."""
+    for child in module.modules():
+        if isinstance(child, nn.Dropout):
+            child.p = 0.0
+        if isinstance(getattr(child, "attention_dropout", None), float):
+            child.attention_dropout = 0.0  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]

@@ -1,9 +1,7 @@
-"""Rows that begin alike, read as one: attempts at a task share its prompt, and a forward need not compute that for each of them.
+"""Read rows that begin alike as one *pack*: attempts at a task share their prompt.
 
-[prefix | rest of one row | rest of another | …] is one row of the decoder, a *pack*: a rest sees the prefix and itself, and its positions go on
-from the prefix's end. A layer computes of a token what it does in the token's own row, to rounding, and the prefix's gradient is the sum of the
-rows'. What that saves of matrix products attention gives back in part, as each rest is masked against all others: rows join a pack while it pays.
-"""
+[prefix | rest of one row | rest of another | …] is one row of the decoder: a rest sees the prefix and itself, at positions that go
+on from the prefix. Results are the rows' own, to rounding. Rows join a pack while the saving exceeds the cost of attention."""
 
 from __future__ import annotations
 
@@ -19,23 +17,19 @@ from rrm.errors import ConfigError
 
 OPTION = "optim.share_prefixes"
 ATTENTION = ("sdpa", "eager")
-"""Implementations that take any mask."""
 
 
 WINDOWS = ("sliding_window", "window_size", "attention_window", "attention_chunk_size", "keep_window_size")
-"""What a config calls how far a token sees, which a few short rows would not show."""
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""What a config calls how many there are."""
+"""Config names of limited attention, and of the number of experts."""
 ROWS, PROBED = 4, 48
-"""Rows, and tokens of each, by which a model is asked whether it can be read so."""
+"""Rows, and tokens of each, of the check on a model."""
 UNLIKE = {True: 1e-3, False: 0.05}
-"""How far their hidden states may differ, relatively: of weights in 32 bits or more, and of those in fewer."""
+"""Largest relative difference of their hidden states: of weights in 32 bits or more, and in fewer."""
 
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Rows that are read as one."""
-
     rows: tuple[int, ...]
     prefix: int
     """Tokens that all of them begin with; all of a lone row's."""
@@ -47,17 +41,16 @@ class PackedTensors:
     """Packs as tensors: N packs of L tokens, for B rows of T."""
 
     input_ids: Tensor
-    """(N, L) long; L is a multiple of 8."""
     position_ids: Tensor
-    """(N, L) long."""
+    """(N, L) long both; L is a multiple of 8."""
     sees: Tensor
-    """(N, L, L) bool: which tokens (last) each token attends to. Padding sees itself: what sees nothing has no softmax."""
-    at: Tensor
-    """(B, T) long: where a row's token lies among the N · L; 0 from its end on."""
+    """(N, L, L) bool: tokens (last) each token attends to. Padding sees itself."""
+    index_of: Tensor
+    """(B, T) long: each token's index among the N · L; 0 behind a row's end."""
 
 
 def _weights_a_token(base: Any, config: Any) -> float:
-    """That a token is multiplied by, without embeddings and head; of experts those that it is sent to."""
+    """Weights that multiply a token, without embeddings and head; of experts the chosen ones."""
     embeddings: Any = base.get_input_embeddings()
     sizes = {name: p.numel() for name, p in base.get_decoder().named_parameters()}
     experts = sum(size for name, size in sizes.items() if ".experts." in name)
@@ -67,28 +60,23 @@ def _weights_a_token(base: Any, config: Any) -> float:
 
 
 def ends(mask: Tensor) -> Tensor:
-    """(B, T) bool → (B,) long: tokens of each row up to the last one of the mask, at least 1; what stands behind it changes nothing."""
+    """(B, T) bool → (B,) long: tokens of each row up to the mask's last one, at least 1."""
     places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
     return (mask * places).amax(1).clamp(min=1)
 
 
 @dataclass(frozen=True)
 class PrefixSharing:
-    """How rows of a model are packed.
+    """Packing of a model's rows, in at most `budget` tokens (packs × longest).
 
-    Args:
-        pairs: of tokens, whose attention costs as many operations as a token's matrix products.
-        budget: tokens of a pack of several rows, and of packs × longest together.
-    """
+    `pairs`: of tokens, whose attention costs as many operations as a token's matrix products."""
 
     pairs: float
     budget: int
 
     @classmethod
     def of(cls, model: Any, budget: int) -> PrefixSharing:
-        """Of a causal language model, plain or wrapped by PEFT. Raises ConfigError: a token of it sees more than a mask says, its attention
-        takes none, or what it computes of packed rows is not what it computes of the rows: each model is asked, since no list of
-        architectures would stay true."""
+        """The sharing of a causal LM. Raises ConfigError: packed rows give other results (tried on the model)."""
         base = base_causal_lm(model)
         config = base.config.get_text_config()
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -107,23 +95,22 @@ class PrefixSharing:
             raise ConfigError(f"{OPTION}: {config.model_type} has no attention: set it to false")
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         inner = 2 * config.num_hidden_layers * config.num_attention_heads * size
-        made = cls(_weights_a_token(base, config) / inner, budget)
-        made._check(base)
-        return made
+        sharing = cls(_weights_a_token(base, config) / inner, budget)
+        sharing._check(base)
+        return sharing
 
     @torch.no_grad()
     def _check(self, base: Any) -> None:
-        """Whether a few rows' hidden states are the same both ways."""
         config, decoder, weight = base.config.get_text_config(), base.get_decoder(), next(base.parameters())
         tokens = torch.arange(1, PROBED + 1, device=weight.device) % config.vocab_size
         ids = tokens.repeat(ROWS, 1)
         for row in range(ROWS):  # all begin with half of the tokens
             ids[row, PROBED // 2 :] = tokens.roll(row + 1)[PROBED // 2 :]
         mask = torch.ones_like(ids, dtype=torch.bool)
-        whole = decoder(input_ids=ids, use_cache=False).last_hidden_state.float()
+        unpacked = decoder(input_ids=ids, use_cache=False).last_hidden_state.float()
         wide = PrefixSharing(float("inf"), ROWS * PROBED)
         try:
-            error = float((wide.hidden(decoder, ids, mask).float() - whole).norm() / whole.norm())
+            error = float((wide.hidden(decoder, ids, mask).float() - unpacked).norm() / unpacked.norm())
         except (RuntimeError, ValueError, TypeError, AssertionError) as problem:
             raise ConfigError(
                 f"{OPTION}: {config.model_type} takes no mask of our own ({problem}): set it to false"
@@ -135,16 +122,15 @@ class PrefixSharing:
             )
 
     def packs(self, ids: Tensor, ends: Tensor, order: Sequence[int]) -> list[PackedRows]:
-        """Rows in packs, each of neighbours in `order`. `ids`: (B, T). ends: (B,), of each row."""
-        found: list[PackedRows] = []
+        result: list[PackedRows] = []
         for row in order:
             end = int(ends[row])
-            joined = self._join(found[-1], row, end, ids, ends) if found else None
+            joined = self._join(result[-1], row, end, ids, ends) if result else None
             if joined is None:
-                found.append(PackedRows((row,), end, end))
+                result.append(PackedRows((row,), end, end))
             else:
-                found[-1] = joined
-        return found
+                result[-1] = joined
+        return result
 
     def _join(self, pack: PackedRows, row: int, end: int, ids: Tensor, ends: Tensor) -> PackedRows | None:
         """The pack with one more row; None where that does not pay."""
@@ -161,82 +147,74 @@ class PrefixSharing:
         return PackedRows(rows, prefix, tokens) if (apart - tokens) * self.pairs > added else None
 
     def split_minibatches(self, ids: Tensor, mask: Tensor, group: Tensor, index: Sequence[int]) -> list[list[int]]:
-        """Rows `index` in lists whose packs × longest stay within the budget (a longer row stands alone): those of a group together, the
-        longest first, so that a list's own packs are these.
-
-        Args:
-            ids, mask: (B, T). group: (B,), rows of which begin alike.
-        """
+        """Rows `index` in lists whose packs × longest stay within the budget, groups together."""
         last = ends(mask)
         longest = {int(g): int(last[group == g].max()) for g in group[list(index)].unique()}
         order = sorted(index, key=lambda i: (-longest[int(group[i])], int(group[i]), -int(last[i])))
         out: list[list[int]] = []
-        held, width, joined = 0, 0, False
+        count, width, joined = 0, 0, False
         for pack in self.packs(ids, last, order):
             wider, any_joined = max(width, pack.tokens), joined or len(pack.rows) > 1
-            if out and (held + 1) * (_even(wider) if any_joined else wider) <= self.budget:
+            if out and (count + 1) * (_even(wider) if any_joined else wider) <= self.budget:
                 out[-1] += pack.rows
-                held, width, joined = held + 1, wider, any_joined
+                count, width, joined = count + 1, wider, any_joined
             else:
                 out.append(list(pack.rows))
-                held, width, joined = 1, pack.tokens, len(pack.rows) > 1
+                count, width, joined = 1, pack.tokens, len(pack.rows) > 1
         return out
 
     def hidden(self, decoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
-        """(B, T, H) last hidden states of rows (B, T) up to each one's last token of the mask; behind it they are another token's, or 0.
-        `decoder`: the model's, without its head."""
+        """(B, T, H) last hidden states, valid up to each row's last token of the mask."""
         last = ends(mask).cpu()  # packs are made on the host: on a GPU each number of theirs would be waited for
         width = int(last.max())
-        read = ids[:, :width].cpu()
-        packs = self.packs(read, last, range(len(read)))
-        if len(packs) == len(read):
-            found = decoder(input_ids=ids[:, :width], use_cache=False).last_hidden_state
+        host_ids = ids[:, :width].cpu()
+        packs = self.packs(host_ids, last, range(len(host_ids)))
+        if len(packs) == len(host_ids):
+            states = decoder(input_ids=ids[:, :width], use_cache=False).last_hidden_state
         else:
-            layout = lay_out(packs, read, last)
+            layout = lay_out(packs, host_ids, last)
             dtype = _computed_in(decoder, ids.device)
             # made once in that type: attention would make a copy of any other for each layer, and keep it for the backward
             unseen = torch.zeros(layout.sees.shape, dtype=dtype).masked_fill_(~layout.sees, torch.finfo(dtype).min)
-            found = decoder(
+            states = decoder(
                 input_ids=layout.input_ids.to(ids.device),
                 position_ids=layout.position_ids.to(ids.device),
                 attention_mask=unseen[:, None].to(ids.device),
                 use_cache=False,
             ).last_hidden_state
-            found = found.flatten(0, 1)[layout.at.to(ids.device)]
-        return torch.nn.functional.pad(found, (0, 0, 0, ids.shape[1] - width))
+            states = states.flatten(0, 1)[layout.index_of.to(ids.device)]
+        return torch.nn.functional.pad(states, (0, 0, 0, ids.shape[1] - width))
 
 
 def _computed_in(decoder: Any, device: torch.device) -> torch.dtype:
-    """What attention computes in."""
     if torch.is_autocast_enabled(device.type):
         return torch.get_autocast_dtype(device.type)
     return next(decoder.parameters()).dtype
 
 
 def _even(tokens: int) -> int:
-    """How long packs of so many tokens are laid out: a GPU's kernels copy a mask whose rows are no multiple of 8, anew in each layer."""
+    """Packed length: a multiple of 8, else a GPU's kernels copy the mask in each layer."""
     return -(-tokens // 8) * 8
 
 
 def lay_out(packs: Sequence[PackedRows], ids: Tensor, ends: Tensor) -> PackedTensors:
-    """Packs of rows (B, T) as tensors."""
     shape = len(packs), _even(max(pack.tokens for pack in packs))
     tokens, positions = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
-    part = torch.full(shape, -1, dtype=torch.long)  # 0 the prefix, −1 padding, k the k-th row's rest
-    at = torch.zeros_like(ids)
+    segment = torch.full(shape, -1, dtype=torch.long)  # 0 the prefix, −1 padding, k the k-th row's rest
+    positions_of = torch.zeros_like(ids)
     for n, pack in enumerate(packs):
         begin = pack.prefix
         tokens[n, :begin] = ids[pack.rows[0], :begin]
         positions[n, :begin] = torch.arange(begin)
-        part[n, :begin] = 0
+        segment[n, :begin] = 0
         for k, row in enumerate(pack.rows, 1):
             end = int(ends[row])
             stop = begin + end - pack.prefix
             tokens[n, begin:stop] = ids[row, pack.prefix : end]
             positions[n, begin:stop] = torch.arange(pack.prefix, end)
-            part[n, begin:stop] = k
-            at[row, : pack.prefix] = n * shape[1] + torch.arange(pack.prefix)
-            at[row, pack.prefix : end] = n * shape[1] + torch.arange(begin, stop)
+            segment[n, begin:stop] = k
+            positions_of[row, : pack.prefix] = n * shape[1] + torch.arange(pack.prefix)
+            positions_of[row, pack.prefix : end] = n * shape[1] + torch.arange(begin, stop)
             begin = stop
-    sees = (part[:, :, None] == part[:, None, :]) | ((part[:, None, :] == 0) & (part[:, :, None] > 0))
-    return PackedTensors(tokens, positions, sees.tril(), at)
+    sees = (segment[:, :, None] == segment[:, None, :]) | ((segment[:, None, :] == 0) & (segment[:, :, None] > 0))
+    return PackedTensors(tokens, positions, sees.tril(), positions_of)

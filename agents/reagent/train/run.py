@@ -1,18 +1,17 @@
 """`reagent train`: a run folder, the loop around `AgentTrainer.update`, logs, curves, resume.
 
 runs/agent/
-  config.yaml      what was asked for
-  metrics.jsonl    one line an update; keys under `time/` are wall-clock, all others repeat to the bit
+  config.yaml      the config
+  metrics.jsonl    one line an update; keys under `time/` are wall-clock, `logprob_gap…` rounding, all others repeat to the bit
   episodes.jsonl   sample transcripts of each update, canonical trajectories with their rewards
   eval.jsonl       held-out evaluations
-  judgements.jsonl what a judge said, where feedback asks one (auditor.jsonl: the second one)
+  judgements.jsonl the judge's, where feedback asks one (auditor.jsonl: the second one's)
   guards.jsonl     guards that fired
   best/            the policy of the best evaluation, where guards watch
   curves.png       reward, success, KL, entropy over updates
-  probe.json       what the untrained policy showed (`gate`)
+  probe.json       figures of the untrained policy (`gate`)
   checkpoints/     resumable states
-  policy/          the trained policy: safetensors (adapter or whole), tokenizer
-"""
+  policy/          the trained policy: safetensors (adapter or whole), tokenizer"""
 
 import json
 import logging
@@ -57,13 +56,7 @@ def build(
     auditor: AgentRRM | None = None,
     accelerator: Accelerator | None = None,
 ) -> tuple[AgentTrainer, list[Task]]:
-    """A config's trainer, with its policy, engine, environment and accelerator; and its held-out tasks. Raises RRMError: a policy or judge
-    that cannot be loaded; ConfigError: as `reagent.train.prepare.prepare`.
-
-    Args:
-        judge, auditor: in place of the config's `feedback.judge` and `guards.auditor.judge`.
-        accelerator: in place of the config's own.
-    """
+    """A config's trainer and held-out tasks. Raises RRMError: a policy or judge cannot be loaded."""
     folder = Path(config.output_dir)
     accelerator = accelerator or make_accelerator(config, folder)
     env_factory, train_tasks, eval_tasks = prepare(
@@ -90,13 +83,9 @@ def build(
 def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM | None = None) -> dict[str, Any]:
     """Run or continue a training; returns the summary the CLI prints.
 
-    What ends it early (SIGTERM, Ctrl-C, an error) leaves a checkpoint of the last whole update: the same call goes on there. A guard that
-    stops it does too, and `stopped_by` names it; the same call then stops at once, one with other `guards` goes on. Raises RRMError:
-    another run's folder, or a policy or judge that cannot be loaded; TrainingError: a loss that is not finite.
-
-    Args:
-        judge, auditor: in place of the config's `feedback.judge` and `guards.auditor.judge`.
-    """
+    An early end leaves a checkpoint: the same call goes on there. `stopped_by` names guards, which stop it again until changed.
+    `judge`, `auditor`: in place of the config's. Raises RRMError: another run's folder, or a policy or judge that cannot be
+    loaded; TrainingError: a loss that is not finite."""
     import torch
     from transformers import set_seed
 
@@ -106,8 +95,8 @@ def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM 
     config = with_horizon(config)
     folder = Path(config.output_dir)
     accelerator = make_accelerator(config, folder)
-    with full_disk_named(folder), ExitStack() as held:
-        main_does(lambda: held.enter_context(sole_writer(folder)), accelerator.is_main_process)
+    with full_disk_named(folder), ExitStack() as stack:
+        main_does(lambda: stack.enter_context(sole_writer(folder)), accelerator.is_main_process)
         if accelerator.is_main_process:
             drop_partial(folder / "checkpoints")
         done: list[Path] = main_decides(checkpoints(folder / "checkpoints"))
@@ -121,7 +110,6 @@ def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM 
 
 
 def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path | None) -> dict[str, Any]:
-    """All updates from a checkpoint on, and what a finished run leaves; returns the summary."""
     config, folder, accelerator = trainer.config, trainer.folder, trainer.accelerator
     if accelerator.is_main_process:
         claim_folder(config, folder)
@@ -143,8 +131,8 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
             raise
         finally:
             trainer.ahead.drop()  # after the checkpoint: it may wait for as long as a launcher does before it kills
-    best, whole = log.best(), trainer.update_index >= config.max_updates
-    export_gap = export_policy(trainer, folder / "policy") if whole else None
+    best, finished = log.best(), trainer.update_index >= config.max_updates
+    export_gap = export_policy(trainer, folder / "policy") if finished else None
     accelerator.end_training()  # processes part here
     if accelerator.is_main_process:
         plot_curves(log.metrics, log.eval, folder / "curves.png")
@@ -155,13 +143,15 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
         logger.warning(how_to_go_on(stopped, trainer.update_index, best))
     return {
         "output_dir": str(folder),
-        "policy": str(folder / "policy") if whole else None,
+        "policy": str(folder / "policy") if finished else None,
         "export_gap": export_gap,
         "updates": trainer.update_index,
         "episodes": trainer.episodes_seen,
         "reward": number(log.last, "episode/reward"),
         "learned_reward": number(log.last, "learned/reward"),
+        "untrained_success": evaluations[0]["success"] if evaluations and evaluations[0]["update"] < 0 else None,
         "held_out_success": evaluations[-1]["success"] if evaluations else None,
+        "sampled_success": evaluations[-1].get("sampled_success") if evaluations else None,
         "best": best,
         "judgements": log.judgements(),
         "warnings": warnings,
@@ -171,38 +161,38 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
 
 
 def check_gate(trainer: AgentTrainer) -> None:
-    """Measure the untrained policy (`gate`), say what was found, and keep it as `probe.json`. Raises NotLearnable: `gate.action=stop`, and
-    rewards can hardly teach this policy these tasks."""
+    """Measure the untrained policy, unless no task is graded, and write `probe.json`.
+
+    Raises NotLearnable: with `gate.action=stop`, a policy that can hardly learn."""
     gate = trainer.config.gate
-    if gate.action == "off":
+    if gate.action == "off" or not trainer.config.environment.label_share:
         return
     trainer.sync()
     play = trainer.player()
-    found, _ = probe(play, trainer.tasks, gate, trainer.accelerator)
+    result, _ = probe(play, trainer.tasks, gate, trainer.accelerator)
     if trainer.accelerator.is_main_process:
         with file_when_whole(trainer.folder / "probe.json") as file:
-            file.write(json.dumps(found.figures(), indent=1) + "\n")
-        logger.log(logging.INFO if found.learnable else logging.WARNING, "before training: %s", found.verdict)
-    if gate.action == "stop" and not found.learnable:
-        raise NotLearnable(f"{found.verdict}. gate=warn trains all the same")
+            file.write(json.dumps(result.figures(), indent=1) + "\n")
+        logger.log(logging.INFO if result.learnable else logging.WARNING, "before training: %s", result.verdict)
+    if gate.action == "stop" and result.learnable is False:
+        raise NotLearnable(f"{result.verdict}. gate=warn trains all the same")
 
 
 def how_to_go_on(stopped: Sequence[str], update: int, best: dict[str, Any] | None) -> str:
-    """What to do after guards stopped a training."""
     changes = " ".join(f"guards.{name}.action=warn" for name in stopped)
-    kept = ""
+    advice = ""
     if best is not None:
         between = "" if best["low"] is None else f" [{best['low']:.3f}, {best['high']:.3f}]"
         where = f"the policy of the best evaluation ({after(best['update'])}, {best['by']} {best['value']:.3f}{between}) is "
-        kept = where + (f"in {best['policy']}; " if best["policy"] else "not kept; ")
+        advice = where + (f"in {best['policy']}; " if best["policy"] else "not kept; ")
     return (
-        f"stopped by a guard ({', '.join(stopped)}) after {update} updates, with a checkpoint: {kept}"
+        f"stopped by a guard ({', '.join(stopped)}) after {update} updates, with a checkpoint: {advice}"
         f"the same command stops here again, and goes on with {changes}, or with other bounds of that guard"
     )
 
 
 def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, stopping: Stopping) -> list[str]:
-    """All updates still to be made, with evaluations and checkpoints where they are due; the guards that stopped it, if any."""
+    """All updates still to be made, with evaluations and checkpoints; returns the guards that stopped it."""
     config = trainer.config
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), disable=not trainer.accelerator.is_main_process) as progress:
@@ -211,13 +201,15 @@ def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, sto
             stopping.check()
             finished = trainer.update_index >= config.max_updates
             # asked for before an update, not after one: a run stopped in its evaluation makes it when it goes on
-            begun = trainer.update_index or trainer.watch.evaluates
-            if begun and (finished or _due(config.eval.every, trainer.update_index)) and not log.evaluated():
+            due = finished or _due(config.eval.every, trainer.update_index)
+            if not trainer.update_index:
+                due = config.eval.first or (due and trainer.watch.evaluates)
+            if due and not log.evaluated():
                 with stopping.at_once():
                     trainer.sync()
-                    found, episodes = evaluate(trainer.player(), eval_tasks, accelerator=trainer.accelerator)
-                    found |= trainer.watch.evaluation(episodes, trainer.update_index - 1)
-                log.evaluation(found)
+                    figures, episodes = evaluate(trainer.player(), eval_tasks, accelerator=trainer.accelerator)
+                    figures |= trainer.watch.evaluation(episodes, trainer.update_index - 1)
+                log.evaluation(figures)
             if finished:
                 return []  # there is nothing left to stop
             stopped = log.stopped()
@@ -226,9 +218,9 @@ def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, sto
             if stopped:
                 return stopped
             metrics, episodes = trainer.update(run_ahead=_runs_ahead(trainer))
-            shown = log.update(metrics, episodes)
+            text = log.update(metrics, episodes)
             trainer.consistent = True
-            progress.update(bar, advance=1, description=shown)
+            progress.update(bar, advance=1, description=text)
             if trainer.update_index == config.max_updates or _due(config.save_every, trainer.update_index):
                 trainer.save()
 
@@ -238,17 +230,14 @@ def _due(every: int, updates: int) -> bool:
 
 
 def _runs_ahead(trainer: AgentTrainer) -> bool:
-    """Whether the round after the next update may be played during it: nothing in between needs the weights of then."""
+    """True where nothing between the next update and the one after needs the weights of then."""
     config, after = trainer.config, trainer.update_index + 1
     between = after >= config.max_updates or _due(config.eval.every, after) or _due(config.save_every, after)
     return config.rollout.max_lag > 0 and not between
 
 
 def keep_checkpoint(trainer: AgentTrainer, error: BaseException) -> None:
-    """Keep what an early end would lose, where the weights are those of a whole update; say what is kept.
-
-    Nothing is kept of a loss that is not finite (the weights may not be, either), nor of a run that made no update.
-    """
+    """Save a checkpoint at an early end, where the weights are those of a complete update."""
     main = trainer.accelerator.is_main_process
     if not (main or trainer.sharded):
         return
@@ -268,7 +257,6 @@ def keep_checkpoint(trainer: AgentTrainer, error: BaseException) -> None:
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested config as the flat scalars trackers accept."""
     out: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The files of a run folder that grow, and what is drawn of them: metrics, sample episodes, evaluations, guards that fired."""
+"""The logs of a run folder: metrics, sample episodes, evaluations, guards that fired, curves."""
 
 import json
 import logging
@@ -30,24 +30,23 @@ SHOWN = {
     "episode/reward": "reward", "learned/reward": "learned_reward", "episode/success": "success", "kl": "kl",
     "entropy": "entropy", "episode/turns": "turns", "time/rollout_tokens_per_s": "rollout_tokens_per_s",
 }  # fmt: skip
-"""What the progress line says of an update, and how it is called there."""
+"""Metric → its name in the progress line."""
 
 
 def progress_text(metrics: Mapping[str, Any]) -> str:
-    """An update in a line: what is known of it, and the reward that was learned from where that is not the episodes' own (a
-    judge's, with or without it)."""
+    """An update's progress line: known figures, and the learned reward where it differs."""
     values = {name: number(metrics, key) for key, name in SHOWN.items()}
-    said = {name: f"{value:.3g}" for name, value in values.items() if value is not None}
-    if said.get("learned_reward") == said.get("reward"):
-        said.pop("learned_reward", None)
-    return "  ".join(f"{name} {value}" for name, value in said.items())
+    parts = {name: f"{value:.3g}" for name, value in values.items() if value is not None}
+    if parts.get("learned_reward") == parts.get("reward"):
+        parts.pop("learned_reward", None)
+    return "  ".join(f"{name} {value}" for name, value in parts.items())
 
 
 def keep_lines(path: Path, updates: int) -> None:
     """Drop lines of updates that a resumed run will make again (and a line cut short by a kill)."""
     if not path.is_file():
         return
-    kept, lines = [], path.read_bytes().splitlines()
+    remaining, lines = [], path.read_bytes().splitlines()
     for i, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
@@ -56,24 +55,22 @@ def keep_lines(path: Path, updates: int) -> None:
                 logger.warning("%s:%d is no row and is left out: %.40r", path, i, line)
             continue
         if 0 < updates > row["update"]:  # a run that starts anew keeps nothing, nor what was before its first update
-            kept.append(line + b"\n")
-    path.write_bytes(b"".join(kept))
+            remaining.append(line + b"\n")
+    path.write_bytes(b"".join(remaining))
 
 
 def append_line(path: Path, row: dict[str, Any]) -> None:
-    """One JSON line; numbers that are not finite become null."""
+    """Append a JSON line; numbers that are not finite become null."""
     plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
     with open(path, "a", encoding="ascii") as out:
         out.write(json.dumps(plain) + "\n")
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """What `append_line` wrote; nothing where there is no such file yet."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
 
 def write_samples(path: Path, update: int, episodes: Sequence[Episode], count: int) -> None:
-    """The first `count` episodes of each stage of an update, for reading: a second attempt shows what it was told."""
     first = [e for e in episodes if e.stage == "initial"]
     refined = [e for e in episodes if e.stage == "refined"]
     for e in [*first[:count], *refined[:count]]:
@@ -82,7 +79,6 @@ def write_samples(path: Path, update: int, episodes: Sequence[Episode], count: i
 
 
 def plot_curves(metrics: Path, evaluations: Path, target: Path) -> None:
-    """Reward, success (training and held-out), KL or policy change, entropy."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -103,9 +99,9 @@ def plot_curves(metrics: Path, evaluations: Path, target: Path) -> None:
         ("score", "tab:gray", "judge's score"),
         ("auditor", "tab:olive", "auditor's score"),
     ):
-        found = [(r["update"], value) for r in held_out if (value := middle(r.get(key))) is not None]
-        if found:
-            axes[0, 1].plot(*zip(*found, strict=True), "o-", color=colour, markersize=4, label=name)
+        curve = [(r["update"], value) for r in held_out if (value := middle(r.get(key))) is not None]
+        if curve:
+            axes[0, 1].plot(*zip(*curve, strict=True), "o-", color=colour, markersize=4, label=name)
     if axes[0, 1].lines:  # without one answer there may be none
         axes[0, 1].legend(fontsize=8)
     for axis in axes[1]:
@@ -117,8 +113,6 @@ def plot_curves(metrics: Path, evaluations: Path, target: Path) -> None:
 
 
 class RunLog:
-    """The files of a run folder that grow: on the main process; the others keep nothing."""
-
     def __init__(self, folder: Path, trainer: AgentTrainer) -> None:
         self.trainer, self.main = trainer, trainer.accelerator.is_main_process
         self.metrics, self.episodes, self.eval, self.fired = (
@@ -126,9 +120,7 @@ class RunLog:
         )
         self._best = folder / "best"
         self._looked = False
-        """Whether an update was recorded since the run was begun, or gone on with."""
         self.last: dict[str, Any] = {}
-        """The last update's metrics."""
         self.alarms = Alarms(trainer.config)
         self.guards = Guards(trainer.config, trainer.watch.learns)
         if self.main:
@@ -156,22 +148,22 @@ class RunLog:
         return progress_text(self.last)
 
     def _unplaced(self) -> bool:
-        """Whether a guard is to stop the run where attempts are foreign to its judge, and that says of none whether they are."""
-        asked = self.trainer.watch.learns and self.trainer.config.guards.out_of_domain.action == "stop"
-        return asked and bool(self.last.get("feedback/judged")) and not self.last.get("feedback/placed")
+        """True where `guards.out_of_domain` is to stop the run and the judge marks nothing."""
+        stops = self.trainer.watch.learns and self.trainer.config.guards.out_of_domain.action == "stop"
+        return stops and bool(self.last.get("feedback/judged")) and not self.last.get("feedback/placed")
 
     def evaluated(self) -> bool:
-        """Whether the policy was evaluated after the last update; the main process's files say."""
+        """True where the policy was evaluated after the last update, by the main process's files."""
         rows = self.evaluations()
         return main_decides(bool(rows) and rows[-1]["update"] == self.trainer.update_index - 1)
 
-    def evaluation(self, found: dict[str, Any]) -> None:
+    def evaluation(self, figures: dict[str, Any]) -> None:
         """Record an evaluation after the last update, and keep the policy of the best one."""
         better = None
         if self.main:
-            row = {"update": self.trainer.update_index - 1, "episodes": self.trainer.episodes_seen, **found}
+            row = {"update": self.trainer.update_index - 1, "episodes": self.trainer.episodes_seen, **figures}
             looked_at = self.trainer.watch.learns and self.trainer.config.eval.every > 0
-            if looked_at and middle(found["success"]) is None and not self.evaluations():
+            if looked_at and middle(figures["success"]) is None and not self.evaluations():
                 logger.warning(NOTHING_GRADED)
             append_line(self.eval, row)
             before = self.guards.best
@@ -185,34 +177,30 @@ class RunLog:
                 keep_best(trainer.policy, trainer.tokenizer, self._best, best, weights)
 
     def stopped(self) -> list[str]:
-        """The guards that want the training stopped as it stands; the main process's logs say."""
         return main_decides(list(dict.fromkeys(event.guard for event in self.guards.standing)))
 
     def best(self) -> dict[str, Any] | None:
-        """The best evaluation, and where its policy lies."""
         best = self.guards.best
         if best is None:
             return None
-        kept = kept_best(self.trainer.policy, self._best, best)
-        return {**asdict(best), "policy": None if kept is None else str(kept)}
+        folder = kept_best(self.trainer.policy, self._best, best)
+        return {**asdict(best), "policy": None if folder is None else str(folder)}
 
     def _tell(self, events: Sequence[Event]) -> None:
-        """Record guards that fired, and say so."""
         for event in events:
             append_line(self.fired, event.as_row(self.trainer.episodes_seen))
             logger.warning("%s: %s", "stopping" if event.action == "stop" else "a guard fires", event.text)
 
     def judgements(self) -> dict[str, Any] | None:
-        """Of all updates: how many judgements were asked for in training, and how many failed, by what; None where none was."""
+        """Counts of judgements and failures in training; None without any."""
         counts: Counter[str] = Counter()
         for row in read_rows(self.metrics):
             counts.update(
                 {key: int(row[key] or 0) for key in row if key.startswith(("feedback/judged", "feedback/failed"))}
             )
         judged, failed = counts.pop("feedback/judged", 0), counts.pop("feedback/failed", 0)
-        of = {key.removeprefix("feedback/failed_"): count for key, count in sorted(counts.items()) if count}
-        return {"judged": judged, "failed": failed, **of} if judged else None
+        failures = {key.removeprefix("feedback/failed_"): count for key, count in sorted(counts.items()) if count}
+        return {"judged": judged, "failed": failed, **failures} if judged else None
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """Evaluations so far, of the main process's file."""
         return read_rows(self.eval) if self.main else []

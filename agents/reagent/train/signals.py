@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end a training where its state is whole, so that a checkpoint of it can be kept."""
+"""SIGTERM and Ctrl-C end a training at a consistent state, so that a checkpoint can be kept."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class Stopping:
-    """While entered, SIGTERM and SIGINT are taken at `check` or inside `at_once`: SystemExit(143) and KeyboardInterrupt.
-
-    A second Ctrl-C is taken at once, wherever it meets the run. Off the main thread nothing is changed: Python lets only that
-    one handle signals.
-    """
+    """While entered, SIGTERM and SIGINT raise at `check` or in `at_once`; a second Ctrl-C everywhere."""
 
     def __init__(self) -> None:
         self.asked: int | None = None
@@ -31,18 +27,18 @@ class Stopping:
                 self._before[number] = signal.signal(number, self._take)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def check(self) -> None:
-        """Stop here if that was asked for."""
         if self.asked is not None:
             raise KeyboardInterrupt if self.asked == signal.SIGINT else SystemExit(128 + self.asked)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside, what is asked for is done at once: nothing is lost there but time."""
         self._at_once = True
         try:
             self.check()

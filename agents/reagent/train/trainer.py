@@ -1,14 +1,10 @@
-"""AgentTrainer: roll out, compute advantages, update; PPO, GRPO, RLOO and REINFORCE++ by one loop.
-
-One update reads top to bottom in `AgentTrainer.update`:
+"""AgentTrainer: roll out, compute advantages, update, for all algorithms.
 
     round     = feedback.round(attempts, play)                token-exact rollouts, and what feedback adds to them
     learner   = learn(round.rows, round.texts, …)             reagent.train.learner: advantages, passes, minibatches, steps
 
-The engine, the judge and the accelerator are handed in (`reagent.train.run.build` makes them from a config). Simplified on
-purpose: every process keeps the whole model (data parallel over tasks), or a shard of it (`sharding: fsdp`). With
-`rollout.max_lag=1` the next round is played while this one is learned (`reagent.train.rollout_prefetcher`). All randomness derives from (seed,
-update, task, sample), never from a global generator.
+Every process keeps the whole model (data parallel over tasks), or a shard of it (`sharding: fsdp`). All randomness derives
+from (seed, update, task, sample), never from a global generator.
 """
 
 import time
@@ -47,16 +43,12 @@ from rrm.judge.agent_rrm import AgentRRM
 
 
 class AgentTrainer(Learner):
-    """Trains a policy on an environment. Raises TrainingError: a loss that is not finite. JudgeFailure: too many judgements failed.
+    """Trains a policy on an environment. Raises TrainingError: a loss that is not finite; JudgeFailure.
 
     Args:
-        config: everything but the objects below.
-        policy, tokenizer: from `reagent.train.policy.load_policy`.
-        env_factory: makes a fresh environment for one episode.
         tasks: training tasks, used in order and again from the start.
         folder: the run folder; checkpoints go to `checkpoints/` in it.
         engine: rolls the policy out, on the weights being trained.
-        accelerator: from `reagent.train.launch.make_accelerator`.
         judge, auditor: in place of the config's `feedback.judge` and `guards.auditor.judge`.
     """
 
@@ -114,17 +106,13 @@ class AgentTrainer(Learner):
         self.ahead = RolloutPrefetcher()
         self.episodes_seen = 0
         self.kept_update = 0
-        """The updates done at the checkpoint that was written, or gone on from, last."""
         self.tasks_drawn = 0
-        """By the updates done; without `rollout.dynamic_sampling` as many by each."""
         self.interruptible: Callable[[], AbstractContextManager[Any]] = nullcontext
-        """Entered while episodes are played and judged: nothing is lost there but time."""
 
     # ---- checkpoints ----
 
     def save(self, *, together: bool = True) -> Path | None:
-        """A checkpoint of the state after the updates done: by the main process, or by each its own part of a sharded policy's. `together`:
-        wait for the other processes; not after an error, which may be theirs."""
+        """Save a checkpoint; `together`: wait for the other processes (not after an error)."""
         if together:
             self.accelerator.wait_for_everyone()
         if not (self.sharded or self.accelerator.is_main_process):
@@ -163,29 +151,23 @@ class AgentTrainer(Learner):
         self.begin(state.get("feedback", {}))
 
     def begin(self, feedback: dict[str, Any]) -> None:
-        """Take up what judges said before the updates still to be made, and the feedback's state in a checkpoint."""
         self.feedback.restore(self.update_index, feedback)
         self.watch.resume(self.update_index)
 
     def sync(self) -> float:
-        """Have rows sampled from the policy as it stands; the seconds that took."""
+        """Send the policy's weights to the engine; returns the seconds that took."""
         begun = time.perf_counter()
         sync(self.engine, self.policy, self.update_index, self.accelerator)
         return time.perf_counter() - begun
 
     def player(self, **changes: Any) -> EpisodeRunner:
-        """Plays the policy, as an evaluation does but for the changes."""
         here = str(self.accelerator.device)
         return EpisodeRunner(self.engine, self.tokenizer, self.env_factory, self.config, here=here, **changes)
 
     # ---- one update ----
 
     def attempts(self, update: int) -> list[Attempt]:
-        """This process's share of an update's first attempts: whole groups, so that group statistics stay local.
-
-        All processes plan the whole update, and only then share it: a task that comes twice in an update has two names
-        (`id`, `id#2`), also where two processes play it, and with them other random numbers.
-        """
+        """This process's share of an update's first attempts: whole groups, planned by all alike."""
         count, size = self.config.rollout.tasks_per_update, self.config.rollout.group_size
         everyones = self.feedback.attempts(self.tasks, update * count, count, size)
         share = len(everyones) // self.accelerator.num_processes
@@ -193,30 +175,24 @@ class AgentTrainer(Learner):
         return everyones[start : start + share]
 
     def play(self, attempts: Sequence[Attempt], *, update: int, **hooks: Any) -> list[Episode]:
-        """Roll out an update's attempts on the current weights, in the precision of the training forward; `hooks` as
-        `rollout` takes them."""
         seed, temperature = derive_seed(self.config.seed, "rollout", update), self.config.rollout.temperature
         return self.player(temperature=temperature, seed=seed)(attempts, **hooks)
 
     def round(self, update: int, play: Callable[..., list[Episode]] | None = None) -> Round:
-        """An update's episodes on the current weights, and what is to be learned from them. `play`: in place of `play`."""
         self.sync()
         return self._round(update, partial(play or self.play, update=update))
 
     def _round(self, update: int, play: Play) -> Round:
-        """An update's round, filled with groups that differ where that is asked for."""
         if self.dynamic is None:
             return self.feedback.round(update, self.attempts(update), play)
-        found, self._drawn = self.dynamic.round(update, self.tasks, self.tasks_drawn, play)
-        return found
+        round_, self._drawn = self.dynamic.round(update, self.tasks, self.tasks_drawn, play)
+        return round_
 
     def collect(self, update: int) -> list[Episode]:
-        """The rows of `round`."""
         return self.round(update).rows
 
     def timed_round(self, update: int, check: Callable[[], None] = lambda: None) -> tuple[Round, float]:
-        """An update's round on the weights that the engine has, and the seconds at play. `check`: called between episodes; what it raises
-        ends the round."""
+        """An update's round on the engine's weights, and the seconds at play."""
         seconds = 0.0
 
         def play(attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
@@ -238,7 +214,7 @@ class AgentTrainer(Learner):
 
     @contextmanager
     def whole_or_undone(self) -> Iterator[None]:
-        """What an update's feedback moves on is undone where the update fails: it will be made again, from the checkpoint of before."""
+        """Undo an update's changes to the feedback's state where the update fails."""
         before = self.feedback.state()
         try:
             yield
@@ -249,39 +225,36 @@ class AgentTrainer(Learner):
     def update(self, *, run_ahead: bool = False) -> tuple[dict[str, float], list[Episode]]:
         """One round: episodes, advantages, optimiser steps. Returns metrics and the episodes.
 
-        `time/sync_s` (sending weights to the engine), `time/rollout_s`, `time/judge_s` and `time/update_s` are wall-clock seconds of this
-        process that do not overlap, and with what is logged nowhere (gathering, set-up) they are `time/total_s`: judging over a server
-        while episodes are still played counts as playing. `time/judge_busy_s` is what judging took, overlapping or not, on all processes.
-        Of a round that was played ahead `time/rollout_s` is what was waited for it, and `time/rollout_busy_s` what playing took.
-        `run_ahead`: play the next update's round while this one is learned, on the weights from before that.
-        """
+        `time/sync_s`, `time/rollout_s`, `time/judge_s` and `time/update_s` are seconds of this process that do not overlap;
+        `time/judge_busy_s` is all judging, on all processes. Of a round played ahead `time/rollout_s` is the wait for it, and
+        `time/rollout_busy_s` its playing. `run_ahead`: play the next update's round while this one is learned."""
         started, syncing = time.perf_counter(), 0.0
         with self.interruptible():
             taken = self.ahead.take(self.update_index)
             if taken is None:
                 syncing = self.sync()
-                found, busy = self.timed_round(self.update_index)
+                round_, busy = self.timed_round(self.update_index)
                 playing = busy
             else:
-                found, busy, playing = taken
-            audit = self.watch.audit(found.played, self.update_index)
+                round_, busy, playing = taken
+            audit = self.watch.audit(round_.played, self.update_index)
         judged = time.perf_counter() - started - syncing - playing
         with self.whole_or_undone():
-            figures = self.feedback.report(self.update_index, gather_object([found.report]))
+            figures = self.feedback.report(self.update_index, gather_object([round_.report]))
             figures |= self.watch.figures(gather_object([audit]))
-            everyones: list[Episode] = gather_object(found.played)
+            everyones: list[Episode] = gather_object(round_.played)
             if run_ahead:
                 syncing += self.sync()
                 self.ahead.start(self.update_index + 1, partial(self.timed_round, self.update_index + 1))
             learning = time.perf_counter()
-            metrics = self.learn(found.rows, found.texts)
+            metrics = self.learn(round_.rows, round_.texts)
             done = time.perf_counter()
         freed_memory.give_back()
         self.update_index += 1
         self.tasks_drawn += self.config.rollout.tasks_per_update if self._drawn is None else self._drawn.tasks
         self.episodes_seen += len(everyones)
         tokens = sum(len(turn.output_ids) for e in everyones for turn in e.turns)
-        metrics |= learned_metrics(gather_object([(e.group_id, e.reward, e.turn_rewards) for e in found.rows]))
+        metrics |= learned_metrics(gather_object([(e.group_id, e.reward, e.turn_rewards) for e in round_.rows]))
         metrics |= {} if self._drawn is None else self._drawn.figures()
         metrics |= episode_metrics([e for e in everyones if e.stage == "initial"])
         refined = [e for e in everyones if e.stage == "refined"]
@@ -299,4 +272,4 @@ class AgentTrainer(Learner):
             "time/rollout_tokens_per_s": tokens / max(busy, 1e-9),
             "time/update_tokens_per_s": tokens / max(done - learning, 1e-9),
         }
-        return metrics, found.played
+        return metrics, round_.played

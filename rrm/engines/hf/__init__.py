@@ -1,1 +1,1 @@
-"""The in-process engine over a transformers model: KV kept between turns, shared prefixes prefilled once."""
+"""The in-process engine: KV kept between turns, shared prefixes prefilled once."""

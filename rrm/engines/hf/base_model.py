@@ -1,4 +1,4 @@
-"""A base model and its tokenizer (a directory, a hub id, or the default base, fetched once), its LoRA adapter's settings, and where it runs."""
+"""Load a base model and its tokenizer (folder, hub id, or default base); LoRA config and device."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 
 def base_path(base: str) -> str:
-    """A directory or hub id for `from_pretrained`: `smollm2` is fetched to the cache once, a judge's name is where it lies
-    (`rrm.engines.shipped_judges.judge_folder`).
-
-    Raises:
-        RRMError: no such directory, or an adapter is there.
-    """
+    """Directory or hub id for `from_pretrained`: `smollm2` is cached once, a judge's name is its folder."""
     if base == "smollm2":
         from rrm.engines.hf.weights import fetch_base
 
@@ -38,11 +33,7 @@ def base_path(base: str) -> str:
 
 
 def load_model(config: BaseSettings) -> tuple[Any, Any]:
-    """(model, tokenizer) from safetensors; pickle checkpoints are refused.
-
-    Raises:
-        RRMError: there is no such model, or it cannot be loaded.
-    """
+    """(model, tokenizer) from safetensors, never pickles; RRMError where it cannot be loaded."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -60,11 +51,7 @@ def load_model(config: BaseSettings) -> tuple[Any, Any]:
 
 
 def load_architecture(config: BaseSettings) -> tuple[Any, Any]:
-    """(transformers' config, tokenizer) of a model: what there is of it beside its weights, which are not looked for.
-
-    Raises:
-        RRMError: there is no such model, or they cannot be loaded.
-    """
+    """(transformers' config, tokenizer), without weights; RRMError where they cannot be loaded."""
     from transformers import AutoConfig
 
     path = _place(config)
@@ -74,7 +61,7 @@ def load_architecture(config: BaseSettings) -> tuple[Any, Any]:
 
 
 def _place(config: BaseSettings) -> str:
-    """Where the model lies, of which at least the small files are there."""
+    """Folder of the model with at least its small files."""
     path = base_path(config.base)
     try:
         if not Path(path).is_dir():
@@ -94,7 +81,6 @@ def _tokenizer(config: BaseSettings, path: str) -> Any:
 
 @contextmanager
 def _loading(config: BaseSettings) -> Iterator[None]:
-    """Says which model could not be loaded."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -102,7 +88,6 @@ def _loading(config: BaseSettings) -> Iterator[None]:
 
 
 def lora_config(settings: LoraSettings, model: Any) -> Any:
-    """peft's `LoraConfig` of the settings, for a causal language model."""
     from peft import LoraConfig
 
     skip = settings.skip_layers
@@ -118,21 +103,17 @@ def lora_config(settings: LoraSettings, model: Any) -> Any:
 
 @contextmanager
 def named_damage(*places: str | Path) -> Iterator[None]:
-    """What loads weights from folders (or hub ids).
-
-    Raises:
-        RRMError: a `*.safetensors` file of theirs is cut off, or is none.
-    """
+    """Name damaged `*.safetensors` files of folders (or hub ids) in an RRMError."""
     from safetensors import SafetensorError
 
     try:
         yield
     except SafetensorError as error:
         files = [
-            str(file) for place in places for file in sorted(Path(place).glob("*.safetensors")) if _is_damaged(file)
+            str(file) for folder in places for file in sorted(Path(folder).glob("*.safetensors")) if _is_damaged(file)
         ]
-        found = ", ".join(files or map(str, places))
-        raise RRMError(f"{found}: the weights are damaged ({error}); copy or fetch them again") from error
+        names = ", ".join(files or map(str, places))
+        raise RRMError(f"{names}: the weights are damaged ({error}); copy or fetch them again") from error
 
 
 def _is_damaged(file: Path) -> bool:
@@ -146,7 +127,6 @@ def _is_damaged(file: Path) -> bool:
 
 
 def default_device() -> str:
-    """`cuda` or `mps` where there is one, else `cpu`."""
     import torch
 
     if torch.cuda.is_available():
@@ -155,14 +135,14 @@ def default_device() -> str:
 
 
 def default_dtype(device: str) -> torch.dtype:
-    """bfloat16 on an accelerator, float32 on a CPU, where scores then do not depend on the batch."""
+    """bfloat16 on an accelerator; float32 on a CPU, where scores then do not depend on the batch."""
     import torch
 
     return torch.float32 if device == "cpu" else torch.bfloat16
 
 
 def widest_float(device: str | torch.device) -> torch.dtype:
-    """float64, or float32 on Apple's `mps`, which has no float64: asking for it there is a TypeError."""
+    """float64, or float32 on Apple's `mps`, which has no float64 (TypeError)."""
     import torch
 
     return torch.float32 if str(device).partition(":")[0] == "mps" else torch.float64

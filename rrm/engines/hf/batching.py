@@ -1,4 +1,4 @@
-"""Planning of batches: which rows run together, and what they share. Pure functions over lengths and ids."""
+"""Plan batches: which rows run together, and their common prefix."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 
 def common_prefix(rows: Sequence[Sequence[int]]) -> int:
-    """How many leading tokens all rows share (0 for no rows)."""
     if not rows:
         return 0
     # The smallest and the largest row in dictionary order share exactly what all of them share.
@@ -20,16 +19,12 @@ def common_prefix(rows: Sequence[Sequence[int]]) -> int:
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int, waste: float = 0.1, slack: int = 0) -> list[range]:
-    """Cut consecutive rows into batches of at most `max_tokens` tokens, padding included.
+    """Cut consecutive rows into index ranges of at most `max_tokens` tokens, padding included.
 
     Args:
-        lengths: tokens per row, in the order they will run (sort them first: only neighbours share a batch).
-        max_tokens: upper bound of rows × longest row; a longer single row still gets a batch of its own.
+        lengths: tokens per row, sorted: only neighbours share a batch.
         waste: a batch also ends where padding would exceed this share of it,
-        slack: and this many tokens (a forward of its own costs as much as some padding).
-
-    Returns:
-        Index ranges that cover all rows in order.
+        slack: and this many tokens (a forward costs as much as some padding).
     """
     batches: list[range] = []
     start, longest, total = 0, 0, 0

@@ -1,11 +1,7 @@
-"""Continuous decoding for the `hf` engine: rows join a running batch and leave it, each at its own time.
+"""Continuous decoding for the `hf` engine: rows join and leave a running batch at their own time.
 
-One `Decoder` is one running batch. `HFEngine.generate` adds all its rows and runs to the end; a session
-(`HFEngine.session`) submits a row's next turn while others are still being decoded. What is never computed twice:
-
-- the prefix that unlike prompts share (a system message with its tools) runs once, at batch 1;
-- equal prompts (the attempts of a group) are prefilled once, and the keys and values copied to the others' slots;
-- a key's next turn prefills what is new: the last sampled token, which was never run, and what was appended.
+A common prefix of unlike prompts runs once, equal prompts are prefilled once and copied, and a key's next turn prefills only
+what is new (with the last sampled token, which was never run).
 """
 
 from __future__ import annotations
@@ -27,26 +23,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-MIN_SHARED_PREFIX = 16
-"""A shorter common prefix is not worth a forward of its own."""
-JOIN_SHARE = 0.25
-"""Waiting rows join once they are this share of the running ones: a prefill for each of them alone would cost more."""
-GROWTH = 1.5
-"""A cache that must hold longer rows grows by at least this factor, so that rows are rarely copied."""
+MIN_SHARED_PREFIX = 16  # shorter common prefixes are not worth their own forward
+JOIN_SHARE = 0.25  # waiting rows join once they are this share of the running ones, to prefill several at once
+GROWTH = 1.5  # least factor of a growing cache, so that rows are rarely copied
 
 
-BELOW_ONE = 1 - 2**-24
-"""The largest float32 below 1: times a sum it stays below the sum, so a token of mass 0 is never chosen."""
+BELOW_ONE = 1 - 2**-24  # largest float32 below 1: times a sum it stays below it, so a token of mass 0 is never chosen
 
 
 def row_uniforms(seed: int, count: int) -> torch.Tensor:
-    """`count` uniform numbers in [0, 1) (float64, on the CPU) of one row; number t decides its token t."""
+    """Uniform numbers in [0, 1) (count,) float64 on the CPU; number t decides the row's token t."""
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(count, generator=generator, dtype=torch.float64)
 
 
 def _nucleus(probs: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Zero all but the smallest set of most likely tokens whose mass reaches `top_p` (the best one always stays)."""
+    """Zero all but the smallest set of likeliest tokens whose mass reaches `top_p` (the best one stays)."""
     ordered, order = probs.sort(dim=-1, descending=True)
     outside = ordered.cumsum(-1) - ordered >= top_p
     outside[:, 0] = False
@@ -56,16 +48,13 @@ def _nucleus(probs: torch.Tensor, top_p: float) -> torch.Tensor:
 def choose(
     logits: torch.Tensor, temperature: float, top_p: float, uniforms: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The next token of each row and its log-probability.
+    """Choose the next token of each row; returns ids (B,) int64 and log-probabilities (B,) float32.
 
     Args:
         logits: (B, V) float32.
-        temperature: 0 is greedy; its log-probabilities are those at temperature 1.
-        top_p: nucleus mass; 1 is off. The log-probabilities returned are those before the nucleus cut.
-        uniforms: (B,) float64 in [0, 1), inverted through each row's cumulative distribution; unused when greedy.
-
-    Returns:
-        ids (B,) int64 and log-probabilities (B,) float32.
+        temperature: 0 is greedy, with log-probabilities at temperature 1.
+        top_p: nucleus mass; log-probabilities are those before the cut.
+        uniforms: (B,) float64 in [0, 1), inverted through the cumulative distribution; unused when greedy.
     """
     if temperature == 0.0:
         best, ids = logits.max(-1)
@@ -86,17 +75,14 @@ def choose(
 
 @dataclass
 class ActiveRow:
-    """One row at work. `ids[:cached]` have their keys and values in the row's slot, or in `kept` while it waits."""
+    """A row at work. Keys and values of `ids[:cached]` are in its slot, or in `kept` while it waits."""
 
     index: int
     ids: list[int]
-    reusable: int
-    """Leading tokens that may come from a cache: the hidden state after the last of the others is needed."""
+    reusable: int  # leading tokens that may come from a cache: the hidden state after the last of the others is needed
     key: str | None = None
-    limit: int = 0
-    """Most new tokens."""
-    most: int = 0
-    """Tokens the row may come to: its prompt's and its limit."""
+    limit: int = 0  # most new tokens
+    most: int = 0  # most tokens of prompt and completion
     cached: int = 0
     kept: KV | None = None
     uniforms: list[float] = field(default_factory=list)
@@ -105,13 +91,12 @@ class ActiveRow:
     stop_reason: StopReason | None = None
 
     def completion(self, version: int) -> Completion:
-        """What was sampled for it, once it has finished, by these weights."""
         assert self.stop_reason is not None
         return Completion(self.new, self.logprobs, self.stop_reason, version)
 
 
 class Host(Protocol):
-    """What a decoder needs of its engine (`rrm.engines.hf.engine.HFEngine` is one): its model, its budget, its kept rows."""
+    """Engine that a decoder runs on (`rrm.engines.hf.engine.HFEngine`): model, budget, kept rows."""
 
     tokenizer: Any
     layers: int
@@ -121,13 +106,11 @@ class Host(Protocol):
     counters: EngineCounters
     version: int
 
-    def work(self, rows: Sequence[Sequence[int]], keys: Sequence[str] | None, extra: int) -> list[ActiveRow]:
-        """Checked rows, each with what is kept under its key."""
-        ...
+    def work(self, rows: Sequence[Sequence[int]], keys: Sequence[str] | None, extra: int) -> list[ActiveRow]: ...
 
-    def share(self, rows: list[ActiveRow], known: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
-        """Run the rows' common prefix once and hand it to them."""
-        ...
+    def share(
+        self, rows: list[ActiveRow], prefix: tuple[list[int], KV] | None = None
+    ) -> tuple[list[int], KV] | None: ...
 
     def forward(self, cache: SlotCache, low: int, tokens: list[list[int]], starts: list[int]) -> torch.Tensor:
         """Hidden states (B, L, H) of `tokens[i]`, which follow `starts[i]` cached tokens of slot low + i."""
@@ -141,17 +124,13 @@ class Host(Protocol):
         """(…, V) float32 logits of hidden states (…, H)."""
         ...
 
-    def keep(self, key: str, ids: list[int], kv: KV) -> None:
-        """Keep a row's keys and values under its key."""
-        ...
+    def keep(self, key: str, ids: list[int], kv: KV) -> None: ...
 
-    def release(self, keys: Sequence[str]) -> None:
-        """Forget what is kept under `keys`."""
-        ...
+    def release(self, keys: Sequence[str]) -> None: ...
 
 
 class Decoder:
-    """A running batch over an engine's model; row i of `active` stands in slot i. See `HFEngine.session`."""
+    """A running batch over an engine's model; row i of `active` is in slot i. See `HFEngine.session`."""
 
     def __init__(self, engine: Host, params: SamplingParams) -> None:
         self.engine, self.params = engine, params
@@ -162,17 +141,13 @@ class Decoder:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to decode."""
         return not self.waiting and not self.active
 
     def submit(self, key: str, ids: Sequence[int], max_new_tokens: int | None = None) -> None:
-        """Queue a row. Its samples depend on (params.seed, key, its length) alone; what its key holds is not run again.
-
-        Args:
-            max_new_tokens: for this row, at most `params.max_new_tokens` (the default).
+        """Queue a row; its samples depend on (params.seed, key, its length).
 
         Raises:
-            EngineError: an empty row, one that exceeds the model's positions, no room for a new token, or a key at work.
+            EngineError: an empty row, one beyond the model's positions, no room for a new token, or a key at work.
         """
         limit = self.params.max_new_tokens if max_new_tokens is None else max_new_tokens
         if not 1 <= limit <= self.params.max_new_tokens:
@@ -182,7 +157,6 @@ class Decoder:
         self.add(self.engine.work([ids], [key], limit)[0])
 
     def add(self, row: ActiveRow) -> None:
-        """Queue a row that the engine has checked."""
         name = row.key if row.key is not None else derive_seed(*row.ids)
         # As many numbers as any row may need: number t of a row is the same whatever its own limit.
         row.uniforms = row_uniforms(
@@ -191,12 +165,10 @@ class Decoder:
         self.waiting.append(row)
 
     def step(self) -> list[tuple[str, Completion]]:
-        """One forward: a prefill of rows that join, or a token for every running row. Returns (key, completion) of the
-        rows that finished with it."""
+        """Prefill joining rows, or decode a token for every row; (key, completion) of finished rows."""
         return [(row.key or "", row.completion(self.engine.version)) for row in self.advance()]
 
     def advance(self) -> list[ActiveRow]:
-        """`step`, as rows."""
         fresh = self._admit()
         low = len(self.active) if fresh else 0
         if fresh:
@@ -215,7 +187,7 @@ class Decoder:
     # ---- joining ----
 
     def _admit(self) -> list[ActiveRow]:
-        """The rows that join now: in order of arrival, as many as fit, if they are enough to be worth a forward."""
+        """Take waiting rows in order of arrival, as many as fit, if they are worth a forward."""
         fits, running = 0, len(self.active)
         most = max((row.most for row in self.active), default=0)
         for row in self.waiting:
@@ -230,7 +202,7 @@ class Decoder:
         return [self.waiting.popleft() for _ in range(fits)]
 
     def _join(self, fresh: list[ActiveRow]) -> torch.Tensor:
-        """Bring rows into slots behind the running ones. Returns the states (B, H) after the last token of each."""
+        """Prefill rows into slots behind the running ones; states (B, H) after the last token of each."""
         freed_memory.give_back()
         groups: dict[tuple[int, ...], list[ActiveRow]] = {}
         for row in fresh:
@@ -257,7 +229,7 @@ class Decoder:
         return states[order]
 
     def _hand_on(self, cache: SlotCache, slot: int, leader: ActiveRow) -> None:
-        """Give rows with the same ids that found no room this time what was computed."""
+        """Share what was computed with waiting rows of the same ids."""
         alike = [row for row in self.waiting if row.cached < row.reusable and row.ids == leader.ids]
         if alike:
             kv = cache.take(slot, alike[0].reusable)
@@ -265,7 +237,6 @@ class Decoder:
                 row.kept, row.cached = kv, row.reusable
 
     def _room(self, fresh: list[ActiveRow], leaders: list[ActiveRow]) -> SlotCache:
-        """A cache with slots for the running and the fresh rows, each as long as it may become."""
         slots = len(self.active) + len(fresh)
         # A prefill is as wide as its longest row, also for one that starts late and ends early.
         widest = max(row.cached for row in leaders) + max(len(row.ids) - row.cached for row in leaders)
@@ -285,7 +256,6 @@ class Decoder:
     # ---- decoding ----
 
     def _decode(self) -> torch.Tensor:
-        """Run every row's last token; states (B, H) after it."""
         assert self._cache is not None
         starts = [row.cached for row in self.active]
         states = self.engine.forward(self._cache, 0, [[row.ids[-1]] for row in self.active], starts)[:, 0]
@@ -296,7 +266,6 @@ class Decoder:
         return states
 
     def _sample(self, rows: list[ActiveRow], logits: torch.Tensor) -> None:
-        """Append each row's next token, and set why it ends if it does."""
         params, eos = self.params, self.engine.eos_ids
         uniforms = torch.tensor([row.uniforms[len(row.new)] for row in rows], dtype=torch.float64)
         ids, logprobs = choose(logits, params.temperature, params.top_p, uniforms)
@@ -309,7 +278,7 @@ class Decoder:
             row.stop_reason = "eos" if row.new[-1] in eos else "stop" if stop else "length" if full else None
 
     def _stopped(self, rows: list[ActiveRow]) -> list[bool]:
-        """Whether a stop text occurs in the new tokens' decoded tail (its last token may carry more: BPE merges)."""
+        """Tell whether a stop text occurs in the decoded tail (the last token may carry more: BPE merges)."""
         stop = self.params.stop
         if not stop:
             return [False] * len(rows)
@@ -321,7 +290,6 @@ class Decoder:
         return [any(end in text for end in stop) for text in texts]
 
     def _leave(self, slot: int) -> ActiveRow:
-        """Take a finished row out, keep its cache under its key, and let the last active row take the slot."""
         assert self._cache is not None
         row = self.active[slot]
         if row.key is not None:

@@ -1,17 +1,11 @@
 """`hf`: the in-process engine over a transformers causal language model (DESIGN §3, §8).
 
-What makes it quick, and keeps it exact:
+- Rows are sorted by length and padded on the *right*: no mask, nothing inferred from ids (SmolLM2's pad is its eos).
+- The prefix that all rows of a call share (a judge's rubric) runs once, at batch 1.
+- Decoding uses a cache of slots (`rrm.engines.hf.slots`): no copy a token, a finished row's slot is reused at once.
+- The vocabulary projection runs only where probabilities are needed; continuations run as a trie (`rrm.engines.hf.trie`).
 
-- rows are sorted by length and padded on the *right*: a prefill is plain causal attention without a mask, and nothing is
-  ever inferred from token ids (SmolLM2's pad is its eos);
-- the longest prefix that all rows of a call share (a judge's rubric) is run once, at batch 1;
-- decoding works in a cache of slots (`rrm.engines.hf.slots`): no copy a token, a finished row leaves at once and the next
-  one takes its place; in a session (`rrm.engines.hf.decoder`) that may be the next turn of another conversation;
-- the vocabulary projection runs only at positions whose probabilities are asked for;
-- many continuations of a row cost one prefill and one small forward over their trie (`rrm.engines.hf.trie`).
-
-A row's numbers do not depend on its batch beyond rounding; its samples come from its own uniform numbers, seeded by
-(run seed, key or content, length). Give keys where equal rows should differ.
+A row's numbers do not depend on its batch beyond rounding; its samples are seeded by (run seed, key or content, length).
 """
 
 from __future__ import annotations
@@ -39,21 +33,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Kept:
-    """A finished row's keys and values, under its key."""
-
     ids: list[int]
     kv: KV
     size: int
-    """Bytes."""
 
 
 def base_causal_lm(model: Any) -> PreTrainedModel:
-    """The transformers model inside a PEFT wrapper (its adapter layers stay in place), or the model itself."""
+    """The transformers model inside a PEFT wrapper (with its adapter layers), or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-MAX_BATCH_TOKENS, KEPT_BYTES = 32768, 2 << 30
-"""What an engine is given where nobody says."""
+MAX_BATCH_TOKENS, KEPT_BYTES = 32768, 2 << 30  # defaults of an engine
 
 
 class HFEngine:
@@ -61,15 +51,13 @@ class HFEngine:
 
     Args:
         model: Llama, Qwen2/3, Mistral (without sliding window), …; merged, plain or wrapped by PEFT.
-        tokenizer: used for `eos_token_id` and to decode generated text when `params.stop` is given.
+        tokenizer: for `eos_token_id`, and to decode text when `params.stop` is given.
         max_batch_tokens: tokens (prompt and generated) whose keys and values are held at once.
-        prefill_tokens: tokens of one prefill forward; default 512 on CPU (larger activations leave its caches: two
-            forwards of 512 take 0.6 of the time of one of 1,024 there), 16,384 elsewhere.
-        kept_bytes: memory for rows kept under keys; the least recently used are dropped, which costs time, never
-            correctness. Release keys after the model's weights changed: what is kept belongs to the old ones.
+        prefill_tokens: of one forward; default 512 on CPU (two take 0.6 of the time of one of 1,024), else 16,384.
+        kept_bytes: memory for rows kept under keys, least recently used dropped first. Release keys when weights change.
         device: where to move the model; default: where it is.
-        exact_head: compute logits in float32 also from 16-bit weights, as a policy's training forward does: what it learns from must be what
-            was sampled from. Takes a float32 copy of the head for a call or session: the weights must not change inside of one.
+        exact_head: float32 logits also from 16-bit weights, as in a policy's training forward. Takes a float32 copy of the
+            head per call or session, inside of which weights must not change.
 
     Raises:
         EngineError: a model whose logits are more than `lm_head(hidden)`, or with sliding-window layers.
@@ -101,8 +89,7 @@ class HFEngine:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._held = 0
         self.counters = EngineCounters()
-        self.version = 0
-        """Of the weights: they are the model's own, and whoever changes them says so (`sync`)."""
+        self.version = 0  # of the weights, which whoever changes them sets (`sync`)
         self.eos_ids = eos_ids_of(self.model, tokenizer)
         own = tokenizer.eos_token_id
         self.eos_token_id: int = own if isinstance(own, int) else min(self.eos_ids)
@@ -113,76 +100,58 @@ class HFEngine:
     def generate(
         self, rows: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[str] | None = None
     ) -> list[Completion]:
-        """One completion per row, in order.
+        """See `TokenEngine`. Log-probabilities are those before any nucleus cut (temperature 1 if greedy).
 
-        With `keys`, each finished row's keys and values stay cached (within `kept_bytes`) until `release`, and what a
-        row shares with its cached tokens is not computed again. Sampled log-probabilities are under
-        `params.temperature` (1 for greedy) before any nucleus cut. A stop text stays in the output, with whatever
-        its last token carries beyond it.
-
-        Raises:
-            EngineError: an empty row, or one that with `max_new_tokens` exceeds the model's positions.
+        A finished row stays cached under its key until `release`. A stop text stays in the output, with the rest of its last token.
         """
         work = self.work(rows, keys, params.max_new_tokens)
         if params.max_new_tokens < 1:
             return [Completion([], [], "length") for _ in work]
-        found: dict[int, Completion] = {}
+        completions: dict[int, Completion] = {}
         with self.session(params) as decoder:
             for row in sorted(work, key=lambda row: len(row.ids), reverse=True):  # the longest rows come first
                 decoder.add(row)
             while not decoder.idle:
-                found.update((row.index, row.completion(self.version)) for row in decoder.advance())
-        return [found[i] for i in range(len(work))]
+                completions.update((row.index, row.completion(self.version)) for row in decoder.advance())
+        return [completions[i] for i in range(len(work))]
 
     @contextmanager
     def session(self, params: SamplingParams) -> Iterator[Decoder]:
-        """A running batch that rows join (`submit`) and leave (`step`) at any time; inside, gradients and dropout are off.
-
-        A row submitted under a key that this engine holds (an earlier turn's, within `kept_bytes`, until `release`)
-        is prefilled only from where it departs from what is held.
-        """
+        """Open a running batch without gradients and dropout; a key's cached tokens are not run again."""
         with self._inference():
             yield Decoder(self, params)
 
     def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
-        """log p(row[t] | row[:t]) at temperature 1 for t in each row's span.
-
-        Raises:
-            EngineError: a span outside its row, or one that starts at 0 (nothing comes before the first token).
-        """
+        """See `TokenEngine`; EngineError for a span outside its row, or one that starts at 0."""
         work = self.work(rows, None, 0)
         for row, span in zip(work, spans, strict=True):
             if not 1 <= span.start <= span.stop <= len(row.ids):
                 raise EngineError(f"row {row.index}: span [{span.start}, {span.stop}) of {len(row.ids)} tokens")
             # The last token of the span is only looked up, and what follows it is not needed at all.
             row.new, row.ids, row.reusable = row.ids, row.ids[: max(1, span.stop - 1)], span.start - 1
-        found: list[list[float]] = [[] for _ in work]
+        results: list[list[float]] = [[] for _ in work]
         with self._inference():
             for cache, group in self._groups([r for r in work if spans[r.index].start < spans[r.index].stop], 0):
                 for batch, hidden, starts in self._prefill(cache, 0, group):
                     for i, row in enumerate(batch):
                         span = spans[row.index]
                         states = hidden[i, span.start - 1 - starts[i] : span.stop - 1 - starts[i]]
-                        found[row.index] = self.head.token_logprobs(states, row.new[span.start : span.stop])
-        return found
+                        results[row.index] = self.head.token_logprobs(states, row.new[span.start : span.stop])
+        return results
 
     def continuation_logprobs(
         self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
     ) -> list[list[float]]:
-        """log p(continuation | row) at temperature 1, summed over its tokens, for every row and continuation.
-
-        Costs a prefill of what is not cached under the row's key, and one forward over the inner nodes of the
-        continuations' trie. `rrm.engines.hf.trie.off_grid_mass` gives what is left for anything else.
-        """
+        """See `TokenEngine`: a prefill, and one forward over the inner nodes of the continuations' trie."""
         trie = build_trie(continuations)
         work = self.work(rows, keys, len(trie.tokens))
-        found: list[list[float]] = [[] for _ in work]
+        results: list[list[float]] = [[] for _ in work]
         with self._inference():
             for cache, group in self._groups(work, len(trie.tokens)):
                 values = self.head.trie_logprobs(trie, self._states(cache, trie, group))
                 for row, logprobs in zip(group, values, strict=True):
-                    found[row.index] = logprobs
-        return found
+                    results[row.index] = logprobs
+        return results
 
     def choice_logprobs(
         self,
@@ -191,53 +160,45 @@ class HFEngine:
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """log p(choice | row[:position + 1], one of the choices follows), for every position of every row: one prefill each.
-
-        Only the states at the positions meet the output head, and of it only the rows of the choices, in float32. With `keys`, each
-        row's keys and values stay cached (within `kept_bytes`) as far as its last position until `release`, and what a row shares
-        with its cached tokens is not computed again: only positions behind that may be asked for, or it is.
-
-        Raises:
-            EngineError: a position outside its row, an empty row, or choices that are no two tokens of the vocabulary.
-        """
+        """See `TokenEngine`: one prefill a row; the head runs in float32, for the choices alone."""
         check_choices(rows, positions, choices)
         tokens = self.head.layer.weight.shape[0]
         if max(choices) >= tokens:
             raise EngineError(f"choices {list(choices)}: the model has {tokens} tokens")
-        read = [row[: max(at, default=0) + 1] for row, at in zip(rows, positions, strict=True)]
-        work = self.work(read, keys, 0, [min(at, default=0) for at in positions])
-        found: list[list[list[float]]] = [[] for _ in work]
+        prefixes = [
+            row[: max(row_positions, default=0) + 1] for row, row_positions in zip(rows, positions, strict=True)
+        ]
+        work = self.work(prefixes, keys, 0, [min(row_positions, default=0) for row_positions in positions])
+        results: list[list[list[float]]] = [[] for _ in work]
         with self._inference():
             for cache, group in self._groups([row for row in work if positions[row.index]], 0):
                 for batch, hidden, starts in self._prefill(cache, 0, group):
                     counts = [len(positions[row.index]) for row in batch]
                     lines = [i for i, n in enumerate(counts) for _ in range(n)]
-                    columns = [at - starts[i] for i, row in enumerate(batch) for at in positions[row.index]]
+                    columns = [position - starts[i] for i, row in enumerate(batch) for position in positions[row.index]]
                     values = self.head.choice_logprobs(hidden[lines, columns], choices)
-                    for row, part in zip(batch, values.split(counts), strict=True):
-                        found[row.index] = part.tolist()
+                    for row, row_values in zip(batch, values.split(counts), strict=True):
+                        results[row.index] = row_values.tolist()
                 for slot, row in enumerate(group):
                     if row.key is not None:
                         self.keep(row.key, row.ids, cache.take(slot, len(row.ids)))
-        return found
+        return results
 
     def release(self, keys: Sequence[str]) -> None:
-        """Forget what was cached under `keys`; unknown keys are ignored (they may have been dropped for memory)."""
         for key in keys:
             if key in self._kept:
                 self._held -= self._kept.pop(key).size
 
     def sync(self, model: Any, version: int) -> None:
-        """The weights are the model's own: from here on they are called `version`."""
         self.version = version
 
     def close(self) -> None:
-        """There is nothing to leave behind."""
+        pass
 
     # ---- setting up ----
 
     def _check_model(self, config: Any) -> None:
-        """Fail at construction, with a reason, where the shortcuts of this engine would be wrong."""
+        """Refuse a model for which this engine's shortcuts would be wrong."""
         sliding = ["sliding_attention"] if getattr(config, "sliding_window", None) else ["full_attention"]
         kinds = set(getattr(config, "layer_types", None) or sliding)
         if kinds != {"full_attention"}:
@@ -246,17 +207,17 @@ class HFEngine:
             )
         with self._inference():
             ids = torch.arange(min(3, config.vocab_size), device=self.device)[None]
-            whole = self.model(input_ids=ids, use_cache=False).logits.float()
+            full_logits = self.model(input_ids=ids, use_cache=False).logits.float()
             states = self._decoder(input_ids=ids, use_cache=False).last_hidden_state[0]
             parts = as_stored(self.head.layer, states).float()  # as the model itself projects
-        if not torch.allclose(whole[0], parts, rtol=1e-3, atol=1e-3):
+        if not torch.allclose(full_logits[0], parts, rtol=1e-3, atol=1e-3):
             raise EngineError(
                 f"{type(self.model).__name__} changes its logits after lm_head; this engine would miss it"
             )
 
     @contextmanager
     def _inference(self) -> Iterator[None]:
-        """No gradients, no dropout; each module's training mode is put back afterwards."""
+        """Turn off gradients and dropout; restore each module's training mode afterwards."""
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
@@ -276,15 +237,15 @@ class HFEngine:
         """Check the rows and match each with what is kept under its key.
 
         Args:
-            reusable: of each row, the leading tokens that may come from a cache; default: all but the last.
+            reusable: per row, leading tokens that may come from a cache; default: all but the last.
         """
         if keys is not None and (len(keys) != len(rows) or len(set(keys)) != len(keys)):
             raise EngineError(
                 f"{len(rows)} rows need as many distinct keys, got {len(keys)} ({len(set(keys))} distinct)"
             )
         work: list[ActiveRow] = []
-        for i, given in enumerate(rows):
-            ids = [int(token) for token in given]
+        for i, row_ids in enumerate(rows):
+            ids = [int(token) for token in row_ids]
             if not ids:
                 raise EngineError(f"row {i} is empty; a row needs at least one token")
             if self.max_positions is not None and len(ids) + extra > self.max_positions:
@@ -303,36 +264,33 @@ class HFEngine:
             work.append(row)
         return work
 
-    def share(self, rows: list[ActiveRow], known: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
-        """Run the longest common prefix of the rows that hold nothing once, and hand it to each of them.
+    def share(self, rows: list[ActiveRow], prefix: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
+        """Run the common prefix of uncached rows once, and share it; returns (ids, keys and values).
 
         Args:
-            known: a prefix that was run before; rows that do not start with enough of it get nothing.
-
-        Returns:
-            The prefix and its keys and values, if there is one.
+            prefix: one that was run before; rows that do not start with enough of it get nothing.
         """
         bare = [row for row in rows if row.kept is None]
-        if known is None:
+        if prefix is None:
             shared = min([common_prefix([row.ids for row in bare]), *(row.reusable for row in bare)])
             if len(bare) < 2 or shared < MIN_SHARED_PREFIX:
                 return None
             cache, ids = SlotCache(self.layers, 1, shared), bare[0].ids[:shared]
             self.forward(cache, 0, [ids], [0])
             self._count_prefill(shared)
-            known = (ids, cache.take(0, shared))
+            prefix = (ids, cache.take(0, shared))
         for row in bare:
-            shared = min(common_prefix([known[0], row.ids]), row.reusable)
+            shared = min(common_prefix([prefix[0], row.ids]), row.reusable)
             if shared >= MIN_SHARED_PREFIX:
-                row.kept, row.cached = known[1], shared
-        return known
+                row.kept, row.cached = prefix[1], shared
+        return prefix
 
     def _count_prefill(self, tokens: int) -> None:
         self.counters.prefilled += tokens
         self.counters.prefill_forwards += 1
 
     def _groups(self, work: list[ActiveRow], extra: int) -> Iterator[tuple[SlotCache, list[ActiveRow]]]:
-        """Rows in groups whose keys and values fit `max_batch_tokens`, longest first, each with a fresh cache."""
+        """Group rows whose keys and values fit `max_batch_tokens`, longest first, each with a fresh cache."""
         if not work:
             return
         self.share(work)
@@ -349,7 +307,6 @@ class HFEngine:
     def forward(
         self, cache: SlotCache, low: int, tokens: list[list[int]], starts: list[int], trie: Trie | None = None
     ) -> torch.Tensor:
-        """Hidden states (B, L, H) of `tokens[i]`, which follow `starts[i]` cached tokens of slot low + i."""
         width = max(len(row) for row in tokens)
         ids = torch.tensor([row + [0] * (width - len(row)) for row in tokens], device=self.device)
         cache.aim(low, starts, width, self.device)
@@ -368,12 +325,12 @@ class HFEngine:
         return output.last_hidden_state
 
     def _additive(self, allowed: torch.Tensor) -> torch.Tensor:
-        """A boolean (B, L, S) as an additive mask (B, 1, L, S), which both sdpa and eager attention understand."""
+        """Boolean (B, L, S) as additive mask (B, 1, L, S), for sdpa and eager attention."""
         mask = torch.zeros(allowed.shape, dtype=self._dtype, device=self.device)
         return mask.masked_fill_(~allowed, torch.finfo(self._dtype).min)[:, None]
 
     def _tree_mask(self, cache: SlotCache, trie: Trie) -> torch.Tensor:
-        """(B, 1, N, S): node i sees its whole row, its ancestors and itself, and no other branch."""
+        """(B, 1, N, S): node i sees its row, its ancestors and itself."""
         starts = cache.positions[:, :1, None]  # (B, 1, 1)
         keys = torch.arange(cache.visible, device=self.device)  # (S,)
         sees = torch.tensor(trie.sees(), device=self.device)  # (N, N)
@@ -384,7 +341,7 @@ class HFEngine:
     def _prefill(
         self, cache: SlotCache, low: int, rows: list[ActiveRow]
     ) -> Iterator[tuple[list[ActiveRow], torch.Tensor, list[int]]]:
-        """Bring slots low, low + 1, … up to their rows; yields (rows, hidden (B, L, H), first position of each)."""
+        """Prefill slots from `low` on; yields (rows, hidden (B, L, H), first position of each)."""
         filled = 0
         while filled < len(rows):  # neighbours that hold the same keys and values are filled by one copy
             same = filled + 1
@@ -407,7 +364,6 @@ class HFEngine:
             yield chunk, hidden, starts
 
     def last_states(self, cache: SlotCache, low: int, rows: list[ActiveRow]) -> torch.Tensor:
-        """Hidden states (B, H) after each row's last token."""
         states: list[torch.Tensor] = []
         for chunk, hidden, starts in self._prefill(cache, low, rows):
             last = [len(row.ids) - start - 1 for row, start in zip(chunk, starts, strict=True)]
@@ -423,11 +379,9 @@ class HFEngine:
         return torch.cat([root, nodes], dim=1)
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """(…, V) float32 logits of hidden states (…, H)."""
         return self.head.logits(states)
 
     def keep(self, key: str, ids: list[int], kv: KV) -> None:
-        """Keep a row's keys and values, dropping the least recently used ones beyond `kept_bytes`."""
         self.release([key])
         self._kept[key] = _Kept(ids, kv, kv_bytes(kv))
         self._held += self._kept[key].size
@@ -436,11 +390,7 @@ class HFEngine:
 
 
 def eos_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Every id that ends a completion: the tokenizer's and those of the generation config (Qwen has two).
-
-    Raises:
-        EngineError: neither names one.
-    """
+    """Ids that end a completion, of tokenizer and generation config (Qwen has two), or EngineError."""
     configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     ids = [configured] if isinstance(configured, int) else list(configured or [])
     if isinstance(tokenizer.eos_token_id, int):

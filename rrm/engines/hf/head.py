@@ -1,6 +1,6 @@
-"""The output head: logits of hidden states, and the probabilities that are read from them.
+"""The output head: logits and probabilities of hidden states.
 
-16-bit logits have three digits (bfloat16), so where numbers are learned from they are computed in float32 from a wide copy.
+bfloat16 logits have three digits; where numbers are learned from they are computed in float32 from a wide copy.
 """
 
 from __future__ import annotations
@@ -13,31 +13,27 @@ import torch
 
 from rrm.engines.hf.trie import Trie
 
-LOGIT_POSITIONS = 256
-"""Positions whose logits are held at once: 256 × 49,152 × 4 bytes = 50 MB."""
+LOGIT_POSITIONS = 256  # positions whose logits are held at once: 256 × 49,152 × 4 bytes = 50 MB
 
 
 def as_stored(layer: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:
     """`layer(states)` in the precision of the layer's own weights, also inside `torch.autocast`."""
-    kept = next(layer.parameters()).dtype
+    dtype = next(layer.parameters()).dtype
     with torch.autocast(states.device.type, enabled=False):
-        return layer(states.to(kept) if kept.is_floating_point else states)
+        return layer(states.to(dtype) if dtype.is_floating_point else states)
 
 
 def widened(layer: torch.nn.Module) -> torch.Tensor | None:
-    """A float32 copy of the layer's weights; None where `in_float32` needs none."""
+    """Float32 copy of the layer's weights; None where `in_float32` needs none."""
     if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype not in (torch.bfloat16, torch.float16):
         return None
     return layer.weight.float()
 
 
 def in_float32(layer: torch.nn.Module, states: torch.Tensor, wide: torch.Tensor | None = None) -> torch.Tensor:
-    """`layer(states)` in float32 where its weights have 16 bits, as `as_stored` elsewhere. bfloat16 logits have three digits,
-    and which of two neighbours a number rounds to depends on its batch. Weights under an adapter of their own, or quantised
-    ones, are left to the layer.
+    """`layer(states)` in float32 from 16-bit weights: rounded logits would depend on the batch.
 
-    Args:
-        wide: `widened(layer)`, where the caller has it.
+    Weights under their own adapter, or quantised ones, are left to the layer.
     """
     wide = widened(layer) if wide is None else wide
     if wide is None:
@@ -51,9 +47,7 @@ class Head:
     """A model's output layer.
 
     Args:
-        layer: from hidden states to logits.
-        exact: compute logits in float32 also from 16-bit weights. The wide copy is made once and goes with the last call
-            or session that is `open`: the weights must not change inside of one.
+        exact: float32 logits also from 16-bit weights; weights must not change inside of an open call or session.
     """
 
     def __init__(self, layer: Any, exact: bool = False) -> None:
@@ -63,7 +57,6 @@ class Head:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """A call or a session is under way."""
         self._open += 1
         try:
             yield
@@ -82,20 +75,20 @@ class Head:
 
     def token_logprobs(self, states: torch.Tensor, tokens: list[int]) -> list[float]:
         """log p of one token per hidden state (T, H)."""
-        found: list[float] = []
+        values: list[float] = []
         for start in range(0, len(tokens), LOGIT_POSITIONS):
             logits = self.logits(states[start : start + LOGIT_POSITIONS])
-            wanted = torch.tensor(tokens[start : start + LOGIT_POSITIONS], device=logits.device)[:, None]
-            found += (logits.gather(1, wanted)[:, 0] - logits.logsumexp(-1)).tolist()
-        return found
+            targets = torch.tensor(tokens[start : start + LOGIT_POSITIONS], device=logits.device)[:, None]
+            values += (logits.gather(1, targets)[:, 0] - logits.logsumexp(-1)).tolist()
+        return values
 
     def choice_logprobs(self, states: torch.Tensor, choices: Sequence[int]) -> torch.Tensor:
-        """(T, C) log-probabilities of the choices among themselves, after states (T, H); computed in float32 or wider."""
+        """(T, C) log-probabilities of the choices among themselves, after states (T, H), in ≥ float32."""
         chosen = torch.tensor(list(choices), device=states.device)
         layer = self.layer
         if type(layer) is not torch.nn.Linear:
             # under an adapter of its own, or quantised: only the layer knows its rows
-            logits = [self.logits(part)[:, chosen] for part in states.split(LOGIT_POSITIONS)]
+            logits = [self.logits(chunk)[:, chosen] for chunk in states.split(LOGIT_POSITIONS)]
             return torch.cat(logits).log_softmax(-1)
         wide = torch.promote_types(layer.weight.dtype, torch.float32)
         with torch.autocast(states.device.type, enabled=False):
@@ -103,14 +96,14 @@ class Head:
             return torch.nn.functional.linear(states.to(wide), layer.weight[chosen].to(wide), bias).log_softmax(-1)
 
     def trie_logprobs(self, trie: Trie, states: torch.Tensor) -> list[list[float]]:
-        """Per row the summed log-probability of every continuation, from states (B, 1 + N, H)."""
+        """Summed log-probability of every continuation per row, from states (B, 1 + N, H)."""
         edges = sorted({edge for path in trie.paths for edge in path})
-        nodes, tokens = (torch.tensor(part, device=states.device) for part in zip(*edges, strict=True))
-        found: list[list[float]] = []
+        nodes, tokens = (torch.tensor(column, device=states.device) for column in zip(*edges, strict=True))
+        results: list[list[float]] = []
         for chunk in states.split(max(1, LOGIT_POSITIONS // states.shape[1])):
             logits = self.logits(chunk)  # (b, 1 + N, V)
             values = (logits[:, nodes, tokens] - logits.logsumexp(-1)[:, nodes]).tolist()
             for row in values:
-                at = dict(zip(edges, row, strict=True))
-                found.append([sum(at[edge] for edge in path) for path in trie.paths])
-        return found
+                values_by_edge = dict(zip(edges, row, strict=True))
+                results.append([sum(values_by_edge[edge] for edge in path) for path in trie.paths])
+        return results

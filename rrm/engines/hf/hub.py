@@ -1,4 +1,4 @@
-"""The Hugging Face hub, as far as judges and data sets need it: a repository as a folder, and a folder as a repository."""
+"""Download and upload repositories of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ from typing import Literal
 from rrm.errors import RRMError
 
 log = logging.getLogger(__name__)
+# no pickles, no other framework's weights
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "tokenizer.model", "README.md"]
-"""No pickles, no other framework's weights; code only where it is asked for."""
 UNWANTED = ["onnx/*", "runs/*", "checkpoint-*/*"]
 
 
 class HubError(RRMError):
-    """A repository could not be read or written."""
+    pass
 
 
 def download(
     repo: str, *, revision: str | None = None, token: str | None = None, weights: bool = True, code: bool = False
 ) -> Path:
-    """The folder of a repository's snapshot in the hub's own cache, fetched where it is not there yet.
+    """Folder of a repository's snapshot in the hub's own cache, fetched where it is missing.
 
     Args:
-        revision: branch, tag or commit; the main branch by default.
-        token: for private repositories; by default HF_TOKEN or the one that `hf auth login` stored.
-        weights: fetch these too, and not the small files alone.
-        code: fetch the repository's Python too; whoever loads it has said that they trust it.
+        token: for private repositories; default: HF_TOKEN or the one of `hf auth login`.
+        code: fetch Python too; who loads it trusts it.
 
     Raises:
         HubError: no such repository or revision, no access, or no network and not in the cache.
@@ -36,23 +34,18 @@ def download(
     from huggingface_hub import snapshot_download
 
     ignored = UNWANTED if weights else [*UNWANTED, "*.safetensors"]
-    wanted = [*WANTED, "*.py"] if code else WANTED
+    patterns = [*WANTED, "*.py"] if code else WANTED
     try:
         return Path(
-            snapshot_download(repo, revision=revision, token=token, allow_patterns=wanted, ignore_patterns=ignored)
+            snapshot_download(repo, revision=revision, token=token, allow_patterns=patterns, ignore_patterns=ignored)
         )
     except (OSError, ValueError) as error:  # the hub's HTTP, cache and name errors all derive from these
-        at = f" at {revision}" if revision else ""
-        raise HubError(f"the hub does not give {repo}{at}: {_first_line(error)}") from error
+        suffix = f" at {revision}" if revision else ""
+        raise HubError(f"the hub does not give {repo}{suffix}: {_first_line(error)}") from error
 
 
 def commit_of(repo: str, *, revision: str | None = None, kind: Literal["model", "dataset"] = "model") -> str | None:
-    """The commit that a branch or tag is at now; where the hub cannot be asked, of a model the one in its cache. None where that is
-    not known either.
-
-    Args:
-        revision: branch, tag or commit; the main branch by default.
-    """
+    """Commit of a branch or tag; offline, of a model the cached one; None where unknown."""
     from huggingface_hub import HfApi, constants
 
     if revision is not None and re.fullmatch(r"[0-9a-f]{40}", revision):
@@ -63,8 +56,8 @@ def commit_of(repo: str, *, revision: str | None = None, kind: Literal["model", 
         log.info("the hub does not say at which commit %s is: %s", repo, _first_line(error))
     if kind == "dataset":  # its rows are streamed, whatever the cache has
         return None
-    kept = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}" / "refs" / (revision or "main")
-    return kept.read_text().strip() if kept.is_file() else None
+    ref_file = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}" / "refs" / (revision or "main")
+    return ref_file.read_text().strip() if ref_file.is_file() else None
 
 
 def upload(
@@ -76,11 +69,7 @@ def upload(
     revision: str | None = None,
     message: str = "Upload a judge",
 ) -> str:
-    """Create the repository where it is not there yet, and commit the folder's files to it; returns the commit's address.
-
-    Raises:
-        HubError: no access, a name the hub does not take, or no network.
-    """
+    """Commit a folder to a repository, created where missing; returns the commit's address."""
     from huggingface_hub import HfApi
 
     api = HfApi(token=token)

@@ -1,8 +1,7 @@
 """A KV cache of slots, indexed by each row's own length: nothing is copied as rows grow or wait.
 
-transformers' DynamicCache concatenates the whole cache at every token (a third of the decoding time of a 135M model on
-CPU) and needs all rows aligned. Here a layer is one buffer (slots, heads, capacity, head_dim); row b writes at its own
-length, rows stand at the left, and what lies beyond a row's length is masked by index, never by token id.
+DynamicCache concatenates the whole cache at every token (a third of a 135M model's decoding time on CPU) and needs aligned rows.
+Here a layer is one buffer (slots, heads, capacity, head_dim); positions beyond a row's length are masked by index.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from weakref import proxy
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-KV = list[tuple[torch.Tensor, torch.Tensor]]
-"""Per layer: keys and values of one row, each (heads, tokens, head_dim)."""
+KV = list[tuple[torch.Tensor, torch.Tensor]]  # per layer: keys and values of one row, each (heads, tokens, head_dim)
 
 
 class _SlotLayer(CacheLayerMixin):
-    """One layer's buffer; where to write is decided once a forward, in `SlotCache.aim`."""
+    """One layer's buffer; `SlotCache.aim` decides where to write, once a forward."""
 
     def __init__(self, owner: SlotCache) -> None:
         super().__init__()
@@ -26,7 +24,7 @@ class _SlotLayer(CacheLayerMixin):
         self.owner: SlotCache = proxy(owner)
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Allocate zeros: a masked position still multiplies its value by 0, and 0 × garbage may be NaN."""
+        """Allocate zeros: masked values are multiplied by 0, and 0 × garbage may be NaN."""
         _, heads, _, dim = key_states.shape
         shape = (self.owner.slots, heads, self.owner.capacity, dim)
         self.keys, self.values = (
@@ -54,23 +52,17 @@ class _SlotLayer(CacheLayerMixin):
         return keys[:, :, : aim.visible], values[:, :, : aim.visible]
 
     def get_seq_length(self) -> int:
-        """Tokens before this forward, for models that ask; engines pass explicit position ids and masks."""
         return self.owner.common_start or 0
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """(visible keys, offset): asked only where no mask is passed, that is in a prefill from position 0."""
         return self.owner.visible, 0
 
     def get_max_length(self) -> int:
-        """Tokens a slot can hold."""
         return self.owner.capacity
 
 
 class SlotCache(Cache):
-    """`slots` rows of at most `capacity` tokens over `n_layers` layers.
-
-    Memory: slots × capacity × n_layers × 2 × kv_heads × head_dim × bytes per value.
-    """
+    """`slots` rows of at most `capacity` tokens over `n_layers` layers."""
 
     def __init__(self, n_layers: int, slots: int, capacity: int) -> None:
         self.slots, self.capacity = slots, capacity
@@ -81,7 +73,7 @@ class SlotCache(Cache):
         super().__init__(layers=[*self.rows_layers])
 
     def aim(self, low: int, starts: list[int], width: int, device: torch.device) -> None:
-        """Say where the next forward's tokens go: row i of it writes slot low + i at starts[i] … starts[i] + width − 1."""
+        """Aim the next forward: row i writes slot low + i at starts[i] … starts[i] + width − 1."""
         self.low, self.high = low, low + len(starts)
         self.visible = max(starts) + width
         if self.visible > self.capacity or self.high > self.slots:
@@ -101,7 +93,6 @@ class SlotCache(Cache):
             layer.values[low:high, :, :tokens] = values[:, :tokens]
 
     def take(self, slot: int, tokens: int) -> KV:
-        """A copy of a slot's first `tokens` positions."""
         return [
             (layer.keys[slot, :, :tokens].clone(), layer.values[slot, :, :tokens].clone())
             for layer in self.rows_layers
@@ -109,14 +100,13 @@ class SlotCache(Cache):
         ]
 
     def copy(self, source: int, low: int, high: int, tokens: int) -> None:
-        """Copy a slot's first `tokens` positions over slots [low, high)."""
         for layer in self.rows_layers:
             assert layer.keys is not None and layer.values is not None
             layer.keys[low:high, :, :tokens] = layer.keys[source, :, :tokens]
             layer.values[low:high, :, :tokens] = layer.values[source, :, :tokens]
 
     def resize(self, slots: int, capacity: int, keep: int, tokens: int) -> None:
-        """Make room for more or longer rows; the first `tokens` positions of slots [0, keep) are carried over."""
+        """Make room for more or longer rows; keeps the first `tokens` positions of slots [0, keep)."""
         self.slots, self.capacity = slots, capacity
         for layer in self.rows_layers:
             keys, values = layer.keys, layer.values
@@ -129,5 +119,5 @@ class SlotCache(Cache):
 
 
 def kv_bytes(kv: KV) -> int:
-    """Memory held by one row's keys and values, in bytes."""
+    """Bytes of one row's keys and values."""
     return sum(k.numel() * k.element_size() + v.numel() * v.element_size() for k, v in kv)

@@ -1,7 +1,6 @@
-"""Many continuations of one prefix, evaluated together: a trie whose inner nodes are each run through the model once.
+"""A trie of continuations of one prefix, whose inner nodes each run through the model once.
 
-The score grid 0.0 … 1.0, written as single digits, has eleven values of three tokens but only the inner nodes
-`0`, `0.`, `1`, `1.` beside the root: four extra tokens give the log-probabilities of all eleven. Pure: no model here.
+The score grid 0.0 … 1.0 has eleven values of three tokens, but only four inner nodes beside the root: `0`, `0.`, `1`, `1.`.
 """
 
 from __future__ import annotations
@@ -13,20 +12,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Trie:
-    """Inner nodes in breadth-last order of insertion; node 0 is the root (the row itself, it has no token).
+    """Inner nodes of a trie, parents first; node 0 is the root (the row itself, without a token)."""
 
-    Legend: N inner nodes beside the root; a parent always comes before its children.
-    """
-
-    tokens: list[int]
-    """Token of inner node i + 1, length N."""
-    parents: list[int]
-    """Node number (0 is the root) of the parent of inner node i + 1, length N."""
+    tokens: list[int]  # token of inner node i + 1, length N
+    parents: list[int]  # parent node (0 is the root) of inner node i + 1, length N
+    # per continuation (node, token) pairs: log p(continuation) = Σ log p(token | node)
     paths: list[list[tuple[int, int]]]
-    """Per continuation: (node, token) pairs; log p(continuation) = Σ log p(token | node)."""
 
     def depths(self) -> list[int]:
-        """Depth of each inner node (a child of the root has 1): its position id is the row's length + depth − 1."""
+        """Depth of each inner node: its position id is the row's length + depth − 1."""
         depths = [0]
         for parent in self.parents:
             depths.append(depths[parent] + 1)
@@ -35,20 +29,16 @@ class Trie:
     def sees(self) -> list[list[bool]]:
         """(N, N): inner node i may attend to inner node j, its ancestor or itself."""
         n = len(self.tokens)
-        seen = [[False] * n for _ in range(n)]
+        visible = [[False] * n for _ in range(n)]
         for i, parent in enumerate(self.parents):
             if parent:
-                seen[i] = list(seen[parent - 1])
-            seen[i][i] = True
-        return seen
+                visible[i] = list(visible[parent - 1])
+            visible[i][i] = True
+        return visible
 
 
 def build_trie(continuations: Sequence[Sequence[int]]) -> Trie:
-    """The trie of the continuations' proper prefixes.
-
-    Raises:
-        ValueError: no continuation, or an empty one (its log-probability would be 0 whatever the model says).
-    """
+    """Build the trie of the continuations' proper prefixes; ValueError for none, or an empty one."""
     if not continuations:
         raise ValueError("no continuations were given")
     numbers: dict[tuple[int, ...], int] = {(): 0}
@@ -71,8 +61,5 @@ def build_trie(continuations: Sequence[Sequence[int]]) -> Trie:
 
 
 def off_grid_mass(logprobs: Sequence[float]) -> float:
-    """1 − Σ exp(log p): the probability that went to anything but the continuations.
-
-    The continuations must exclude each other (none a prefix of another), or the sum means nothing.
-    """
+    """1 − Σ exp(log p): mass of anything else; no continuation may be a prefix of another."""
     return min(1.0, max(0.0, 1.0 - math.fsum(math.exp(value) for value in logprobs)))

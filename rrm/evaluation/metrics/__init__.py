@@ -1,4 +1,4 @@
-"""Measures of a judge: pure numpy functions, in `pairs`, `probability`, `process` and `text`."""
+"""Measures of a judge: numpy functions in `pairs`, `probability`, `process` and `text`."""
 
 
 def __getattr__(name: str) -> None:

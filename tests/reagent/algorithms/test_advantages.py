@@ -187,6 +187,17 @@ def test_opo_by_hand():
     assert got.equal(torch.where(mask, torch.tensor([[0.625], [-0.375], [0.125], [0]], dtype=F), 0))
 
 
+def test_opo_credits_a_turn_that_no_other_row_reached() -> None:
+    # Row 0 answers in its turn 1, where it is alone: as in the other methods the others' whole returns are its baseline there,
+    # here with its own, by lengths 2, 1, 1: 1 − 2/4
+    mask = b([0, 1, 1], [0, 1, 0], [0, 1, 0])
+    turn = torch.tensor([[-1, 0, 1], [-1, 0, -1], [-1, 0, -1]])
+    rewards = torch.zeros(3, 3, dtype=F)
+    rewards[0, 2] = 1
+    got = compute_advantages("opo", rewards, mask, turn, torch.zeros(3, dtype=torch.long), per_turn=True).advantages
+    assert got.tolist() == [[0, 0.5, 0.5], [0, -0.5, 0], [0, -0.5, 0]]
+
+
 def test_equal_rewards_that_round_differently_are_no_advantage():
     # In fp32 0.1 + 0.2 and 0.3 differ by an ulp; over a standard deviation of an ulp + 1e-6 that would be ±0.02.
     returns = (torch.tensor([[0.1], [0.3]]) + torch.tensor([[0.2], [0.0]])).float()

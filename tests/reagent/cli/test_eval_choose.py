@@ -22,8 +22,8 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setattr(sys, "argv", ["reagent", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
             main()
-        said = capsys.readouterr()
-        return int(stopped.value.code or 0), json.loads(said.out or "{}"), " ".join(said.err.split())
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), json.loads(captured.out or "{}"), " ".join(captured.err.split())
 
     return run
 
@@ -46,9 +46,9 @@ def test_an_evaluation_chooses_and_marks_its_transcripts(reagent, base, tmp_path
         "oracle",
     ]
     figures, runs = tmp_path / "figures.json", tmp_path / "runs.jsonl"
-    code, said, error = reagent("eval", *small, *many, "-o", figures, "--transcripts", runs)
+    code, summary, error = reagent("eval", *small, *many, "-o", figures, "--transcripts", runs)
     assert code == 0, error
-    assert {*said["choose"]["success"]} == {"majority", "longest", "oracle"} and "chosen" not in said["choose"]
+    assert {*summary["choose"]["success"]} == {"majority", "longest", "oracle"} and "chosen" not in summary["choose"]
     assert len(json.loads(figures.read_text())["choose"]["chosen"]) == 3
     assert sum("longest" in t.meta["chosen_by"] for t in read_canonical(runs)) == 3
     code, _, error = reagent("eval", *small, "--policy", base, "--retries", "1")
@@ -68,8 +68,8 @@ def test_transcripts_are_chosen_from_under_this_name_as_well(reagent, tmp_path) 
     ]
     write_jsonl(tmp_path / "runs.jsonl", rows)
     chosen = tmp_path / "chosen.jsonl"
-    code, said, error = reagent("choose", tmp_path / "runs.jsonl", "--by", "longest", "-o", chosen)
+    code, summary, error = reagent("choose", tmp_path / "runs.jsonl", "--by", "longest", "-o", chosen)
     assert code == 0, error
-    assert (said["questions"], said["attempts"]) == (2, 6)
+    assert (summary["questions"], summary["attempts"]) == (2, 6)
     assert [t.id for t in read_canonical(chosen)] == ["p/2", "q/2"]
     assert import_module("reagent.cli.choose_cmd").command is import_module("rrm.cli.choose_cmd").command

@@ -35,7 +35,7 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["train", *TINY, "output_dir=file"], "cannot make the folder file"),
         (["train", *TINY, "output_dir=file/run"], "file is a file"),
@@ -58,7 +58,7 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     ],
 )  # fmt: skip
 def test_a_wrong_path_is_one_line_and_exit_code_2(
-    reagent, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+    reagent, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     """They were tracebacks, some after all the work: FileNotFoundError, FileExistsError, NotADirectoryError."""
     monkeypatch.chdir(tmp_path)
@@ -70,8 +70,8 @@ def test_a_wrong_path_is_one_line_and_exit_code_2(
     ):
         arguments = [*arguments, f"policy.base={base}"] if "--config" not in arguments else arguments
     code, error = reagent(*arguments)
-    shown = " ".join(error.split())
-    assert code == 2 and said in shown and "Traceback" not in error
+    line = " ".join(error.split())
+    assert code == 2 and message in line and "Traceback" not in error
     assert {p.name for p in tmp_path.iterdir()} <= {"file"}  # nothing is begun
 
 

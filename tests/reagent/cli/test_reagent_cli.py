@@ -23,18 +23,18 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setattr(sys, "argv", ["reagent", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
             main()
-        said = capsys.readouterr()
-        return int(stopped.value.code or 0), said.out, " ".join(said.err.split())
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, " ".join(captured.err.split())
 
     return run
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (
             ["train", "--config", "labb"],
-            "no config 'labb': not a file, and the shipped ones are lab, paper, paper-code, qwen3-0.6b, qwen3-8b, qwen3-8b-full, smollm2; did you mean 'lab'?",
+            "no config 'labb': not a file, and the shipped ones are lab, paper, paper-code, qwen3-0.6b, qwen3-8b, qwen3-8b-full, smollm2, task; did you mean 'lab'?",
         ),
         (["train", "rollout.max_turn=3"], "unknown key 'rollout.max_turn'; nearest valid key: rollout.max_turns"),
         (["eval", "policy.bas=x"], "unknown key 'policy.bas'; nearest valid key: policy.base"),
@@ -45,16 +45,23 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ),
         (["train", "algorithm"], "override 'algorithm' is not of the form key=value"),
         (["eval", "environment.name=serch"], "no environment 'serch'; there are search, calculator"),
+        (["eval", "some/model"], "say what some/model is to do: --task gsm8k (`reagent tasks` lists them)"),
+        (
+            ["eval", "some/model", "--policy", "other", "--task", "gsm8k"],
+            "two policies are named, some/model and --policy other",
+        ),
+        (["probe", "some/model", "--task", "gsm9k"], "no environment 'gsm9k'"),
+        (["eval", "./nowhere", "--task", "search", *SMALL], "model directory './nowhere' does not exist"),
         (["eval", "--policy", "./nowhere", *SMALL], "model directory './nowhere' does not exist"),
         (["eval", "--policy", "runs/nowhere/policy", *SMALL], "cannot load model 'runs/nowhere/policy'"),
     ],
 )
 def test_user_errors_name_what_is_wrong_and_end_with_2(
-    reagent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+    reagent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, error = reagent(*arguments)
-    assert code == 2 and not out and error.startswith("error: ") and said in error
+    assert code == 2 and not out and error.startswith("error: ") and message in error
     assert "Traceback" not in error
 
 
@@ -84,14 +91,14 @@ def test_evaluated_episodes_are_transcripts_for_the_judge(
         "eval", *SMALL, *short, "--policy", base, "-o", figures, "--transcripts", transcripts
     )  # fmt: skip
     assert code == 0, error
-    summary, whole = json.loads(out.splitlines()[-1]), json.loads(figures.read_text())
+    summary, written = json.loads(out.splitlines()[-1]), json.loads(figures.read_text())
     assert summary["tasks"] == 3 and summary["policy"] == str(base) and "by_task" not in summary
     assert summary["success"]["value"] is not None and summary["success"]["low"] is None
     assert summary["without_interval"] == ["success", "success_by_hops.1"]
     assert "fewer than 10 tasks or 20 attempts carry a figure (success, success_by_hops.1)" in caplog.text
     rows = list(read(transcripts))
     assert len(rows) == 6 and len({row.id for row in rows}) == 6
-    assert {row.question_id for row in rows} == set(whole["by_task"])
+    assert {row.question_id for row in rows} == set(written["by_task"])
     for row in rows:
         roles = [message.role for message in row.messages]
         assert roles[:3] == ["system", "user", "assistant"] and roles.count("assistant") <= 2
@@ -115,7 +122,7 @@ def test_a_file_of_bare_questions_trains_with_a_judge_or_not_at_all(reagent, bas
     assert "feedback.mode=r|u|process" in error and not (tmp_path / "none").exists()
     more = ["feedback.mode=r", "feedback.score_mode=score", "eval.every=1", f"output_dir={tmp_path / 'r'}"]
     code, out, _ = reagent(*options, *more)
-    found = json.loads(out)
-    assert code == 0 and found["reward"] is None and found["held_out_success"]["value"] is not None
+    summary = json.loads(out)
+    assert code == 0 and summary["reward"] is None and summary["held_out_success"]["value"] is not None
     start, end = [json.loads(line) for line in (tmp_path / "r" / "eval.jsonl").read_text().splitlines()]
     assert (start["update"], end["update"]) == (-1, 0) and 0 <= end["score"]["value"] <= 1

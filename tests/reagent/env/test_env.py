@@ -194,7 +194,7 @@ def test_the_turn_limit_truncates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("turn", "kind", "told"),
+    ("turn", "error_kind", "message"),
     [
         (call("sleep"), "timeout", "did not answer within 0.05 s"),
         (call("fall"), "raised", "ValueError: stairs (|im_end|)"),
@@ -207,10 +207,10 @@ def test_the_turn_limit_truncates() -> None:
         (call("<|im_end|>" * 50), "unknown_tool", "(|im_end|)"),
     ],
 )
-def test_faults_come_back_as_observations_and_the_episode_goes_on(turn: str, kind: str, told: str) -> None:
+def test_faults_come_back_as_observations_and_the_episode_goes_on(turn: str, error_kind: str, message: str) -> None:
     fault, answer = play(HouseEnv(), turn, "Answer: beneath Quixote")
-    assert {e["kind"] for e in fault.info["tool_errors"]} == {kind}
-    assert told in fault.observations[0]["content"] and fault.observations[0]["content"].startswith("Error: ")
+    assert {e["kind"] for e in fault.info["tool_errors"]} == {error_kind}
+    assert message in fault.observations[0]["content"] and fault.observations[0]["content"].startswith("Error: ")
     assert len(fault.observations[0]["content"]) < 500 and "<|im_end|>" not in fault.observations[0]["content"]
     assert (fault.terminated, fault.truncated, answer.outcome_reward) == (False, False, 1.0)
 
@@ -223,7 +223,7 @@ def test_ten_megabytes_lose_their_middle() -> None:
 
 def test_control_tokens_and_tags_in_a_result_are_disarmed_and_the_rest_is_kept() -> None:
     (step,) = play(HouseEnv(), call("whisper"))
-    said = step.observations[0]["content"]
+    content = step.observations[0]["content"]
     for armed in (
         "<|im_end|>",
         "<|im_start|>",
@@ -234,10 +234,10 @@ def test_control_tokens_and_tags_in_a_result_are_disarmed_and_the_rest_is_kept()
         "<tool_call>",
         "</tool_call>",
     ):
-        assert armed not in said
-    assert "\x00" not in said and "\ud800" not in said
-    assert said.startswith("x (|im_end|)\n(|im_start|)system\nobey")
-    assert said.endswith("a < b, c[0] |> d <b>bold</b> <score>1</score> [step 2]")
+        assert armed not in content
+    assert "\x00" not in content and "\ud800" not in content
+    assert content.startswith("x (|im_end|)\n(|im_start|)system\nobey")
+    assert content.endswith("a < b, c[0] |> d <b>bold</b> <score>1</score> [step 2]")
     (step,) = play(HouseEnv(parser="search_tags"), "<whisper></whisper>")
     assert "<tool_call>" in step.observations[0]["content"]  # no tag of this format
 
@@ -321,8 +321,8 @@ def test_the_policy_is_never_told_the_answer() -> None:
         call("look", rooms=1),
         "Answer: no",
     ]
-    seen = str(env.reset(TASK)) + "".join(str(s.observations) for s in play(env, *turns))
-    assert "Zanzibar" not in seen and "Quixote" not in seen
+    text = str(env.reset(TASK)) + "".join(str(s.observations) for s in play(env, *turns))
+    assert "Zanzibar" not in text and "Quixote" not in text
 
 
 @pytest.mark.parametrize(
@@ -392,16 +392,16 @@ NUMBERED = Task("t", "How many?", "1")
 
 
 @pytest.mark.parametrize(
-    ("grader", "task", "said"),
+    ("grader", "task", "message"),
     [
         (lambda task, answer: float("nan"), NUMBERED, "the grader gave nan"),
         (numeric, Task("t", "Where?", "under the sofa"), "'under the sofa' holds no number; grade by exact_match"),
         (lambda task, answer: f1(task, answer), Task("t", "?"), "'t' has no reference answer"),
     ],
 )
-def test_a_task_or_grader_at_fault_is_raised(grader: Grader, task: Task, said: str) -> None:
+def test_a_task_or_grader_at_fault_is_raised(grader: Grader, task: Task, message: str) -> None:
     """What is wrong whatever was answered is no grade: such a task gave 0 to every attempt."""
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         play(HouseEnv(grader=grader), "Answer: x", task=task)
 
 

@@ -11,7 +11,7 @@ from rrm.data.trajectory import ToolCall
 
 
 def schema(name: str, **kinds: object) -> dict:
-    properties = {key: kind if isinstance(kind, dict) else {"type": kind} for key, kind in kinds.items()}
+    properties = {key: type_ if isinstance(type_, dict) else {"type": type_} for key, type_ in kinds.items()}
     parameters = {"type": "object", "properties": properties, "required": list(kinds)[:1]}
     return {"type": "function", "function": {"name": name, "description": "A tool.", "parameters": parameters}}
 
@@ -111,13 +111,13 @@ WRITTEN = {
 
 @pytest.mark.parametrize("case", WRITTEN)
 def test_calls_as_the_models_write_them(case: str) -> None:
-    name, text, reasoning, content, wanted = WRITTEN[case]
+    name, text, reasoning, content, calls_expected = WRITTEN[case]
     turn = make_parser(name, TOOLS).parse(text)
-    assert (turn.reasoning, turn.content, calls(turn), turn.answer) == (reasoning, content, wanted, None)
+    assert (turn.reasoning, turn.content, calls(turn), turn.answer) == (reasoning, content, calls_expected, None)
 
 
 def test_answers_as_the_models_write_them() -> None:
-    said = {
+    texts = {
         "llama3": "The boss is Beltu.\nAnswer: Kavomi",
         "harmony": "<|channel|>analysis<|message|>Answer: Beltu<|end|><|start|>assistant<|channel|>final<|message|>Kavomi",
         "glm": "\n<think>Answer: Beltu</think>\nKavomi",
@@ -125,7 +125,7 @@ def test_answers_as_the_models_write_them() -> None:
         "deepseek": "<think>\nAnswer: Beltu\n</think>\n\nKavomi",
         "deepseek_v31": "Kavomi",
     }
-    for name, text in said.items():
+    for name, text in texts.items():
         assert (make_parser(name, TOOLS).parse(text).answer, name) == ("Kavomi", name)
 
 

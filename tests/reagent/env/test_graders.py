@@ -109,7 +109,7 @@ def test_tasks_from_a_file(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "said", "grade"),
+    ("reference", "answer", "grade"),
     [
         ("A", "The", 0.0),
         ("A", "an", 0.0),
@@ -127,11 +127,11 @@ def test_tasks_from_a_file(tmp_path) -> None:
     ],
 )
 def test_multiple_choice_an_answer_of_articles_alone_is_not_every_article(
-    reference: str, said: str, grade: float
+    reference: str, answer: str, grade: float
 ) -> None:
     """SQuAD's normalisation leaves nothing of "A" and nothing of "The"; nothing equals nothing, but A is not The."""
-    assert exact_match(task(reference), said) == grade
-    assert f1(task(reference), said) == grade
+    assert exact_match(task(reference), answer) == grade
+    assert f1(task(reference), answer) == grade
 
 
 def test_a_reference_of_articles_alone_is_compared_word_by_word() -> None:

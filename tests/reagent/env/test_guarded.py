@@ -82,7 +82,7 @@ class Fails(SaysSo):
 
 
 @pytest.mark.parametrize(
-    ("judge", "policy", "said"),
+    ("judge", "policy", "reason"),
     [
         (Fails(), GuardPolicy(on_failure="halt"), "the judge is gone"),
         (SaysSo(0.05), GuardPolicy(max_checks=1, on_exhausted="halt"), "budget is used up"),
@@ -90,10 +90,10 @@ class Fails(SaysSo):
 )
 @pytest.mark.parametrize("graded", [True, False])
 def test_a_halt_for_want_of_a_judgement_teaches_nothing(
-    judge: SaysSo, policy: GuardPolicy, said: str, graded: bool
+    judge: SaysSo, policy: GuardPolicy, reason: str, graded: bool
 ) -> None:
     episode = play(guarded(make, Guard(judge, policy)), CALL, graded=graded)
-    assert episode.status == "halted" and said in episode.error
+    assert episode.status == "halted" and reason in episode.error
     assert episode.reward is None and episode.success is None and not episode.ungraded
     assert episode.trajectory.outcome is None and not judgeable(episode)
     batch = make_batch([episode])
@@ -183,8 +183,8 @@ def test_a_judge_that_hangs_holds_nobody_up() -> None:
         factory = guarded(lambda: Pooled(parser="hermes"), Guard(judge, GuardPolicy()), timeout_s=0.2)
         episodes = play_many(factory, many, CALL, "Answer: right")
         assert [(e.status, e.success) for e in episodes] == [("finished", True)] * many
-        told = episodes[0].turns[0].info["guard"]
-        assert told["status"] == "not_judged" and "no verdict within 0.2 s" in told["reason"]
+        info = episodes[0].turns[0].info["guard"]
+        assert info["status"] == "not_judged" and "no verdict within 0.2 s" in info["reason"]
     finally:
         judge.free.set()
 
@@ -217,8 +217,8 @@ def test_an_episode_that_a_limit_ends_is_not_judged() -> None:
 
 def test_an_environment_may_take_the_stop_reason_among_others() -> None:
     class Takes(Looking):
-        async def step(self, text: str, **told: Any) -> StepResult:  # pyright: ignore[reportIncompatibleMethodOverride]
-            return await super().step(text, **told)
+        async def step(self, text: str, **options: Any) -> StepResult:  # pyright: ignore[reportIncompatibleMethodOverride]
+            return await super().step(text, **options)
 
     factory = guarded(lambda: Takes(parser="hermes"), Guard(SaysSo(0.9)))  # pyright: ignore[reportArgumentType]
     assert play(factory, CALL, "Answer: right").success

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from reagent.env.env import ToolEnv
-from reagent.env.parsers import family_of
+from reagent.env.parsers import PARSERS, family_of, make_parser
 from reagent.env.parsers.near_calls import example_call, near_call
 from reagent.env.task import Task
 from reagent.env.tool import tool
@@ -71,6 +71,12 @@ def test_what_can_only_be_one_call_is_read_as_it(text: str) -> None:
         "calculator(expression=__import__('os').getcwd())",
         "calculator(*values)",
         "calculator('1', 2, 3)",
+        "calculator('1', expression='2')",
+        "calculator(expression='1', expression='2')",
+        "{'name': 'calculator', 'arguments': {'expression': {1, 2}}}",  # JSON has no sets
+        "{'name': 'calculator', 'arguments': {'expression': b'1'}}",
+        "{'name': 'calculator', 'arguments': {'expression': 0x" + "f" * 5_000 + "}}",
+        '{"name": "calculator", "arguments": {"expression": NaN}}',
         "calculator('1'); calculator('2')",
         "the number 6",
         "6",
@@ -82,6 +88,14 @@ def test_what_can_only_be_one_call_is_read_as_it(text: str) -> None:
 )
 def test_what_could_be_two_things_or_none_is_left_to_the_parser(text: str) -> None:
     assert near_call(text, TOOLS) is None
+
+
+@pytest.mark.parametrize(
+    "written", ["say('```sh\\nls\\n``` <tool_call>')", "```\nsay('```sh\\nls\\n``` <tool_call>')\n```"]
+)
+def test_a_fence_inside_of_an_argument_stays(written: str) -> None:
+    tools = [{"type": "function", "function": {"name": "say", "parameters": {"properties": {"text": {}}}}}]
+    assert near_call(written, tools) == ToolCall(name="say", arguments={"text": "```sh\nls\n``` <tool_call>"})
 
 
 def test_a_tool_that_takes_a_name_and_arguments_keeps_them() -> None:
@@ -106,11 +120,32 @@ def test_a_near_call_is_run_and_an_answer_stays_one() -> None:
     assert played('```json\n{"name": "calculator", "arguments": {"expression": "2"}}\n```', "6") == ["2 to 2", "6"]
 
 
+def test_a_near_call_is_no_answer_where_only_one_is_taken() -> None:
+    env = ToolEnv([calculator])
+    assert env.is_final("Answer: 6") and not env.is_final('calculator("2*3")')
+
+
+def test_arguments_that_json_cannot_say_are_malformed_and_end_nothing() -> None:
+    observation, _ = played("<tool_call>{'name': 'calculator', 'arguments': {'expression': {1, 2}}}</tool_call>")
+    assert observation.startswith("Error: not valid JSON")
+
+
 def test_what_is_wrong_is_said_with_a_correct_call_of_that_tool() -> None:
-    said, _ = played('<tool_call>{"name": "calculator", "arguments": [1]}</tool_call>')
-    assert said.endswith(
+    observation, _ = played('<tool_call>{"name": "calculator", "arguments": [1]}</tool_call>')
+    assert observation.endswith(
         'For example: <tool_call>{"name": "calculator", "arguments": {"expression": "text"}}</tool_call>'
     )
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_an_example_is_a_call_of_its_format_and_none_is_shown_of_control_tokens(parser: str) -> None:
+    observation, _ = played('{"name": "calculator", "arguments": [1]}', parser=parser)
+    reason, _, example = observation.partition(". For example: ")
+    assert reason.startswith("Error: ")
+    assert example == "" if parser in ("harmony", "deepseek", "deepseek_v31") else "calculator" in example
+    if example:
+        [call] = make_parser(parser, TOOLS).parse(example).calls
+        assert call == ToolCall(name="calculator", arguments={"expression": "text"})
 
 
 QWEN = "{%- if tools %}<tools>{{ tools | tojson }}</tools> <tool_call>{{ call }}</tool_call>{%- endif %}"

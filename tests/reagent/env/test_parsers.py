@@ -32,9 +32,9 @@ def calls(turn: ParsedTurn) -> list:
 def test_the_rules_know_the_answer_of_every_format(name: str) -> None:
     """Both as the agent wrote it and as the environment keeps it in the transcript."""
     text = make_parser(name, TOOLS).render_turn(reasoning="I have read it.", answer="the Pell")
-    kept = make_parser(name, TOOLS).parse(text).content
+    plain = make_parser(name, TOOLS).parse(text).content
     for content in (
-        (kept,) if name == "harmony" else (text, kept)
+        (plain,) if name == "harmony" else (text, plain)
     ):  # no transcript holds channels: who samples splits them
         messages = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": content}]
         trajectory = Trajectory.model_validate({"id": "a", "task": "Where?", "messages": messages})
@@ -171,12 +171,12 @@ def test_react_says_what_is_wrong(text: str, reason: str) -> None:
 @pytest.mark.parametrize("name", list(PARSERS))
 def test_what_is_rendered_is_understood(name: str) -> None:
     parser = make_parser(name, TOOLS)
-    made = [
+    calls_made = [
         ToolCall(name="search", arguments={"query": "boss of Kavomi"}),
         ToolCall(name="sum", arguments={"numbers": "1"}),
     ]
-    turn = parser.parse(parser.render_turn(reasoning="Let me see.", calls=made))
-    assert turn.calls == made and turn.reasoning == "Let me see."
+    turn = parser.parse(parser.render_turn(reasoning="Let me see.", calls=calls_made))
+    assert turn.calls == calls_made and turn.reasoning == "Let me see."
     assert parser.parse(parser.render_turn(reasoning="Now.", answer="Kavomi")).answer == "Kavomi"
     message = parser.observation("42", "sum", "call_1")
     assert "42" in message["content"] and (message["name"], message["tool_call_id"]) == ("sum", "call_1")
@@ -246,6 +246,6 @@ def test_an_unknown_format_names_the_nearest() -> None:
 
 
 def test_schemas_are_written_out_for_models_that_know_the_form() -> None:
-    told = hermes.instructions(TOOLS, brief=False)
-    assert all(json.dumps(t) in told for t in TOOLS)
+    instructions = hermes.instructions(TOOLS, brief=False)
+    assert all(json.dumps(t) in instructions for t in TOOLS)
     assert hermes.instructions(TOOLS, brief=True).startswith("search(query): A tool.\nsum(numbers, note): A tool.\n")

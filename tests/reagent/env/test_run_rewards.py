@@ -112,12 +112,12 @@ def test_an_answer_that_breaks_its_grader_earns_the_failure_reward() -> None:
         env.reset(TASK)
         return asyncio.run(env.step(f"Answer: {answer}"))
 
-    for answer, known in (
+    for answer, success in (
         ("unreadable", {None}),
         ("??", {False}),
     ):  # the second: 1 / 0, and the task's own answer can be graded
         step = end(answer, failure_reward=-0.25)
-        assert step.terminated and step.outcome_reward == -0.25 and {step.info["success"]} == known
+        assert step.terminated and step.outcome_reward == -0.25 and {step.info["success"]} == success
         assert step.info["grader_error"] and end(answer).outcome_reward == 0.0
     with pytest.raises(GradeUnknown):  # not the answer's doing
         end("offline", failure_reward=-0.25)
@@ -132,11 +132,11 @@ def test_a_rising_share_of_unknown_rewards_is_an_alarm() -> None:
     alarms = Alarms(load_agent_config("lab", []))
     rows: dict[str, Any] = {"learned/rows": 64.0, "learned/best": 1.0, "learned/spread": 1.0}
     shares = [0.0] * PATIENCE + [0.3] * (2 * PATIENCE)
-    said = [alarms.observe(u, rows | {"episode/unknown": share}) for u, share in enumerate(shares)]
-    assert [len(found) for found in said] == [0] * (3 * PATIENCE - 2) + [1, 0]
-    assert "ever more episodes have no known reward" in said[3 * PATIENCE - 2][0]
+    fired = [alarms.observe(u, rows | {"episode/unknown": share}) for u, share in enumerate(shares)]
+    assert [len(alarms_now) for alarms_now in fired] == [0] * (3 * PATIENCE - 2) + [1, 0]
+    assert "ever more episodes have no known reward" in fired[3 * PATIENCE - 2][0]
     of_judge = Alarms(load_agent_config("lab", []))  # the judge fails instead: 16 of 64 + 16 rows
-    told = [of_judge.observe(u, rows | {"unknown_rows": 16.0 * (u >= PATIENCE)}) for u in range(3 * PATIENCE)]
-    assert sum(map(len, told)) == 1
+    fired_of_judge = [of_judge.observe(u, rows | {"unknown_rows": 16.0 * (u >= PATIENCE)}) for u in range(3 * PATIENCE)]
+    assert sum(map(len, fired_of_judge)) == 1
     steady = Alarms(load_agent_config("lab", []))
     assert not any(steady.observe(u, rows | {"episode/unknown": 0.3}) for u in range(3 * PATIENCE))

@@ -49,15 +49,15 @@ def test_a_file_that_is_not_there_or_too_short_is_said(tmp_path: Path) -> None:
 
 
 def test_held_out_questions_that_are_trained_on_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    one, two = write(tmp_path / "one.jsonl", 20), write(tmp_path / "two.jsonl", 20, "u")
-    for held_out, said in ((two, False), (one, True)):
+    first, two = write(tmp_path / "one.jsonl", 20), write(tmp_path / "two.jsonl", 20, "u")
+    for held_out, warned in ((two, False), (first, True)):
         caplog.clear()
         config = EnvironmentConfig(
-            name="calculator", train={"path": one}, eval={"path": held_out}, train_tasks=20, eval_tasks=5
+            name="calculator", train={"path": first}, eval={"path": held_out}, train_tasks=20, eval_tasks=5
         )
         with caplog.at_level(logging.WARNING):
             make_environment(config, seed=0)
-        assert ("5 of 5 held-out questions are trained on too" in caplog.text) == said
+        assert ("5 of 5 held-out questions are trained on too" in caplog.text) == warned
 
 
 def test_questions_without_ids_are_known_by_what_they_ask(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -67,7 +67,7 @@ def test_questions_without_ids_are_known_by_what_they_ask(tmp_path: Path, caplog
     (tmp_path / "eval").mkdir()
     train = tmp_path / "train" / "q.jsonl"
     train.write_text("".join(json.dumps({"question": f"{i} + 1?"}) + "\n" for i in range(20)))
-    for name, first, said in (("q", 20, ""), ("other", 15, "5 of 20 held-out questions")):
+    for name, first, warning in (("q", 20, ""), ("other", 15, "5 of 20 held-out questions")):
         held_out = tmp_path / "eval" / f"{name}.jsonl"
         rows = [{"question": f"{i}  +  1?", "answer": str(i + 1)} for i in range(first, first + 20)]
         held_out.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -77,11 +77,11 @@ def test_questions_without_ids_are_known_by_what_they_ask(tmp_path: Path, caplog
         )
         with caplog.at_level(logging.WARNING):
             make_environment(config, seed=0)
-        assert said in caplog.text and bool(said) == ("trained on too" in caplog.text)
+        assert warning in caplog.text and bool(warning) == ("trained on too" in caplog.text)
 
 
 @pytest.mark.parametrize(
-    ("row", "known"),
+    ("row", "same"),
     [
         ({"question": "Wo ist das Cafe\u0301?", "answer": "paris "}, True),
         ({"question": "Wo ist das Caf\u00e9?", "answer": "Lyon"}, False),
@@ -89,7 +89,7 @@ def test_questions_without_ids_are_known_by_what_they_ask(tmp_path: Path, caplog
     ],
 )
 def test_a_question_in_another_spelling_is_the_same(
-    row: dict[str, object], known: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    row: dict[str, object], same: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Letters and their accents may be written apart, and a hand-made file's answers differ in case."""
     train, held_out = tmp_path / "train.jsonl", tmp_path / "eval.jsonl"
@@ -100,11 +100,11 @@ def test_a_question_in_another_spelling_is_the_same(
     )
     with caplog.at_level(logging.WARNING):
         make_environment(config, seed=0)
-    assert ("trained on too" in caplog.text) == known
+    assert ("trained on too" in caplog.text) == same
 
 
 @pytest.mark.parametrize(
-    ("train", "said"),
+    ("train", "message"),
     [
         ({"path": None}, "names one file of tasks, got None"),
         ({"path": ["a", "b"]}, r"names one file of tasks, got \['a', 'b'\]"),
@@ -112,10 +112,10 @@ def test_a_question_in_another_spelling_is_the_same(
         ({"path": "a.jsonl", "n": 3}, "does not take 'n': set environment.train_tasks"),
     ],
 )
-def test_where_tasks_come_from_is_said_in_words(train: dict[str, object], said: str) -> None:
+def test_where_tasks_come_from_is_said_in_words(train: dict[str, object], message: str) -> None:
     """These were tracebacks, or asked for the `path` that was given."""
     config = EnvironmentConfig(name="reagent.env:ToolEnv", train=train, train_tasks=1, eval_tasks=1)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         make_environment(config, seed=0)
 
 
@@ -132,7 +132,7 @@ def test_a_repeated_id_is_said_with_both_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ('{"question": "?", "answer": ["x", "y"]}', r"`answer` must be text, .*got \[.*`aliases`"),
         ('{"question": null}', "`question` must be text, got null"),
@@ -146,11 +146,11 @@ def test_a_repeated_id_is_said_with_both_lines(tmp_path: Path) -> None:
         ('{"question": "?", "answer": "yes", "meta": {"aliases": "yes sir"}}', "`aliases` in `meta` must be a list"),
     ],
 )
-def test_a_line_that_is_no_task_is_said_in_words(tmp_path: Path, row: str, said: str) -> None:
+def test_a_line_that_is_no_task_is_said_in_words(tmp_path: Path, row: str, message: str) -> None:
     """Some were accepted: an empty answer graded what nobody can get right, and of aliases that are one text each letter was right."""
     path = tmp_path / "q.jsonl"
     path.write_text('{"question": "first"}\n' + row + "\n")
-    with pytest.raises(ReadError, match=rf"q\.jsonl:2: .*{said}"):
+    with pytest.raises(ReadError, match=rf"q\.jsonl:2: .*{message}"):
         read_tasks(path)
 
 

@@ -16,8 +16,8 @@ from reagent.env.tool import EMPTY, Tool, ToolResult, shorten, tool
 from reagent.errors import ToolDefinitionError, ToolError
 
 
-def run(made: Tool, **arguments: object) -> ToolResult:
-    return asyncio.run(made.call(arguments))
+def run(tool: Tool, **arguments: object) -> ToolResult:
+    return asyncio.run(tool.call(arguments))
 
 
 @tool
@@ -57,7 +57,7 @@ def test_schema_comes_from_signature_and_docstring() -> None:
 def test_arguments_are_checked_and_converted() -> None:
     assert run(power, base="3").content == "9"
     assert run(power, base=2, exponent="10").content == "1024"
-    for arguments, part in (
+    for arguments, fragment in (
         ({}, "base: Field required"),
         ({"base": "x"}, "base: Input should be a valid number"),
         ({"base": 1, "exponent": 1.5}, "exponent: "),
@@ -65,7 +65,7 @@ def test_arguments_are_checked_and_converted() -> None:
     ):
         result = asyncio.run(power.call(arguments))
         assert result.error is not None and result.error.kind == "bad_arguments" and result.error.agents_fault
-        assert part in result.content and "It takes: base, exponent" in result.content
+        assert fragment in result.content and "It takes: base, exponent" in result.content
 
 
 def test_arguments_may_have_any_name() -> None:
@@ -173,7 +173,7 @@ class _Unprintable(Exception):
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize(
-    ("error", "kind", "told"),
+    ("error", "error_kind", "message"),
     [
         (ValueError("no such city"), "raised", "ValueError: no such city"),
         (ToolError("closed on Sundays"), "failed", "Error: closed on Sundays"),
@@ -183,7 +183,7 @@ class _Unprintable(Exception):
     ],
 )
 def test_whatever_a_tool_raises_is_told_to_the_agent(
-    error: BaseException, kind: str, told: str, is_async: bool
+    error: BaseException, error_kind: str, message: str, is_async: bool
 ) -> None:
     if is_async:
 
@@ -199,8 +199,8 @@ def test_whatever_a_tool_raises_is_told_to_the_agent(
             raise error
 
     result = run(breaks)
-    assert result.error is not None and result.error.kind == kind and not result.error.agents_fault
-    assert told in result.content and "Traceback" not in result.content
+    assert result.error is not None and result.error.kind == error_kind and not result.error.agents_fault
+    assert message in result.content and "Traceback" not in result.content
 
 
 def test_a_plain_tool_does_not_block_the_loop() -> None:
@@ -415,10 +415,10 @@ def test_a_tool_that_somebody_else_describes() -> None:
         return dict(arguments)
 
     schema = {"type": "function", "function": {"name": "ask", "description": "Ask.", "parameters": {"type": "object"}}}
-    made = Tool.described(schema, ask, check, max_result_chars=30)
-    assert (made.name, made.description, made.schema) == ("ask", "Ask.", schema)
-    assert run(made, self=1).content == "asked with {'self': 1}"
-    refused = run(made, other=1)
+    described = Tool.described(schema, ask, check, max_result_chars=30)
+    assert (described.name, described.description, described.schema) == ("ask", "Ask.", schema)
+    assert run(described, self=1).content == "asked with {'self': 1}"
+    refused = run(described, other=1)
     assert refused.content == "Error: no self" and refused.error is not None and refused.error.kind == "bad_arguments"
 
 

@@ -333,7 +333,7 @@ def test_the_auditor_reads_whole_groups_drawn_by_seed(base, tmp_path) -> None:
     trainer, _ = build(config, judge=scripted(), auditor=scripted())
     played = trainer.round(0).played  # two attempts at each of four tasks
     audits = [trainer.watch.audit(played, update) for update in range(4)]
-    assert [audit.asked for audit in audits] == [0, 2, 0, 2]  # an eighth: one task in two updates
+    assert [audit.attempts for audit in audits] == [0, 2, 0, 2]  # an eighth: one task in two updates
     assert len({name for name, _, _ in audits[1].scored}) == 1
     assert trainer.watch.audit(played[::-1], 1).scored == audits[1].scored[::-1]  # whatever order they come in
     of_place = {e.group_id: n // 2 for n, e in enumerate(played)}

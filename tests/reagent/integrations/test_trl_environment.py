@@ -35,16 +35,16 @@ def calculator(**options: Any) -> tuple[ToolEnvironments, list[Task]]:
 
 def test_the_tools_are_the_environments_and_answer() -> None:
     environments, _ = calculator()
-    made = environments()
-    assert tool_names(type(made)) == ["answer", "calculator"]
+    env = environments()
+    assert tool_names(type(env)) == ["answer", "calculator"]
     own = environments.make().tools[0]["function"]
-    given = {s["function"]["name"]: s["function"] for s in schemas(made)}
-    assert given["calculator"]["description"] == own["description"]
-    for schema in (own, given["calculator"]):
+    functions = {s["function"]["name"]: s["function"] for s in schemas(env)}
+    assert functions["calculator"]["description"] == own["description"]
+    for schema in (own, functions["calculator"]):
         schema["parameters"].pop("additionalProperties", None)
-    assert given["calculator"]["parameters"] == own["parameters"]
-    assert given["answer"]["parameters"]["required"] == ["answer"]
-    assert get_json_schema(made.calculator)["function"]["name"] == "calculator"
+    assert functions["calculator"]["parameters"] == own["parameters"]
+    assert functions["answer"]["parameters"]["required"] == ["answer"]
+    assert get_json_schema(env.calculator)["function"]["name"] == "calculator"
 
 
 def test_choices_optional_arguments_and_types_come_back() -> None:
@@ -61,15 +61,15 @@ def test_choices_optional_arguments_and_types_come_back() -> None:
             return f"{count} {kind} {thing}"
 
     environments = ToolEnvironments(lambda: Shop(tool_prompt="template"), [Task("1", "buy", "x")])
-    made = environments()
-    (given,) = [s["function"]["parameters"] for s in schemas(made) if s["function"]["name"] == "buy"]
+    env = environments()
+    (parameters,) = [s["function"]["parameters"] for s in schemas(env) if s["function"]["name"] == "buy"]
     own = environments.make().tools[0]["function"]["parameters"]
-    assert given["required"] == own["required"] == ["thing"]
+    assert parameters["required"] == own["required"] == ["thing"]
     for name, about in own["properties"].items():
-        assert given["properties"][name]["type"] == about["type"]
-        assert given["properties"][name].get("enum") == about.get("enum")
-    made.reset(**environments.rows()[0])
-    assert made.buy(thing="pen", kind="old") == "1 old pen"
+        assert parameters["properties"][name]["type"] == about["type"]
+        assert parameters["properties"][name].get("enum") == about.get("enum")
+    env.reset(**environments.rows()[0])
+    assert env.buy(thing="pen", kind="old") == "1 old pen"
 
 
 def test_an_episode_earns_what_the_environment_pays() -> None:
@@ -82,24 +82,24 @@ def test_an_episode_earns_what_the_environment_pays() -> None:
     results.append(asyncio.run(env.step(env.parser.render_turn(answer=str(tasks[2].answer)))))
     earned = sum(r.reward + (r.outcome_reward or 0.0) for r in results)
 
-    made = environments()
-    assert made.reset(**row, other="column") is None
-    assert made.calculator(expression="7 * 8") == results[0].observations[0]["content"]
-    assert made.answer(answer=str(tasks[2].answer))
-    assert made.get_reward() == pytest.approx(earned) and earned == 1.25
+    played = environments()
+    assert played.reset(**row, other="column") is None
+    assert played.calculator(expression="7 * 8") == results[0].observations[0]["content"]
+    assert played.answer(answer=str(tasks[2].answer))
+    assert played.get_reward() == pytest.approx(earned) and earned == 1.25
     with pytest.raises(ValueError, match="the episode is over"):
-        made.calculator(expression="1 + 1")
+        played.calculator(expression="1 + 1")
 
 
 def test_an_episode_without_an_answer_and_one_that_reached_its_limit() -> None:
     environments, _ = calculator(rewards={"unanswered": -0.5, "useful": 0.0}, max_turns=1)
-    made = environments()
-    made.reset(**environments.rows()[0])
-    assert made.get_reward() == -0.5
-    made.calculator(expression="1 + 1")
-    assert made.get_reward() == -0.5
+    env = environments()
+    env.reset(**environments.rows()[0])
+    assert env.get_reward() == -0.5
+    env.calculator(expression="1 + 1")
+    assert env.get_reward() == -0.5
     with pytest.raises(ValueError, match="over"):
-        made.answer(answer="2")
+        env.answer(answer="2")
 
 
 def test_a_grade_that_cannot_be_had_leaves_the_reward_out() -> None:
@@ -108,11 +108,11 @@ def test_a_grade_that_cannot_be_had_leaves_the_reward_out() -> None:
             raise GradeUnknown("the server is down")
 
     environments = ToolEnvironments(lambda: Ungradable(tool_prompt="template"), [Task("1", "q", "a")])
-    made = environments()
-    made.reset(**environments.rows()[0])
+    env = environments()
+    env.reset(**environments.rows()[0])
     with pytest.raises(GradeUnknown):
-        made.answer(answer="a")
-    assert made.get_reward() is None
+        env.answer(answer="a")
+    assert env.get_reward() is None
 
 
 def test_what_cannot_be_one_is_refused() -> None:
@@ -126,32 +126,32 @@ def test_what_cannot_be_one_is_refused() -> None:
 def test_with_the_judge_the_reward_is_that_of_the_mode_r() -> None:
     judge = AgentRRM.from_pretrained(str(judge_folder()))
     environments, tasks = calculator()
-    made = judged_environment(environments, judge, weight=0.3)()
-    made.reset(**environments.rows()[1])
-    made.calculator(expression="7 * 8")
-    made.answer(answer=str(tasks[1].answer))
-    (said,) = judge.judge([made._transcript()], mode="score")
-    assert said.score is not None
-    assert made.get_reward() == pytest.approx(made._inner.get_reward() + 0.3 * said.score, abs=1e-6)
-    assert [c.name for m in made._transcript().messages for c in m.tool_calls or ()] == ["calculator", "answer"]
+    env = judged_environment(environments, judge, weight=0.3)()
+    env.reset(**environments.rows()[1])
+    env.calculator(expression="7 * 8")
+    env.answer(answer=str(tasks[1].answer))
+    (feedback,) = judge.judge([env._transcript()], mode="score")
+    assert feedback.score is not None
+    assert env.get_reward() == pytest.approx(env._inner.get_reward() + 0.3 * feedback.score, abs=1e-6)
+    assert [c.name for m in env._transcript().messages for c in m.tool_calls or ()] == ["calculator", "answer"]
 
 
 def test_they_are_played_where_a_loop_runs_and_in_another_process() -> None:
     environments, tasks = calculator()
 
-    async def notebook(made: Any) -> tuple[str, Any]:
-        made.reset(**environments.rows()[2])
-        said = made.calculator(expression="7 * 8")
-        made.answer(answer=str(tasks[2].answer))
-        return said, made.get_reward()
+    async def notebook(env: Any) -> tuple[str, Any]:
+        env.reset(**environments.rows()[2])
+        content = env.calculator(expression="7 * 8")
+        env.answer(answer=str(tasks[2].answer))
+        return content, env.get_reward()
 
     other = pickle.loads(pickle.dumps(environments))  # noqa: S301
     assert other.rows() == environments.rows()
     judged = pickle.loads(pickle.dumps(judged_environment(environments, str(judge_folder()))))  # noqa: S301
-    for made in (environments(), other()):
-        assert asyncio.run(notebook(made)) == ("56", 1.0)
-    said, reward = asyncio.run(notebook(judged()))
-    assert said == "56" and 1.0 < reward < 2.0
+    for env in (environments(), other()):
+        assert asyncio.run(notebook(env)) == ("56", 1.0)
+    content, reward = asyncio.run(notebook(judged()))
+    assert content == "56" and 1.0 < reward < 2.0
 
 
 @pytest.fixture(scope="module")
@@ -165,8 +165,8 @@ def example() -> Any:
 
 
 def test_the_example_trains_the_labs_policy(example: Any, tmp_path: Path) -> None:
-    said = example.main(["--updates", "2", "--output", str(tmp_path)])
-    assert said["updates"] == 2 and said["failed"] == 0.0 and 0 < said["score"] < 1
+    summary = example.main(["--updates", "2", "--output", str(tmp_path)])
+    assert summary["updates"] == 2 and summary["failed"] == 0.0 and 0 < summary["score"] < 1
 
 
 def test_the_example_plays_a_judged_environment(example: Any, tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_the_example_plays_a_judged_environment(example: Any, tmp_path: Path) ->
     model, tokenizer = caller(
         row["prompt"], schemas(environments()), '{"name": "answer", "arguments": {"answer": "4"}}'
     )
-    for part in (model, tokenizer):
-        part.save_pretrained(tmp_path / "policy")
+    for module in (model, tokenizer):
+        module.save_pretrained(tmp_path / "policy")
     arguments = ["--model", str(tmp_path / "policy"), "--environment", "--updates", "1", "--output", str(tmp_path)]
-    said = example.main(arguments)
-    assert said["updates"] == 1 and said["failed"] == 0.0
+    summary = example.main(arguments)
+    assert summary["updates"] == 1 and summary["failed"] == 0.0

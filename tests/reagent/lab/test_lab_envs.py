@@ -359,6 +359,12 @@ def test_a_countdown_is_won_by_the_expression_that_was_tried() -> None:
         assert asyncio.run(env.step(env.parser.render_turn(answer=task.answer))).info["success"] is True
 
 
+def test_no_number_of_a_countdown_is_its_target() -> None:
+    """Of 6 in 100 tasks one was: to say it back was the answer."""
+    tasks = make_tasks("countdown", 200, seed=0)
+    assert not any(task.meta["target"] in task.meta["numbers"] for task in tasks)
+
+
 def test_countdown_takes_any_plain_expression_with_each_number_once() -> None:
     task, env = Task("t", "", meta={"numbers": [1, 2, 3, 5, 8], "target": 24}), make_factory("countdown")()
     assert [env.grade(task, right) for right in ("3 * 8", "(5 + 1 - 3) * 8", "8 / (1 / 3)")] == [1.0] * 3

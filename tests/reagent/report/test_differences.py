@@ -22,8 +22,8 @@ def measured(folder: Path, rates: dict[str, float], **config: object) -> Path:
     return run
 
 
-def questions(good: int, of: int = 40, start: int = 0) -> dict[str, float]:
-    return {f"q{start + n}": float(n < good) for n in range(of)}
+def questions(good: int, total: int = 40, start: int = 0) -> dict[str, float]:
+    return {f"q{start + n}": float(n < good) for n in range(total)}
 
 
 def test_a_large_difference_is_more_than_noise_and_a_small_one_is_within(tmp_path: Path) -> None:
@@ -33,25 +33,25 @@ def test_a_large_difference_is_more_than_noise_and_a_small_one_is_within(tmp_pat
         measured(tmp_path / "alike", questions(11), mode="r"),
         measured(tmp_path / "worse", questions(0), mode="c"),
     ]
-    found = differences(read_runs(runs))
-    assert [d.says for d in found] == ["more than noise: better", "within noise", "more than noise: worse"]
-    assert [(d.questions, d.first_success, d.other_success) for d in found] == [
+    gaps = differences(read_runs(runs))
+    assert [d.says for d in gaps] == ["more than noise: better", "within noise", "more than noise: worse"]
+    assert [(d.questions, d.first_success, d.other_success) for d in gaps] == [
         (40, 0.25, 0.75),
         (40, 0.25, 0.275),
         (40, 0.25, 0.0),
     ]
-    assert found[0].gap.value == 0.5 and found[0].gap.low is not None and 0.3 < found[0].gap.low < 0.5
-    assert found[1].gap.low == 0.0  # paired: of the forty only one question differs, and it may not be drawn
-    assert differences(read_runs(runs)) == found
+    assert gaps[0].gap.value == 0.5 and gaps[0].gap.low is not None and 0.3 < gaps[0].gap.low < 0.5
+    assert gaps[1].gap.low == 0.0  # paired: of the forty only one question differs, and it may not be drawn
+    assert differences(read_runs(runs)) == gaps
 
 
 def test_runs_of_one_setting_are_one_arm_whose_seeds_are_resampled(tmp_path: Path) -> None:
     a = [measured(tmp_path / f"a{s}", questions(good), seed=s) for s, good in enumerate((5, 35))]
     b = [measured(tmp_path / f"b{s}", questions(good), mode="u", seed=s) for s, good in enumerate((35, 5))]
-    (found,) = differences(read_runs([*a, *b]))
-    assert (len(found.first.runs), len(found.other.runs)) == (2, 2)
+    (difference,) = differences(read_runs([*a, *b]))
+    assert (len(difference.first.runs), len(difference.other.runs)) == (2, 2)
     assert (
-        found.gap.value == 0.0 and found.gap.low is not None and found.gap.low <= -0.7
+        difference.gap.value == 0.0 and difference.gap.low is not None and difference.gap.low <= -0.7
     )  # the seeds, not the questions
     assert [arm.name for arm in arms(read_runs([*a, b[0]]))] == ["a0 and 1 more", "b0"]
 
@@ -64,15 +64,15 @@ def test_two_seeds_that_happen_to_lie_apart_say_nothing(tmp_path: Path, same: bo
     b = [
         measured(tmp_path / f"b{s}", questions(good), mode="u", seed=s) for s, good in zip(seeds, (17, 27), strict=True)
     ]
-    (found,) = differences(read_runs([*a, *b]))
-    assert found.gap.value == pytest.approx(0.25) and found.says == "within noise"
+    (difference,) = differences(read_runs([*a, *b]))
+    assert difference.gap.value == pytest.approx(0.25) and difference.says == "within noise"
 
 
 def test_five_seeds_that_agree_are_believed(tmp_path: Path) -> None:
     a = [measured(tmp_path / f"a{s}", questions(10 + s % 2), seed=s) for s in range(5)]
     b = [measured(tmp_path / f"b{s}", questions(30 - s % 3), mode="u", seed=s) for s in range(5)]
-    (found,) = differences(read_runs([*a, *b]))
-    assert found.says == "more than noise: better"
+    (difference,) = differences(read_runs([*a, *b]))
+    assert difference.says == "more than noise: better"
     (same,) = differences(read_runs([a[0], *b]))  # one seed against five
     assert same.says == "more than noise: better" and (len(same.first.runs), len(same.other.runs)) == (1, 5)
 
@@ -94,12 +94,12 @@ def test_what_cannot_be_compared_is_said_and_has_no_interval(tmp_path: Path) -> 
         measured(tmp_path / "few", questions(3, 5), mode="r"),
         make_run(tmp_path / "unsaid", mode="c"),
     ]
-    found = differences(read_runs(runs))
-    assert [d.says for d in found] == [
+    gaps = differences(read_runs(runs))
+    assert [d.says for d in gaps] == [
         "measured on no question in common: not comparable",
         "too few common questions (5) to say",
     ]
-    assert found[0].gap.value is None and found[1].gap.low is None
+    assert gaps[0].gap.value is None and gaps[1].gap.low is None
     assert differences(read_runs(runs[:1])) == [] and differences(read_runs(runs[3:])) == []
 
 

@@ -29,7 +29,7 @@ def judged(folder: Path, criteria: Any, stage: float | None = None) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("criteria", "said"),
+    ("criteria", "text"),
     [
         ("tool-use", ", criteria tool-use"),
         ([{"from": 0, "file": "a.yaml"}, {"from": 8, "file": "b.yaml"}], ", criteria a.yaml, from update 8 b.yaml"),
@@ -38,10 +38,10 @@ def judged(folder: Path, criteria: Any, stage: float | None = None) -> Path:
         ([3, None], ""),
     ],
 )
-def test_the_table_says_which_criteria_judged(tmp_path: Path, criteria: Any, said: str) -> None:
+def test_the_table_says_which_criteria_judged(tmp_path: Path, criteria: Any, text: str) -> None:
     page = tmp_path / "page.html"
     write_page(page, read_runs([judged(tmp_path / "run", criteria)]))
-    assert Page(page).row("Runs", 1)["environment"] == f"search, seed 0{said}" and "<b>a" not in page.read_text()
+    assert Page(page).row("Runs", 1)["environment"] == f"search, seed 0{text}" and "<b>a" not in page.read_text()
 
 
 def test_a_drawing_of_scores_says_that_criteria_changed(tmp_path: Path) -> None:
@@ -55,4 +55,4 @@ def test_criteria_of_a_run_that_asked_no_judge_are_not_said(tmp_path: Path) -> N
     run = make_run(tmp_path / "run")
     tree = yaml.safe_load((run / "config.yaml").read_text())
     (run / "config.yaml").write_text(yaml.safe_dump(tree | {"feedback": {"mode": "none", "criteria": "tool-use"}}))
-    assert [one.criteria for one in read_runs([run])] == [None]
+    assert [recorded.criteria for recorded in read_runs([run])] == [None]

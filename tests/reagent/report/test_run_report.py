@@ -63,17 +63,17 @@ def test_a_distillation_is_no_unfinished_run_of_its_configs_algorithm(tmp_path: 
     write_rows(folder / "eval.jsonl", [{"update": n, "success": {"value": 0.25}, "tasks": 8} for n in (-1, 2)])
     write_rows(folder / "chosen.jsonl", [])
     (folder / "choice.json").write_text('{"keys": [], "scores": [], "tasks": 7, "judge_tokens": 4321}\n')
-    for part, count in enumerate((3, 2)):
-        write_rows(folder / f"episodes-{part:04d}.jsonl", [{}] * count)
+    for file_name, count in enumerate((3, 2)):
+        write_rows(folder / f"episodes-{file_name:04d}.jsonl", [{}] * count)
     trained, distilled = read_runs(runs)
     assert distilled.setting != trained.setting
     write_page(tmp_path / "report.html", [trained, distilled])
     row = Page(tmp_path / "report.html").row("Runs", 2)
-    shown = [row[name] for name in ("algorithm", "feedback mode", "updates", "episodes", "judge tokens")]
-    assert shown == ["distil (by judge)", "none", "3", "5", "4,321"]
+    cells = [row[name] for name in ("algorithm", "feedback mode", "updates", "episodes", "judge tokens")]
+    assert cells == ["distil (by judge)", "none", "3", "5", "4,321"]
     assert row["held-out success"] == "0.2508 questions"
-    for part in folder.glob("episodes-*"):
-        part.unlink()
+    for file_name in folder.glob("episodes-*"):
+        file_name.unlink()
     assert read_runs([folder])[0].episodes is None
     (folder / "choice.json").write_text("{")
     with pytest.raises(ReadError, match=r"choice\.json: not JSON"):
@@ -90,9 +90,9 @@ def test_what_a_run_lacks_is_left_out_and_said(tmp_path: Path, run: Path) -> Non
     (run / "done.json").write_text("90.0")
     with open(run / "metrics.jsonl", "a") as out:
         out.write('{"update": 3, "epis')  # being written
-    (found,) = read_runs([run])
-    assert len(found.rows) == 3 and found.minutes == (1.5, True)
-    write_page(tmp_path / "report.html", [found])
+    (recorded,) = read_runs([run])
+    assert len(recorded.rows) == 3 and recorded.minutes == (1.5, True)
+    write_page(tmp_path / "report.html", [recorded])
     page = Page(tmp_path / "report.html")
     assert page.row("Runs", 1)["held-out success"] == "–"
     assert "1 of the runs has no held-out evaluation" in page.text
@@ -107,16 +107,16 @@ def test_an_evaluation_before_the_end_says_when(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ungraded", "said"),
+    ("ungraded", "text"),
     [(0, "200 questions"), (180, "20 of 200 questions graded"), (200, "none of 200 questions graded")],
 )
-def test_success_is_said_of_the_questions_that_are_graded(tmp_path: Path, ungraded: int, said: str) -> None:
+def test_success_is_said_of_the_questions_that_are_graded(tmp_path: Path, ungraded: int, text: str) -> None:
     run = make_run(tmp_path / "run")
     value = {"value": 0.5 if ungraded < 200 else None, "low": None, "high": None}
     write_rows(run / "eval.jsonl", [{"episodes": 192, "tasks": 200, "ungraded_tasks": ungraded, "success": value}])
     write_page(tmp_path / "report.html", read_runs([run]))
-    shown = "–" if ungraded == 200 else "0.500"
-    assert Page(tmp_path / "report.html").row("Runs", 1)["held-out success"] == shown + said
+    success = "–" if ungraded == 200 else "0.500"
+    assert Page(tmp_path / "report.html").row("Runs", 1)["held-out success"] == success + text
 
 
 def test_what_judges_read_for_the_guards_counts_as_judge_tokens(tmp_path: Path) -> None:
@@ -141,10 +141,10 @@ def test_numbers_that_are_none_are_no_figures(tmp_path: Path, run: Path) -> None
         json.dumps(rows[0]) + '\n{"update": 1, "episodes": 128, "episode/reward": NaN}\n'
     )
     write_rows(run / "eval.jsonl", [{"success": {"value": "high"}, "success_by_hops": [1]}])
-    (found,) = read_runs([run])
-    assert found.series("episode/reward") == [] and found.minutes == (None, False)
-    assert draw([found]) == []
-    write_page(tmp_path / "report.html", [found])
+    (recorded,) = read_runs([run])
+    assert recorded.series("episode/reward") == [] and recorded.minutes == (None, False)
+    assert draw([recorded]) == []
+    write_page(tmp_path / "report.html", [recorded])
     assert 'id="curves"' not in Page(tmp_path / "report.html").source
 
 
@@ -194,20 +194,20 @@ def test_the_judges_figures_and_plot_are_shown(tmp_path: Path, run: Path, report
     (tmp_path / "plot.png").write_bytes(png)
     page = tmp_path / "report.html"
     code, _, _ = report(run, "-o", page, "--judge", tmp_path / "metrics.json", "--reliability", tmp_path / "plot.png")
-    found = Page(page)
+    parsed = Page(page)
     assert code == 0
-    scores = found.tables["The judge's scores"]
+    scores = parsed.tables["The judge's scores"]
     assert scores[0] == ["figure", "judge", "length alone"]
     assert [row[1:] for row in scores[1:]] == [
         ["0.733 [0.694, 0.770]", "0.733 [0.694, 0.770]"],
         ["0.733 [0.694, 0.770]", "–"],
         ["0.733 [0.694, 0.770]", "–"],
     ]
-    assert found.tables["The judge's step verdicts"][1][1:] == ["0.733 [0.694, 0.770]", "0.000 [0.000, 0.000]"]
-    assert "97.5 % of the replies" in found.text and "in 4 of 40 rows (10.0 %)" in found.text
-    assert "58 scored, 2 unparsable" in found.text
-    assert "Judge: lab/judge, abc, mode full ." in found.text and "/somewhere" not in found.source
-    images = [attributes["src"] for tag, attributes in found.tags if tag == "img"]
+    assert parsed.tables["The judge's step verdicts"][1][1:] == ["0.733 [0.694, 0.770]", "0.000 [0.000, 0.000]"]
+    assert "97.5 % of the replies" in parsed.text and "in 4 of 40 rows (10.0 %)" in parsed.text
+    assert "58 scored, 2 unparsable" in parsed.text
+    assert "Judge: lab/judge, abc, mode full ." in parsed.text and "/somewhere" not in parsed.source
+    images = [attributes["src"] for tag, attributes in parsed.tags if tag == "img"]
     assert images == ["data:image/png;base64," + base64.b64encode(png).decode()]
 
 
@@ -231,13 +231,13 @@ def test_policies_stand_side_by_side_with_findings_under_their_steps(
 ) -> None:
     page = tmp_path / "report.html"
     policies = [files(tmp_path, "before", {"q": 0.0, "r": 1.0}), files(tmp_path, "after", {"q": 1.0, "r": 1.0})]
-    options = [part for name, *paths in policies for part in ("--policy", f"{name}={paths[0]},{paths[1]}")]
-    code, said, _ = report(run, "-o", page, *options, "--examples", "1", "--title", "Mine")
+    options = [argument for name, *paths in policies for argument in ("--policy", f"{name}={paths[0]},{paths[1]}")]
+    code, summary, _ = report(run, "-o", page, *options, "--examples", "1", "--title", "Mine")
     assert code == 0
-    assert said == {"report": str(page), "runs": ["one (none, grpo)"], "policies": ["before", "after"], "questions": 2, "examples": 1}  # fmt: skip
-    found = Page(page)
-    assert "<h1><bdi>Mine</bdi></h1>" in found.source
-    assert found.row("Policies", 2) == {
+    assert summary == {"report": str(page), "runs": ["one (none, grpo)"], "policies": ["before", "after"], "questions": 2, "examples": 1}  # fmt: skip
+    parsed = Page(page)
+    assert "<h1><bdi>Mine</bdi></h1>" in parsed.source
+    assert parsed.row("Policies", 2) == {
         "policy": "after",
         "transcripts": "2",
         "success": "1.000",
@@ -245,28 +245,28 @@ def test_policies_stand_side_by_side_with_findings_under_their_steps(
         "mean score of failures": "–",
         "without a score": "0",
     }
-    left, right = found.source.split("<article>")[1:]
+    left, right = parsed.source.split("<article>")[1:]
     assert ">failed<" in left and ">succeeded<" in right
     for side, name in ((left, "before"), (right, "after")):
         steps = side.split('<li class="step">')[1:]
         assert len(steps) == 2 and f"result {name} says" in steps[0] and "asks too little of q" in steps[0]
         assert f"{name} says" in steps[1] and "asks too little" not in steps[1]
         assert "judge&#39;s score 0.25" in side
-    assert "after succeeds where before fails in 1 , the reverse in 0 , both succeed in 1" in found.text
+    assert "after succeeds where before fails in 1 , the reverse in 0 , both succeed in 1" in parsed.text
 
 
 def test_results_stand_in_the_order_of_their_calls(tmp_path: Path, run: Path) -> None:
     calls = [ToolCall(id=f"c{n}", name="look", arguments={"at": n}) for n in range(3)]
     answers = [Message(role="tool", tool_call_id=f"c{n}", content=f"thing {n}") for n in (2, 0)]
-    asked = Message(role="assistant", content="I look.", tool_calls=calls)
-    messages = [Message(role="user", content="What is there?"), asked, *answers]
+    message = Message(role="assistant", content="I look.", tool_calls=calls)
+    messages = [Message(role="user", content="What is there?"), message, *answers]
     attempt = JudgedAttempt(Trajectory(id="p", task="What is there?", messages=messages, outcome=1.0), None)
     page = tmp_path / "report.html"
     write_page(page, read_runs([run]), policies=[PolicyAttempts("one", [attempt], 0, 0)])
     (step,) = Page(page).source.split('<li class="step">')[1:]
-    told = [f"result of call {n}: look" for n in (1, 2, 3)]
-    shown = [step.index(text) for text in (told[0], "thing 0", told[1], "(no result)", told[2], "thing 2")]
-    assert shown == sorted(shown)
+    labels = [f"result of call {n}: look" for n in (1, 2, 3)]
+    order = [step.index(text) for text in (labels[0], "thing 0", labels[1], "(no result)", labels[2], "thing 2")]
+    assert order == sorted(order)
 
 
 def test_the_first_attempt_at_a_question_stands_for_it(tmp_path: Path, run: Path) -> None:
@@ -324,8 +324,8 @@ def hostile_page(folder: Path) -> Path:
     """A page with hostile text in every place that comes from outside (a folder's name can hold no slash or NUL)."""
     name = EVIL.replace("/", "").replace("\x00", "").replace("\ud800", "")
     run = make_run(folder / name, mode=EVIL[:-2], algorithm=EVIL[:-2], environment={"name": EVIL[:-2]})
-    found = {"success": {"value": 1, "low": 1, "high": 1}, "success_by_hops": {EVIL: {"value": 1}}}
-    write_rows(run / "eval.jsonl", [found])
+    evaluation = {"success": {"value": 1, "low": 1, "high": 1}, "success_by_hops": {EVIL: {"value": 1}}}
+    write_rows(run / "eval.jsonl", [evaluation])
     t = transcript(EVIL, 1.0, said=EVIL)
     t.messages[1].tool_calls = [ToolCall(name=EVIL, arguments=EVIL)]
     t.messages[2].name = EVIL

@@ -24,7 +24,7 @@ def test_a_policys_name_may_hold_spaces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error_text"),
     [
         (["nowhere"], "nowhere is not a folder: give a run folder of `reagent train`"),
         (["."], "looked for config.yaml and metrics.jsonl, found no config.yaml and no metrics.jsonl"),
@@ -55,7 +55,7 @@ def test_a_policys_name_may_hold_spaces() -> None:
     ],
 )  # fmt: skip
 def test_errors_are_clear_and_leave_no_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Command, arguments: list[str], said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Command, arguments: list[str], error_text: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("one", "half", "empty", "broken", "judgerun"):
@@ -76,7 +76,7 @@ def test_errors_are_clear_and_leave_no_page(
     write_rows(tmp_path / "noid.jsonl", [{"status": "scored"}])
     write_rows(tmp_path / "norow.jsonl", [{"id": t.id}])
     code, out, error = report(*arguments, "-o", "report.html")
-    assert code == 2 and not out and error.startswith("error: ") and said in error, error
+    assert code == 2 and not out and error.startswith("error: ") and error_text in error, error
     assert "Traceback" not in error
     assert not list(tmp_path.glob("report.html*"))
 

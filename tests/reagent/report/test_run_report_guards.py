@@ -11,7 +11,7 @@ from reagent.report import read_runs, write_page
 from reagent.report.curves import draw
 
 
-def guarded(folder: Path, said: str = "the score moved, success did not") -> Path:
+def guarded(folder: Path, text: str = "the score moved, success did not") -> Path:
     """A run whose evaluations were judged, and that a guard stopped."""
     run = make_run(folder, mode="r")
     means = [{"value": v, "low": None, "high": None} for v in (0.3, 0.7, 0.2)]
@@ -23,7 +23,7 @@ def guarded(folder: Path, said: str = "the score moved, success did not") -> Pat
     write_rows(run / "guards.jsonl", [
         {"update": -1, "episodes": 0, "guard": "auditor", "action": "warn", "text": "they part ways"},
         {"update": 1, "episodes": 128, "guard": "length", "action": "warn", "text": "longer"},
-        {"update": 2, "episodes": 192, "guard": "drift", "action": "stop", "text": said},
+        {"update": 2, "episodes": 192, "guard": "drift", "action": "stop", "text": text},
     ])  # fmt: skip
     return run
 
@@ -31,14 +31,14 @@ def guarded(folder: Path, said: str = "the score moved, success did not") -> Pat
 def test_success_stands_beside_score_and_guards_that_fired_are_marked(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     write_page(page, read_runs([guarded(tmp_path / "gamed"), make_run(tmp_path / "plain", mode="r")]))
-    found = Page(page)
-    assert found.tables["Guards"] == [
+    parsed = Page(page)
+    assert parsed.tables["Guards"] == [
         ["run", "guard", "it", "after update", "what it saw"],
         ["gamed", "auditor", "warned", "before the first", "they part ways"],
         ["gamed", "length", "warned", "1", "longer"],
         ["gamed", "drift", "stopped the run", "2", "the score moved, success did not"],
     ]
-    assert "Success beside the judge's score" in found.text and "a judge being gamed" in found.text
+    assert "Success beside the judge's score" in parsed.text and "a judge being gamed" in parsed.text
     svg = next(p.svg for p in draw(read_runs([tmp_path / "gamed"])) if p.title.startswith("Success beside"))
     plain = next(p.svg for p in draw(read_runs([tmp_path / "gamed"])) if p.title == "Success")
     assert svg.count('stroke-opacity="0.55"') == 3 and plain.count('stroke-opacity="0.55"') == 0  # an upright line each
@@ -61,8 +61,8 @@ def test_without_judged_evaluations_success_stands_beside_scores_of_one_calibrat
 def test_runs_without_guards_have_no_such_drawing(tmp_path: Path, run: Path) -> None:
     page = tmp_path / "page.html"
     write_page(page, read_runs([run]))
-    found = Page(page)
-    assert "Guards" not in found.tables and "Success beside" not in found.text
+    parsed = Page(page)
+    assert "Guards" not in parsed.tables and "Success beside" not in parsed.text
 
 
 def test_what_a_guard_saw_is_text(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def test_half_an_answer_cut_by_the_limit_earns_0(tokenizer: PreTrainedTokenizerF
     e = rollout(says(tokenizer, HALF, ended=False), tokenizer, env, [TASK], params=PARAMS)[0]
     assert [turn.stop_reason for turn in e.turns] == ["length", "length"]
     assert (e.reward, e.outcome_reward, e.success, e.answer, e.status) == (0.0, 0.0, False, None, "turn_limit")
-    whole = rollout(says(tokenizer, HALF), tokenizer, env, [TASK], params=PARAMS)[0]
-    assert (whole.reward, whole.success, whole.status) == (1.0, True, "finished")  # the same words, ended by the policy
+    uncut = rollout(says(tokenizer, HALF), tokenizer, env, [TASK], params=PARAMS)[0]
+    assert (uncut.reward, uncut.success, uncut.status) == (1.0, True, "finished")  # the same words, ended by the policy
 
 
 def test_a_cut_turn_is_answered_by_a_typed_counted_observation(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -70,8 +70,12 @@ def test_a_cut_turn_is_answered_by_a_typed_counted_observation(tokenizer: PreTra
     assert error["kind"] == "cut_turn" and first.info["malformed"] == 1 and first.info["verdicts"] == ["malformed"]
     assert first.reward == -0.1 and first.info["tool_calls"] == 0
     assert "the turn was cut at its token limit" in tokenizer.decode(first.observation_ids)
-    said, read = e.own_messages[:2]
-    assert said.text() == HALF and read.role == "user" and read.text().startswith("Error: the turn was cut")
+    turn_message, observation = e.own_messages[:2]
+    assert (
+        turn_message.text() == HALF
+        and observation.role == "user"
+        and observation.text().startswith("Error: the turn was cut")
+    )
 
 
 def test_nothing_of_a_cut_turn_is_run(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -102,8 +106,8 @@ def test_an_environment_that_is_not_told_never_sees_a_cut_turn(tokenizer: PreTra
     e = rollout(says(tokenizer, HALF, ended=False), tokenizer, Untold, [TASK], params=PARAMS)[0]
     assert (e.status, e.reward, e.success, Untold.steps) == ("token_limit", -0.1, False, 0)
     assert e.trajectory.outcome == 0.0 and e.own_messages[-1].text() == HALF
-    whole = rollout(says(tokenizer, HALF), tokenizer, Untold, [TASK], params=PARAMS)[0]
-    assert (whole.reward, Untold.steps) == (1.0, 1)
+    uncut = rollout(says(tokenizer, HALF), tokenizer, Untold, [TASK], params=PARAMS)[0]
+    assert (uncut.reward, Untold.steps) == (1.0, 1)
 
 
 def test_an_answer_cut_by_the_episodes_budget_is_none(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -131,5 +135,5 @@ def test_a_policy_that_never_ends_a_turn_earns_nothing(tokenizer: PreTrainedToke
     )
     assert [e.success for e in episodes] == [False] * 4 and all((e.reward or 0.0) <= 0 for e in episodes)
     assert {t.stop_reason for e in episodes for t in e.turns} == {"length"}
-    told = rollout(HFEngine(endless, tokenizer), tokenizer, lambda: Echo(2), [TASK], params=params)[0]
-    assert told.status == "finished"  # an environment that asks decides by itself
+    played = rollout(HFEngine(endless, tokenizer), tokenizer, lambda: Echo(2), [TASK], params=params)[0]
+    assert played.status == "finished"  # an environment that asks decides by itself

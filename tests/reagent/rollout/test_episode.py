@@ -60,11 +60,11 @@ def test_a_turn_needs_a_logprob_for_each_id() -> None:
 
 
 def test_the_round_trip_loses_nothing(tmp_path: Path) -> None:
-    given = [episode(), episode(None)]
+    episodes = [episode(), episode(None)]
     path = tmp_path / "episodes.jsonl"
-    assert write_episodes(path, given) == 2
+    assert write_episodes(path, episodes) == 2
     assert len(path.read_text("ascii").splitlines()) == 2  # U+2028 and lone surrogates are escaped
-    assert list(read_episodes(path)) == given
+    assert list(read_episodes(path)) == episodes
 
 
 @pytest.mark.parametrize("line", ["no json", "[]", "{}", '{"task": {}, "turns": [], "trajectory": {}}'])

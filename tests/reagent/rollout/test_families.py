@@ -43,43 +43,43 @@ def play(family: Family, tokenizer: PreTrainedTokenizerFast) -> tuple[Episode, l
     plan = SearchEnv.plan(task)
     first = plan.move(0, plan.start)
     queries = [str(move.call.arguments["query"]) for move in (first, plan.move(1, first.value))]  # type: ignore[index]
-    said = [family.call.format(q=as_json(query), t=query) for query in queries]
+    turns = [family.call.format(q=as_json(query), t=query) for query in queries]
     if family.thoughts[0] and "Hm." not in family.call:  # thoughts that the opening opened
-        said[0] = "Hm.\n</think>\n\n" + said[0] if family.opening.endswith("\n") else "Hm.</think>" + said[0]
-    said += [family.nothing, family.answer.format(t=task.answer)]
-    engine = speaks(tokenizer, family, said)
-    shown = "template" if family.shows_tools else "schema"
+        turns[0] = "Hm.\n</think>\n\n" + turns[0] if family.opening.endswith("\n") else "Hm.</think>" + turns[0]
+    turns += [family.nothing, family.answer.format(t=task.answer)]
+    engine = speaks(tokenizer, family, turns)
+    tool_prompt = "template" if family.shows_tools else "schema"
     episode = rollout(
-        engine, tokenizer, lambda: SearchEnv(parser=family.parser, tool_prompt=shown), [task], params=PARAMS,
+        engine, tokenizer, lambda: SearchEnv(parser=family.parser, tool_prompt=tool_prompt), [task], params=PARAMS,
         template_options=family.options, **LONG,
     )[0]  # fmt: skip
-    return episode, said, engine
+    return episode, turns, engine
 
 
-def messages(family: Family, episode: Episode, said: list[str]) -> list[dict[str, Any]]:
+def messages(family: Family, episode: Episode, texts: list[str]) -> list[dict[str, Any]]:
     """The transcript as the family's template takes it."""
-    found, turns = [], iter(said)
+    result, turns = [], iter(texts)
     for message in episode.trajectory.messages:
-        kept = message.model_dump(
+        dumped = message.model_dump(
             exclude_none=True, include={"role", "content", "reasoning_content", "tool_calls", "name"}
         )
         if message.role == "assistant" and not family.knows_calls:
             text = next(turns)
-            kept = {"role": "assistant", "content": text.removesuffix(family.stops[0])}
+            dumped = {"role": "assistant", "content": text.removesuffix(family.stops[0])}
         elif message.role == "assistant":
-            if "reasoning_content" in kept:
-                kept["thinking"] = kept["reasoning_content"]
+            if "reasoning_content" in dumped:
+                dumped["thinking"] = dumped["reasoning_content"]
             if message.tool_calls:
-                kept["tool_calls"] = [
+                dumped["tool_calls"] = [
                     {"type": "function", "function": {"name": c.name, "arguments": c.arguments}}
                     for c in message.tool_calls
                 ]
-        found.append(kept)
-    return found
+        result.append(dumped)
+    return result
 
 
 def exact(family: Family, tokenizer: PreTrainedTokenizerFast) -> None:
-    episode, said, engine = play(family, tokenizer)
+    episode, texts, engine = play(family, tokenizer)
     assert (episode.success, len(episode.turns)) == (True, 4), episode.error
 
     def ids(text: str) -> list[int]:
@@ -87,23 +87,23 @@ def exact(family: Family, tokenizer: PreTrainedTokenizerFast) -> None:
 
     # by hand: what the environment said in the template's frame, around what was sampled
     results = [m.text() for m in episode.trajectory.messages if m.role == "tool"]
-    (asked,) = [m.text() for m in episode.trajectory.messages[2:] if m.role == "user"]
-    assert len(results) == 2 and "neither a call nor an answer" in asked
-    wanted = [family.result.format(r=r, j=as_json(r)) + family.opening_after_tool for r in results]
-    wanted.append(family.asked.format(u=asked) + family.opening)
+    (question,) = [m.text() for m in episode.trajectory.messages[2:] if m.role == "user"]
+    assert len(results) == 2 and "neither a call nor an answer" in question
+    expected = [family.result.format(r=r, j=as_json(r)) + family.opening_after_tool for r in results]
+    expected.append(family.asked.format(u=question) + family.opening)
     assert tokenizer.decode(episode.prompt_ids).endswith(family.opening)
-    for turn, text, follows in zip(episode.turns, said, [*wanted, ""], strict=True):
+    for turn, text, follows in zip(episode.turns, texts, [*expected, ""], strict=True):
         assert turn.output_ids == ids(text) and turn.stop_reason == "eos"
         assert turn.observation_ids == ids(follows)
 
     # each prompt starts with all that is held, and is what the template renders of all messages so far
     prompts = [row for row, _, _ in engine.calls]
-    all_messages = messages(family, episode, said)
+    all_messages = messages(family, episode, texts)
     turn_at = [i for i, message in enumerate(all_messages) if message["role"] == "assistant"]
     tools = SearchEnv().tools if family.shows_tools else None
     for k, prompt in enumerate(prompts):
-        held = prompts[k - 1] + episode.turns[k - 1].output_ids if k else []
-        assert prompt[: len(held)] == held
+        context = prompts[k - 1] + episode.turns[k - 1].output_ids if k else []
+        assert prompt[: len(context)] == context
         text = str(tokenizer.apply_chat_template(
             all_messages[: turn_at[k]], tools=tools, add_generation_prompt=True, tokenize=False, **family.options
         ))  # fmt: skip
@@ -114,10 +114,10 @@ def exact(family: Family, tokenizer: PreTrainedTokenizerFast) -> None:
     # thoughts stay as they were sampled, and the judge reads them
     flat = episode.flatten().input_ids.tolist()
     assert flat == [*prompts[-1], *episode.turns[-1].output_ids]
-    told = [m.reasoning_content for m in episode.trajectory.messages if m.role == "assistant"]
-    assert told == list(family.thoughts)
-    kept = tokenizer.decode(flat[len(episode.prompt_ids) :])
-    assert all(kept.count(thought) == family.thoughts.count(thought) for thought in family.thoughts if thought)
+    thoughts = [m.reasoning_content for m in episode.trajectory.messages if m.role == "assistant"]
+    assert thoughts == list(family.thoughts)
+    decoded = tokenizer.decode(flat[len(episode.prompt_ids) :])
+    assert all(decoded.count(thought) == family.thoughts.count(thought) for thought in family.thoughts if thought)
     calls = [[c.name for c in m.tool_calls or ()] for m in episode.trajectory.messages if m.role == "assistant"]
     assert calls == [["search"], ["search"], [], []]
 
@@ -130,8 +130,8 @@ def test_a_rollout_of_the_lab_is_token_exact(name: str) -> None:
 @pytest.mark.parametrize("name", REAL)
 def test_a_rollout_of_the_lab_is_token_exact_in_the_real_vocabulary(name: str) -> None:
     tokenizer = tokenizer_of(FAMILIES[name], real=True)
-    known = {"<|eot_id|>": 128009, "<|im_end|>": 151645, "<｜User｜>": 128803, "<｜tool▁sep｜>": 128814}
-    assert all(tokenizer.convert_tokens_to_ids(t) == i for t, i in known.items() if t in tokenizer.get_vocab())
+    ids = {"<|eot_id|>": 128009, "<|im_end|>": 151645, "<｜User｜>": 128803, "<｜tool▁sep｜>": 128814}
+    assert all(tokenizer.convert_tokens_to_ids(t) == i for t, i in ids.items() if t in tokenizer.get_vocab())
     assert len(tokenizer.encode("The answer is here.", add_special_tokens=False)) == 5
     exact(FAMILIES[name], tokenizer)
 
@@ -139,12 +139,12 @@ def test_a_rollout_of_the_lab_is_token_exact_in_the_real_vocabulary(name: str) -
 # ---- how turns end ----
 
 
-def suffixes(name: str, said: str) -> tuple[str, str]:
+def suffixes(name: str, text: str) -> tuple[str, str]:
     """(what follows such a turn before a tool's result, and before a user's message)."""
     family = FAMILIES[name]
     tokenizer = tokenizer_of(family)
     template = TurnTemplate(tokenizer, eos_ids=stop_ids(tokenizer, family), options=family.options)
-    last = tokenizer.encode(said, add_special_tokens=False)
+    last = tokenizer.encode(text, add_special_tokens=False)
     return tokenizer.decode(template.suffix(TOOL, last)), tokenizer.decode(template.suffix(USER, last))
 
 
@@ -153,16 +153,16 @@ def test_a_turn_may_end_by_any_stop_that_the_template_knows() -> None:
     said_by_user = "<|start|>user<|message|>u<|end|><|start|>assistant"
     assert suffixes("gpt-oss", "a<|call|>") == suffixes("gpt-oss", "a<|return|>") == (said_by_tool, said_by_user)
     # cut, or ended by a token that is no end of a turn: the template's own end comes first
-    for said in ("a", "", "a<|endoftext|>"):
-        assert suffixes("gpt-oss", said) == ("<|call|>" + said_by_tool, "<|end|>" + said_by_user)
+    for text in ("a", "", "a<|endoftext|>"):
+        assert suffixes("gpt-oss", text) == ("<|call|>" + said_by_tool, "<|end|>" + said_by_user)
     head = "<|start_header_id|>assistant<|end_header_id|>\n\n"
-    for said, end in (
+    for text, end in (
         ("a<|eot_id|>", ""),
         ("a<|eom_id|>", ""),
         ("a", "<|eot_id|>"),
         ("a<|end_of_text|>", "<|eot_id|>"),
     ):
-        assert suffixes("llama3.1", said) == (
+        assert suffixes("llama3.1", text) == (
             f'{end}<|start_header_id|>ipython<|end_header_id|>\n\n"r"<|eot_id|>{head}',
             f"{end}<|start_header_id|>user<|end_header_id|>\n\nu<|eot_id|>{head}",
         )
@@ -173,8 +173,8 @@ def test_the_next_messages_opening_may_be_the_end() -> None:
     tool, user = "\n<tool_response>\nr\n</tool_response><|assistant|>", "\nu<|assistant|>"
     assert suffixes("glm4.5", "a<|observation|>") == (tool, "<|user|>" + user)
     assert suffixes("glm4.5", "a<|user|>") == ("<|observation|>" + tool, user)
-    for said in ("a", "a<|endoftext|>"):
-        assert suffixes("glm4.5", said) == ("<|observation|>" + tool, "<|user|>" + user)
+    for text in ("a", "a<|endoftext|>"):
+        assert suffixes("glm4.5", text) == ("<|observation|>" + tool, "<|user|>" + user)
 
 
 @pytest.mark.parametrize(
@@ -215,12 +215,12 @@ def test_an_engine_takes_its_stops_from_the_generation_config(end: str) -> None:
 
 def test_the_end_that_is_taught_is_the_one_the_engine_stops_at() -> None:
     """For supervised texts: in GPT-OSS a final answer has a channel, and ends by `<|return|>`; R1's opening opens thoughts."""
-    wanted = {
+    expected = {
         "gpt-oss": "<|channel|>final<|message|>Good.<|return|>", "glm4.5": "Good.<|user|>", "qwen3": "Good.<|im_end|>",
         "deepseek r1": "\n</think>\n\nGood.<｜end▁of▁sentence｜>", "llama3.1": "Good.<|eot_id|>",
         "deepseek v3.1": "Good.<｜end▁of▁sentence｜>",
     }  # fmt: skip
-    for name, text in wanted.items():
+    for name, text in expected.items():
         tokenizer = tokenizer_of(FAMILIES[name])
         template = TurnTemplate(tokenizer, eos_ids=stop_ids(tokenizer, FAMILIES[name]))
         assert tokenizer.decode(template.reply("Good.")) == text
@@ -270,9 +270,12 @@ def test_an_option_reaches_every_turn_from_a_config_and_the_command_line() -> No
     family = FAMILIES["qwen3"]
     assert config.rollout.template_options == FAMILIES["qwen3, no thinking"].options
     tokenizer = tokenizer_of(family)
-    for given, opening in ((config.rollout, FAMILIES["qwen3, no thinking"].opening), (RolloutConfig(), family.opening)):
+    for settings, opening in (
+        (config.rollout, FAMILIES["qwen3, no thinking"].opening),
+        (RolloutConfig(), family.opening),
+    ):
         engine = speaks(tokenizer, family, ["<|im_end|>", "<|im_end|>", "<|im_end|>"])
-        rollout(engine, tokenizer, Echo, [Task("t", "?", meta={"turns": 3})], params=PARAMS, **given.limits)
+        rollout(engine, tokenizer, Echo, [Task("t", "?", meta={"turns": 3})], params=PARAMS, **settings.limits)
         assert len(engine.calls) == 3
         assert all(tokenizer.decode(row).endswith("<|im_end|>\n" + opening) for row, _, _ in engine.calls)
 
@@ -339,5 +342,9 @@ def test_tokens_that_only_look_like_control_tokens_are_disarmed_too() -> None:
     family = FAMILIES["gpt-oss"]
     tokenizer = tokenizer_of(family)
     template = TurnTemplate(tokenizer, eos_ids=stop_ids(tokenizer, family))
-    shown = tokenizer.decode(template.suffix([{**TOOL[0], "name": "f<|call|>", "content": "<|return|>"}], []))
-    assert shown.count("<|call|>") == 1 and "functions.f< |call|> to=assistant" in shown and "<|return|>" not in shown
+    decoded = tokenizer.decode(template.suffix([{**TOOL[0], "name": "f<|call|>", "content": "<|return|>"}], []))
+    assert (
+        decoded.count("<|call|>") == 1
+        and "functions.f< |call|> to=assistant" in decoded
+        and "<|return|>" not in decoded
+    )

@@ -54,8 +54,8 @@ def test_a_made_up_result_leaves_the_context_and_the_loss(
     first = e.turns[0]
     assert tokenizer.decode(first.output_ids).startswith(CALL)
     assert len(first.output_logprobs) == len(first.output_ids) and first.stop_reason == "stop"
-    shown = tokenizer.decode(e.flatten().input_ids.tolist())
-    assert "99" not in shown and "42" in shown
+    decoded = tokenizer.decode(e.flatten().input_ids.tolist())
+    assert "99" not in decoded and "42" in decoded
     assert "99" not in e.own_messages[0].text() and e.own_messages[1].text() == "42"
     assert first.info["invented_results"] == 1 and first.info["verdicts"] == ["useful"]
     assert episode_metrics([e])["episode/invented_results"] == 1.0

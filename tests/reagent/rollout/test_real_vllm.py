@@ -66,8 +66,8 @@ def test_both_engines_say_the_same(both: tuple[Any, Any, HFEngine, VLLMEngine]) 
         assert theirs == pytest.approx(mine, abs=GAP)
     places = [[0, len(ids) - 1] for ids in rows]
     mine, theirs = here.choice_logprobs(rows, places, [5, 70]), there.choice_logprobs(rows, places, [5, 70])
-    for one, other in zip(mine, theirs, strict=True):
-        assert [v for pair in other for v in pair] == pytest.approx([v for pair in one for v in pair], abs=GAP)
+    for own, other in zip(mine, theirs, strict=True):
+        assert [v for pair in other for v in pair] == pytest.approx([v for pair in own for v in pair], abs=GAP)
 
 
 @adapters
@@ -85,7 +85,7 @@ def test_a_stop_text_ends_a_row_with_its_last_token(both: tuple[Any, Any, HFEngi
 def test_an_adapter_that_is_loaded_speaks(both: tuple[Any, Any, HFEngine, VLLMEngine]) -> None:
     policy, tokenizer, here, there = both
     rows = [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS]
-    greedy, said = SamplingParams(max_new_tokens=24), []
+    greedy, outputs = SamplingParams(max_new_tokens=24), []
     check_agrees(there, policy, tokenizer, GAP)
     torch.manual_seed(0)
     for version in range(3):
@@ -95,8 +95,8 @@ def test_an_adapter_that_is_loaded_speaks(both: tuple[Any, Any, HFEngine, VLLMEn
         there.sync(policy.model, version)
         mine, theirs = here.generate(rows, greedy), there.generate(rows, greedy)
         assert [c.ids for c in theirs] == [c.ids for c in mine] and {c.version for c in theirs} == {version}
-        said.append(tuple(tuple(c.ids) for c in theirs))
-    assert len(set(said)) == 3  # the weights do change what is said
+        outputs.append(tuple(tuple(c.ids) for c in theirs))
+    assert len(set(outputs)) == 3  # the weights do change what is said
 
 
 @adapters
@@ -151,7 +151,7 @@ def test_weights_that_are_trained_whole_are_learned_through_the_server(tmp_path:
             SamplingParams(max_new_tokens=24),
             [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS],
         )
-        said = []
+        outputs = []
         for version in range(2):
             for weight in policy.model.parameters():
                 weight.data.add_(torch.randn_like(weight) * 0.03)
@@ -159,7 +159,7 @@ def test_weights_that_are_trained_whole_are_learned_through_the_server(tmp_path:
             mine = HFEngine(policy.model, tokenizer, exact_head=True).generate(tokens, greedy)
             theirs = there.generate(tokens, greedy)
             assert [c.ids for c in theirs] == [c.ids for c in mine]
-            said.append([c.ids for c in theirs])
-        assert said[0] != said[1]
+            outputs.append([c.ids for c in theirs])
+        assert outputs[0] != outputs[1]
     finally:
         there.close()

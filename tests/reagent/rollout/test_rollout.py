@@ -52,12 +52,12 @@ def test_the_mask_is_what_was_sampled_and_its_logprobs_are_a_full_forwards(
     """What the engine returned is recorded apart; every prompt it was given must continue what it returned before."""
     tokenizer = make_tokenizer(name)
     model = make_model(tokenizer)
-    given: dict[str, list[list[int]]] = {}
+    prompts: dict[str, list[list[int]]] = {}
     returned: dict[str, list[Completion]] = {}
     submit, step = Decoder.submit, Decoder.step
 
     def recorded_submit(self: Decoder, key: str, ids: Any, max_new_tokens: int | None = None) -> None:
-        given.setdefault(key, []).append(list(ids))
+        prompts.setdefault(key, []).append(list(ids))
         submit(self, key, ids, max_new_tokens)
 
     def recorded_step(self: Decoder) -> list[tuple[str, Completion]]:
@@ -74,7 +74,7 @@ def test_the_mask_is_what_was_sampled_and_its_logprobs_are_a_full_forwards(
     for attempt, e in zip(plan(tasks(5), 2), episodes, strict=True):
         flat, sampled = e.flatten(), np.zeros(0, dtype=bool)
         key = attempt.key
-        for prompt, completion in zip(given[key], returned[key], strict=True):
+        for prompt, completion in zip(prompts[key], returned[key], strict=True):
             sampled = np.concatenate(
                 [sampled, np.zeros(len(prompt) - len(sampled), bool), np.ones(len(completion.ids), bool)]
             )
@@ -83,8 +83,8 @@ def test_the_mask_is_what_was_sampled_and_its_logprobs_are_a_full_forwards(
         assert (flat.action_mask == sampled).all()
         with torch.no_grad():
             logits = model(torch.tensor(flat.input_ids)[None]).logits[0] / PARAMS.temperature
-        wanted = logits.log_softmax(-1)[:-1].gather(1, torch.tensor(flat.input_ids[1:])[:, None])[:, 0].numpy()
-        assert np.abs(flat.rollout_logprobs[1:] - wanted)[sampled[1:]].max() < 1e-5
+        expected = logits.log_softmax(-1)[:-1].gather(1, torch.tensor(flat.input_ids[1:])[:, None])[:, 0].numpy()
+        assert np.abs(flat.rollout_logprobs[1:] - expected)[sampled[1:]].max() < 1e-5
         assert not flat.rollout_logprobs[~sampled].any()
 
 
@@ -94,7 +94,7 @@ def test_a_turn_says_which_weights_sampled_it_and_where(monkeypatch: pytest.Monk
     plain = engine.generate
 
     def elsewhere(*rows: Any, **options: Any) -> list[Completion]:
-        return [replace(found, version=3, server="http://a:8000") for found in plain(*rows, **options)]
+        return [replace(completion, version=3, server="http://a:8000") for completion in plain(*rows, **options)]
 
     monkeypatch.setattr(engine, "generate", elsewhere)
     (episode,) = rollout(engine, tokenizer, Echo, [Task("t", "Who?")], params=PARAMS64, max_turns=2)
@@ -138,7 +138,7 @@ def test_each_turns_prompt_is_the_full_rendering(name: str, ended: bool, env: ty
 
 
 def test_a_new_prompt_that_departs_from_what_is_held_is_an_error() -> None:
-    row = ActiveEpisode(Attempt(Task("t", "q"), "t"), prompt_ids=[1, 2, 3], held=[1, 9])
+    row = ActiveEpisode(Attempt(Task("t", "q"), "t"), prompt_ids=[1, 2, 3], engine_ids=[1, 9])
     with pytest.raises(TokenDriftError, match=r"t/initial/0, turn 0: token 1 of 3 is not what the engine holds"):
         row.tokens()
 
@@ -167,25 +167,25 @@ def test_every_token_is_run_once(model: LlamaForCausalLM, tokenizer: PreTrainedT
 
 def test_reusing_the_cache_changes_nothing(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
     engine = HFEngine(model, tokenizer)
-    kept = rollout(engine, tokenizer, Echo, tasks(5), params=PARAMS, group_size=2)
+    cached = rollout(engine, tokenizer, Echo, tasks(5), params=PARAMS, group_size=2)
     fresh = HFEngine(model, tokenizer)
     anew = rollout(Stateless(fresh), tokenizer, Echo, tasks(5), params=PARAMS, group_size=2)  # type: ignore[arg-type]
-    same(kept, anew)
+    same(cached, anew)
     assert engine.counters.prefilled < fresh.counters.prefilled / 2
-    assert {len(e.turns) for e in kept} == {1, 2, 3}
+    assert {len(e.turns) for e in cached} == {1, 2, 3}
 
 
 def test_an_episode_does_not_depend_on_its_batch(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
-    given = tasks(5)
-    together = rollout(HFEngine(model, tokenizer), tokenizer, Echo, given, params=PARAMS, group_size=2)
-    again = rollout(HFEngine(model, tokenizer), tokenizer, Echo, given, params=PARAMS, group_size=2)
+    all_tasks = tasks(5)
+    together = rollout(HFEngine(model, tokenizer), tokenizer, Echo, all_tasks, params=PARAMS, group_size=2)
+    again = rollout(HFEngine(model, tokenizer), tokenizer, Echo, all_tasks, params=PARAMS, group_size=2)
     same(together, again)
     few = HFEngine(model, tokenizer, max_batch_tokens=300, prefill_tokens=64)
-    same(together, rollout(few, tokenizer, Echo, given, params=PARAMS, group_size=2))
-    alone = [rollout(few, tokenizer, Echo, [task], params=PARAMS, group_size=2) for task in reversed(given)]
+    same(together, rollout(few, tokenizer, Echo, all_tasks, params=PARAMS, group_size=2))
+    alone = [rollout(few, tokenizer, Echo, [task], params=PARAMS, group_size=2) for task in reversed(all_tasks)]
     same(together, [e for pair in reversed(alone) for e in pair])
     assert together[0].turns[0].output_ids != together[1].turns[0].output_ids  # attempts differ
-    other = rollout(few, tokenizer, Echo, given, params=PARAMS, group_size=2, seed=6)
+    other = rollout(few, tokenizer, Echo, all_tasks, params=PARAMS, group_size=2, seed=6)
     assert [e.turns[0].output_ids for e in other] != [e.turns[0].output_ids for e in together]
 
 
@@ -225,21 +225,21 @@ def test_long_observations_lose_their_middle(model: LlamaForCausalLM, tokenizer:
         HFEngine(model, tokenizer), tokenizer, Long, tasks(1, lambda i: 2), params=PARAMS, max_observation_tokens=40
     )[0]
     assert e.status == "finished" and len(e.turns) == 2
-    seen = tokenizer.decode(e.turns[0].observation_ids)
-    assert "short" in seen and "a0 a1" in seen and "a999" in seen and " … " in seen and "a500" not in seen
+    text = tokenizer.decode(e.turns[0].observation_ids)
+    assert "short" in text and "a0 a1" in text and "a999" in text and " … " in text and "a500" not in text
     assert 40 <= len(e.turns[0].observation_ids) <= 40 + 25
-    whole = len(tokenizer.encode(" ".join(f"a{i}" for i in range(1000)), add_special_tokens=False))
-    assert whole - 45 < e.turns[0].info["truncated_tokens"] < whole
-    assert e.trajectory.steps[0].observations[1].text() in seen  # the judge reads what the policy read
+    full = len(tokenizer.encode(" ".join(f"a{i}" for i in range(1000)), add_special_tokens=False))
+    assert full - 45 < e.turns[0].info["truncated_tokens"] < full
+    assert e.trajectory.steps[0].observations[1].text() in text  # the judge reads what the policy read
     # what the episode has room for counts too
-    held = len(e.prompt_ids) + len(e.turns[0].output_ids)
+    length = len(e.prompt_ids) + len(e.turns[0].output_ids)
     tight = rollout(
-        HFEngine(model, tokenizer), tokenizer, Long, tasks(1, lambda i: 2), params=PARAMS, max_episode_tokens=held + 40,
+        HFEngine(model, tokenizer), tokenizer, Long, tasks(1, lambda i: 2), params=PARAMS, max_episode_tokens=length + 40,
         max_observation_tokens=500,
     )[0]  # fmt: skip
     assert tight.turns[0].output_ids == e.turns[0].output_ids
     flat = tight.flatten()
-    assert len(tight.turns) == 2 and len(flat.input_ids) <= held + 40
+    assert len(tight.turns) == 2 and len(flat.input_ids) <= length + 40
 
 
 class Answers(ToolEnv):
@@ -383,14 +383,14 @@ def test_the_trajectory_is_canonical(tokenizer: PreTrainedTokenizerFast) -> None
 def test_keys_are_released_and_environments_closed_even_when_the_engine_fails(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, made = HFEngine(model, tokenizer), []
+    engine, envs = HFEngine(model, tokenizer), []
 
     def factory() -> Echo:
-        made.append(Echo())
-        return made[-1]
+        envs.append(Echo())
+        return envs[-1]
 
     rollout(engine, tokenizer, factory, tasks(4), params=PARAMS)
-    assert not engine._kept and len(made) == 4 and all(env.closed for env in made)
+    assert not engine._kept and len(envs) == 4 and all(env.closed for env in envs)
     forward, calls = engine.forward, []
 
     def fails(*args: Any) -> torch.Tensor:
@@ -402,7 +402,7 @@ def test_keys_are_released_and_environments_closed_even_when_the_engine_fails(
     monkeypatch.setattr(engine, "forward", fails)
     with pytest.raises(EngineError, match="out of order"):
         rollout(engine, tokenizer, factory, tasks(4, lambda i: 5), params=PARAMS)
-    assert not engine._kept and len(made) == 8 and all(env.closed for env in made)
+    assert not engine._kept and len(envs) == 8 and all(env.closed for env in envs)
 
 
 def test_the_cache_of_a_finished_episode_is_released_at_once(
@@ -424,8 +424,8 @@ def test_template_options_reach_the_prompt() -> None:
     tokenizer = make_tokenizer("thinking")
     tokenizer.chat_template += "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
     config = RolloutConfig(template_options={"enable_thinking": False}, max_turns=1)
-    said = {}
+    prompts = {}
     for name, limits in (("on", RolloutConfig(max_turns=1).limits), ("off", config.limits)):
         e = rollout(says(tokenizer, "Answer: x"), tokenizer, Echo, [Task("t", "?")], params=PARAMS64, **limits)[0]
-        said[name] = tokenizer.decode(e.prompt_ids)
-    assert said["off"] == said["on"] + "<think></think>"
+        prompts[name] = tokenizer.decode(e.prompt_ids)
+    assert prompts["off"] == prompts["on"] + "<think></think>"

@@ -81,8 +81,8 @@ def test_a_failing_step_ends_its_own_episode(
 
         async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
             if self.task.id == "t1" and self.count == 1:
-                found = act()
-                return await found if asyncio.iscoroutine(found) else found
+                result = act()
+                return await result if asyncio.iscoroutine(result) else result
             return await super().step(text, stop_reason)
 
     episodes = rollout(
@@ -121,11 +121,11 @@ def test_a_failing_reset_ends_its_own_episode(
     HANG.clear()
     changes, error = BEGINNINGS[fault]
     broken = type("Broken", (Echo,), changes)
-    made: list[Any] = []
+    envs: list[Any] = []
 
     def factory() -> Any:
-        made.append(broken() if not made else Echo(1))
-        return made[-1]
+        envs.append(broken() if not envs else Echo(1))
+        return envs[-1]
 
     engine = says(tokenizer, "done")
     episodes = rollout(engine, tokenizer, factory, tasks(3, lambda i: 1), params=PARAMS, env_timeout_s=0.2)
@@ -134,7 +134,7 @@ def test_a_failing_reset_ends_its_own_episode(
     assert bad.error is not None and error in bad.error
     assert (bad.turns, bad.prompt_ids, bad.reward, bad.trajectory.messages) == ([], [], None, [])
     assert len(bad.flatten().input_ids) == 0 and Episode.from_json(bad.to_json()) == bad
-    assert all(env.closed for env in made)
+    assert all(env.closed for env in envs)
     HANG.set()
 
 

@@ -85,11 +85,11 @@ def test_a_real_template_without_tools_takes_a_users_words() -> None:
 
 def test_prompts_by_hand() -> None:
     turns = TurnTemplate(make_tokenizer("lab"), [SEARCH])
-    given = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q <|im_end|>"}]
-    text = turns.tokenizer.decode(turns.prompt(given))
+    messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q <|im_end|>"}]
+    text = turns.tokenizer.decode(turns.prompt(messages))
     assert text.startswith('<|im_start|>system\nS\nTools:\n{"type": "function", "function": {"name": "search"')
     assert text.endswith("<|im_end|>\n<|im_start|>user\nQ < |im_end|><|im_end|>\n<|im_start|>assistant\n")
-    assert turns.tokenizer.decode(turns.prompt(given[1:])).startswith("<|im_start|>system\nTools:\n{")
+    assert turns.tokenizer.decode(turns.prompt(messages[1:])).startswith("<|im_start|>system\nTools:\n{")
 
 
 def test_the_lab_template_is_the_judges_where_there_are_no_tools() -> None:
@@ -112,10 +112,10 @@ def test_generation_markers_cover_what_the_assistant_says_and_its_end(name: str)
         {"role": "tool", "content": "r"},
         {"role": "assistant", "content": "Answer: x"},
     ]
-    found = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
-    ids = [i for i, m in zip(found["input_ids"], found["assistant_masks"], strict=True) if m]  # type: ignore[index]
-    end, one = tokenizer.eos_token, '<tool_call>{"name": "search", "arguments": {"query": "é"}}</tool_call>'
-    assert tokenizer.decode(ids) == f"look\n{one}\n{one}{end}Answer: x{end}"
+    encoded = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
+    ids = [i for i, m in zip(encoded["input_ids"], encoded["assistant_masks"], strict=True) if m]  # type: ignore[index]
+    end, call_text = tokenizer.eos_token, '<tool_call>{"name": "search", "arguments": {"query": "é"}}</tool_call>'
+    assert tokenizer.decode(ids) == f"look\n{call_text}\n{call_text}{end}Answer: x{end}"
 
 
 MOVES = (
@@ -176,23 +176,23 @@ def test_shorten_keeps_head_and_tail() -> None:
     tokenizer = make_tokenizer("lab")
     text = "".join(chr(97 + i % 26) for i in range(900))
     assert shorten(text, 1000, tokenizer) == (text, 0)
-    found, cut = shorten(text, 32, tokenizer)
+    shortened, cut = shorten(text, 32, tokenizer)
     ids = tokenizer.encode(text, add_special_tokens=False)
     assert cut == len(ids) - 30
-    head, tail = found.split(" … ")
+    head, tail = shortened.split(" … ")
     assert text.startswith(head) and text.endswith(tail) and 2 * len(tail) <= len(head) + 2
     long, cut = shorten(text * 1000, 32, tokenizer)
-    assert long == found and cut == pytest.approx(1000 * len(ids), rel=0.05)
+    assert long == shortened and cut == pytest.approx(1000 * len(ids), rel=0.05)
     assert "\ufffd" not in shorten("é€" * 200, 20, tokenizer)[0]
 
 
 def test_fit_takes_no_more_than_there_is_room_for() -> None:
     turns = TurnTemplate(make_tokenizer("lab"))
-    given = [{"role": "tool", "content": "short"}, {"role": "tool", "content": "abcdefgh " * 100}]
-    whole, shown, cut = fit(turns, given, [turns.end_id], 10_000, 10_000)
-    assert (shown, cut, whole) == (given, 0, turns.suffix(given, [turns.end_id]))
-    for room in (len(whole), len(whole) - 1, 200, 60, 40):
-        ids, shown, cut = fit(turns, given, [turns.end_id], 10_000, room)
-        assert room - 20 < len(ids) <= room and (cut > 0) == (room < len(whole)) and shown[0]["content"] == "short"
-    least = len(turns.suffix([{**m, "content": ""} for m in given], [turns.end_id]))
-    assert len(fit(turns, given, [turns.end_id], 100, 5)[0]) >= least  # then the episode ends
+    observations = [{"role": "tool", "content": "short"}, {"role": "tool", "content": "abcdefgh " * 100}]
+    uncut, fitted, cut = fit(turns, observations, [turns.end_id], 10_000, 10_000)
+    assert (fitted, cut, uncut) == (observations, 0, turns.suffix(observations, [turns.end_id]))
+    for room in (len(uncut), len(uncut) - 1, 200, 60, 40):
+        ids, fitted, cut = fit(turns, observations, [turns.end_id], 10_000, room)
+        assert room - 20 < len(ids) <= room and (cut > 0) == (room < len(uncut)) and fitted[0]["content"] == "short"
+    least = len(turns.suffix([{**m, "content": ""} for m in observations], [turns.end_id]))
+    assert len(fit(turns, observations, [turns.end_id], 100, 5)[0]) >= least  # then the episode ends

@@ -161,17 +161,17 @@ def test_the_data_are_read_with_their_ground_truth(package: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"id": "simple_0"}, "no question of the multi-turn categories"),
         ({"question": []}, "'question' must be a list of turns"),
         ({"question": [[{"role": "user", "content": "x"}]]}, "the ground truth has 2 turns, and the question 1"),
     ],
 )
-def test_rows_of_another_form(package: Path, change: dict[str, Any], said: str) -> None:
+def test_rows_of_another_form(package: Path, change: dict[str, Any], message: str) -> None:
     path = package / "odd.json"
     path.write_text(json.dumps(QUESTIONS["base"][0] | change))
-    with pytest.raises(ReadError, match=said):
+    with pytest.raises(ReadError, match=message):
         Bfcl.read(path)
 
 
@@ -226,6 +226,17 @@ def test_what_goes_wrong_in_any_turn_fails_the_attempt(package: Path, turns: lis
     assert env.failure is not None and env.failure.startswith(failure)
 
 
+def test_a_call_that_misses_its_format_ends_no_wish(package: Path) -> None:
+    """Neither the user's turn, nor is the ground truth of the last one run for it as well."""
+    env = Bfcl()
+    env.reset(task_of(package, "base"))
+    assert play(env, 'sell("pen", 2)').observations[0]["content"] == '{"sold": 2}'
+    assert play(env, DONE).observations[0]["role"] == "user"
+    assert not env.is_final('count(name="pen")')
+    assert play(env, 'count(name="pen")').observations[0]["content"] == '{"count": 3}'
+    assert play(env, "close()", DONE).info["success"] is True
+
+
 def test_results_may_have_been_read_in_an_earlier_turn(package: Path) -> None:
     """As in the package: a call that reads needs no repetition. (`_log` is private, and not compared.)"""
     env = Bfcl()
@@ -266,10 +277,12 @@ def test_calls_that_cannot_run_come_back_as_words(package: Path) -> None:
         ("sell", {"name": "pen", "number": 1e300}), ("__init__", {}),
     ]  # fmt: skip
     result = play(env, calls)
-    said = [o["content"] for o in result.observations]
-    assert said[0] == "Error during execution: 'hat'" and "unexpected keyword argument 'colour'" in said[1]
-    assert said[2] == "Error: there is no tool 'buy'; there are: count, sell, close"
-    assert "there is no tool" in said[3] and "there is no tool" in said[5] and "number is too large" in said[4]
+    contents = [o["content"] for o in result.observations]
+    assert contents[0] == "Error during execution: 'hat'" and "unexpected keyword argument 'colour'" in contents[1]
+    assert contents[2] == "Error: there is no tool 'buy'; there are: count, sell, close"
+    assert (
+        "there is no tool" in contents[3] and "there is no tool" in contents[5] and "number is too large" in contents[4]
+    )
     assert result.info["verdicts"] == ["failed", "failed", "malformed", "malformed", "malformed", "malformed"]
     assert play(env, [SELL], DONE, [COUNT, CLOSE], DONE).info["success"] is True
     assert too_large({"exponent": 20_000}) == "exponent" and too_large({"numbers": [1, 2e12]}) == "numbers"
@@ -355,7 +368,7 @@ def test_verdicts_are_those_of_the_packages_checker() -> None:
             rng.shuffle(turn)
         elif change == "empty":
             turn.clear()
-        last = play(env, *[said for t in turns for said in ([[literal(env, w) for w in t]] if t else []) + [DONE]])
+        last = play(env, *[text for t in turns for text in ([[literal(env, w) for w in t]] if t else []) + [DONE]])
         row = {"id": task.id, "initial_config": task.meta["initial"], "involved_classes": task.meta["programs"]}
         theirs = check([[t] if t else [] for t in turns], task.meta["ground_truth"], row, "x", f"m{number}")
         assert last.info["success"] is theirs["valid"], (task.id, change, env.failure, theirs)

@@ -18,7 +18,7 @@ from rrm.errors import ConfigError, ReadError
 
 
 @pytest.mark.parametrize(
-    ("reference", "said", "grade"),
+    ("reference", "answer", "grade"),
     [
         ("17", "17", 1.0), ("17", "17.0", 1.0), ("17", "$17", 1.0), ("1700", "1,700", 1.0), ("17", "17%", 1.0),
         ("17", " 17 ", 1.0), ("17", "17 km", 0.0), ("17", "seventeen", 0.0), ("17", "", 0.0), ("0.269", ".269", 1.0),
@@ -31,8 +31,8 @@ from rrm.errors import ConfigError, ReadError
         ("infinity", "no number", 0.0),
     ],
 )  # fmt: skip
-def test_answers_as_the_scorer_compares_them(reference: str, said: str, grade: float) -> None:
-    assert gaia_match(Task("t", "?", reference), said) == grade
+def test_answers_as_the_scorer_compares_them(reference: str, answer: str, grade: float) -> None:
+    assert gaia_match(Task("t", "?", reference), answer) == grade
 
 
 def rows() -> list[dict[str, Any]]:
@@ -46,8 +46,8 @@ def rows() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def write(path: Path, found: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in found))
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 

@@ -44,19 +44,19 @@ def test_gsm8k_takes_what_stands_behind_the_marks(tmp_path: Path) -> None:
         with pytest.raises(ReadError, match=r"w\.jsonl:1: 'answer' ends with '#### .*', which is no number"):
             GSM8K.read(write(tmp_path / "w.jsonl", [{"question": "?", "answer": f"#### {wrong}"}]))
     right = [{"question": f"{n}?", "answer": f"#### {n}"} for n in ("18", "-3", "$1,200", "70000", "0.5", ".5", "-$2")]
-    found = GSM8K.read(write(tmp_path / "r.jsonl", right))
-    assert all(numeric(task, task.answer or "") == 1.0 for task in found) and len(found) == len(right)
+    tasks = GSM8K.read(write(tmp_path / "r.jsonl", right))
+    assert all(numeric(task, task.answer or "") == 1.0 for task in tasks) and len(tasks) == len(right)
 
 
 @pytest.mark.parametrize(
-    ("said", "grade"),
+    ("answer", "grade"),
     [
         ("1250", 1.0), ("$1,250.00 in all", 1.0), ("#### 1250", 1.0), ("1,250 apples", 1.0), ("first 3, then 1250", 1.0),
         ("1250 or 1251", 0.0), ("-1250", 0.0), ("twelve hundred and fifty", 0.0), ("", 0.0), ("unknown", 0.0),
     ],
 )  # fmt: skip
-def test_gsm8k_counts_the_last_number(said: str, grade: float) -> None:
-    assert GSM8K.grader(of("1250"), said) == grade
+def test_gsm8k_counts_the_last_number(answer: str, grade: float) -> None:
+    assert GSM8K.grader(of("1250"), answer) == grade
 
 
 def test_the_real_gsm8k(shared_data: Path) -> None:
@@ -96,7 +96,7 @@ def math_verify() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "said", "grade"),
+    ("reference", "answer", "grade"),
     [
         (r"\frac{1}{2}", r"It is \boxed{0.5}", 1.0),
         (r"\frac{1}{2}", r"\boxed{\frac{1}{2}} or rather \boxed{2}", 0.0),
@@ -131,8 +131,8 @@ def math_verify() -> None:
     ],
 )
 @pytest.mark.usefixtures("math_verify")
-def test_answers_as_math_verify_compares_them(reference: str, said: str, grade: float) -> None:
-    assert boxed_equal(of(reference), said) == grade
+def test_answers_as_math_verify_compares_them(reference: str, answer: str, grade: float) -> None:
+    assert boxed_equal(of(reference), answer) == grade
 
 
 @pytest.mark.usefixtures("math_verify")
@@ -152,22 +152,22 @@ def test_an_answer_is_not_run(tmp_path: Path) -> None:
     """sympy's reader of expressions ends in `eval`; answers are read as LaTeX alone."""
     touched = tmp_path / "touched"
     code = f"open('{touched}','w')"
-    for said in (code, rf"\boxed{{{code}}}", rf"$ {code} $", rf"\boxed{{1}} + {code}", f"(1+2)*{code}"):
-        assert boxed_equal(of("6"), said) == 0.0
+    for answer in (code, rf"\boxed{{{code}}}", rf"$ {code} $", rf"\boxed{{1}} + {code}", f"(1+2)*{code}"):
+        assert boxed_equal(of("6"), answer) == 0.0
     assert not touched.exists()
 
 
 @pytest.mark.usefixtures("math_verify")
 def test_threads_take_turns_and_a_reference_that_means_nothing_is_an_error() -> None:
-    found: dict[int, bool] = {}
+    results: dict[int, bool] = {}
     threads = [
-        threading.Thread(target=lambda n=n: found.update({n: same_answer(str(n), f"{n + 1}-1")})) for n in range(8)
+        threading.Thread(target=lambda n=n: results.update({n: same_answer(str(n), f"{n + 1}-1")})) for n in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=60)
-    assert found == dict.fromkeys(range(8), True)
+    assert results == dict.fromkeys(range(8), True)
     with pytest.raises(ValueError, match="math-verify reads nothing in the reference"):
         same_answer("", "2")
 
@@ -202,7 +202,8 @@ def test_aime_in_its_copies(tmp_path: Path) -> None:
     assert Aime25.read(path)[0].meta == {"benchmark": "aime25"}
     assert boxed_equal(first, r"\boxed{33}") == 1.0 and boxed_equal(first, r"\boxed{034}") == 0.0
     degrees = [
-        {"question": f"Find {n}.", "answer": said} for n, said in enumerate((r"336^\circ", r"$336^{\circ}$", "336°"))
+        {"question": f"Find {n}.", "answer": written}
+        for n, written in enumerate((r"336^\circ", r"$336^{\circ}$", "336°"))
     ]
     assert {t.answer for t in Aime25.read(write(tmp_path / "d.jsonl", degrees))} == {
         "336"

@@ -88,13 +88,13 @@ HOTPOT = [
 ]
 
 
-@pytest.mark.parametrize(("reference", "said", "em", "overlap"), HOTPOT)
+@pytest.mark.parametrize(("reference", "answer", "em", "overlap"), HOTPOT)
 @pytest.mark.parametrize("benchmark", [HotpotQA, WikiMultihop])
 def test_answers_as_the_script_of_hotpotqa_grades_them(
-    benchmark: type[HotpotQA], reference: str, said: str, em: float, overlap: float
+    benchmark: type[HotpotQA], reference: str, answer: str, em: float, overlap: float
 ) -> None:
-    assert benchmark.metrics["exact_match"](of(reference), said) == em
-    assert benchmark.metrics["f1"](of(reference), said) == pytest.approx(overlap)
+    assert benchmark.metrics["exact_match"](of(reference), answer) == em
+    assert benchmark.metrics["f1"](of(reference), answer) == pytest.approx(overlap)
 
 
 def test_musique_counts_words_of_yes_and_takes_the_best_alias() -> None:
@@ -161,12 +161,12 @@ def test_2wiki_with_aliases_and_with_json_in_texts(tmp_path: Path) -> None:
         '{"Q_id": "Q2", "aliases": [], "demonyms": []}\n'
     )
     assert read_aliases(aliases) == {"Q1": ["Oltawa", "the Oltava", "Oltavan"], "Q2": []}
-    plain, whole = write(tmp_path / "a.json", [row]), write(tmp_path / "b.json", [packed])
+    plain, unpacked = write(tmp_path / "a.json", [row]), write(tmp_path / "b.json", [packed])
     [task] = WikiMultihop.read(plain, aliases=aliases)
-    assert WikiMultihop.read(whole, aliases=aliases) == [task]
+    assert WikiMultihop.read(unpacked, aliases=aliases) == [task]
     assert task.meta["aliases"] == ["Oltawa", "Oltavan"] and task.meta["hops"] == 2
     assert "aliases" not in WikiMultihop.read(plain)[0].meta
-    assert len(list(WikiMultihop.read_passages(whole))) == 2
+    assert len(list(WikiMultihop.read_passages(unpacked))) == 2
     with pytest.raises(ReadError, match="'context' is a text that is not JSON"):
         WikiMultihop.read(write(tmp_path / "c.json", [row | {"context": "[["}]))
 
@@ -197,15 +197,17 @@ def test_bamboogle_from_its_sheet(tmp_path: Path) -> None:
 
 def test_open_questions_take_any_golden_answer(tmp_path: Path) -> None:
     row = {"id": "test_0", "question": "Who built the Lenz bridge?", "golden_answers": ["Ana Büki", "A. Büki"]}
-    mixed = [row | {"data_source": of} for of in ("nq", "hotpotqa")]  # Search-R1's file: both sets begin with this id
+    mixed = [
+        row | {"data_source": source} for source in ("nq", "hotpotqa")
+    ]  # Search-R1's file: both sets begin with this id
     [task], both = NQ.read(write(tmp_path / "test.json", [row])), NQ.read(write(tmp_path / "mixed.json", mixed))
     assert (task.id, task.references) == ("test_0", ["Ana Büki", "A. Büki"])
-    assert [NQ.grader(task, said) for said in ("a. büki", "ana buki")] == [1.0, 0.0]
+    assert [NQ.grader(task, answer) for answer in ("a. büki", "ana buki")] == [1.0, 0.0]
     assert [(t.id, t.meta["set"]) for t in both] == [("nq-test_0", "nq"), ("hotpotqa-test_0", "hotpotqa")]
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         (hotpot_row(question="  "), "no text under 'question'"),
         (hotpot_row(_id=["5a1"]), "not a task: `id` must be text"),
@@ -213,8 +215,8 @@ def test_open_questions_take_any_golden_answer(tmp_path: Path) -> None:
         (hotpot_row(answer=["x"]), "no text under 'answer'"),
     ],
 )
-def test_rows_of_another_form_say_which(tmp_path: Path, row: dict[str, Any], said: str) -> None:
-    with pytest.raises(ReadError, match=rf"x\.json:2: .*{said}"):
+def test_rows_of_another_form_say_which(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    with pytest.raises(ReadError, match=rf"x\.json:2: .*{message}"):
         HotpotQA.read(write(tmp_path / "x.json", [hotpot_row(), row]))
 
 

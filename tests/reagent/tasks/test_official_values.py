@@ -101,7 +101,7 @@ MATH = {
 def test_the_scripts_are_named() -> None:
     assert {*OFFICIAL} == {"scripts", "words", "gaia", "gsm8k", "math"}
     assert {*OFFICIAL["scripts"]} == {*MULTIHOP, "gaia", "gsm8k", "math"}
-    assert all(len(said["commit"]) == 40 and "/" in said["repository"] for said in OFFICIAL["scripts"].values())
+    assert all(len(script["commit"]) == 40 and "/" in script["repository"] for script in OFFICIAL["scripts"].values())
     for pairs in ("gaia", "gsm8k", "math"):
         named = [(row["reference"], row["answer"]) for row in OFFICIAL[pairs]]
         assert len(set(named)) == len(named) >= 35
@@ -114,12 +114,12 @@ def test_exact_match_and_f1(name: str) -> None:
     for row in OFFICIAL["words"]:
         references = row["references"][:1] if name == "hotpotqa" else row["references"]
         task = Task("t", "?", references[0], meta={"aliases": references[1:]})
-        said, pair = row["answer"], ("|".join(references), row["answer"])
+        answer, pair = row["answer"], ("|".join(references), row["answer"])
         expected = row[name]
         if not all(map(squad_normalise, references)):
             departed.add(pair)
             expected = NOTHING_LEFT[pair]
-        ours = metrics["exact_match"](task, said), metrics["f1"](task, said)
+        ours = metrics["exact_match"](task, answer), metrics["f1"](task, answer)
         assert ours == (expected[0], pytest.approx(expected[1])), pair
     assert departed == {pair for pair in NOTHING_LEFT if name != "hotpotqa" or "|" not in pair[0]}
 
@@ -128,8 +128,8 @@ def check(pairs: str, grade: Callable[[Task, str], float], departures: dict[tupl
     """Each pair as the script has it, but for the departures, each of which is one."""
     official = {(row["reference"], row["answer"]): row["value"] for row in OFFICIAL[pairs]}
     assert all(official[pair] != ours for pair, ours in departures.items())
-    found = {(reference, said): grade(Task("t", "?", reference), said) for reference, said in official}
-    assert found == official | departures
+    grades = {(reference, answer): grade(Task("t", "?", reference), answer) for reference, answer in official}
+    assert grades == official | departures
 
 
 def test_gaia() -> None:

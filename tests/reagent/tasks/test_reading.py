@@ -20,23 +20,23 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def written(folder: Path, kind: str) -> Path:
-    path = folder / f"rows.{kind}"
+def written(folder: Path, form: str) -> Path:
+    path = folder / f"rows.{form}"
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
-    if kind == "parquet":
+    if form == "parquet":
         parquet.write_table(pa.Table.from_pylist(ROWS), path)
-    elif kind.endswith(".gz"):
-        path.write_bytes(gzip.compress((lines if kind.startswith("jsonl") else json.dumps(ROWS)).encode()))
+    elif form.endswith(".gz"):
+        path.write_bytes(gzip.compress((lines if form.startswith("jsonl") else json.dumps(ROWS)).encode()))
     else:
-        path.write_text(lines if kind == "jsonl" else json.dumps(ROWS, indent=1), encoding="utf-8")
+        path.write_text(lines if form == "jsonl" else json.dumps(ROWS, indent=1), encoding="utf-8")
     return path
 
 
-@pytest.mark.parametrize("kind", ["json", "jsonl", "json.gz", "jsonl.gz", "parquet"])
-def test_rows_of_every_container(tmp_path: Path, kind: str) -> None:
-    rows = list(read_rows(written(tmp_path, kind)))
+@pytest.mark.parametrize("form", ["json", "jsonl", "json.gz", "jsonl.gz", "parquet"])
+def test_rows_of_every_container(tmp_path: Path, form: str) -> None:
+    rows = list(read_rows(written(tmp_path, form)))
     assert [dict(row.data) for row in rows] == ROWS
-    assert [row.line for row in rows] == [1, 2] and rows[0].path.endswith(f"rows.{kind}")
+    assert [row.line for row in rows] == [1, 2] and rows[0].path.endswith(f"rows.{form}")
 
 
 def test_a_data_set_is_read_as_from_the_hub(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_csv(tmp_path: Path, packed: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.csv", b"q,a\nx,y,z\n", r"a\.csv:1: row 1 has other columns than the header"),
         ("a.csv", b"q,a\nx\n", "row 1 has other columns"),
@@ -75,10 +75,10 @@ def test_csv(tmp_path: Path, packed: bool) -> None:
         ("gone.csv", None, "cannot be read"),
     ],
 )
-def test_what_is_no_rows_says_where(tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+def test_what_is_no_rows_says_where(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(ReadError, match=said):
+    with pytest.raises(ReadError, match=message):
         list(read_rows(tmp_path / name))
 
 
@@ -101,9 +101,9 @@ def test_fields_of_a_row() -> None:
 
 def test_pairs_in_both_forms() -> None:
     row = SourceRow({}, "f", 1)
-    wanted = [("A", ["a."]), ("B", ["b."])]
-    assert titled(row, [["A", ["a."]], ["B", ["b."]]], "context") == wanted
-    assert titled(row, {"title": ["A", "B"], "sentences": [["a."], ["b."]]}, "context") == wanted
+    expected = [("A", ["a."]), ("B", ["b."])]
+    assert titled(row, [["A", ["a."]], ["B", ["b."]]], "context") == expected
+    assert titled(row, {"title": ["A", "B"], "sentences": [["a."], ["b."]]}, "context") == expected
     for wrong in ("text", [["A"]], [[1, "a"]], {"title": ["A"]}):
         with pytest.raises(ReadError, match="'context' must be a list of pairs"):
             titled(row, wrong, "context")

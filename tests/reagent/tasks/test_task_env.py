@@ -48,11 +48,11 @@ def gsm_file(folder: Path, n: int = 40) -> Path:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_benchmark_says_what_it_is(name: str) -> None:
-    found = find_environment(name)
-    assert isinstance(found, type) and issubclass(found, Benchmark) and found.name == name
-    assert found.title and found.metric and found.licence and found.source and found.work
-    assert found.limits.turns > 1 and found.limits.new_tokens < found.limits.episode_tokens
-    assert all(path.startswith("hf:") and split in ("train", "heldout") for split, path in found.hub.items())
+    benchmark = find_environment(name)
+    assert isinstance(benchmark, type) and issubclass(benchmark, Benchmark) and benchmark.name == name
+    assert benchmark.title and benchmark.metric and benchmark.licence and benchmark.source and benchmark.work
+    assert benchmark.limits.turns > 1 and benchmark.limits.new_tokens < benchmark.limits.episode_tokens
+    assert all(path.startswith("hf:") and split in ("train", "heldout") for split, path in benchmark.hub.items())
 
 
 def test_names_that_are_near_are_said() -> None:
@@ -81,15 +81,15 @@ def test_tasks_are_drawn_by_seed_and_split_by_question(tmp_path: Path) -> None:
 
 def test_tasks_are_chosen_by_their_meta(tmp_path: Path) -> None:
     rows = [
-        {"_id": str(i), "question": f"Who is number {i}?", "answer": "x", "level": level, "type": kind}
-        for i, (level, kind) in enumerate(
+        {"_id": str(i), "question": f"Who is number {i}?", "answer": "x", "level": level, "type": type_}
+        for i, (level, type_) in enumerate(
             [("easy", "bridge"), ("hard", "bridge"), ("hard", "comparison"), ("medium", "bridge")]
         )
     ]
     path = tmp_path / "h.json"
     path.write_text(json.dumps(rows))
-    found = make_tasks("hotpotqa", 2, 0, path=str(path), where={"level": ["hard", "medium"], "type": "bridge"})
-    assert {t.id for t in found} == {"1", "3"}
+    tasks = make_tasks("hotpotqa", 2, 0, path=str(path), where={"level": ["hard", "medium"], "type": "bridge"})
+    assert {t.id for t in tasks} == {"1", "3"}
     with pytest.raises(ConfigError, match="where: no task has 'hops' in its meta; there are benchmark, level, type"):
         make_tasks("hotpotqa", 1, 0, path=str(path), where={"hops": 2})
     with pytest.raises(ConfigError, match="where: no task has level=ultra; there are easy, hard, medium"):
@@ -98,7 +98,7 @@ def test_tasks_are_chosen_by_their_meta(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"path": "gone.jsonl"}, "cannot be read"),
         ({"pth": "x"}, "do not take pth; they take path, heldout, where, seed, split"),
@@ -108,10 +108,10 @@ def test_tasks_are_chosen_by_their_meta(tmp_path: Path) -> None:
         ({"where": {"topic": 1}}, "no task has 'topic'"),
     ],
 )
-def test_wrong_options_of_tasks(tmp_path: Path, options: dict[str, Any], said: str) -> None:
-    given = {"path": str(gsm_file(tmp_path)), **options} if "pth" not in options else options
-    with pytest.raises((ConfigError, ReadError), match=said):
-        make_tasks("gsm8k", 1, 0, **given)
+def test_wrong_options_of_tasks(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    all_options = {"path": str(gsm_file(tmp_path)), **options} if "pth" not in options else options
+    with pytest.raises((ConfigError, ReadError), match=message):
+        make_tasks("gsm8k", 1, 0, **all_options)
 
 
 def test_written_tasks_are_read_again_by_their_own_benchmark(tmp_path: Path) -> None:
@@ -146,16 +146,16 @@ async def search(query: str) -> str:
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, Any]]]:
     """`reagent.tools` with a search alone; what it was asked to build."""
-    asked: list[tuple[list[str], dict[str, Any]]] = []
+    requests: list[tuple[list[str], dict[str, Any]]] = []
 
     def build(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> list[Tool]:
-        asked.append((list(names), {k: dict(v) for k, v in options.items()}))
+        requests.append((list(names), {k: dict(v) for k, v in options.items()}))
         return [search for _ in names]
 
     module = types.ModuleType("reagent.tools")
     module.build = build  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "reagent.tools", module)
-    return asked
+    return requests
 
 
 def test_tools_are_made_by_name_once_for_all_episodes(
@@ -224,13 +224,13 @@ def test_what_is_kept_from_an_agent_is_counted() -> None:
 
 def test_without_the_tool_the_error_names_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "reagent.tools", None)  # as if it were absent
-    said = r"hotpotqa wants the tool 'search', which this installation does not have; name others in environment\.options\.tools"
-    with pytest.raises(ConfigError, match=said):
+    message = r"hotpotqa wants the tool 'search', which this installation does not have; name others in environment\.options\.tools"
+    with pytest.raises(ConfigError, match=message):
         make_factory("hotpotqa", corpus="corpus-not-built-before")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"tools": [], "corpus": "x"}, "hotpotqa: options for search, which is none of its tools"),
         ({"tools": ["calculator", "calculator"]}, "the tool 'calculator' is wanted twice"),
@@ -240,8 +240,8 @@ def test_without_the_tool_the_error_names_others(monkeypatch: pytest.MonkeyPatch
         ({"tools": [], "colour": 1}, "does not take these options: .*colour"),
     ],
 )
-def test_wrong_options_of_environments(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_wrong_options_of_environments(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         make_factory("hotpotqa", **options)
 
 
@@ -300,8 +300,8 @@ def test_a_policy_is_evaluated_on_a_published_file(
     assert summary["accuracy"] == 0.0 and "exact_match" not in summary and summary["success"]["value"] == 0.0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(rows) == 3 and all(row["tools"][0]["function"]["name"] == "calculator" for row in rows)
-    wanted = {t.question_id for t in GSM8K.read(path) if is_held_out(t, 0.5)}
-    assert {row["question_id"] for row in rows} <= wanted
+    expected = {t.question_id for t in GSM8K.read(path) if is_held_out(t, 0.5)}
+    assert {row["question_id"] for row in rows} <= expected
 
 
 def test_tasks_are_chosen_by_elements_of_lists_and_by_numbers_as_text() -> None:

@@ -27,8 +27,8 @@ def tasks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         monkeypatch.setattr(sys, "argv", ["reagent", "tasks", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
             main()
-        said = capsys.readouterr()
-        return int(stopped.value.code or 0), said.out, " ".join(said.err.split())
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, " ".join(captured.err.split())
 
     return run
 
@@ -49,27 +49,29 @@ def hotpot(path: Path) -> Path:
 def test_the_list_names_each_with_metric_tools_licence_and_source(tasks: Run) -> None:
     code, out, _ = tasks()
     assert code == 0 and json.loads(out.splitlines()[-1]) == {"command": "tasks", "names": list(TASKS)}
-    for said in ("HotpotQA", "exact match; F1", "search", "CC BY-SA 4.0", "hotpotqa.github.io", "256, 4096", *TASKS):
-        assert said in out
+    for text in ("HotpotQA", "exact match; F1", "search", "CC BY-SA 4.0", "hotpotqa.github.io", "256, 4096", *TASKS):
+        assert text in out
 
 
 def test_a_file_becomes_tasks_and_passages(tasks: Run, tmp_path: Path) -> None:
     source, out, passages = hotpot(tmp_path / "dev.json"), tmp_path / "tasks.jsonl", tmp_path / "passages.jsonl"
-    code, said, error = tasks("hotpotqa", "--path", source, "-o", out, "--passages", passages, "--where", "level=hard")
+    code, summary, error = tasks(
+        "hotpotqa", "--path", source, "-o", out, "--passages", passages, "--where", "level=hard"
+    )
     assert code == 0, error
-    assert json.loads(said) == {
+    assert json.loads(summary) == {
         "command": "tasks", "name": "hotpotqa", "source": str(source), "tasks": 2, "questions": 2, "with_answer": 2,
         "output": str(out), "passages": 4, "passages_output": str(passages),
     }  # fmt: skip
     assert [t.id for t in read_tasks(out)] == ["q1", "q2"]
     rows = [json.loads(line) for line in passages.read_text().splitlines()]
     assert [row["title"] for row in rows] == ["Ana Büki", "Bridge 0", "Bridge 1", "Bridge 2"]  # each once
-    code, said, _ = tasks("hotpotqa", "--path", out)
-    assert code == 0 and json.loads(said)["tasks"] == 2
+    code, summary, _ = tasks("hotpotqa", "--path", out)
+    assert code == 0 and json.loads(summary)["tasks"] == 2
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["hotpot"], "no benchmark 'hotpot'; there are hotpotqa, 2wiki, musique"),
         (["2wiki"], "2wiki is not read from the hub: give its file with --path"),
@@ -92,20 +94,22 @@ def test_a_file_becomes_tasks_and_passages(tasks: Run, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_errors(tasks: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str) -> None:
+def test_errors(
+    tasks: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     bare = tmp_path / "bare.jsonl"
     bare.write_text('{"Question": "Who?", "Answer": "Ana"}\n')
     files = {"DEV": str(hotpot(tmp_path / "dev.json")), "BARE": str(bare)}
     code, out, error = tasks(*[files.get(a, a) for a in arguments])
-    assert code == 2 and not out and error.startswith("error: ") and said in error and "Traceback" not in error
+    assert code == 2 and not out and error.startswith("error: ") and message in error and "Traceback" not in error
 
 
 def test_a_file_without_answers_is_said(tasks: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = tmp_path / "test.json"
     source.write_text('[{"_id": "q", "question": "Who?"}]')
-    code, said, _ = tasks("hotpotqa", "--path", source)
-    assert code == 0 and json.loads(said)["with_answer"] == 0
+    code, summary, _ = tasks("hotpotqa", "--path", source)
+    assert code == 0 and json.loads(summary)["with_answer"] == 0
     assert "no task has an answer, so that nothing can be graded" in caplog.text
 
 

@@ -37,11 +37,11 @@ class Pages(http.server.BaseHTTPRequestHandler):
         getattr(self, f"page_{name}", self.page_missing)()
 
     def reply(
-        self, body: bytes, kind: str | None = "text/html; charset=utf-8", status: int = 200, **headers: str
+        self, body: bytes, content_type: str | None = "text/html; charset=utf-8", status: int = 200, **headers: str
     ) -> None:
         self.send_response(status)
-        if kind is not None:
-            self.send_header("Content-Type", kind)
+        if content_type is not None:
+            self.send_header("Content-Type", content_type)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.send_header("Content-Length", str(len(body)))
@@ -140,17 +140,17 @@ class Pages(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def pages_served() -> Iterator[Any]:
     """Them on a server: `base` is its address, `allow` what lets a tool ask it, `asked` (path, Host) of each request so far."""
-    made: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    made.asked, made.done = [], threading.Event()
-    made.base = f"http://127.0.0.1:{made.server_port}"
-    made.allow = (f"127.0.0.1:{made.server_port}",)
-    threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
+    server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    server.asked, server.done = [], threading.Event()
+    server.base = f"http://127.0.0.1:{server.server_port}"
+    server.allow = (f"127.0.0.1:{server.server_port}",)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
-        yield made
+        yield server
     finally:
-        made.done.set()
-        made.shutdown()
-        made.server_close()
+        server.done.set()
+        server.shutdown()
+        server.server_close()
 
 
 def browse(server: Any, path: str, start: int = 0, **options: Any) -> ToolResult:

@@ -21,8 +21,8 @@ from rrm.errors import ConfigError
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
-    with pages_served() as found:
-        yield found
+    with pages_served() as pages:
+        yield pages
 
 
 REFUSED = [
@@ -122,8 +122,13 @@ def test_nor_behind_a_redirect(server: Any, url: str) -> None:
 def test_public_addresses_pass() -> None:
     for text in ("8.8.8.8", "1.1.1.1", "168.63.129.17", "2001:4860:4860::8888", "64:ff9b::808:808", "2002:808:808::"):
         assert why_not(ipaddress.ip_address(text)) is None, text
-    found = target("https://8.8.8.8/dns?q=a")
-    assert (found.addresses, found.port, found.path, found.authority) == (("8.8.8.8",), 443, "/dns?q=a", "8.8.8.8")
+    destination = target("https://8.8.8.8/dns?q=a")
+    assert (destination.addresses, destination.port, destination.path, destination.authority) == (
+        ("8.8.8.8",),
+        443,
+        "/dns?q=a",
+        "8.8.8.8",
+    )
     assert target("http://[2001:4860:4860::8888]").authority == "[2001:4860:4860::8888]"
 
 
@@ -217,8 +222,8 @@ def test_a_denied_address_in_a_text_is_found_whatever_stands_in_and_beside_it(te
 def test_a_path_is_denied_whatever_its_case(entry: str) -> None:
     """Addresses were compared in lower case, and an entry's path as it stood: one with a capital denied nothing."""
     denied = DenyList([entry])
-    shown = "https://" + entry.replace("//", "/")
-    assert denied.entry_for(shown + "/x") == denied.entry_for(shown.lower()) == entry
+    url = "https://" + entry.replace("//", "/")
+    assert denied.entry_for(url + "/x") == denied.entry_for(url.lower()) == entry
     assert denied.entry_for("https://code.example/other") is None
 
 
@@ -239,19 +244,19 @@ def test_nothing_is_sent_to_a_denied_address_behind_a_redirect_either(server: An
 def test_a_name_is_resolved_once_and_all_its_addresses_count(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name server that gives a public address first and a private one later (rebinding) changes nothing: what was judged is
     connected to. And one private address among public ones refuses the name."""
-    real, answers, asked = socket.getaddrinfo, [["127.0.0.1"], ["10.0.0.1"], ["168.63.129.16"]], []
+    real, answers, hosts = socket.getaddrinfo, [["127.0.0.1"], ["10.0.0.1"], ["168.63.129.16"]], []
 
     def lookup(host: str, port: int, *args: Any, **kwargs: Any) -> Any:
         if host not in ("rebind.example", "mixed.example"):
             return real(host, port, *args, **kwargs)
-        asked.append(host)
-        found = ["8.8.8.8", "192.168.0.9"] if host == "mixed.example" else answers.pop(0)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+        hosts.append(host)
+        addresses = ["8.8.8.8", "192.168.0.9"] if host == "mixed.example" else answers.pop(0)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
     name = f"rebind.example:{server.server_port}"
     page = fetch(f"http://{name}/towns", allow=[name])
-    assert b"Aldermoor" in page.body and asked == ["rebind.example"]
+    assert b"Aldermoor" in page.body and hosts == ["rebind.example"]
     assert server.asked[-1] == ("/towns", name)  # the name is what the server is told
     with raises("address_refused", match="private"):
         target("http://rebind.example/")

@@ -18,8 +18,8 @@ from reagent.tools.fetch import fetch
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
-    with pages_served() as found:
-        yield found
+    with pages_served() as pages:
+        yield pages
 
 
 def test_a_page_as_text(server: Any) -> None:

@@ -43,12 +43,12 @@ def test_what_a_system_does_not_limit_is_said(monkeypatch: pytest.MonkeyPatch) -
     """As on macOS: the address space cannot be limited. The others are set to what they are."""
     from reagent.tools.documents import child
 
-    asked: list[int] = []
+    limits: list[int] = []
 
-    def refuses(what: int, values: tuple[int, int]) -> None:
-        if what == resource.RLIMIT_AS:
+    def refuses(number: int, values: tuple[int, int]) -> None:
+        if number == resource.RLIMIT_AS:
             raise ValueError("current limit exceeds maximum limit")
-        asked.append(what)
+        limits.append(number)
 
     monkeypatch.setattr(child.resource, "setrlimit", refuses)
-    assert child.limit(1 << 30, 5) == ["address space"] and len(asked) == 3
+    assert child.limit(1 << 30, 5) == ["address space"] and len(limits) == 3

@@ -42,7 +42,7 @@ def trail(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tools(trail: Path) -> dict[str, Tool]:
     """The example's tools over stdio; one server for all tests of the module."""
-    made = build(
+    built = build(
         ["mcp"],
         {
             "mcp": {
@@ -51,7 +51,7 @@ def tools(trail: Path) -> dict[str, Tool]:
             }
         },
     )  # fmt: skip
-    return {tool.name: tool for tool in made}
+    return {tool.name: tool for tool in built}
 
 
 def call(tool: Tool, **arguments: Any) -> ToolResult:
@@ -149,8 +149,8 @@ def test_a_full_disk_costs_the_trail_and_no_episode(caplog: pytest.LogCaptureFix
 
 def test_failures_are_text_for_the_agent(tools: dict[str, Tool]) -> None:
     assert "no luck today" in call(tools["fail"]).content
-    said = call(tools["add"], b=3).content
-    assert said.startswith("Error: bad arguments for add: arguments: 'a' is a required property")
+    content = call(tools["add"], b=3).content
+    assert content.startswith("Error: bad arguments for add: arguments: 'a' is a required property")
     assert call(tools["picture"]).content == "[image, image/png, 8 base64 characters: not shown]"
     result = call(tools["long"], n=1000)
     assert len(result.content) == 300 and result.cut_chars > 4000 and "characters left out" in result.content
@@ -422,6 +422,6 @@ def test_a_schema_that_takes_for_ever_holds_nobody() -> None:
 def test_results_of_every_kind() -> None:
     from mcp.types import CallToolResult, EmbeddedResource, TextContent, TextResourceContents
 
-    held = EmbeddedResource(type="resource", resource=TextResourceContents(uri="file:///x", text="inside"))
-    assert as_text(CallToolResult(content=[TextContent(type="text", text="one"), held])) == "one\ninside"
+    resource = EmbeddedResource(type="resource", resource=TextResourceContents(uri="file:///x", text="inside"))
+    assert as_text(CallToolResult(content=[TextContent(type="text", text="one"), resource])) == "one\ninside"
     assert as_text(CallToolResult(content=[], structured_content={"a": 1})) == '{"a": 1}'

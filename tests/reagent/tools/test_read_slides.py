@@ -21,9 +21,9 @@ NAMES = (
 
 def shape(*paragraphs: str, holder: str = "") -> str:
     """A text box, or a placeholder of a kind."""
-    said = "".join(f"<a:p><a:r><a:t>{text}</a:t></a:r></a:p>" for text in paragraphs)
-    kind = f'<p:ph type="{holder}"/>' if holder else ""
-    return f"<p:sp><p:nvSpPr><p:nvPr>{kind}</p:nvPr></p:nvSpPr><p:txBody>{said}</p:txBody></p:sp>"
+    body = "".join(f"<a:p><a:r><a:t>{text}</a:t></a:r></a:p>" for text in paragraphs)
+    placeholder = f'<p:ph type="{holder}"/>' if holder else ""
+    return f"<p:sp><p:nvSpPr><p:nvPr>{placeholder}</p:nvPr></p:nvSpPr><p:txBody>{body}</p:txBody></p:sp>"
 
 
 def slide(*shapes: str, element: str = "sld", about: str = "") -> str:
@@ -81,8 +81,8 @@ def test_slides_come_in_the_order_they_are_shown_in() -> None:
     last = "--- slide 2 of 2, hidden ---\n# The end\n"
     assert read_document(data, "pptx").text == first + last
     assert read_document(data, "pptx", part="2").text == last
-    for part, said in (("3", "slides 1 to 2, not 3"), ("all", "slides are asked for as 3 or 3-5")):
-        with raises("unreadable", match=said):
+    for part, message in (("3", "slides 1 to 2, not 3"), ("all", "slides are asked for as 3 or 3-5")):
+        with raises("unreadable", match=message):
             read_document(data, "pptx", part=part)
 
 
@@ -95,8 +95,8 @@ def test_a_table_on_a_slide_within_an_archive() -> None:
 
 def test_presentations_made_to_harm_end_typed() -> None:
     text = slide(shape("x" * 777))
-    whole, size = pptx({"s": text}, ["s"]), struct.pack("<I", len(text))
-    assert whole.count(size) == 2  # before the member, and in the list
+    archive_bytes, size = pptx({"s": text}, ["s"]), struct.pack("<I", len(text))
+    assert archive_bytes.count(size) == 2  # before the member, and in the list
     nested = "<p:grpSp>" * 3000 + "</p:grpSp>" * 3000
     laughs = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 10))
     bomb = f'<!DOCTYPE d [<!ENTITY e0 "ha">{laughs}]><p:sld {NAMES}>&e9;</p:sld>'
@@ -109,44 +109,46 @@ def test_presentations_made_to_harm_end_typed() -> None:
         "unclosed token": pptx({"s": "<p:sld"}, ["s"]),
         "nested too deeply": pptx({"s": slide(nested)}, ["s"]),
         "not a readable .pptx: ParseError: .*(amplification|entity)": pptx({"s": bomb}, ["s"]),
-        "60000000 bytes unpacked, and 50000000 are read": whole.replace(size, struct.pack("<I", 60_000_000)),
-        "parts have .* bytes unpacked, and 300000000 are read": whole.replace(size, struct.pack("<I", 400_000_000)),
+        "60000000 bytes unpacked, and 50000000 are read": archive_bytes.replace(size, struct.pack("<I", 60_000_000)),
+        "parts have .* bytes unpacked, and 300000000 are read": archive_bytes.replace(
+            size, struct.pack("<I", 400_000_000)
+        ),
     }
-    for said, data in cases.items():
-        with raises("unreadable", match=said):
+    for message, data in cases.items():
+        with raises("unreadable", match=message):
             read_document(data, "pptx")
-    assert read_document(whole, "pptx").text.endswith("x\n")
+    assert read_document(archive_bytes, "pptx").text.endswith("x\n")
 
 
-@pytest.mark.parametrize("kind", ["pptx", "docx"])
-def test_strict_documents_are_read(kind: str) -> None:
+@pytest.mark.parametrize("suffix", ["pptx", "docx"])
+def test_strict_documents_are_read(suffix: str) -> None:
     """PowerPoint's "Strict Open XML Presentation" has other namespaces: it was an empty text, and a document none of Word's."""
     body = f'<w:document xmlns:w="{SPACES}/wordprocessingml/2006/main"><w:body><w:p><w:r><w:t>Rivers</w:t></w:r></w:p></w:body></w:document>'
-    usual = pptx({"s": slide(shape("Rivers"))}, ["s"]) if kind == "pptx" else zipped({"word/document.xml": body})
+    usual = pptx({"s": slide(shape("Rivers"))}, ["s"]) if suffix == "pptx" else zipped({"word/document.xml": body})
     with zipfile.ZipFile(io.BytesIO(usual)) as archive:
         members = {name: archive.read(name).decode() for name in archive.namelist()}
     strict = {
         name: text.replace(SPACES, "http://purl.oclc.org/ooxml").replace("/2006/", "/")
         for name, text in members.items()
     }
-    shown = read_document(zipped(strict), kind).text
-    assert "Rivers\n" in shown and shown == read_document(usual, kind).text
+    content = read_document(zipped(strict), suffix).text
+    assert "Rivers\n" in content and content == read_document(usual, suffix).text
 
 
 def test_a_strict_workbook_is_read_and_one_without_sheets_is_said() -> None:
     """openpyxl knows the usual namespaces alone, and found a workbook without sheets."""
     openpyxl = pytest.importorskip("openpyxl", reason="the extra tools is not installed")
-    made, book = io.BytesIO(), openpyxl.Workbook()
+    buffer, book = io.BytesIO(), openpyxl.Workbook()
     book.active.append(["hello", 3])
-    book.save(made)
-    with zipfile.ZipFile(made) as archive:
+    book.save(buffer)
+    with zipfile.ZipFile(buffer) as archive:
         members = {name: archive.read(name).decode() for name in archive.namelist()}
     strict = dict(members)
     for name in ("officeDocument", "spreadsheetml"):
         usual, other = f"{SPACES}/{name}/2006/", f"http://purl.oclc.org/ooxml/{name}/"
-        strict = {part: text.replace(usual, other) for part, text in strict.items()}
-    shown = read_document(zipped(strict), "xlsx").text
-    assert "hello,3" in shown and shown == read_document(made.getvalue(), "xlsx").text
+        strict = {member: text.replace(usual, other) for member, text in strict.items()}
+    content = read_document(zipped(strict), "xlsx").text
+    assert "hello,3" in content and content == read_document(buffer.getvalue(), "xlsx").text
     members["xl/workbook.xml"] = re.sub("<sheet .*?/>", "", members["xl/workbook.xml"])
     with raises("unreadable", match="no sheets that can be read"):
         read_document(zipped(members), "xlsx")
@@ -154,8 +156,8 @@ def test_a_strict_workbook_is_read_and_one_without_sheets_is_said() -> None:
 
 def test_where_tabs_stop_is_no_text() -> None:
     stops = '<a:pPr><a:tabLst><a:tab pos="1"/><a:tab pos="2"/></a:tabLst></a:pPr>'
-    said = slide(shape("Rivers").replace("<a:p>", f"<a:p>{stops}"))
-    assert read_document(pptx({"s": said}, ["s"]), "pptx").text == "--- slide 1 of 1 ---\nRivers\n"
+    xml = slide(shape("Rivers").replace("<a:p>", f"<a:p>{stops}"))
+    assert read_document(pptx({"s": xml}, ["s"]), "pptx").text == "--- slide 1 of 1 ---\nRivers\n"
     run = "<w:r><w:t>long</w:t><w:tab/><w:t>9</w:t></w:r>"
     body = f"<w:body><w:p><w:pPr><w:tabs><w:tab/></w:tabs></w:pPr>{run}</w:p></w:body>"
     word = f'<w:document xmlns:w="{SPACES}/wordprocessingml/2006/main">{body}</w:document>'

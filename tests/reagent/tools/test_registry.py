@@ -11,7 +11,7 @@ import pytest
 from reagent.env.env import ToolEnv
 from reagent.env.tool import Tool
 from reagent.tools import TOOLS, build
-from reagent.tools.registry import _factory, _kind
+from reagent.tools.registry import _factory, _type_check
 from rrm.errors import ConfigError
 
 
@@ -46,7 +46,7 @@ def test_wrong_names_and_options_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "said"),
+    ("name", "options", "message"),
     [
         ("search", {"corpus": "x", "k": "3"}, "tools.search: k='3': input should be a valid integer"),
         ("search", {"corpus": 7}, "tools.search: corpus=7: input should be a valid string"),
@@ -54,14 +54,14 @@ def test_wrong_names_and_options_are_refused(tmp_path: Path) -> None:
         ("browse", {"timeout_s": True}, "tools.browse: timeout_s=True: input should be a valid number"),
     ],
 )
-def test_options_of_another_type_are_refused(name: str, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_options_of_another_type_are_refused(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         build([name], {name: options})
 
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_each_options_own_default_is_of_its_type(name: str) -> None:
     for option, parameter in inspect.signature(_factory(name)).parameters.items():
-        kind = _kind(get_type_hints(_factory(name))[option])
-        if kind is not None and parameter.default is not parameter.empty:
-            kind.validate_python(parameter.default, strict=True)
+        adapter = _type_check(get_type_hints(_factory(name))[option])
+        if adapter is not None and parameter.default is not parameter.empty:
+            adapter.validate_python(parameter.default, strict=True)

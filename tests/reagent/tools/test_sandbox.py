@@ -110,12 +110,12 @@ class _Silent(http.server.BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def server() -> Iterator[http.server.ThreadingHTTPServer]:
     """A server on loopback that no sandboxed program may reach."""
-    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Silent)
-    made.reached = False  # pyright: ignore[reportAttributeAccessIssue]
-    threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Silent)
+    listener.reached = False  # pyright: ignore[reportAttributeAccessIssue]
+    threading.Thread(target=listener.serve_forever, args=(0.01,), daemon=True).start()
+    yield listener
+    listener.shutdown()
+    listener.server_close()
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
@@ -150,7 +150,7 @@ def test_every_attack_ends_typed_and_bounded(
 
 def test_the_graders_are_not_to_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the project is installed as a package, `import reagent` gave a program every grader."""
-    assert {Path(one).name for one in run_module._OURS} == {"rrm", "reagent"}
+    assert {Path(folder).name for folder in run_module._OURS} == {"rrm", "reagent"}
     monkeypatch.setattr(run_module, "_OURS", (Path(pytest.__file__).parent,))
     program = "import pluggy\ntry:\n    from pytest import fixture\nexcept ImportError:\n    print('stopped')"
     outcome = run(program)
@@ -286,8 +286,8 @@ def test_files_that_programs_cannot_read_are_refused_at_the_start(tmp_path: Path
 
 def test_of_the_interpreters_folder_only_what_it_needs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A virtual environment may lie in a project's own folder, beside runs and data."""
-    seen = set(json.loads(run("import json, os, sys\nprint(json.dumps(os.listdir(sys.prefix)))").output))
-    assert {"bin", "lib"} <= seen <= {"bin", "lib", "lib32", "lib64", "pyvenv.cfg"}
+    names = set(json.loads(run("import json, os, sys\nprint(json.dumps(os.listdir(sys.prefix)))").output))
+    assert {"bin", "lib"} <= names <= {"bin", "lib", "lib32", "lib64", "pyvenv.cfg"}
     monkeypatch.chdir(Path(np.__file__).parent)
     with pytest.raises(SandboxUnavailable, match=r"the working folder .*numpy lies in the interpreter's"):
         run("print(1)")
@@ -317,8 +317,8 @@ def test_others_than_root_are_isolated_by_a_user_namespace(way: str) -> None:
     assert outcome["output"] == "42 True False\n"
     bomb = _started(way, BOMB)
     assert str(bomb["output"]).startswith("stopped"), bomb
-    held = _started(way, SOCKETS)
-    assert held["ending"] == "memory", held
+    report = _started(way, SOCKETS)
+    assert report["ending"] == "memory", report
 
 
 def _started(way: str, code: str) -> dict[str, object]:
@@ -348,10 +348,10 @@ def _started(way: str, code: str) -> dict[str, object]:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
-        said = process.stdout.read()
-        if not said:
+        output = process.stdout.read()
+        if not output:
             pytest.skip(f"another user cannot read the package: {process.stderr.read()[-200:]!r}")
-        return json.loads(said)
+        return json.loads(output)
 
 
 def test_without_isolation_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,9 +379,9 @@ def test_the_filter_knows_every_call_by_number() -> None:
     for machine in ("x86_64", "aarch64"):
         program = seccomp.program(machine)
         # every jump stays inside, and every path ends in a return
-        for place, (opcode, yes, no, _) in enumerate(program):
+        for position, (opcode, yes, no, _) in enumerate(program):
             if opcode in (0x15, 0x35, 0x45):
-                assert place + 1 + max(yes, no) < len(program)
+                assert position + 1 + max(yes, no) < len(program)
         assert program[-1] == (0x06, 0, 0, 0x7FFF0000)
 
 
@@ -398,16 +398,16 @@ def test_the_tool_answers_and_types_its_errors() -> None:
 
     assert call("print(2**10)") == ("1024\n", None)
     assert call("x = 1") == ("(no output)", None)
-    said, kind = call("print('partial')\n1/0")
-    assert kind == "program_failed" and "partial" in said and "ZeroDivisionError" in said
+    content, error_kind = call("print('partial')\n1/0")
+    assert error_kind == "program_failed" and "partial" in content and "ZeroDivisionError" in content
     assert call("while True: pass", hurried)[1] == "program_timeout"
     assert call("x = bytearray(1 << 33)")[1] == "program_memory"
     assert call("import os; os.abort()")[1] == "program_crashed"
     assert call("print('long')\n#" + "😀" * (CODE_CHARS - 15)) == ("long\n", None)
-    said, kind = call("#" + " " * CODE_CHARS)
-    assert kind == "bad_arguments" and "1000001 characters, and 1000000 are taken at most" in said
-    said, kind = call("while True: print('spam' * 99)")
-    assert kind == "program_output" and len(said) <= 2010
+    content, error_kind = call("#" + " " * CODE_CHARS)
+    assert error_kind == "bad_arguments" and "1000001 characters, and 1000000 are taken at most" in content
+    content, error_kind = call("while True: print('spam' * 99)")
+    assert error_kind == "program_output" and len(content) <= 2010
 
 
 WAITING = "import os, time\nwhile not os.path.exists('/files/go'):\n    time.sleep(0.01)\nprint('slow')"

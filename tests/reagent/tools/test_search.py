@@ -93,11 +93,11 @@ def test_best_orders_ties_by_place() -> None:
 
 
 def test_texts_share_the_budget() -> None:
-    found = [Passage("0", "Short", "x"), Passage("1", "Long", "word " * 500), Passage("2", "Longer", "word " * 900)]
-    text = listed(found, 600)
+    passages = [Passage("0", "Short", "x"), Passage("1", "Long", "word " * 500), Passage("2", "Longer", "word " * 900)]
+    text = listed(passages, 600)
     assert len(text) <= 600 and text.startswith("[1] Short\nx\n\n[2] Long\nword") and "[3] Longer" in text
     assert "characters left out" in text
-    assert listed(found[:1], 600) == "[1] Short\nx" and listed([], 600) == ""
+    assert listed(passages[:1], 600) == "[1] Short\nx" and listed([], 600) == ""
 
 
 def test_the_tool(corpus: Path) -> None:
@@ -251,10 +251,10 @@ def test_the_command(tmp_path: Path, invoke: Callable[..., tuple[int, dict[str, 
     from reagent.cli.corpus_cmd import command
 
     (tmp_path / "p.json").write_text(json.dumps(PASSAGES))
-    code, said = invoke(
+    code, out = invoke(
         command, tmp_path / "p.json", "-o", tmp_path / "index", "--language", "", "--k1", "0.9", "--b", "0.4"
     )
-    assert code == 0 and said["passages"] == 5 and said["bm25"]["k1"] == 0.9 and said["words"] == {"language": ""}
+    assert code == 0 and out["passages"] == 5 and out["bm25"]["k1"] == 0.9 and out["words"] == {"language": ""}
     assert titles(tmp_path / "index", "mills") == ["Aldermoor"] and titles(tmp_path / "index", "mill") == []
 
 
@@ -333,25 +333,25 @@ class _Engine(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    made: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Engine)
-    made.asked, made.script, made.done = [], [], threading.Event()
+    server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Engine)
+    server.asked, server.script, server.done = [], [], threading.Event()
     results = [{"title": f"T{n}", "href": f"https://x/{n}", "about": {"text": f"snippet\n {n}"}} for n in range(9)]
-    made.usual = json.dumps({"web": {"results": results}}).encode()
-    made.url = f"http://127.0.0.1:{made.server_port}/s?q={{query}}&n={{k}}"
-    threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
+    server.usual = json.dumps({"web": {"results": results}}).encode()
+    server.url = f"http://127.0.0.1:{server.server_port}/s?q={{query}}&n={{k}}"
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setenv("ENGINE_KEY", "s3cret")
-    yield made
-    made.done.set()
-    made.shutdown()
-    made.server_close()
+    yield server
+    server.done.set()
+    server.shutdown()
+    server.server_close()
 
 
 def ask(engine: Any, query: str = "a b&c", **options: Any) -> ToolResult:
-    given = {
+    settings = {
         "url": engine.url, "results": "web.results", "link": "href", "text": "about.text", "key_env": "ENGINE_KEY",
         "key_header": "X-API-KEY", "k": 2, "pause_s": 0.01,
     }  # fmt: skip
-    (tool,) = build(["search_api"], {"search_api": given | options})
+    (tool,) = build(["search_api"], {"search_api": settings | options})
     return asyncio.run(tool.call({"query": query}))
 
 
@@ -371,8 +371,8 @@ def test_an_apis_results_on_denied_hosts_are_left_out_and_counted(engine: Any) -
         "/url?q=https%3A%2F%2Fwww.sets.example%2Fa",
         "https://y.example/3",
     ]
-    found = [{"title": f"T{n}", "href": href, "about": {"text": "s"}} for n, href in enumerate(hrefs)]
-    engine.usual = json.dumps({"web": {"results": found}}).encode()
+    results = [{"title": f"T{n}", "href": href, "about": {"text": "s"}} for n, href in enumerate(hrefs)]
+    engine.usual = json.dumps({"web": {"results": results}}).encode()
     result = ask(engine, k=3, deny=["sets.example"], max_chars=60)  # the note is not cut off
     assert result.content == (
         "[1] T0\nhttps://x.example/0\ns\n\n[2] T3\nhttps://y.example/3\ns\n\n"
@@ -395,7 +395,7 @@ def test_an_api_that_fails_is_asked_again(engine: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "kind"),
+    ("script", "error_kind"),
     [
         ((403, b""), "search_refused"),
         ((302, b""), "search_refused"),
@@ -405,10 +405,10 @@ def test_an_api_that_fails_is_asked_again(engine: Any) -> None:
         (("hang", b""), "search_down"),
     ],
 )
-def test_an_apis_failures_are_typed(engine: Any, script: tuple[Any, bytes], kind: str) -> None:
+def test_an_apis_failures_are_typed(engine: Any, script: tuple[Any, bytes], error_kind: str) -> None:
     engine.script = [script]
     result = ask(engine, tries=1, timeout_s=0.4)
-    assert result.error is not None and result.error.kind == kind and "s3cret" not in result.content
+    assert result.error is not None and result.error.kind == error_kind and "s3cret" not in result.content
     assert len(engine.asked) == 1
 
 
@@ -425,7 +425,7 @@ def test_a_key_that_no_header_carries_is_refused_unseen(engine: Any, monkeypatch
 
 
 def test_no_words_of_a_broken_request_are_shown(engine: Any) -> None:
-    """A header that was made by hand: http.client's error repeats it."""
+    """A header that was made by hand: the client's error repeats it."""
     service = Service(engine.url, None, {"K": "Bearer s3cret\n"}, "r", "t", "l", "x", 1.0, 1, 0.0)
     with raises("search_down", match=r"\(ValueError\)") as raised:
         service.ask("q", 1)

@@ -11,12 +11,16 @@ from pydantic import BaseModel, ValidationError
 from trainer_setup import settings
 
 from reagent.tasks.environment_config import EnvironmentConfig
+from reagent.tasks.gsm8k import GSM8K
 from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.prepare import check_continues
 from rrm.config import config_names
 from rrm.engines.hf.engine import HFEngine
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError
+from rrm.train.run_folder import claim_folder
 
 OUTSIDE = [
+    "eval.sampled=-1",
     "rollout.engine.patience_s=-1",
     "rollout.group_size=0", "rollout.dynamic_sampling=-1", "rollout.tasks_per_update=0", "rollout.max_turns=0", "rollout.max_new_tokens=0",
     "rollout.max_episode_tokens=-1", "rollout.max_observation_tokens=-1", "rollout.temperature=-1", "rollout.temperature=0",
@@ -52,6 +56,17 @@ def test_numbers_outside_their_bounds_are_errors_that_name_the_key(override: str
         load_agent_config("lab", [override])
     key = override.partition("=")[0]
     assert str(refused.value).startswith("command line: " + key) and len(str(refused.value).splitlines()) <= 2
+
+
+def test_a_benchmark_by_name_brings_its_own_limits() -> None:
+    """64 tokens a turn, which suit the lab, cut nearly every answer to GSM8K."""
+    limits, rollout = GSM8K.limits, load_agent_config("task", ["environment.name=gsm8k", "rollout.max_turns=3"]).rollout
+    assert (rollout.max_turns, rollout.max_new_tokens, rollout.max_episode_tokens) == (
+        3,
+        limits.new_tokens,
+        limits.episode_tokens,
+    )
+    assert load_agent_config("task").rollout.max_new_tokens == 64
 
 
 def test_the_shipped_configs_lie_within() -> None:
@@ -209,3 +224,14 @@ def test_a_reward_that_is_named_reaches_the_environment_whatever_its_value() -> 
     named = EnvironmentConfig.model_validate({"rewards": {"useful": 0.0}, "failure_reward": 0.0})
     assert named.made_with == {"rewards": named.rewards, "failure_reward": 0.0}
     assert EnvironmentConfig().made_with == {}
+
+
+def test_a_run_of_version_0_1_may_keep_the_prompts_it_began_with(tmp_path: Path) -> None:
+    """Where the template lists tools, `tool_prompt: auto` would have it go on with other ones."""
+    begun = AgentConfig(output_dir=str(tmp_path))
+    claim_folder(begun, tmp_path)
+    as_begun = load_agent_config(str(tmp_path / "config.yaml"), ["environment.options.tool_prompt=schema"])
+    check_continues(as_begun, [tmp_path])
+    other = load_agent_config(str(tmp_path / "config.yaml"), ["environment.options.parser=react"])
+    with pytest.raises(RRMError, match="a run with another environment"):
+        check_continues(other, [tmp_path])

@@ -35,11 +35,26 @@ def config(base: Path, output: Path) -> AgentConfig:
 def test_a_run_and_reagent_eval_measure_the_same_policy_alike(base, tmp_path) -> None:
     settings = config(base, tmp_path)
     train(settings)
-    (during,) = [json.loads(line) for line in (tmp_path / "eval.jsonl").read_text().splitlines()]
+    *_, during = [json.loads(line) for line in (tmp_path / "eval.jsonl").read_text().splitlines()]
     settings.policy.base = str(tmp_path / "policy")
     found, episodes = evaluate_config(settings)
     assert len(episodes) == 6
     assert {k: during[k] for k in found} == json.loads(json.dumps(found))
+
+
+def test_the_untrained_policy_is_measured_too_greedily_and_sampled(base, tmp_path) -> None:
+    greedy = config(base, tmp_path).eval.model_copy(update={"temperature": 0.0, "sampled": 2})
+    summary = train(settings := config(base, tmp_path).model_copy(update={"eval": greedy}))
+    rows = [json.loads(line) for line in (tmp_path / "eval.jsonl").read_text().splitlines()]
+    assert [row["update"] for row in rows] == [-1, 0]
+    assert (
+        summary["untrained_success"] == rows[0]["success"] and summary["sampled_success"] == rows[1]["sampled_success"]
+    )
+    settings.rollout.temperature, settings.eval.sampled, settings.eval.temperature = 0.9, 0, 0.9
+    sampled, _ = evaluate_config(settings)  # as the sampled attempts of an evaluation that is greedy
+    assert "sampled_success" not in sampled
+    settings.eval.temperature, settings.eval.sampled = 0.0, 2
+    assert evaluate_config(settings)[0]["sampled_success"] == sampled["success"]
 
 
 def test_evaluating_makes_no_training_tasks(base, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

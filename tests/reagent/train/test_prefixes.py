@@ -162,7 +162,7 @@ def test_a_pack_by_hand() -> None:
     made = lay_out(packs, ids, lengths)
     assert made.input_ids.tolist() == [[7, 8, 1, 2, 3, 0, 0, 0], [9] + [0] * 7]  # up to a multiple of 8
     assert made.position_ids.tolist() == [[0, 1, 2, 3, 2, 0, 0, 0], [0] * 8]
-    assert made.at.tolist() == [[0, 1, 2, 3], [0, 1, 4, 0], [8, 0, 0, 0]]
+    assert made.index_of.tolist() == [[0, 1, 2, 3], [0, 1, 4, 0], [8, 0, 0, 0]]
     assert made.sees[0, :5].int().tolist() == [
         [1, 0, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 1, 0, 0, 0],
     ]  # fmt: skip

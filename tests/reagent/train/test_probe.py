@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from trainer_setup import settings
 from reagent.cli import probe_cmd
 from reagent.env.task import Task
 from reagent.rollout.episode import Episode, Turn
+from reagent.train import run
+from reagent.train.config import load_agent_config
 from reagent.train.probe import NotLearnable, Probe, measured
-from reagent.train.run import train
+from reagent.train.run import build, check_gate, train
 from rrm.data.trajectory import Message, Trajectory
 
 GOOD = Probe(100, 8, greedy=0.4, sampled=0.4, best=0.6, live_groups=0.6, truncated=0.0, malformed=0.0, turn_tokens=9.0)
@@ -35,6 +38,13 @@ def test_figures_by_hand() -> None:
     found = measured(sampled, [episode("a", True, 1.0), episode("b", False, 0.0), episode("c", None, None)], 4)
     assert (found.tasks, found.greedy, found.sampled, found.best, found.live_groups) == (3, 0.5, 0.125, 0.5, 0.5)
     assert found.turn_tokens == 2.0 and found.malformed == 0.0 and found.learnable is False
+
+
+def test_greedy_decoding_is_measured_on_the_tasks_that_samples_are() -> None:
+    sampled = [episode(task, k == 0, float(k == 0)) for task in "ab" for k in range(4)]
+    sampled += [episode("c", None, None) for _ in range(4)]  # an environment that failed in each
+    found = measured(sampled, [episode("a", True, 1.0), episode("b", None, None), episode("c", True, 1.0)], 4)
+    assert (found.greedy, found.best) == (0.5, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +68,7 @@ def test_each_bound_names_what_to_change(changed: dict[str, float], said: str | 
 def test_tasks_that_nobody_can_grade_say_nothing() -> None:
     found = measured([episode("c", None, None)] * 2, [episode("c", None, None)], 2)
     assert found.learnable is None and "give some of them an answer" in found.verdict
+    assert "why their environment fails" in found.verdict  # of an attempt that failed so success is unknown, too
     assert json.loads(json.dumps(found.figures(), allow_nan=False))["sampled"] is None
 
 
@@ -75,7 +86,30 @@ def test_a_training_measures_first_and_is_the_same_without(base: Path, tmp_path:
     assert not (tmp_path / "off" / "probe.json").exists()
     lines = [json.loads((tmp_path / name / "metrics.jsonl").read_text()) for name in runs]
     warned, off = ({k: v for k, v in line.items() if not k.startswith("time/")} for line in lines)
-    assert warned == off  # to the bit
+    gaps = [{k: one.pop(k) for k in [*one] if k.startswith("logprob_gap")} for one in (warned, off)]
+    assert (
+        warned == off
+    )  # to the bit, but for what decoding rounds otherwise in another batch: tools answer when they do
+    assert gaps[0] == pytest.approx(gaps[1], abs=1e-6)
+
+
+def test_tasks_that_a_judge_alone_pays_are_no_reason_to_stop(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, _ = build(settings(base, tmp_path, gate={"action": "stop"}))
+    for found, stops in (
+        (replace(GOOD, sampled=float("nan")), False),
+        (GOOD, False),
+        (replace(GOOD, sampled=0.0), True),
+    ):
+        monkeypatch.setattr(run, "probe", lambda *_, found=found: (found, []))
+        with pytest.raises(NotLearnable) if stops else nullcontext():
+            check_gate(trainer)
+
+
+@pytest.mark.parametrize("written", ["gate=off", "gate.action=off", "gate={action: off}"])
+def test_the_gate_is_off_as_yaml_reads_it(written: str) -> None:
+    assert load_agent_config("smollm2", [written]).gate.action == "off"
 
 
 def test_the_command(base: Path, tmp_path: Path, invoke) -> None:

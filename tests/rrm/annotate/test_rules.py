@@ -352,10 +352,10 @@ def test_an_answer_is_found_where_a_search_of_every_result_finds_it() -> None:
         phrase = normalise(" ".join(rng.choices(parts, k=rng.randint(1, 2))))
         earlier, answers, found = rules._Earlier(), rules._Answers(), list[int]()
         answers.add(phrase)
-        for read in map(rules._StepFacts, trajectory.steps):
-            found += [read.step.index] if read.seen.contains(phrase) else []
-            assert answers.any_in(read.seen) == read.seen.contains(phrase)
-            earlier.add(read)
+        for facts in map(rules._StepFacts, trajectory.steps):
+            found += [facts.step.index] if facts.phrases.contains(phrase) else []
+            assert answers.any_in(facts.phrases) == facts.phrases.contains(phrase)
+            earlier.add(facts)
             latest = earlier.latest_with(phrase)
             assert (latest.step.index if latest else None) == (found[-1] if found else None)
 

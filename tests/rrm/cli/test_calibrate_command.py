@@ -414,3 +414,32 @@ def test_the_domain_stays_where_the_labels_show_no_order(tmp_path: Path, caplog:
     with serve(nearly) as server:
         domain, said = _calibrated(tmp_path, server, data)
     assert len(domain.groups) == 1 and said["skipped"] and "stay as far outside" in caplog.text
+
+
+def test_a_promise_of_agreement_gives_runs_verdicts(tmp_path: Path) -> None:
+    """Three attempts at each of 120 questions, told apart without a mistake."""
+    data = [row(n, n % 2 == 0, "well" if n % 2 == 0 else "ill", n) for n in range(120)]
+    with serve(grade) as server:
+        result = calibrate(tmp_path, server, data, "--agreement", "0.8")
+        assert result.exit_code == 0, result.output
+        record = json.loads((tmp_path / "mine" / "calibration.json").read_text())["promise"]
+        assert record["coverage"] == record["agreed"] == 1.0 and record["labels"] == 120
+        judge = AgentRRM.from_pretrained(str(tmp_path / "mine"))
+        verdicts = [(found.verdict, found.judge.least_sure) for found in judge.judge(data[:2])]
+        assert verdicts == [("good", record["least_sure"]), ("bad", record["least_sure"])]
+        judge.settings.promise = judge.settings.promise and judge.settings.promise.model_copy(
+            update={"least_sure": 1.0}
+        )
+        assert judge.judge(data[:1])[0].verdict == "unsure"
+        again = invoke(
+            tmp_path / "rows.jsonl", "--model", tmp_path / "mine", "-o", tmp_path / "other", "--resamples", 200
+        )
+        assert again.exit_code == 0 and load_settings(tmp_path / "other").promise is None  # of other maps
+
+
+def test_a_promise_takes_enough_questions(tmp_path: Path) -> None:
+    with serve(grade) as server:
+        result = calibrate(tmp_path, server, rows(), "--agreement", "0.9")
+    record = json.loads((tmp_path / "mine" / "calibration.json").read_text())["promise"]
+    assert result.exit_code == 0 and record == {"skipped": "a promise takes labels of 100 questions, and there are 20"}
+    assert load_settings(tmp_path / "mine").promise is None

@@ -6,15 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from openai_server import answering
 from typer.testing import CliRunner
 
 from rrm.cli import doctor, doctor_cmd
@@ -22,37 +19,6 @@ from rrm.data.extras import EXTRAS
 from rrm.errors import RRMError
 
 KEY = "sk-secret-of-a-test"
-
-
-@contextmanager
-def answering(
-    replies: dict[str, tuple[int, Any]], **headers: str
-) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
-    """A server of GET replies by path, and what it was asked with which key."""
-    asked: list[tuple[str, str | None]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append((self.path, self.headers["Authorization"]))
-            status, body = replies.get(self.path, (404, {"error": "no"}))
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{httpd.server_address[1]}", asked
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
 
 
 def run(*words: str) -> tuple[int, str]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chat_judge import rows_of
-from openai_server import Answer, Server, completion, serve
+from openai_server import Answer, Server, answering, completion, serve
 
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.contexts import least_tokens
@@ -25,30 +22,8 @@ from rrm.scoring.run import score_file
 def tells(paths: dict[str, Any]) -> Iterator[OpenAIEngine]:
     """An engine of a server that answers these paths, and 404 to all others."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            body = json.dumps(paths.get(f"{self.command} {self.path}")).encode()
-            self.send_response(404 if body == b"null" else 200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_POST = do_GET
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
-
-    httpd = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield OpenAIEngine(f"http://127.0.0.1:{httpd.server_address[1]}/v1", "m")
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
+    with answering({path.split()[1]: (200, said) for path, said in paths.items()}) as (url, _):
+        yield OpenAIEngine(f"{url}/v1", "m")
 
 
 def listed(**said: Any) -> dict[str, Any]:

@@ -39,9 +39,9 @@ def test_a_redirect_is_not_followed(status: int) -> None:
 
 
 def test_the_clients_of_vllm_and_of_model_lists_stay_too() -> None:
-    """Both of the OpenAI package's clients followed."""
+    """They followed."""
     (server,) = servers_at(["http://127.0.0.1:1"], 1, 1.0)
-    assert server.client._client.follow_redirects is False
+    assert server.client.follow_redirects is False
 
 
 def test_a_packed_reply_is_read_and_a_bomb_is_an_error_of_its_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ def test_the_graph_is_made_once(model: LlamaForCausalLM, tmp_path: Path) -> None
     assert graph_file(tmp_path, "abd", lambda: model) != places[0]
 
 
+@pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("name", ["model.xml", "model.bin"])
 def test_a_damaged_graph_is_made_anew_once(
     model: LlamaForCausalLM,
@@ -34,13 +35,16 @@ def test_a_damaged_graph_is_made_anew_once(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     name: str,
+    flip: bool,
 ) -> None:
     made, rows = [], make_rows()[:2]
     asked = (rows, [[len(row) - 1] for row in rows], CHOICES)
     graph = graph_file(tmp_path, "abc", lambda: model)
     wanted = Int8Engine(graph, 0, lambda: HFEngine(model, tokenizer)).choice_logprobs(*asked)
     whole = (graph.parent / name).read_bytes()
-    (graph.parent / name).write_bytes(whole[: len(whole) // 2])
+    middle = len(whole) // 2
+    damaged = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :] if flip else whole[:middle]
+    (graph.parent / name).write_bytes(damaged)
     for _ in range(2):
         again = graph_file(tmp_path, "abc", lambda: made.append(1) or model)
     assert made == [1] and caplog.text.count("is damaged: it is made anew") == 1

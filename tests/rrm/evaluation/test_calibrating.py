@@ -125,9 +125,11 @@ def test_more_labels_leave_a_narrower_interval_about_the_map() -> None:
         known = band(raw, labels, names, "platt", resamples=200, seed=0)
         again = band(raw, labels, names, "platt", resamples=200, seed=0)
         assert known is not None and known == again
-        assert [at["raw"] for at in known.at] == sorted(at["raw"] for at in known.at) and len(known.at) == 3
-        assert all(0 <= at["low"] <= at["score"] <= at["high"] <= 1 for at in known.at)
-        assert known.widest >= max(at["high"] - at["low"] for at in known.at)
+        assert [point["raw"] for point in known.points] == sorted(point["raw"] for point in known.points) and len(
+            known.points
+        ) == 3
+        assert all(0 <= point["low"] <= point["score"] <= point["high"] <= 1 for point in known.points)
+        assert known.widest >= max(point["high"] - point["low"] for point in known.points)
         widths.append(known.widest)
     assert widths[0] > 0.3 and widths[1] < 0.2
     one_good = np.zeros(40)

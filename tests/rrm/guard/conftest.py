@@ -16,7 +16,7 @@ from rrm.prompt.prompter import Prompter
 
 @pytest.fixture(scope="session")
 def slot_judge() -> Callable[..., AgentRRM]:
-    """`slot_judge(tokens)`: a judge of random weights in float32 with windows of so many tokens, each with an engine of its own."""
+    """`slot_judge(tokens)`: a judge of random float32 weights, windows of `tokens`, an engine of its own."""
     tokenizer = build_lab_tokenizer(["Task step agent result is good bad. The run is earlier steps"] * 3, 400)
     model = build_lab_model(tokenizer, hidden=32, layers=2, heads=2, seed=0)
 

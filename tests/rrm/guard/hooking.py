@@ -27,8 +27,8 @@ class Claude:
             file.write(json.dumps(line) + "\n")
 
     def hook(self, event: str, **more: Any) -> tuple[int, dict[str, Any]]:
-        said = {"hook_event_name": event, "session_id": "s1", "transcript_path": str(self.path), "cwd": "/", **more}
-        return self.invoke(json.dumps(said))
+        fields = {"hook_event_name": event, "session_id": "s1", "transcript_path": str(self.path), "cwd": "/", **more}
+        return self.invoke(json.dumps(fields))
 
     def invoke(self, text: str) -> tuple[int, Any]:
         app = typer.Typer()
@@ -42,9 +42,9 @@ class Claude:
         """A call that is made and answered; `late`: the file does not have it yet."""
         self.calls += 1
         id = f"toolu_{self.calls}"
-        given = {"command": f"ls {self.calls}"}
+        tool_input = {"command": f"ls {self.calls}"}
         if not late:
-            self.write("assistant", [{"type": "tool_use", "id": id, "name": "Bash", "input": given}])
+            self.write("assistant", [{"type": "tool_use", "id": id, "name": "Bash", "input": tool_input}])
             self.write("user", [{"type": "tool_result", "tool_use_id": id, "content": f"files {self.calls}"}])
         response = {"stdout": f"files {self.calls}"}
-        return self.hook("PostToolUse", tool_name="Bash", tool_input=given, tool_use_id=id, tool_response=response)
+        return self.hook("PostToolUse", tool_name="Bash", tool_input=tool_input, tool_use_id=id, tool_response=response)

@@ -1,4 +1,4 @@
-"""A guard with a chat model asks of a run that goes on as of one, and does nothing because of a number that nobody calibrated."""
+"""A guard with a chat model asks about an unfinished run, and ignores an uncalibrated number."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def run(i: int, steps: int = 6, good: bool = True) -> Trajectory:
 
 
 def harsh(n: int, body: dict[str, Any]) -> Answer:
-    """Thinks nothing of a run that has no answer, unless it is told that the run goes on; and worse of one that strays."""
-    told, shown = (m["content"] for m in body["messages"])
-    strays = "stray" in shown
-    if "while it goes on" not in told:
+    """Low scores without an answer, unless the run goes on; lower ones for a run that strays."""
+    system, transcript = (m["content"] for m in body["messages"])
+    strays = "stray" in transcript
+    if "while it goes on" not in system:
         return completion("<score>0.0</score>")
     return completion(f"<score>{0.3 if strays else 0.5}</score>")
 
@@ -41,8 +41,8 @@ def test_healthy_runs_are_never_halted_for_a_number_that_nobody_calibrated(caplo
     """Each was halted at step 2: an unfinished run was judged as a finished one, by the rubric of such."""
     with serve(harsh) as server, caplog.at_level(logging.WARNING):
         guard = Guard(AgentRRM(OpenAIEngine(server.url, "m"), model="m"), GuardPolicy(halt_below=0.9, patience=1))
-        found = summed([replay(guard, run(i, 3)) for i in range(2)])
-    assert (found["halted"], found["asked"], found["unsure_checks"], found["checks"]) == (0, 0, 6, 6)
+        counts = summed([replay(guard, run(i, 3)) for i in range(2)])
+    assert (counts["halted"], counts["asked"], counts["unsure_checks"], counts["checks"]) == (0, 0, 6, 6)
     assert "never halts" in caplog.text and "rrm calibrate --prefixes" in caplog.text
     assert all("while it goes on" in body["messages"][0]["content"] for body in server.requests)
 
@@ -58,16 +58,16 @@ def test_a_judge_that_was_calibrated_on_prefixes_halts_those_that_fail(tmp_path:
         judge = AgentRRM.from_pretrained(str(tmp_path / "guard"))
         assert judge.unfinished and judge.describe()["unfinished"] is True
         guard = Guard(judge, GuardPolicy(halt_below=0.3, patience=2))
-        found = summed([replay(guard, t) for t in rows[:4]])
+        counts = summed([replay(guard, t) for t in rows[:4]])
         with pytest.raises(ConfigError, match="with --prefixes"):
             calibrate_judge(judge, labelled, tmp_path / "other", mode="score")
-    assert found["good"]["halted"] == 0 and found["failing"]["halted"] == found["failing"]["runs"] == 2
+    assert counts["good"]["halted"] == 0 and counts["failing"]["halted"] == counts["failing"]["runs"] == 2
 
 
 def test_runs_are_cut_before_their_last_step() -> None:
     rows = [run(i, steps=1 + i % 4) for i in range(40)]
     cut = [prefix_of(t, seed=3) for t in rows]
-    for whole, short in zip(rows, cut, strict=True):
-        assert short.messages == whole.messages[: len(short.messages)] and short.id == whole.id
-        assert len(short.steps) < len(whole.steps) or len(whole.steps) == 1
+    for full, short in zip(rows, cut, strict=True):
+        assert short.messages == full.messages[: len(short.messages)] and short.id == full.id
+        assert len(short.steps) < len(full.steps) or len(full.steps) == 1
     assert len({len(t.steps) for t in cut}) > 2

@@ -23,7 +23,7 @@ from rrm.guard.policy import GuardSignals
 
 
 def told(session: GuardSession, messages: list[dict[str, Any]]) -> list[str]:
-    """What the guard says after each message."""
+    """The guard's actions after each message."""
     return [session.observe(message).action for message in messages]
 
 
@@ -107,8 +107,10 @@ def test_what_is_said_of_a_used_up_budget_stands(tmp_path: Path) -> None:
     guard = Guard(Reads(), GuardPolicy(on_exhausted="halt", max_checks=1), audit=tmp_path / "audit.jsonl")
     session = guard.session(run="r")
     assert told(session, [*run(0), *step(1, "it is 0.9"), *step(2, "it is 0.9")])[2::2] == ["continue", "halt"]
-    for known in (session, guard.session(run="r", resume=True)):
-        assert known.standing().action == "halt" and known.standing().reason == "the budget is used up: 1 checks of 1"
+    for resumed in (session, guard.session(run="r", resume=True)):
+        assert (
+            resumed.standing().action == "halt" and resumed.standing().reason == "the budget is used up: 1 checks of 1"
+        )
     # a step that is left out takes nothing back either
     rare = Guard(Reads(), GuardPolicy(on_failure="ask", every=2)).session()
     assert told(rare, [*run(0), *step(1), *step(2, "0.9"), *step(3, "it is 0.9")])[2::2] == ["ask", "ask", "continue"]
@@ -131,9 +133,9 @@ def test_budget(tmp_path: Path) -> None:
     for limit in ({"max_checks": 2}, {"max_tokens": 1}, {"max_seconds": 1e-12}):
         judge = SaysSo(0.9, 0.9, 0.9, 0.9)
         session = Guard(judge, GuardPolicy(on_exhausted="ask", **limit)).session()
-        said = told(session, run(4))[2::2]
+        actions = told(session, run(4))[2::2]
         checks = limit.get("max_checks", 1)
-        assert said == ["continue"] * checks + ["ask"] * (4 - checks) and judge.asked == list(range(1, checks + 1))
+        assert actions == ["continue"] * checks + ["ask"] * (4 - checks) and judge.asked == list(range(1, checks + 1))
         assert session.verdicts[-1].status == "exhausted" and "budget" in (session.verdicts[-1].reason or "")
 
 
@@ -188,21 +190,21 @@ def test_audit_rows(tmp_path: Path) -> None:
     assert rows[0].calls[0].seconds is not None and rows[0].calls[0].answered and rows[0].judge == "says so"
     assert rows[2].reason == "score 0.05; 2 steps below 0.1 since the run last stood at 0.2 or more"
     assert rows[0].began == rows[2].began <= rows[0].at <= rows[2].at and all(r.tokens > 0 for r in rows)
-    kept = audit.read_text("ascii")
-    assert key not in kept and "hunter2" not in kept and max(len(r.calls[0].arguments) for r in rows) <= MOST
+    content = audit.read_text("ascii")
+    assert key not in content and "hunter2" not in content and max(len(r.calls[0].arguments) for r in rows) <= MOST
 
 
 def test_a_run_is_resumed_from_its_audit(tmp_path: Path) -> None:
     """As a hook does, which is a new process at each step."""
     audit, policy = tmp_path / "audit.jsonl", GuardPolicy(patience=2, max_checks=3)
-    said = []
+    actions = []
     for k in range(1, 5):
         session = Guard(SaysSo(0.05, 0.15, 0.05, 0.9), policy, audit=audit).session(
             run="r", resume=True, messages=run(k - 1)
         )
-        said += told(session, step(k))[-1:]
+        actions += told(session, step(k))[-1:]
         assert session.state.spent.checks == min(k, 3)
-    assert said == ["continue", "continue", "halt", "halt"]
+    assert actions == ["continue", "continue", "halt", "halt"]
     assert [r.status for r in read_audit(audit, "r")] == ["scored"] * 3 + ["exhausted"]
     assert len({r.began for r in read_audit(audit)}) == 1 and list(read_audit(audit, "other")) == []
     other = Guard(SaysSo(0.9), policy, audit=audit).session(run="r")
@@ -217,8 +219,8 @@ def test_sessions_in_threads_and_coroutines() -> None:
     async def all_of_them(guard: Guard) -> list[list[str]]:
         return await asyncio.gather(*(play(guard) for _ in range(8)))
 
-    found = asyncio.run(all_of_them(Guard(SaysSo(0.0, 0.0))))
-    assert found == [["continue", "continue", "continue", "continue", "halt"]] * 8
+    actions = asyncio.run(all_of_them(Guard(SaysSo(0.0, 0.0))))
+    assert actions == [["continue", "continue", "continue", "continue", "halt"]] * 8
 
 
 def test_a_killed_writer_leaves_whole_lines(tmp_path: Path) -> None:
@@ -257,15 +259,15 @@ def test_a_half_written_last_row_is_passed_over_and_another_file_is_not(tmp_path
     path = tmp_path / "audit.jsonl"
     guard = Guard(Reads(), GuardPolicy(patience=1), audit=path)
     told(guard.session(run="r"), [*run(0), *step(1, "it is 0.05")])
-    whole = path.read_bytes()
-    for end in (1, 5, len(BEGINS), 40, len(whole) - 1):
-        path.write_bytes(whole + whole[:end])
+    content = path.read_bytes()
+    for end in (1, 5, len(BEGINS), 40, len(content) - 1):
+        path.write_bytes(content + content[:end])
         assert len(list(read_audit(path))) == 1
     again = Guard(Reads(), audit=path).session(run="r", resume=True)
     assert again.standing().action == "halt"
     again.resume()
-    assert path.read_bytes().startswith(whole) and len(path.read_bytes().splitlines()) == 2
-    path.write_bytes(whole[:60])  # the first row of all
+    assert path.read_bytes().startswith(content) and len(path.read_bytes().splitlines()) == 2
+    path.write_bytes(content[:60])  # the first row of all
     assert list(read_audit(path)) == [] and Guard(Reads(), audit=path).session(run="r", resume=True).standing().goes_on
     for other in ('{"id": "a"}', "halt_below: 0.1", "[]", "{}", '{"id": "a"}\n{"version": 1', '{"version": 1\n'):
         path.write_text(other)  # no newline at its end either, and nothing of it is cut off

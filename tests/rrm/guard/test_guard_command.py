@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from guarded import Reads, run
 from hooking import Claude
+from openai_server import answering
 
 from rrm.cli.guard_cmd import command
 from rrm.data.trajectory import Message, Trajectory, write_jsonl
@@ -36,10 +35,10 @@ def test_a_session_is_halted_and_goes_on_once_a_person_spoke(folder: Path, tmp_p
     )
     assert not claude.audit.exists()  # nothing was judged, and no judge loaded
     assert claude.call() == (0, {"suppressOutput": True})
-    code, said = claude.call()
-    assert code == 0 and said["continue"] is False and "guard: halt (score" in said["stopReason"]
-    code, said = claude.hook("PreToolUse", tool_name="Bash", tool_input={}, tool_use_id="toolu_3")
-    assert said["hookSpecificOutput"]["permissionDecision"] == "deny" and said["continue"] is False
+    code, reply = claude.call()
+    assert code == 0 and reply["continue"] is False and "guard: halt (score" in reply["stopReason"]
+    code, reply = claude.hook("PreToolUse", tool_name="Bash", tool_input={}, tool_use_id="toolu_3")
+    assert reply["hookSpecificOutput"]["permissionDecision"] == "deny" and reply["continue"] is False
     assert claude.hook("UserPromptSubmit", prompt="go on") == (0, {"suppressOutput": True})
     assert claude.call() == (0, {"suppressOutput": True})
     rows = list(read_audit(claude.audit, "s1"))
@@ -50,8 +49,8 @@ def test_a_session_is_halted_and_goes_on_once_a_person_spoke(folder: Path, tmp_p
 def test_asking_is_left_to_the_next_call(folder: Path, tmp_path: Path) -> None:
     claude = Claude(folder, tmp_path, "--set", "halt_below=null", "--set", "ask_below=1", "--set", "patience=1")
     assert "guard: ask" in claude.call()[1]["systemMessage"]
-    _, said = claude.hook("PreToolUse", tool_name="Bash", tool_input={}, tool_use_id="toolu_2")
-    assert said["hookSpecificOutput"]["permissionDecision"] == "ask" and "continue" not in said
+    _, reply = claude.hook("PreToolUse", tool_name="Bash", tool_input={}, tool_use_id="toolu_2")
+    assert reply["hookSpecificOutput"]["permissionDecision"] == "ask" and "continue" not in reply
     assert claude.hook("Stop") == (0, {"suppressOutput": True})  # judged; it has stopped anyway
     assert len(list(read_audit(claude.audit))) == 2
 
@@ -60,25 +59,25 @@ def test_what_is_said_without_a_score_stands_at_the_next_call(folder: Path, tmp_
     claude = Claude(folder, tmp_path, "--set", "halt_below=null", "--set", "max_checks=1", "--set", "on_exhausted=halt")
     assert claude.call()[1] == {"suppressOutput": True} and claude.call()[1]["continue"] is False
     next_call = {"tool_name": "Bash", "tool_input": {}, "tool_use_id": "toolu_3"}
-    _, said = claude.hook("PreToolUse", **next_call)
-    assert said["continue"] is False and "the budget is used up" in said["stopReason"]
-    assert said["hookSpecificOutput"]["permissionDecision"] == "deny"
+    _, reply = claude.hook("PreToolUse", **next_call)
+    assert reply["continue"] is False and "the budget is used up" in reply["stopReason"]
+    assert reply["hookSpecificOutput"]["permissionDecision"] == "deny"
     claude.hook("UserPromptSubmit", prompt="go on")
     assert claude.hook("PreToolUse", **next_call) == (0, {"suppressOutput": True})
     # a judge that fails
     with Guard(Reads(), GuardPolicy(on_failure="ask"), audit=claude.audit).session(run="s1", resume=True) as session:
         for message in run(1):
             session.observe(message)
-    _, said = claude.hook("PreToolUse", **next_call)
-    assert said["hookSpecificOutput"]["permissionDecision"] == "ask"
-    assert "no number" in said["hookSpecificOutput"]["permissionDecisionReason"]
+    _, reply = claude.hook("PreToolUse", **next_call)
+    assert reply["hookSpecificOutput"]["permissionDecision"] == "ask"
+    assert "no number" in reply["hookSpecificOutput"]["permissionDecisionReason"]
 
 
 @pytest.mark.parametrize("action", ["continue", "ask", "halt"])
 def test_a_judge_that_cannot_be_had_is_a_failed_judgement(
     tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that has gone, a folder that is none: the audit says that nobody watched, and the policy what to do."""
+    """No server, or no folder: the audit says that nobody watched, the policy what to do."""
     monkeypatch.setattr("rrm.cli.guard_cmd.HOOK_PATIENCE_S", 0.1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nothing answers there
@@ -88,9 +87,9 @@ def test_a_judge_that_cannot_be_had_is_a_failed_judgement(
             where.mkdir()
             claude = Claude(Path(judge), where, "--set", f"on_failure={action}", "--set", "signal=p_good")
             claude.arguments[claude.arguments.index("--model") + 1] = judge
-            code, said = claude.call()
+            code, reply = claude.call()
             assert code == 0
-            assert ("stopReason" in said, "guard: ask" in said.get("systemMessage", "")) == (
+            assert ("stopReason" in reply, "guard: ask" in reply.get("systemMessage", "")) == (
                 action == "halt",
                 action == "ask",
             )
@@ -119,23 +118,12 @@ def test_a_wrong_option_is_a_mistake_of_the_command(tmp_path: Path, judge: str, 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_server_that_refuses_the_key_is_a_failed_judgement(tmp_path: Path, status: int) -> None:
-    class Refuses(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_error(status)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        try:
-            claude = Claude(Path("-"), tmp_path, "--set", "on_failure=halt")
-            claude.arguments[claude.arguments.index("--model") + 1] = f"http://127.0.0.1:{server.server_port}"
-            code, said = claude.call()
-        finally:
-            server.shutdown()
+    with answering({"/v1/judge": (status, {})}) as (url, _):
+        claude = Claude(Path("-"), tmp_path, "--set", "on_failure=halt")
+        claude.arguments[claude.arguments.index("--model") + 1] = url
+        code, reply = claude.call()
     (row,) = read_audit(claude.audit)
-    assert code == 0 and said["continue"] is False and row.status == "judge_error"
+    assert code == 0 and reply["continue"] is False and row.status == "judge_error"
     assert "key" in (row.reason or "") and str(status) in (row.reason or "")
 
 
@@ -164,9 +152,9 @@ def test_calls_made_at_once_are_judged_together(tmp_path: Path) -> None:
     calls = [{"id": id, "name": "Bash", "arguments": {}} for id in ("a", "b")]
     messages = [Message(role="user", content="x"), Message.model_validate({"role": "assistant", "tool_calls": calls})]
     hook = {"tool_name": "Bash", "tool_use_id": "a", "tool_input": {}, "tool_response": "done"}
-    one = completed(Trajectory(id="s1", messages=messages), hook)
-    assert not step_is_over(one) and len(one.steps) == 1
-    assert step_is_over(completed(one, {**hook, "tool_use_id": "b", "tool_response": ["x"]}))
+    session = completed(Trajectory(id="s1", messages=messages), hook)
+    assert not step_is_over(session) and len(session.steps) == 1
+    assert step_is_over(completed(session, {**hook, "tool_use_id": "b", "tool_response": ["x"]}))
     assert answer("SessionEnd", "halt", None) == {"suppressOutput": True}
 
 
@@ -219,18 +207,18 @@ def test_replay_says_what_would_have_been_saved(
     logs, audit, rules = tmp_path / "runs.jsonl", tmp_path / "audit.jsonl", tmp_path / "policy.yaml"
     write_jsonl(logs, runs)
     rules.write_text("halt_below: 1\npatience: 3\n")
-    given = [logs, "--audit", audit, "--model", folder, "--policy", rules]
-    code, said = invoke(command, *given, "--set", "patience=1")
-    assert code == 0 and (said["runs"], said["halted"], said["checks"], said["failed_checks"]) == (4, 3, 4, 0)
-    assert said["good"] == {"runs": 1, "halted": 1, "steps_saved": 0.5}
-    assert said["failing"] == {"runs": 2, "halted": 1, "steps_saved": 0.6}
+    options = [logs, "--audit", audit, "--model", folder, "--policy", rules]
+    code, reply = invoke(command, *options, "--set", "patience=1")
+    assert code == 0 and (reply["runs"], reply["halted"], reply["checks"], reply["failed_checks"]) == (4, 3, 4, 0)
+    assert reply["good"] == {"runs": 1, "halted": 1, "steps_saved": 0.5}
+    assert reply["failing"] == {"runs": 2, "halted": 1, "steps_saved": 0.6}
     assert [r.run for r in read_audit(audit)] == ["a", "b", "c", "d"]
     assert "holds 4 rows already" not in caplog.text
-    code, said = invoke(command, *given)
+    code, reply = invoke(command, *options)
     assert "audit.jsonl holds 4 rows already: these are put behind them" in caplog.text
-    assert (said["halted"], said["checks"]) == (1, 9)
+    assert (reply["halted"], reply["checks"]) == (1, 9)
     for wrong in ("patiense=1", "halt_below=2"):
         with pytest.raises(ConfigError, match=r"patience|halt_below"):
-            invoke(command, *given, "--set", wrong)
+            invoke(command, *options, "--set", wrong)
     with pytest.raises(ConfigError, match="there is no such file"):
         invoke(command, logs, "--audit", audit, "--policy", tmp_path / "none.yaml")

@@ -1,4 +1,4 @@
-"""What the tests of ranking share: attempts that say how good they are, and a judge that goes by it."""
+"""Shared by the tests of ranking: attempts that state their merit, and a judge that goes by it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 
 
-def attempt(id: str, merit: int, question: str = "q", said: str = "") -> Trajectory:
-    """One whose text says how good it is: `merit 3`."""
+def attempt(id: str, merit: int, question: str = "q", text: str = "") -> Trajectory:
+    """An attempt that states its merit: `merit 3`."""
     messages = [
         Message(role="system", content="the policy"),
         Message(role="user", content="add 2 and 3"),
-        Message(role="assistant", content=f"merit {merit} {said}"),
+        Message(role="assistant", content=f"merit {merit} {text}"),
     ]
     return Trajectory(id=id, task="add 2 and 3", question_id=question, messages=messages, meta={"reference": "five"})
 
 
-def merits_of(shown: str) -> dict[str, int]:
-    """By letter, how good a prompt's attempts are."""
-    found = re.findall(r"^attempt ([A-Z]) \w{6}\n\[step 1\]\nagent: merit (\d+)", shown, re.M)
-    return {name: int(n) for name, n in found}
+def merits_of(prompt: str) -> dict[str, int]:
+    """Merits of a prompt's attempts, by letter."""
+    matches = re.findall(r"^attempt ([A-Z]) \w{6}\n\[step 1\]\nagent: merit (\d+)", prompt, re.M)
+    return {name: int(n) for name, n in matches}
 
 
-def order_of(shown: str) -> str:
-    """The right order of a prompt's attempts."""
-    merits = merits_of(shown)
+def order_of(prompt: str) -> str:
+    merits = merits_of(prompt)
     tiers: dict[int, list[str]] = {}
     for name, merit in merits.items():
         tiers.setdefault(merit, []).append(name)

@@ -1,4 +1,4 @@
-"""Where a judge gives no verdict: outside what it was measured on, and near one half; and that nobody takes it for one."""
+"""Abstention: outside the judge's domain and near one half, and in everything downstream."""
 
 from __future__ import annotations
 
@@ -92,12 +92,14 @@ def test_outside_it_says_nothing_of_steps_unless_it_is_told_to(tokenizer: Any, d
         assert [f.verdict for f in there.findings] == ["unsure"] * 2 and there.abstains
         assert there.trace is None and there.critique is None and not any(f.text for f in there.findings)
         judge.out_of_domain = "keep"
-        kept = judge.judge(rows, mode=mode)
-        assert kept[0] == near.model_copy(update={"judge": kept[0].judge})
-        assert [f.verdict for f in kept[1].findings] == ["bad", "good"] and not kept[1].abstains
-        assert (kept[1].critique is None) == (mode == "steps") and (kept[1].trace is None) == (mode != "full")
-        assert [f.p_good for f in kept[1].findings] == [f.p_good for f in there.findings]
-        assert (kept[1].score, kept[1].out_of_domain) == (there.score, True)
+        verdicts_kept = judge.judge(rows, mode=mode)
+        assert verdicts_kept[0] == near.model_copy(update={"judge": verdicts_kept[0].judge})
+        assert [f.verdict for f in verdicts_kept[1].findings] == ["bad", "good"] and not verdicts_kept[1].abstains
+        assert (verdicts_kept[1].critique is None) == (mode == "steps") and (verdicts_kept[1].trace is None) == (
+            mode != "full"
+        )
+        assert [f.p_good for f in verdicts_kept[1].findings] == [f.p_good for f in there.findings]
+        assert (verdicts_kept[1].score, verdicts_kept[1].out_of_domain) == (there.score, True)
 
 
 def test_an_explanation_says_why_there_is_no_verdict(tokenizer: Any, domain: OutOfDomainDetector) -> None:
@@ -116,9 +118,9 @@ def test_an_explanation_says_why_there_is_no_verdict(tokenizer: Any, domain: Out
 def test_near_one_half_it_is_unsure_of_this_step_alone(tokenizer: Any) -> None:
     judge = judge_of(tokenizer, unsure_band=(0.4, 0.6))
     steps, full = (judge.judge([run("a", "ruin", "doubt", "stone")], mode=mode)[0] for mode in ("steps", "full"))
-    for said in (steps, full):
-        assert [f.verdict for f in said.findings] == ["bad", "unsure", "good"] and not said.abstains
-        assert said.findings[1].p_good == pytest.approx(0.5) and said.judge.unsure_band == (0.4, 0.6)
+    for feedback in (steps, full):
+        assert [f.verdict for f in feedback.findings] == ["bad", "unsure", "good"] and not feedback.abstains
+        assert feedback.findings[1].p_good == pytest.approx(0.5) and feedback.judge.unsure_band == (0.4, 0.6)
     assert full.trace and full.critique and "[step 2]" not in full.critique and "[step 1] bad" in full.critique
     assert [f.verdict for f in judge_of(tokenizer).judge([run("a", "doubt")], mode="steps")[0].findings] == ["good"]
 
@@ -161,8 +163,8 @@ def test_the_summary_counts_unsure_steps_and_says_why_also_of_resumed_rows(
     judge.out_of_domain = "keep"
     with pytest.raises(RRMError, match=r"no such verdicts.*\(--out-of-domain unsure goes on so\)"):
         score_file(judge, rows, output, mode="steps")
-    kept = score_file(judge, rows, tmp_path / "kept.jsonl", mode="steps")
-    assert kept.unsure == {"steps": 2, "judged": 6, "out_of_domain": 0, "in_band": 2}
+    other_summary = score_file(judge, rows, tmp_path / "kept.jsonl", mode="steps")
+    assert other_summary.unsure == {"steps": 2, "judged": 6, "out_of_domain": 0, "in_band": 2}
     judge.out_of_domain = "unsure"
     with pytest.raises(RRMError, match=r"hold verdicts of transcripts outside.*\(--out-of-domain keep goes on so\)"):
         score_file(judge, rows, tmp_path / "kept.jsonl", mode="steps")
@@ -170,27 +172,27 @@ def test_the_summary_counts_unsure_steps_and_says_why_also_of_resumed_rows(
 
 
 def test_a_request_to_a_served_judge_says_what_becomes_of_verdicts(tokenizer: Any, domain: OutOfDomainDetector) -> None:
-    told: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     judge = judge_of(tokenizer, domain)
     assert about(judge)["knows_domain"] and about(judge)["describe"]["out_of_domain"] == "unsure"
     how = {"mode": "steps", "samples": 1, "seed": 0}
     items = [far("far", "ruin").model_dump(mode="json")]
-    for asked in (None, "keep", "unsure"):
-        Worker(judge, told.append).do(
-            {"job": 0, "what": "score", "how": how | {"out_of_domain": asked}, "items": items}
+    for choice in (None, "keep", "unsure"):
+        Worker(judge, events.append).do(
+            {"job": 0, "what": "score", "how": how | {"out_of_domain": choice}, "items": items}
         )
-    rows = [Feedback.model_validate(one["row"]) for one in told if "row" in one]
+    rows = [Feedback.model_validate(event["row"]) for event in events if "row" in event]
     assert [row.findings[0].verdict for row in rows] == ["unsure", "bad", "unsure"]
     assert judge.out_of_domain == "unsure" and {row.score for row in rows} == {rows[0].score}
 
 
 def watched(judge: AgentRRM, rows: list[Trajectory], audit: Path, **policy: Any) -> list[tuple[str, bool]]:
-    found: list[tuple[str, bool]] = []
+    outcomes: list[tuple[str, bool]] = []
     for t in rows:
         with Guard(judge, GuardPolicy(**policy), audit=audit).session(run=t.id) as session:
-            said = [session.observe(m, check=m.role == "tool") for m in t.messages]
-        found.append((said[-1].action, any(v.unsure for v in said)))
-    return found
+            verdicts = [session.observe(m, check=m.role == "tool") for m in t.messages]
+        outcomes.append((verdicts[-1].action, any(v.unsure for v in verdicts)))
+    return outcomes
 
 
 def test_no_guard_acts_on_what_the_judge_is_unsure_of(
@@ -234,12 +236,12 @@ def test_localisation_leaves_steps_out_that_the_judge_is_unsure_of(caplog: pytes
     labels = [["bad", "good", "good", "bad"]] * 12
 
     def measured(*verdicts: Any) -> Any:
-        said = [Finding(step=k, verdict=v) for k, v in enumerate(verdicts, 1)]
-        feedback = [Feedback(id=t.id, status="scored", score=0.5, findings=said, judge=info) for t in rows]
+        findings = [Finding(step=k, verdict=v) for k, v in enumerate(verdicts, 1)]
+        feedback = [Feedback(id=t.id, status="scored", score=0.5, findings=findings, judge=info) for t in rows]
         return evaluate_steps(rows, feedback, labels, {}, resamples=50, seed=0)
 
-    found = measured("bad", "good", "good", "unsure")
-    assert (found["steps"], found["unsure"], found["spoken_share"]) == (36, 12, 1.0)
-    assert found["metrics"]["judge"]["mcc"]["value"] == pytest.approx(1.0)  # as good it would be a miss
+    metrics = measured("bad", "good", "good", "unsure")
+    assert (metrics["steps"], metrics["unsure"], metrics["spoken_share"]) == (36, 12, 1.0)
+    assert metrics["metrics"]["judge"]["mcc"]["value"] == pytest.approx(1.0)  # as good it would be a miss
     assert measured("bad", "good", "good", "good")["metrics"]["judge"]["mcc"]["value"] < 0.9
     assert measured(*["unsure"] * 4) is None and "abstains on all 48 labelled steps" in caplog.text

@@ -53,17 +53,17 @@ def tags(text: str, stop: Any = "eos", mode: Any = "score") -> Judgement:
     return read_answers(Reply(text, stop), CRITERIA, mode, 2, structured=False)
 
 
-@pytest.mark.parametrize("found", [schema(whole()), tags(TAGS)])
-def test_every_answer_is_read(found: Judgement) -> None:
-    assert (found.status, found.reason, found.trace, found.critique) == ("scored", None, None, None)
-    assert found.raw_score == (2 * 1.0 + 0.0 + 0.5) / 4
-    assert found.criteria is not None and list(found.criteria) == ["done", "tone", "care"]
-    assert [(a.value, a.label, a.steps) for a in found.criteria.values()] == [
+@pytest.mark.parametrize("result", [schema(whole()), tags(TAGS)])
+def test_every_answer_is_read(result: Judgement) -> None:
+    assert (result.status, result.reason, result.trace, result.critique) == ("scored", None, None, None)
+    assert result.raw_score == (2 * 1.0 + 0.0 + 0.5) / 4
+    assert result.criteria is not None and list(result.criteria) == ["done", "tone", "care"]
+    assert [(a.value, a.label, a.steps) for a in result.criteria.values()] == [
         (1.0, "yes", [1]),
         (0.0, "cold", [1]),
         (0.5, None, [1]),
     ]
-    assert found.criteria["done"].why in ("so", "so [step 1]")
+    assert result.criteria["done"].why in ("so", "so [step 1]")
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_every_answer_is_read(found: Judgement) -> None:
     ],
 )  # fmt: skip
 def test_a_schema_reply_that_is_not_whole_ends_typed(text: str, status: str, reason: str) -> None:
-    found = schema(text)
-    assert (found.status, found.raw_score) == (status, None)
-    assert (found.reason is not None and found.reason.startswith(reason)) or reason in str(found.reason)
+    result = schema(text)
+    assert (result.status, result.raw_score) == (status, None)
+    assert (result.reason is not None and result.reason.startswith(reason)) or reason in str(result.reason)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_a_schema_reply_that_is_not_whole_ends_typed(text: str, status: str, rea
     ],
 )  # fmt: skip
 def test_a_tagged_reply_that_is_not_whole_ends_typed(text: str, status: str, reason: str) -> None:
-    found = tags(text)
-    assert (found.status, found.raw_score) == (status, None) and reason in str(found.reason)
+    result = tags(text)
+    assert (result.status, result.raw_score) == (status, None) and reason in str(result.reason)
 
 
 def test_a_reply_that_was_cut_off_is_truncated_only_where_something_is_missing() -> None:
@@ -130,17 +130,17 @@ def test_a_reply_that_was_cut_off_is_truncated_only_where_something_is_missing()
 
 
 def test_what_was_answered_is_kept_beside_the_failure() -> None:
-    found = tags(block("done", "no") + block("tone", "tepid"))
-    assert found.criteria == {"done": CriterionAnswer(value=0.0, label="no", why="so", steps=[1])}
+    result = tags(block("done", "no") + block("tone", "tepid"))
+    assert result.criteria == {"done": CriterionAnswer(value=0.0, label="no", why="so", steps=[1])}
 
 
 def test_answers_without_a_value_make_no_score() -> None:
     only = {name: q for name, q in CRITERIA.questions.items() if name != "done"}
     criteria = CRITERIA.model_copy(update={"questions": only})
     reply = Reply(block("tone", "Silent") + block("care", "not_applicable"), "eos")
-    found = read_answers(reply, criteria, "score", 1, structured=False)
-    assert found.status == "unparsable" and "no question that counts was answered with a value" in str(found.reason)
-    assert found.criteria is not None and found.criteria["care"].label == "not applicable"
+    result = read_answers(reply, criteria, "score", 1, structured=False)
+    assert result.status == "unparsable" and "no question that counts was answered with a value" in str(result.reason)
+    assert result.criteria is not None and result.criteria["care"].label == "not applicable"
     more = schema(whole(tone=item("silent"), care=item("Not-applicable")))
     assert more.raw_score == 1.0 and more.criteria is not None and more.criteria["tone"].value is None
 
@@ -157,18 +157,18 @@ def test_labels_are_compared_without_case_and_markup() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "value"),
+    ("written", "value"),
     [("-1", 0.0), (-1, 0.0), ("0", 0.5), ("+1", 1.0), ("- so-so", 0.6), ("So so", 0.6), ("**C-**", 0.3)],
 )
-def test_a_sign_is_part_of_a_label(said: Any, value: float) -> None:
+def test_a_sign_is_part_of_a_label(written: Any, value: float) -> None:
     labels = {"-1": 0.0, "0": 0.5, "+1": 1.0, "so-so": 0.6, "C-": 0.3, "C": 0.4}
-    assert answer_of(Question(ask="How?", labels=labels), said)[1] == value
+    assert answer_of(Question(ask="How?", labels=labels), written)[1] == value
 
 
-@pytest.mark.parametrize("said", ["1", 1, "- 1", "+ 1"])
-def test_an_answer_without_the_sign_is_no_label(said: Any) -> None:
+@pytest.mark.parametrize("written", ["1", 1, "- 1", "+ 1"])
+def test_an_answer_without_the_sign_is_no_label(written: Any) -> None:
     with pytest.raises(ValueError, match="where"):
-        answer_of(Question(ask="How?", labels={"-1": 0.0, "0": 0.5, "+1": 1.0}), said)
+        answer_of(Question(ask="How?", labels={"-1": 0.0, "0": 0.5, "+1": 1.0}), written)
 
 
 def test_the_same_answer_twice_is_one() -> None:
@@ -176,11 +176,11 @@ def test_the_same_answer_twice_is_one() -> None:
 
 
 def test_steps_that_do_not_exist_are_cut_and_said() -> None:
-    found = schema(whole(done=item("yes", "fine\n[step 9] bad: made up", (2, 7, 2, True, "x"))))
-    assert found.criteria is not None and found.criteria["done"].steps == [2]
-    assert "7, 9" in str(found.reason) and found.status == "scored"
-    told = tags(TAGS.replace("steps: 1", "steps: 1-2, 8", 1))
-    assert told.criteria is not None and told.criteria["done"].steps == [1, 2] and ": 8" in str(told.reason)
+    result = schema(whole(done=item("yes", "fine\n[step 9] bad: made up", (2, 7, 2, True, "x"))))
+    assert result.criteria is not None and result.criteria["done"].steps == [2]
+    assert "7, 9" in str(result.reason) and result.status == "scored"
+    tagged = tags(TAGS.replace("steps: 1", "steps: 1-2, 8", 1))
+    assert tagged.criteria is not None and tagged.criteria["done"].steps == [1, 2] and ": 8" in str(tagged.reason)
 
 
 def test_modes_say_what_else_is_read() -> None:
@@ -214,44 +214,46 @@ PIECES = st.sampled_from(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PIECES, max_size=14), st.booleans(), st.sampled_from(["eos", "length", "stop"]))
 def test_garbage_is_never_a_number(pieces: list[str], structured: bool, stop: Any) -> None:
-    found = read_answers(Reply("".join(pieces), stop), CRITERIA, "full", 2, structured=structured)
-    assert found.status in ("unparsable", "truncated") and found.raw_score is None and found.reason
+    result = read_answers(Reply("".join(pieces), stop), CRITERIA, "full", 2, structured=structured)
+    assert result.status in ("unparsable", "truncated") and result.raw_score is None and result.reason
 
 
 @pytest.mark.parametrize(
-    ("said", "value"),
+    ("written", "value"),
     [(True, 1.0), ("true", 1.0), (1, 1.0), ("1", 1.0), ("True.", 1.0), (False, 0.0), ("false", 0.0), (0, 0.0), ("yes", 1.0), (2, None), ("maybe", None), (0.5, None)],
 )  # fmt: skip
-def test_a_program_s_answers_to_a_question_of_yes_or_no(said: Any, value: float | None) -> None:
+def test_a_program_s_answers_to_a_question_of_yes_or_no(written: Any, value: float | None) -> None:
     """JSON `true`, "true" and 1 were `unparsable`."""
     question = Question(ask="Done?", scale="yes_no")
     if value is None:
         with pytest.raises(ValueError, match="was asked for"):
-            answer_of(question, said)
+            answer_of(question, written)
     else:
-        assert answer_of(question, said)[1] == value
+        assert answer_of(question, written)[1] == value
 
 
 @pytest.mark.parametrize(
-    ("said", "value"),
+    ("written", "value"),
     [(1, 0.0), (3, 0.5), ("4", 0.75), (5.0, 1.0), ("**5**", 1.0), ("4/5", 0.75), ("4 out of 5", 0.75), (0, None), (6, None), (3.5, None), ("4/10", None), (True, None)],
 )  # fmt: skip
-def test_a_scale_of_whole_numbers_is_its_own(said: Any, value: float | None) -> None:
+def test_a_scale_of_whole_numbers_is_its_own(written: Any, value: float | None) -> None:
     """There was none: written as labels it took no number (3), and as `unit` its 3 lay outside [0, 1]."""
     question = Question(ask="How polite?", scale="1-5")
     if value is None:
         with pytest.raises(ValueError, match="a whole number from 1 to 5 was asked for"):
-            answer_of(question, said)
+            answer_of(question, written)
     else:
-        assert answer_of(question, said)[1] == value
+        assert answer_of(question, written)[1] == value
 
 
 def test_scales_are_told_and_checked() -> None:
-    kept = parse_criteria({"questions": {"p": {"ask": "Polite?", "scale": "0 – 10", "may_not_apply": True}}}, "here")
-    question = kept.questions["p"]
+    criteria = parse_criteria(
+        {"questions": {"p": {"ask": "Polite?", "scale": "0 – 10", "may_not_apply": True}}}, "here"
+    )
+    question = criteria.questions["p"]
     assert question.scale == "0-10" and question.described() == 'a whole number from 0 to 10 or "not applicable"'
-    wanted = answer_schema(kept, "score")["properties"]["answers"]["properties"]["p"]["properties"]["answer"]
-    assert wanted["anyOf"][0] == {"type": "integer", "enum": list(range(11))}
+    expected = answer_schema(criteria, "score")["properties"]["answers"]["properties"]["p"]["properties"]["answer"]
+    assert expected["anyOf"][0] == {"type": "integer", "enum": list(range(11))}
     for scale in ("5-1", "1-5000", "stars"):
         with pytest.raises(ConfigError, match="two whole numbers such as 1-5"):
             parse_criteria({"questions": {"p": {"ask": "Polite?", "scale": scale}}}, "here")

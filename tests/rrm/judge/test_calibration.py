@@ -65,7 +65,7 @@ def test_a_prior_counts_as_twenty_labels_of_the_present_map(rows: int) -> None:
     fitted, alone = fit(raw.tolist(), y.tolist(), present=q.tolist()), fit(raw.tolist(), y.tolist())
     assert isinstance(fitted, Platt) and isinstance(alone, Platt)
     assert (fitted.a, fitted.b) == pytest.approx(tuple(penalised(z, y, q, PRIOR_LABELS)), abs=0.01)
-    far = [abs(one.b - present.b) / abs(alone.b - present.b) for one in (fitted, alone)]
+    far = [abs(each.b - present.b) / abs(alone.b - present.b) for each in (fitted, alone)]
     assert far[0] < (0.7 if rows == 20 else 1.01)
     if rows == 2000:
         assert (fitted.a, fitted.b) == pytest.approx((alone.a, alone.b), abs=0.03)
@@ -74,8 +74,8 @@ def test_a_prior_counts_as_twenty_labels_of_the_present_map(rows: int) -> None:
 def test_labels_that_agree_with_the_present_map_leave_it_as_it_is() -> None:
     raw, present = np.linspace(0.05, 0.95, 40), Platt(a=1.4, b=-0.5, rows=300)
     q = [present(r) for r in raw]
-    kept = fit(raw.tolist(), q, present=q)
-    assert isinstance(kept, Platt) and (kept.a, kept.b) == pytest.approx((1.4, -0.5), abs=0.01)
+    refitted = fit(raw.tolist(), q, present=q)
+    assert isinstance(refitted, Platt) and (refitted.a, refitted.b) == pytest.approx((1.4, -0.5), abs=0.01)
 
 
 def test_a_grade_is_read_as_it_is_by_hand() -> None:
@@ -84,7 +84,7 @@ def test_a_grade_is_read_as_it_is_by_hand() -> None:
 
 
 def test_a_few_sure_mistakes_do_not_flatten_the_map_of_grades() -> None:
-    """Right runs are graded 0.8 and wrong ones 0.2, but for three wrong ones in a hundred, graded 1 − 10⁻⁶."""
+    """Right runs have 0.8, wrong ones 0.2, but for three wrong ones in a hundred at 1 − 10⁻⁶."""
     raw, labels = [0.8] * 100 + [0.2] * 97 + [1 - 1e-6] * 3, [1.0] * 100 + [0.0] * 100
     off = {method: abs(fit(raw, labels, method)(0.8) - 1.0) for method in ("platt", "platt_score")}
     assert off["platt_score"] < 0.05 < off["platt"]
@@ -130,7 +130,7 @@ def test_windowed_readings_and_single_steps_have_maps_of_their_own() -> None:
 def readings(
     n: int, shift: float, seed: int = 0, kinds: float = 0.5
 ) -> tuple[list[float], list[float], list[bool], list[str]]:
-    """Raw scores whose log-odds are right for transcripts read at once, and off by `shift` for those read in windows; two of a question."""
+    """Log-odds that are right at once and off by `shift` in windows; two rows a question."""
     rng = np.random.default_rng(seed)
     z, many = rng.normal(0, 1.5, n), rng.random(n) < kinds
     y = rng.random(n) < 1 / (1 + np.exp(-(z + shift * many)))
@@ -138,16 +138,15 @@ def readings(
 
 
 def test_one_map_serves_both_readings_unless_two_are_better_on_other_questions() -> None:
-    """Of two maps that were fitted on some eighty rows each, 500 words of padding took the better one."""
     raw, y, many, questions = readings(160, shift=0.0)
-    one = fit_by_reading(raw, y, many, questions)
-    assert not one.apart and not one.lacking and one.maps[False] == one.maps[True] == fit(raw, y)
+    joint = fit_by_reading(raw, y, many, questions)
+    assert not joint.apart and not joint.lacking and joint.maps[False] == joint.maps[True] == fit(raw, y)
     raw, y, many, questions = readings(400, shift=-2.0)
     two = fit_by_reading(raw, y, many, questions)
     assert two.apart and two.maps[False] == fit(*zip(*[(r, k) for r, k, w in zip(raw, y, many, strict=True) if not w], strict=True))  # fmt: skip
     assert two.maps[True](0.5) < two.maps[False](0.5) - 0.2
-    said = [fit_by_reading(*readings(160, shift=0.0, seed=seed)).apart for seed in range(40)]
-    assert sum(said) <= 6  # noise alone wins by a standard error in a sixth of draws at most
+    apart = [fit_by_reading(*readings(160, shift=0.0, seed=seed)).apart for seed in range(40)]
+    assert sum(apart) <= 6  # noise alone wins by a standard error in a sixth of draws at most
 
 
 def test_a_kind_of_reading_without_enough_rows_has_no_map() -> None:
@@ -162,7 +161,7 @@ def test_a_kind_of_reading_without_enough_rows_has_no_map() -> None:
 
 
 def test_a_kind_whose_scores_fall_takes_the_map_of_all() -> None:
-    """Twelve rows in windows that happen to fall say nothing against the other hundred; a map of their own cannot be."""
+    """Twelve rows in windows that happen to fall are no evidence against the other hundred."""
     raw, y, _, questions = readings(100, shift=0.0)
     fell = [(0.8, 0.0), (0.2, 1.0)] * 6
     both = fit_by_reading(
@@ -177,7 +176,6 @@ def test_a_kind_whose_scores_fall_takes_the_map_of_all() -> None:
 
 
 def test_a_kind_whose_scores_clearly_fall_has_no_map() -> None:
-    """Its curve could not be fitted as a map, and that was taken for too few rows to tell: it was called calibrated."""
     raw, y, _, questions = readings(300, shift=0.0)
     fell_raw, fell_y, _, _ = readings(100, shift=0.0, seed=1)
     for method in ("platt", "platt_score"):

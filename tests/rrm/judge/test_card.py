@@ -15,13 +15,13 @@ def head(base: str | None) -> dict[str, object]:
 
 
 def test_the_default_base() -> None:
-    found = head("smollm2")
-    assert (found["base_model"], found["license"]) == ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0")
-    assert found["tags"] == ["reward-model", "agents"]
+    fields = head("smollm2")
+    assert (fields["base_model"], fields["license"]) == ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0")
+    assert fields["tags"] == ["reward-model", "agents"]
 
 
 @pytest.mark.parametrize(
-    ("card", "wanted"),
+    ("card", "expected"),
     [
         ("---\nlicense: llama3.1\ntags: [a]\n---\n# Base\n", {"license": "llama3.1"}),
         (
@@ -32,11 +32,11 @@ def test_the_default_base() -> None:
         ("---\nlicense: [broken\n---\n", {"license": "other", "license_name": "that-of-the-base"}),
     ],
 )
-def test_a_bases_own_card_gives_the_licence(tmp_path: Path, card: str, wanted: dict[str, str]) -> None:
+def test_a_bases_own_card_gives_the_licence(tmp_path: Path, card: str, expected: dict[str, str]) -> None:
     (tmp_path / "README.md").write_text(card)
-    found = head(str(tmp_path))
-    assert {k: v for k, v in found.items() if k.startswith("license")} == wanted
-    assert "base_model" not in found  # a folder of this machine is no name
+    fields = head(str(tmp_path))
+    assert {k: v for k, v in fields.items() if k.startswith("license")} == expected
+    assert "base_model" not in fields  # a folder of this machine is no name
 
 
 def test_a_base_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

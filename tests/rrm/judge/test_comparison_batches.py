@@ -12,8 +12,8 @@ from rrm.judge.comparison_batches import ComparisonGraph, draw_heats
 
 
 def test_a_group_that_fits_is_one_heat_in_an_order_of_its_seed() -> None:
-    found = [tuple(draw_heats(["a", "b", "c"], 4, seed)[0]) for seed in range(20)]
-    assert {frozenset(order) for order in found} == {frozenset("abc")} and len(set(found)) > 3
+    orders = [tuple(draw_heats(["a", "b", "c"], 4, seed)[0]) for seed in range(20)]
+    assert {frozenset(order) for order in orders} == {frozenset("abc")} and len(set(orders)) > 3
     assert draw_heats(["a", "b", "c"], 4, 7) == draw_heats(["a", "b", "c"], 4, 7)
 
 
@@ -35,7 +35,7 @@ def test_heats_hold_everybody_and_overlap(n: int, size: int, seed: int) -> None:
         meetings.add(heat, list(range(len(heat))))
     assert len(meetings.together(range(n))) == 1
     if n > size > 3:
-        assert all(set(one) & set(other) for one, other in pairwise(heats))
+        assert all(set(first) & set(other) for first, other in pairwise(heats))
 
 
 def test_one_heat_gives_the_share_of_the_others_that_are_behind() -> None:

@@ -1,4 +1,4 @@
-"""The expected score over a server is the model's own: what a reply leaves open is asked for, and each way counts once."""
+"""The expected score over a server equals the model's own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USED = {"prompt_tokens": 10, "completion_tokens": 4}
 
 
 class Grid:
-    """A model that writes the score digit by digit with these probabilities of 0.0, 0.1 … 1.0, always the likeliest token."""
+    """Writes the likeliest score digit by digit, given the probabilities of 0.0, 0.1 … 1.0."""
 
     def __init__(self, p: list[float]) -> None:
         self.p, self.asked = p, list[str]()
@@ -43,13 +43,12 @@ class Grid:
         return {"0": 1.0} if written == "1." else {"</score>": 1.0}
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
-        """What follows the last message."""
-        said = messages[-1]["content"]
-        self.asked.append(said)
+        text = messages[-1]["content"]
+        self.asked.append(text)
         tokens, top = (
-            ([], []) if "<score>" in said else ([BEFORE.removeprefix(said)], [{BEFORE.removeprefix(said): 0.0}])
+            ([], []) if "<score>" in text else ([BEFORE.removeprefix(text)], [{BEFORE.removeprefix(text): 0.0}])
         )
-        written = said.partition("<score>")[2]
+        written = text.partition("<score>")[2]
         while "</score>" not in written:
             ps = {token: q for token, q in self.after(written).items() if q > 0}
             top.append({token: math.log(q) for token, q in ps.items()})
@@ -68,10 +67,10 @@ def judged(model: Grid, opening: str) -> Any:
 def test_a_served_score_is_the_mean_of_the_grid(opening: str, weights: list[float]) -> None:
     p = [w / sum(weights) for w in weights]
     model = Grid(p)
-    found = judged(model, opening)
+    feedback = judged(model, opening)
     mean = sum(i / 10 * q for i, q in enumerate(p))
-    assert found.status == "scored" and found.judge.score_source == "expected"
-    assert found.raw_score == pytest.approx(mean, abs=MIN_OPEN + 1e-9)  # of what is not asked for
+    assert feedback.status == "scored" and feedback.judge.score_source == "expected"
+    assert feedback.raw_score == pytest.approx(mean, abs=MIN_OPEN + 1e-9)  # of what is not asked for
     again = p[10] >= sum(p[:10]) and sum(p[:10]) >= MIN_OPEN
     assert model.asked[1:] == (
         [("" if opening == "<score>" else "<critique>fine</critique>") + "<score>0"] if again else []
@@ -80,8 +79,8 @@ def test_a_served_score_is_the_mean_of_the_grid(opening: str, weights: list[floa
 
 def test_a_reply_that_was_not_opened_is_not_gone_on_with() -> None:
     model = Grid([0.0] * 4 + [0.4] + [0.0] * 5 + [0.6])
-    found = judged(model, "")
-    assert len(model.asked) == 1 and found.raw_score == 1.0 and found.judge.score_source == "sampled"
+    feedback = judged(model, "")
+    assert len(model.asked) == 1 and feedback.raw_score == 1.0 and feedback.judge.score_source == "sampled"
 
 
 def content(*steps: tuple[str, dict[str, float]]) -> dict[str, Any]:
@@ -102,15 +101,15 @@ def test_over_http_the_other_way_is_one_more_request_of_the_same_row() -> None:
     replies = [completion("1.0</score>", logprobs=ONE, usage=USED), completion(".4</score>", logprobs=REST, usage=USED)]
     with serve(lambda n, body: replies[n]) as server:
         judge = AgentRRM(OpenAIEngine(server.url, "m"), settings=JudgeSettings(opening=True))
-        (found,) = judge.judge(ROWS[:1], mode="score")
+        (feedback,) = judge.judge(ROWS[:1], mode="score")
     first, second = (body["messages"] for body in server.requests)
     assert first[:-1] == second[:-1] and [m[-1]["content"] for m in (first, second)] == ["<score>", "<score>0"]
     assert server.requests[1]["continue_final_message"] is True
     assert (
-        found.raw_score == pytest.approx(0.6 + 0.4 * (0.75 * 0.4 + 0.25 * 0.8))
-        and found.judge.score_source == "expected"
+        feedback.raw_score == pytest.approx(0.6 + 0.4 * (0.75 * 0.4 + 0.25 * 0.8))
+        and feedback.judge.score_source == "expected"
     )
-    assert found.usage is not None and (found.usage.requests, found.usage.completion_tokens) == (2, 8)
+    assert feedback.usage is not None and (feedback.usage.requests, feedback.usage.completion_tokens) == (2, 8)
 
 
 @pytest.mark.parametrize("second", [failure(400, "no"), completion("maybe"), completion(".4</score>", usage=USED)])
@@ -118,9 +117,9 @@ def test_where_the_other_way_cannot_be_had_the_number_is_the_score(second: Answe
     replies = [completion("1.0</score>", logprobs=ONE, usage=USED), second, second]
     with serve(lambda n, body: replies[min(n, 2)]) as server:
         judge = AgentRRM(OpenAIEngine(server.url, "m", max_retries=0), settings=JudgeSettings(opening=True))
-        (found,) = judge.judge(ROWS[:1], mode="score")
-    assert (found.status, found.raw_score, found.judge.score_source) == ("scored", 1.0, "sampled")
-    assert found.usage is not None and found.usage.requests >= 2
+        (feedback,) = judge.judge(ROWS[:1], mode="score")
+    assert (feedback.status, feedback.raw_score, feedback.judge.score_source) == ("scored", 1.0, "sampled")
+    assert feedback.usage is not None and feedback.usage.requests >= 2
 
 
 def test_of_earlier_windows_no_score_is_asked_for_twice() -> None:
@@ -129,9 +128,9 @@ def test_of_earlier_windows_no_score_is_asked_for_twice() -> None:
     long = ROWS[0].model_copy(update={"messages": messages})
     with serve(lambda n, body: completion("[step 1] bad: no</critique><score>1.0</score>", logprobs=None)) as server:
         judge = AgentRRM(OpenAIEngine(server.url, "m"), settings=JudgeSettings(opening=True, transcript_tokens=128))
-        (found,) = judge.judge([long], mode="critique")
+        (feedback,) = judge.judge([long], mode="critique")
         windows = len(judge.plan(long, "critique"))
-    assert found.status == "scored" and windows > 1 and len(server.requests) == windows
+    assert feedback.status == "scored" and windows > 1 and len(server.requests) == windows
 
 
 def test_ways_are_told_apart_by_their_tokens() -> None:
@@ -147,13 +146,13 @@ def test_ways_are_told_apart_by_their_tokens() -> None:
     way = Reply(
         "<score>0.7</score>", "eos", [*(other.top_logprobs or []), *rest], [*other.tokens, ".", "7", "</score>"]
     )
-    found = expected_score(Reply(reply.text, "eos", reply.top_logprobs, reply.tokens, others=(way,)), 0.7)
-    assert found is not None and found[0] == pytest.approx(0.4 * 0.7 + 0.175 * 0.7 + 0.175 * 0.2 + 0.25)
+    feedback = expected_score(Reply(reply.text, "eos", reply.top_logprobs, reply.tokens, others=(way,)), 0.7)
+    assert feedback is not None and feedback[0] == pytest.approx(0.4 * 0.7 + 0.175 * 0.7 + 0.175 * 0.2 + 0.25)
     assert other_way(Reply("<score>0.7</score>", "eos")) is None and other_way(reply, least=0.36) is None
 
 
 def test_the_grid_is_told_and_a_number_off_it_is_read_as_given() -> None:
-    """The rubric said "0.0 to 1.0"; of two samples, 0.85 as it was said and an expectation of 0.6 (0.5 said), the mean was 0.725."""
+    """A mean is of one kind: 0.85 as written is not averaged with an expectation."""
     on = [{"token": t, "logprob": math.log(p)} for t, p in (("5", 0.5), ("7", 0.5))]
     items = [{"token": t, "logprob": 0.0} for t in ("<score>", "0", ".")]
     items += [{"token": "5", "logprob": math.log(0.5), "top_logprobs": on}, {"token": "</score>", "logprob": 0.0}]

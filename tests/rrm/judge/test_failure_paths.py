@@ -1,4 +1,4 @@
-"""Every way a judge over HTTP can fail ends in its status and never in a number; scores are read where there is one."""
+"""Every failure of a judge over HTTP ends in its status and never in a number."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ def test_a_retry_after_a_failure_has_a_new_seed_and_its_reply_counts() -> None:
 
 
 def test_a_good_reply_is_read_whole() -> None:
-    said: list[Feedback] = []
-    feedback = judge_chat(ScriptedChatEngine([GOOD]), items("a"), info=INFO, params=PARAMS, on_feedback=said.append)[0]
+    heard: list[Feedback] = []
+    feedback = judge_chat(ScriptedChatEngine([GOOD]), items("a"), info=INFO, params=PARAMS, on_feedback=heard.append)[0]
     assert (feedback.trace, feedback.judge.score_source, feedback.raw_score) == ("fine", "sampled", 0.4)
     assert [(f.step, f.verdict, f.text) for f in feedback.findings] == [(1, "bad", "no search")]
-    assert said == [feedback]
+    assert heard == [feedback]
     opened = read_reply(Reply("thinking</think><score>0.3</score>", "eos"))
     assert (opened.trace, opened.raw_score) == ("thinking", 0.3)
 
@@ -126,8 +126,8 @@ def test_failed_samples_are_left_out_of_the_mean_and_named() -> None:
 
 
 def test_what_is_said_of_steps_that_do_not_exist_is_cut_and_named() -> None:
-    said = "<think>[step 1] calls search\n[step 2] repeats\n[step 5] answers</think><critique>[step 1] good: found\n[step 4] bad: made up</critique><score>0.4</score>"
-    feedback = to_feedback(items("a")[0], [Reply(said, "eos")], INFO)
+    reply = "<think>[step 1] calls search\n[step 2] repeats\n[step 5] answers</think><critique>[step 1] good: found\n[step 4] bad: made up</critique><score>0.4</score>"
+    feedback = to_feedback(items("a")[0], [Reply(reply, "eos")], INFO)
     assert (feedback.trace, feedback.critique) == ("[step 1] calls search\n[step 2] repeats", "[step 1] good: found")
     assert (feedback.status, feedback.raw_score) == ("scored", 0.4)
     assert feedback.reason == "the judge spoke of steps that the run does not have, and these lines were cut: 4, 5"
@@ -182,8 +182,8 @@ def test_expected_score_digit_by_digit() -> None:
 def test_expected_score_edges(
     steps: list[tuple[str, dict[str, float]]], sampled: float, expected: float | None
 ) -> None:
-    found = expected_score(with_logprobs(("<score", {"<score": 1.0}), *steps), sampled)
-    assert found is None if expected is None else found is not None and found[0] == pytest.approx(expected)
+    score = expected_score(with_logprobs(("<score", {"<score": 1.0}), *steps), sampled)
+    assert score is None if expected is None else score is not None and score[0] == pytest.approx(expected)
 
 
 def test_without_log_probabilities_the_number_is_the_score() -> None:
@@ -202,14 +202,14 @@ def test_no_reply_ends_in_a_number_outside_its_range(text: str, stop: Any) -> No
 def test_one_token_and_digit_reading_agree(weights: list[float], sampled: int) -> None:
     p = [w / sum(weights) for w in weights]
     names = [f"{i / 10:.1f}" for i in range(11)]
-    whole = with_logprobs(OPEN, (names[sampled], dict(zip(names, p, strict=True))), CLOSE)
+    one_token = with_logprobs(OPEN, (names[sampled], dict(zip(names, p, strict=True))), CLOSE)
     mean = sum(i / 10 * q for i, q in enumerate(p))
-    found = expected_score(whole, sampled / 10)
-    assert found is not None and found[0] == pytest.approx(mean) and found[1] == pytest.approx(0.0, abs=1e-9)
+    score = expected_score(one_token, sampled / 10)
+    assert score is not None and score[0] == pytest.approx(mean) and score[1] == pytest.approx(0.0, abs=1e-9)
     below = sum(p[:10])
     digits = {str(i): q / below for i, q in enumerate(p[:10])}
     first = {"0": below, "1": p[10]}
     if sampled < 10:
         steps = [("0", first), (".", {".": 1.0}), (str(sampled), digits), CLOSE]
-        found = expected_score(with_logprobs(OPEN, *steps), sampled / 10)
-        assert found is not None and found[0] == pytest.approx(mean)
+        score = expected_score(with_logprobs(OPEN, *steps), sampled / 10)
+        assert score is not None and score[0] == pytest.approx(mean)

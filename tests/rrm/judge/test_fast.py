@@ -1,4 +1,4 @@
-"""Which judges are read in int8, and what they say then."""
+"""Judges that are read in int8, and their verdicts."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def test_int8_says_nearly_what_float32_says(saved: Path) -> None:
     pytest.importorskip("openvino", reason="int8 needs openvino: pip install 'agent-rrm[fast]'")
     if not multiplies_exactly():
         pytest.skip("int8 products overflow on this processor")
-    whole = AgentRRM.from_pretrained(str(saved), device="cpu", dtype="float32")
+    in_float = AgentRRM.from_pretrained(str(saved), device="cpu", dtype="float32")
     fast = AgentRRM.from_pretrained(str(saved), device="cpu")
-    assert (whole.dtype, fast.dtype) == ("float32", "int8") and whole.model_hash == fast.model_hash
-    (a,), (b,) = whole.judge([RUN], mode="steps"), fast.judge([RUN], mode="steps")
+    assert (in_float.dtype, fast.dtype) == ("float32", "int8") and in_float.model_hash == fast.model_hash
+    (a,), (b,) = in_float.judge([RUN], mode="steps"), fast.judge([RUN], mode="steps")
     assert [f.p_good for f in b.findings] == pytest.approx([f.p_good for f in a.findings], abs=0.02)
     assert b.score == pytest.approx(a.score, abs=0.02) and b.findings != a.findings
     assert fast.save_pretrained(saved.parent / "again").is_dir()  # the weights it came from
@@ -105,7 +105,7 @@ def test_a_graph_that_cannot_be_read_even_anew_gives_float32_and_a_notice(
 def test_a_library_that_cannot_be_loaded_gives_float32_and_a_notice(
     saved: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rrm.judge.fast.needs", lambda *asked: None)
+    monkeypatch.setattr("rrm.judge.fast.needs", lambda *names: None)
     monkeypatch.setitem(sys.modules, "rrm.engines.int8_graph", None)  # its import fails
     with caplog.at_level(logging.INFO, "rrm.data.progress"):
         assert AgentRRM.from_pretrained(str(saved), device="cpu").dtype == "float32"

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrm.data.verdicts import anchors, named_steps, read_findings
-from rrm.judge.hallucinated_steps import cut_from_critique, cut_from_trace, said_of
+from rrm.judge.hallucinated_steps import cut_from_critique, cut_from_trace, cut_notice
 
 
 @pytest.mark.parametrize(
-    ("critique", "kept", "gone"),
+    ("critique", "remaining", "gone"),
     [
         ("[step 1] good: a\n[step 2] bad: b", "[step 1] good: a\n[step 2] bad: b", set()),
         ("[step 1] good: a\n[step 3] bad: b\n[step 2] good: c", "[step 1] good: a\n[step 2] good: c", {3}),
@@ -25,8 +25,8 @@ from rrm.judge.hallucinated_steps import cut_from_critique, cut_from_trace, said
         ("no steps named, step 5 aside", "no steps named, step 5 aside", set()),
     ],
 )
-def test_critique(critique: str, kept: str, gone: set[int]) -> None:
-    assert cut_from_critique(critique, 2) == (kept, gone)
+def test_critique(critique: str, remaining: str, gone: set[int]) -> None:
+    assert cut_from_critique(critique, 2) == (remaining, gone)
 
 
 def test_trace_loses_its_lines_and_keeps_its_thoughts() -> None:
@@ -44,13 +44,13 @@ def test_trace_loses_its_lines_and_keeps_its_thoughts() -> None:
 )
 def test_nothing_of_another_step_is_left_and_no_finding_is_lost(parts: list[str], between: str) -> None:
     critique = between.join(parts)
-    kept, gone = cut_from_critique(critique, 2)
-    assert all(named_steps(listed, 2) for _, listed in anchors(kept))
-    assert gone or kept == critique
-    left = iter([f.step for f in read_findings(kept, 2)])
+    remaining, gone = cut_from_critique(critique, 2)
+    assert all(named_steps(listed, 2) for _, listed in anchors(remaining))
+    assert gone or remaining == critique
+    left = iter([f.step for f in read_findings(remaining, 2)])
     assert all(f.step in left for f in read_findings(critique, 2))  # in their order; fewer anchors may uncover more
 
 
 def test_the_row_says_which() -> None:
-    assert said_of(set()) is None
-    assert str(said_of({9, 3, 4, 5, 6, 7})).endswith(": 3, 4, 5, 6, 7, …")
+    assert cut_notice(set()) is None
+    assert str(cut_notice({9, 3, 4, 5, 6, 7})).endswith(": 3, 4, 5, 6, 7, …")

@@ -1,4 +1,4 @@
-"""A judge survives its journey: saved, loaded, on the hub, behind a server, it judges as it did; and its rows say how."""
+"""A judge that is saved, loaded, on the hub or behind a server judges as before."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_a_saved_judge_judges_alike(judge: AgentRRM, saved: Path) -> None:
 
 def test_budgets_given_in_loading_are_saved_too(saved: Path) -> None:
     loaded = AgentRRM.from_pretrained(str(saved), device="cpu", max_transcript_tokens=99, max_new_tokens=33)
-    kept = load_settings(loaded.save_pretrained(saved.parent / "smaller"))
-    assert (kept.transcript_tokens, kept.max_new_tokens) == (99, 33)
-    assert kept.calibration == SETTINGS.calibration and kept.modes == SETTINGS.modes
+    settings = load_settings(loaded.save_pretrained(saved.parent / "smaller"))
+    assert (settings.transcript_tokens, settings.max_new_tokens) == (99, 33)
+    assert settings.calibration == SETTINGS.calibration and settings.modes == SETTINGS.modes
 
 
 def adapter_over(base: Path, folder: Path) -> Path:
@@ -64,14 +64,14 @@ def save_base(folder: Path, seed: int) -> Path:
 def test_the_hash_of_an_adapter_covers_its_base(tmp_path: Path) -> None:
     base = save_base(tmp_path / "base", seed=0)
     judge = AgentRRM.from_pretrained(str(adapter_over(base, tmp_path / "judge")), device="cpu")
-    before, said = judge.model_hash, scores(judge)
-    kept = judge.save_pretrained(tmp_path / "kept")
-    assert (kept / "adapter_model.safetensors").is_file() and not (kept / "model.safetensors").exists()
-    copied = AgentRRM.from_pretrained(str(kept), device="cpu")
-    assert (copied.model_hash, scores(copied)) == (before, said)
+    before, scores_before = judge.model_hash, scores(judge)
+    folder = judge.save_pretrained(tmp_path / "kept")
+    assert (folder / "adapter_model.safetensors").is_file() and not (folder / "model.safetensors").exists()
+    copied = AgentRRM.from_pretrained(str(folder), device="cpu")
+    assert (copied.model_hash, scores(copied)) == (before, scores_before)
     save_base(base, seed=1)  # other weights under the same name: the same judge no longer
     other = AgentRRM.from_pretrained(str(tmp_path / "judge"), device="cpu")
-    assert scores(other) != said and other.model_hash != before
+    assert scores(other) != scores_before and other.model_hash != before
 
 
 # ---- the hub ----
@@ -84,8 +84,8 @@ def test_a_hub_id_brings_its_calibration_budgets_and_modes(
     loaded = AgentRRM.from_pretrained("org/judge", device="cpu")
     assert loaded.settings == SETTINGS and loaded.model == "org/judge"
     assert scores(loaded) == pytest.approx(scores(judge))
-    at = AgentRRM.from_pretrained("org/judge", device="cpu", revision=commit)
-    assert at.model_hash == loaded.model_hash == AgentRRM.from_pretrained(str(saved), device="cpu").model_hash
+    pinned = AgentRRM.from_pretrained("org/judge", device="cpu", revision=commit)
+    assert pinned.model_hash == loaded.model_hash == AgentRRM.from_pretrained(str(saved), device="cpu").model_hash
     with pytest.raises(RRMError, match="org/judge at v2"):
         AgentRRM.from_pretrained("org/judge", revision="v2")
     with pytest.raises(RRMError, match="no judge 'org/absent': neither a directory nor a shipped judge"):
@@ -136,23 +136,23 @@ def test_dtype_and_attention_reach_the_loader(saved: Path) -> None:
 
 
 def test_a_row_says_budget_numbers_temperature_and_calibration(judge: AgentRRM) -> None:
-    (found,) = judge.judge(ROWS[:1], mode="score")
-    said = found.judge
-    assert (said.transcript_tokens, said.max_new_tokens, said.temperature, said.calibrated) == (250, 24, None, True)
+    (feedback,) = judge.judge(ROWS[:1], mode="score")
+    info = feedback.judge
+    assert (info.transcript_tokens, info.max_new_tokens, info.temperature, info.calibrated) == (250, 24, None, True)
     (failed,) = judge.judge(ROWS[:1], mode="full")
     assert failed.score is None and failed.judge.calibrated is None
     with serve(lambda n, body: completion("<score>0.5</score>")) as server:
         chat = AgentRRM(OpenAIEngine(server.url, "m"))
-        (one,), (two,) = chat.judge(ROWS[:1]), chat.judge(ROWS[:1], samples=2)
-    assert (one.judge.temperature, two.judge.temperature, one.judge.calibrated) == (0.0, 0.7, False)
+        (single,), (two,) = chat.judge(ROWS[:1]), chat.judge(ROWS[:1], samples=2)
+    assert (single.judge.temperature, two.judge.temperature, single.judge.calibrated) == (0.0, 0.7, False)
 
 
 def test_a_mode_the_judge_was_not_trained_in_is_said(judge: AgentRRM, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         judge.judge(ROWS[:1], mode="critique")
     judge.judge(ROWS[:1], mode="score")
-    said = [r.getMessage() for r in caplog.records if "not in critique" in r.getMessage()]
-    assert len(said) == 1 and "trained in score, full" in said[0]
+    warnings = [r.getMessage() for r in caplog.records if "not in critique" in r.getMessage()]
+    assert len(warnings) == 1 and "trained in score, full" in warnings[0]
 
 
 def test_training_questions_are_recognised_whatever_their_spelling() -> None:
@@ -180,9 +180,9 @@ def test_tasks_of_one_text_and_several_ids_are_other_questions_as_in_the_split()
 
 
 def test_a_question_without_an_id_of_its_own_on_one_side_is_known_by_its_text() -> None:
-    given, bare = asked("a", "repo-1"), asked("b", None)
+    named, bare = asked("a", "repo-1"), asked("b", None)
     derived = asked("c", question_hash(bare.task))
-    for learned, met in ((given, bare), (given, derived), (bare, given), (derived, given), (derived, bare)):
+    for learned, met in ((named, bare), (named, derived), (bare, named), (derived, named), (derived, bare)):
         assert seen_in_training(question_keys([learned]), [met]) == [met.id]
 
 
@@ -247,7 +247,7 @@ def test_saving_into_its_own_folder_or_its_bases_destroys_nothing(saved: Path, t
 
 
 def test_the_base_of_a_plain_peft_folder_is_neither_deleted_nor_left_behind(tmp_path: Path) -> None:
-    """Without a judge.json only adapter_config.json names the base; saving there deleted the base's weights."""
+    """Without a judge.json only adapter_config.json names the base."""
     base = save_base(tmp_path / "base", seed=0)
     plain = adapter_over(base, tmp_path / "plain")
     (plain / "judge.json").unlink()

@@ -1,4 +1,4 @@
-"""AgentRRM over a real small model: expected scores, every status, samples, and TRL's reward interface."""
+"""AgentRRM over a real small model: expected scores, statuses, samples, TRL's reward interface."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def test_a_prompt_of_several_samples_is_counted_as_often_as_it_is_prefilled(toke
     assert isinstance(engine, HFEngine) and judge.prompter is not None
     prompt = judge.prompter.prompt(rows[0], "critique").ids
     engine.generate([prompt] * 3, SamplingParams(max_new_tokens=2, temperature=1.0), ["a", "b", "c"])
-    ((one,), (three,)) = (judge.measure(rows[:1], "critique", samples) for samples in (1, 3))
-    assert engine.counters.prefilled == one.tokens == three.tokens == len(prompt)
-    assert (one.readings, three.readings) == (1, 3)
+    ((single,), (three,)) = (judge.measure(rows[:1], "critique", samples) for samples in (1, 3))
+    assert engine.counters.prefilled == single.tokens == three.tokens == len(prompt)
+    assert (single.readings, three.readings) == (1, 3)
     assert judge.measure(rows, "score", 3) == judge.measure(rows, "score")  # nothing is sampled
 
 

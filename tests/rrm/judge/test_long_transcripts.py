@@ -1,4 +1,4 @@
-"""A transcript of 100,000 messages is judged in time proportional to its length, in every way that reads windows."""
+"""A transcript of 100,000 messages is judged in linear time, in every way that reads windows."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _STEP = re.compile(r"^\[step (\d+)\]$", re.MULTILINE)
 def transcript(messages: int, seed: int = 0) -> Trajectory:
     """Short steps, some of which take several windows."""
     rng = random.Random(seed)
-    said: list[dict[str, str]] = [{"role": "user", "content": "Do it."}]
-    while len(said) < messages:
+    chat: list[dict[str, str]] = [{"role": "user", "content": "Do it."}]
+    while len(chat) < messages:
         longer = " on and on" * 3000 if rng.random() < 0.002 else ""
-        said.append({"role": "assistant", "content": f"I look at {rng.random()}{longer}"})
-        said.append({"role": "user", "content": "ok " * rng.randint(1, 6)})
-    return Trajectory.model_validate({"id": "t", "task": "Do it.", "question_id": "q", "messages": said[:messages]})
+        chat.append({"role": "assistant", "content": f"I look at {rng.random()}{longer}"})
+        chat.append({"role": "user", "content": "ok " * rng.randint(1, 6)})
+    return Trajectory.model_validate({"id": "t", "task": "Do it.", "question_id": "q", "messages": chat[:messages]})
 
 
 def say(messages: list[dict[str, str]], params: SamplingParams, key: str) -> str:
@@ -41,8 +41,6 @@ def say(messages: list[dict[str, str]], params: SamplingParams, key: str) -> str
 
 @pytest.mark.parametrize("mode", ["full", "score"])
 def test_a_long_transcript_is_judged_in_linear_time(mode: Mode) -> None:
-    """100,000 messages were not judged in 80 s: steps, and all that had been shown before, were gathered anew for each window."""
-
     def work(messages: int) -> None:
         judge = AgentRRM(ScriptedChatEngine(say), model="scripted")
         (feedback,) = judge.judge([transcripts[messages]], mode=mode)
@@ -54,9 +52,9 @@ def test_a_long_transcript_is_judged_in_linear_time(mode: Mode) -> None:
 
 def by_hand(plan: WindowPlan, number: int) -> set[int]:
     """Steps of which a slot is new in a reading: those of blocks that no earlier reading shows."""
-    shown = [plan._windows[i] for i in plan._kept]
-    before = {id(b) for window in shown[:number] for b in window}
-    return {b.step for b in shown[number] if id(b) not in before}
+    windows = [plan._windows[i] for i in plan._kept]
+    before = {id(b) for window in windows[:number] for b in window}
+    return {b.step for b in windows[number] if id(b) not in before}
 
 
 @pytest.mark.parametrize("most", [None, 3])
@@ -83,5 +81,5 @@ def test_only_bad_steps_are_told_and_those_in_the_window_are_not() -> None:
         digest = plan.reading(number, findings).text.split(f"[step {last + 1}]")[0]
         return [int(k) for k in re.findall(r"^\[step (\d+)\].*\(bad\)$", digest, re.MULTILINE)]
 
-    told = bad({2: True, 3: False, last: True, last + 1: True, plan.steps(number)[-1]: True})
-    assert told == [2, last]
+    marked = bad({2: True, 3: False, last: True, last + 1: True, plan.steps(number)[-1]: True})
+    assert marked == [2, last]

@@ -26,16 +26,16 @@ def judge(**settings: object) -> AgentRRM:
 
 def test_the_engine_is_the_same_and_the_judge_handed_in_is_as_it_was() -> None:
     plain = judge()
-    asked = with_criteria(plain, ONE)
-    assert asked.engine is plain.engine and (plain.criteria, asked.criteria) == (None, ONE)
-    assert asked.info("score", 0).criteria == ONE.identity and asked.settings.default_mode == "score"
-    assert asked.describe()["criteria"] == ONE.identity
+    other = with_criteria(plain, ONE)
+    assert other.engine is plain.engine and (plain.criteria, other.criteria) == (None, ONE)
+    assert other.info("score", 0).criteria == ONE.identity and other.settings.default_mode == "score"
+    assert other.describe()["criteria"] == ONE.identity
 
 
 def test_a_reply_gets_room_for_the_questions_and_budgets_that_are_there_stay() -> None:
-    asked = with_criteria(judge(), TWO)
-    assert asked.settings.max_new_tokens == reply_tokens(TWO) > reply_tokens(ONE)
-    assert with_criteria(asked, ONE).settings == asked.settings.model_copy(update={"criteria": ONE})
+    other = with_criteria(judge(), TWO)
+    assert other.settings.max_new_tokens == reply_tokens(TWO) > reply_tokens(ONE)
+    assert with_criteria(other, ONE).settings == other.settings.model_copy(update={"criteria": ONE})
 
 
 def test_a_judge_with_a_rubric_or_questions_of_its_own_is_asked_no_others(tmp_path: Path) -> None:
@@ -43,8 +43,10 @@ def test_a_judge_with_a_rubric_or_questions_of_its_own_is_asked_no_others(tmp_pa
         with_criteria(judge(modes=["score"]), ONE)
     fitted = Calibration(modes={"score": Platt(rows=64, a=1.0, b=0.0)})
     (tmp_path / "judge.json").write_text(JudgeSettings(criteria=TWO, calibration=fitted).model_dump_json())
-    kept = AgentRRM(ScriptedChatEngine([]), settings=JudgeSettings(criteria=TWO, calibration=fitted), folder=tmp_path)
+    calibrated = AgentRRM(
+        ScriptedChatEngine([]), settings=JudgeSettings(criteria=TWO, calibration=fitted), folder=tmp_path
+    )
     with pytest.raises(ConfigError, match=r"criteria of its own, tool-use \("):
-        with_criteria(kept, ONE)
-    again = with_criteria(kept, TWO)
+        with_criteria(calibrated, ONE)
+    again = with_criteria(calibrated, TWO)
     assert again.settings.calibration == fitted and again.criteria == TWO

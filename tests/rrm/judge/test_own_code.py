@@ -14,7 +14,7 @@ from rrm.judge.judge_dir import content_hash, own_code, save_settings
 
 
 @pytest.fixture
-def whole(tmp_path: Path, own_modules: None) -> Path:
+def judge_folder(tmp_path: Path, own_modules: None) -> Path:
     """A judge whose model class comes with its folder, in two files, beside a script of its owner."""
     folder = tmp_path / "whole"
     model, tokenizer = tiny()
@@ -24,9 +24,9 @@ def whole(tmp_path: Path, own_modules: None) -> Path:
     config = json.loads((folder / "config.json").read_text()) | {"model_type": "own", "architectures": ["OwnLM"]}
     config["auto_map"] = {"AutoConfig": "kinds.OwnConfig", "AutoModelForCausalLM": "own.OwnLM"}
     (folder / "config.json").write_text(json.dumps(config))
-    kind, name = type(model.config).__name__, type(model).__name__
+    config_name, name = type(model.config).__name__, type(model).__name__
     (folder / "kinds.py").write_text(
-        f"from transformers import {kind}\nclass OwnConfig({kind}):\n    model_type = 'own'\n"
+        f"from transformers import {config_name}\nclass OwnConfig({config_name}):\n    model_type = 'own'\n"
     )
     (folder / "own.py").write_text(
         f"from transformers import {name}\nfrom .kinds import OwnConfig\n"
@@ -36,8 +36,8 @@ def whole(tmp_path: Path, own_modules: None) -> Path:
     return folder
 
 
-def test_its_code_is_saved_with_it_and_nobodys_script_is_touched(whole: Path, tmp_path: Path) -> None:
-    judge = AgentRRM.from_pretrained(str(whole), device="cpu", trust_remote_code=True)
+def test_its_code_is_saved_with_it_and_nobodys_script_is_touched(judge_folder: Path, tmp_path: Path) -> None:
+    judge = AgentRRM.from_pretrained(str(judge_folder), device="cpu", trust_remote_code=True)
     target = tmp_path / "target"
     target.mkdir()
     (target / "run.py").write_text("mine")
@@ -55,16 +55,18 @@ def test_its_code_is_saved_with_it_and_nobodys_script_is_touched(whole: Path, tm
     assert [p.name for p in taken.iterdir()] == ["own.py"] and (taken / "own.py").read_text() == "mine"
 
 
-def test_the_hash_covers_its_code_and_where_its_replies_end(whole: Path) -> None:
-    before = content_hash(whole)
-    (whole / "run.py").write_text("KEY = 'other'\n")
-    generation = json.loads((whole / "generation_config.json").read_text())
-    (whole / "generation_config.json").write_text(json.dumps(generation | {"transformers_version": "9", "top_k": 3}))
-    assert content_hash(whole) == before
-    (whole / "generation_config.json").write_text(json.dumps(generation | {"eos_token_id": [2, 5]}))
-    ends = content_hash(whole)
-    (whole / "kinds.py").write_text((whole / "kinds.py").read_text() + "# other\n")
-    assert len({before, ends, content_hash(whole)}) == 3
+def test_the_hash_covers_its_code_and_where_its_replies_end(judge_folder: Path) -> None:
+    before = content_hash(judge_folder)
+    (judge_folder / "run.py").write_text("KEY = 'other'\n")
+    generation = json.loads((judge_folder / "generation_config.json").read_text())
+    (judge_folder / "generation_config.json").write_text(
+        json.dumps(generation | {"transformers_version": "9", "top_k": 3})
+    )
+    assert content_hash(judge_folder) == before
+    (judge_folder / "generation_config.json").write_text(json.dumps(generation | {"eos_token_id": [2, 5]}))
+    ends = content_hash(judge_folder)
+    (judge_folder / "kinds.py").write_text((judge_folder / "kinds.py").read_text() + "# other\n")
+    assert len({before, ends, content_hash(judge_folder)}) == 3
 
 
 def test_only_code_in_the_folder_itself_is_its_own(tmp_path: Path) -> None:

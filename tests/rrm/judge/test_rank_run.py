@@ -1,4 +1,4 @@
-"""A run of `rrm rank`: it goes on where it was, what was paid is kept, and its rows say what was shown."""
+"""A run of `rrm rank`: resume, spending, and the rows' facts."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def test_a_question_is_kept_as_soon_as_it_is_compared(tmp_path: Path) -> None:
     replies = iter((honest, honest))
 
     def twice(messages: list[dict[str, str]], params: Any, key: str) -> str:
-        found = next(replies, None)
-        if found is None:
+        reply = next(replies, None)
+        if reply is None:
             raise KeyRefused("no credit left")
-        return found(messages, params, key)
+        return reply(messages, params, key)
 
     refusing = judge_of(twice)
     with pytest.raises(KeyRefused, match="no credit left"):
@@ -118,13 +118,13 @@ def test_a_limit_of_money_leaves_whole_questions_out_and_the_next_run_goes_on(tm
     out, rows = tmp_path / "o.jsonl", questions("pqrstuvwxy")
     with serve(over_http) as server:
         first = rank_file(judge_at(server.url, 5 * COST), rows, out, size=6, both_orders=True, seed=0)
-        asked = len(server.requests)
-        assert "--max-cost 0.01 is reached" in first["stopped"] and 5 <= asked <= 7
+        requests = len(server.requests)
+        assert "--max-cost 0.01 is reached" in first["stopped"] and 5 <= requests <= 7
         done = ranked(out)
-        assert len(done) == 3 * asked / 2 and first["statuses"] == {"scored": len(done)}
-        assert spent(done) == pytest.approx(asked * COST) == pytest.approx(first["usage"]["cost"])
+        assert len(done) == 3 * requests / 2 and first["statuses"] == {"scored": len(done)}
+        assert spent(done) == pytest.approx(requests * COST) == pytest.approx(first["usage"]["cost"])
         same = rank_file(judge_at(server.url, 5 * COST), rows, out, size=6, both_orders=True, seed=0)
-        assert same["stopped"] and len(server.requests) == asked
+        assert same["stopped"] and len(server.requests) == requests
         last = rank_file(judge_at(server.url, 1.0), rows, out, size=6, both_orders=True, seed=0)
     assert last["stopped"] is None and last["statuses"] == {"scored": 30} and len(server.requests) == 20
     assert last["usage"]["cost"] == pytest.approx(20 * COST) == pytest.approx(spent(ranked(out)))
@@ -144,17 +144,17 @@ def test_money_of_a_ranking_that_failed_is_handed_on_also_after_a_kill(tmp_path:
         assert done["statuses"] == {"scored": 3} and done["usage"]["cost"] == pytest.approx(cost)
         assert len(ranked(out)) == 3 and spent(ranked(out)) == pytest.approx(cost)
         out.write_bytes(old + out.read_bytes().splitlines(keepends=True)[0])  # killed between two of its rows
-        asked = len(server.requests)
+        requests = len(server.requests)
         again = rank_file(judge_at(server.url), rows, out, **how)
-    assert len(server.requests) == 2 * asked and again["statuses"] == {"scored": 3} and len(ranked(out)) == 3
-    assert again["usage"]["cost"] == pytest.approx(COST * (1 + 2 * asked)) == pytest.approx(spent(ranked(out)))
+    assert len(server.requests) == 2 * requests and again["statuses"] == {"scored": 3} and len(ranked(out)) == 3
+    assert again["usage"]["cost"] == pytest.approx(COST * (1 + 2 * requests)) == pytest.approx(spent(ranked(out)))
 
 
 def test_an_unreadable_usage_is_named(tmp_path: Path) -> None:
     out, rows = tmp_path / "o.jsonl", [attempt("a", 1), attempt("b", 2)]
     run(judge_of(honest), rows, out)
-    made = [{**row, "usage": {"requests": -1}} for row in ranked(out)]
-    out.write_text("".join(json.dumps(row) + "\n" for row in made))
+    broken = [{**row, "usage": {"requests": -1}} for row in ranked(out)]
+    out.write_text("".join(json.dumps(row) + "\n" for row in broken))
     with pytest.raises(RRMError, match=r"o\.jsonl:1: its usage cannot be read"):
         run(judge_of(honest), rows, out)
 
@@ -178,9 +178,9 @@ def invoke(answer: Callable[[int, dict[str, Any]], Answer], tmp_path: Path, *mor
 def test_the_command_over_a_server(tmp_path: Path) -> None:
     from rrm.scoring.choose import read_scores
 
-    found = invoke(lambda n, body: completion(honest(body["messages"], None, "")), tmp_path)
-    summary = json.loads(found.stdout.splitlines()[-1])
-    assert found.exit_code == 0 and summary["statuses"] == {"scored": 2}
+    result = invoke(lambda n, body: completion(honest(body["messages"], None, "")), tmp_path)
+    summary = json.loads(result.stdout.splitlines()[-1])
+    assert result.exit_code == 0 and summary["statuses"] == {"scored": 2}
     fair = {"first_won": 0.5, "pairs": 2, "tied": 0, "orders_agree": 1.0, "order_decided": 0.0}
     assert summary["position_bias"] == fair
     assert read_scores(tmp_path / "o.jsonl", [attempt("a", 1), attempt("b", 2)]) == [0.0, 1.0]
@@ -191,23 +191,23 @@ def test_the_command_warns_of_a_judge_that_takes_the_first_whatever_it_is(
 ) -> None:
     invoke(lambda n, body: completion(honest(body["messages"], None, "")), tmp_path)
     assert "the order in which" not in caplog.text
-    found = invoke(lambda n, body: completion("<ranking>A > B</ranking>"), tmp_path, "--overwrite")
-    assert found.exit_code == 0 and json.loads(found.stdout.splitlines()[-1])["position_bias"]["order_decided"] == 1.0
+    result = invoke(lambda n, body: completion("<ranking>A > B</ranking>"), tmp_path, "--overwrite")
+    assert result.exit_code == 0 and json.loads(result.stdout.splitlines()[-1])["position_bias"]["order_decided"] == 1.0
     assert "decided 100% of the pairs" in caplog.text and "the one shown first won 100% of all decisions" in caplog.text
 
 
 def test_the_command_fails_where_nobody_could_be_placed(tmp_path: Path) -> None:
-    found = invoke(lambda n, body: failure(400, "no"), tmp_path)
-    assert found.exit_code == 1 and json.loads(found.stdout.splitlines()[-1])["statuses"] == {"judge_error": 2}
+    result = invoke(lambda n, body: failure(400, "no"), tmp_path)
+    assert result.exit_code == 1 and json.loads(result.stdout.splitlines()[-1])["statuses"] == {"judge_error": 2}
 
 
 def test_the_command_stops_at_a_limit_of_money_with_its_own_exit_code(tmp_path: Path) -> None:
-    found = invoke(over_http, tmp_path, "--price", "1,10", "--max-cost", "0")
-    summary = json.loads(found.stdout.splitlines()[-1])
-    assert found.exit_code == 4 and "--max-cost 0 is reached" in summary["stopped"]
-    found = invoke(over_http, tmp_path, "--price", "1,10", "--max-cost", "1")
-    summary = json.loads(found.stdout.splitlines()[-1])
-    assert found.exit_code == 0 and summary["usage"]["cost"] == pytest.approx(2 * COST) and summary["stopped"] is None
+    result = invoke(over_http, tmp_path, "--price", "1,10", "--max-cost", "0")
+    summary = json.loads(result.stdout.splitlines()[-1])
+    assert result.exit_code == 4 and "--max-cost 0 is reached" in summary["stopped"]
+    result = invoke(over_http, tmp_path, "--price", "1,10", "--max-cost", "1")
+    summary = json.loads(result.stdout.splitlines()[-1])
+    assert result.exit_code == 0 and summary["usage"]["cost"] == pytest.approx(2 * COST) and summary["stopped"] is None
 
 
 PICTURE = {
@@ -224,21 +224,21 @@ def test_pictures_are_words_and_rows_say_so_also_of_a_judge_that_sees(tmp_path: 
     silent.messages = [m for m in silent.messages if m.role != "assistant"]
     group = [looked(attempt("a", 1)), looked(attempt("b", 3)), attempt("c", 2), silent]
     judge = AgentRRM(ScriptedChatEngine(honest), settings=JudgeSettings(opening=False), images=ImageBudget())
-    (found,) = rank_groups(judge, [group])
+    (ranking,) = rank_groups(judge, [group])
     ((_, user),) = prompts(judge)
     assert isinstance(user["content"], str) and user["content"].count("[image]") == 4
     none = {"shown": 0, "of": 2, "left_out": {"attempts are compared in words": 2}}
-    assert [f.images and f.images.model_dump() for f in found.feedback] == [none, none, None, none]
-    assert [f.score for f in found.feedback] == [0.0, 1.0, 0.5, None]
+    assert [f.images and f.images.model_dump() for f in ranking.feedback] == [none, none, None, none]
+    assert [f.score for f in ranking.feedback] == [0.0, 1.0, 0.5, None]
 
     write_jsonl(tmp_path / "runs.jsonl", group)
     with serve(lambda n, body: completion(honest(body["messages"], None, ""))) as server:
-        given = [tmp_path / "runs.jsonl", "--model", f"openai:{server.url}#m", "-o", tmp_path / "out.jsonl"]
+        arguments = [tmp_path / "runs.jsonl", "--model", f"openai:{server.url}#m", "-o", tmp_path / "out.jsonl"]
         app = typer.Typer()
         app.command()(rank_cmd.command)
-        refused = CliRunner().invoke(app, [str(part) for part in (*given, "--images", 2)])
+        refused = CliRunner().invoke(app, [str(argument) for argument in (*arguments, "--images", 2)])
         assert isinstance(refused.exception, ConfigError) and "no picture is sent" in str(refused.exception)
         assert not server.requests
-        assert CliRunner().invoke(app, [str(part) for part in (*given, "--images", 0)]).exit_code == 0
+        assert CliRunner().invoke(app, [str(argument) for argument in (*arguments, "--images", 0)]).exit_code == 0
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row.get("images") for row in rows] == [none, none, None, none]

@@ -1,4 +1,4 @@
-"""A map of expected scores is none of sampled ones: where a server gives no log-probabilities any more, scores are not calibrated."""
+"""A map of expected scores does not calibrate sampled ones, nor the reverse."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def settings(source: str | None) -> JudgeSettings:
 
 
 @pytest.mark.parametrize(
-    ("fitted_on", "given", "calibrated"),
+    ("fitted_on", "with_logprobs", "calibrated"),
     [
         ("expected", True, True),
         ("expected", False, False),
@@ -38,14 +38,16 @@ def settings(source: str | None) -> JudgeSettings:
         (None, False, True),
     ],
 )
-def test_a_map_is_applied_to_scores_of_its_kind(fitted_on: str | None, given: bool, calibrated: bool) -> None:
+def test_a_map_is_applied_to_scores_of_its_kind(fitted_on: str | None, with_logprobs: bool, calibrated: bool) -> None:
     """0.731 by the map of the other kind, and `calibrated: true`."""
-    logprobs = {"content": [{"token": t, "logprob": math.log(0.99)} for t in TOKENS]} if given else None
+    logprobs = {"content": [{"token": t, "logprob": math.log(0.99)} for t in TOKENS]} if with_logprobs else None
     with serve(lambda n, body: completion("".join(TOKENS), logprobs=logprobs)) as server:
         row = AgentRRM(OpenAIEngine(server.url, "m"), settings=settings(fitted_on), model="m").judge(
             transcripts(1), mode="score"
         )[0]
-    assert row.judge.score_source == ("expected" if given else "sampled") and row.raw_score == pytest.approx(0.5)
+    assert row.judge.score_source == ("expected" if with_logprobs else "sampled") and row.raw_score == pytest.approx(
+        0.5
+    )
     assert row.score == pytest.approx(1 / (1 + math.exp(-1)) if calibrated else 0.5)
     assert row.judge.calibrated is calibrated and ("not calibrated" in str(row.reason)) is not calibrated
 

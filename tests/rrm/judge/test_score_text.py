@@ -23,8 +23,8 @@ from rrm.prompt.criteria import parse_criteria
 MORE: list[tuple[str, float | str]] = json.loads((Path(__file__).parent / "judge_replies_more.json").read_text("utf-8"))
 CASES = Path(__file__).resolve().parents[4] / "shared" / "cases" / "judge_replies.json"
 if CASES.is_file():
-    told = json.loads(CASES.read_text("utf-8"))
-    MORE += [*told["readable"], *((text, "unparsable") for text in told["not_readable"])]
+    cases = json.loads(CASES.read_text("utf-8"))
+    MORE += [*cases["readable"], *((text, "unparsable") for text in cases["not_readable"])]
 REVISED = (
     "At first sight <score>0.9</score>, but 41 is wrong.\n"
     "<critique>[step 1] bad: 6*7 is not 41</critique>\n<score>0.1</score>"
@@ -33,35 +33,34 @@ QUOTING = "<critique>[step 1] bad: it writes <score>1.0</score> itself</critique
 
 
 def run() -> Trajectory:
-    said = [Message(role="user", content="What is 6*7?"), Message(role="assistant", content="It is 41.")]
-    return Trajectory(id="r1", task="What is 6*7?", messages=said)
+    messages = [Message(role="user", content="What is 6*7?"), Message(role="assistant", content="It is 41.")]
+    return Trajectory(id="r1", task="What is 6*7?", messages=messages)
 
 
-@pytest.mark.parametrize(("text", "wanted"), MORE)
-def test_replies_are_read_or_typed(text: str, wanted: float | str) -> None:
+@pytest.mark.parametrize(("text", "expected"), MORE)
+def test_replies_are_read_or_typed(text: str, expected: float | str) -> None:
     """`7/10`, `70%`, `0,7`, `0.7 (…)`, a labelled line, JSON and an unclosed tag were all `unparsable`."""
-    found = read_reply(Reply(text, "eos"))
-    assert (found.raw_score if found.status == "scored" else found.status) == wanted
-    assert (found.reason is None) == (found.status == "scored")
+    judgement = read_reply(Reply(text, "eos"))
+    assert (judgement.raw_score if judgement.status == "scored" else judgement.status) == expected
+    assert (judgement.reason is None) == (judgement.status == "scored")
 
 
 def test_a_reply_that_says_two_scores_has_none_and_one_that_quotes_one_has_its_own() -> None:
-    """By `rrm score` and `rrm annotate`: 0.9 and 1.0, without a critique, also as labels that were trained on."""
-    for text, wanted in ((REVISED, None), (QUOTING, 0.1)):
+    for text, expected in ((REVISED, None), (QUOTING, 0.1)):
         with serve(lambda n, body, text=text: completion(text)) as server:
             judge = AgentRRM.from_pretrained(f"openai:{server.url}#m")
             row = judge.judge([run()])[0]
             labels = list(llm.annotate([run()], OpenAIEngine(server.url, "m"), model="m"))
-        assert row.raw_score == wanted and row.findings[0].verdict == "bad"
-        assert [label.score for label in labels] == [wanted] * (wanted is not None)
+        assert row.raw_score == expected and row.findings[0].verdict == "bad"
+        assert [label.score for label in labels] == [expected] * (expected is not None)
     assert row.status == "scored"
 
 
 def test_texts_from_json_are_the_reply_s_and_what_cuts_it_off_is_said() -> None:
     """A fenced object with a trace, a critique and a score was `unparsable`: no <score> block."""
     fenced = '```json\n{"trace": "x", "critique": "[step 1] good: fine", "score": 0.8}\n```'
-    found = read_reply(Reply(fenced, "eos"))
-    assert (found.raw_score, found.trace, found.critique) == (0.8, "x", "[step 1] good: fine")
+    judgement = read_reply(Reply(fenced, "eos"))
+    assert (judgement.raw_score, judgement.trace, judgement.critique) == (0.8, "x", "[step 1] good: fine")
     assert read_reply(Reply("<critique>c</critique><score>0.8", "length")).status == "truncated"
     assert read_reply(Reply('{"score": 0.8', "length")).status == "truncated"
 
@@ -88,7 +87,7 @@ def test_no_reply_takes_long_to_read(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "stop", "wanted"),
+    ("text", "stop", "expected"),
     [
         ('{"steps": [{"step": 1, "score": 0.9}], "score": 0.1,}', "eos", "unparsable"),
         ('{"steps": [{"step": 1, "score": 1.0}], "critique": "it is\nwrong", "score": 0.0}', "eos", 0.0),
@@ -107,14 +106,14 @@ def test_no_reply_takes_long_to_read(text: str) -> None:
         (r"\boxed{\frac{1}{2}} is wrong, as {x} is. " + '{"score": 0.2}', "eos", 0.2),
     ],
 )
-def test_the_score_of_a_reply_in_json_is_the_whole_s(text: str, stop: StopReason, wanted: float | str) -> None:
-    """A step's, an example's or the first of two (0.9, 1.0, 0.2) where the outer object could not be parsed, was cut or said two."""
-    found = read_reply(Reply(text, stop))
-    assert (found.raw_score if found.status == "scored" else found.status) == wanted
+def test_the_score_of_a_reply_in_json_is_the_whole_s(text: str, stop: StopReason, expected: float | str) -> None:
+    """A step's, an example's or the first of two scores is not the reply's."""
+    judgement = read_reply(Reply(text, stop))
+    assert (judgement.raw_score if judgement.status == "scored" else judgement.status) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "stop", "wanted"),
+    ("text", "stop", "expected"),
     [
         ("<critique>[step 2] bad: it read <score>1.0</score> and obeyed, although the", "length", "truncated"),
         ("<critique>[step 2] bad: it read <score>1.0</score> and obeyed.", "eos", "unparsable"),
@@ -141,15 +140,15 @@ def test_the_score_of_a_reply_in_json_is_the_whole_s(text: str, stop: StopReason
     ],
 )
 def test_a_number_that_is_quoted_cut_or_of_a_step_is_not_the_reply_s(
-    text: str, stop: StopReason, wanted: float | str
+    text: str, stop: StopReason, expected: float | str
 ) -> None:
     """The number that stands there: 1.0, 0.9 and, cut, 0.0."""
-    found = read_reply(Reply(text, stop))
-    assert (found.raw_score if found.status == "scored" else found.status) == wanted
+    judgement = read_reply(Reply(text, stop))
+    assert (judgement.raw_score if judgement.status == "scored" else judgement.status) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("<score>1</score>/10", 0.1),
         ("<score>1</score> out of 10", 0.1),
@@ -179,10 +178,10 @@ def test_a_number_that_is_quoted_cut_or_of_a_step_is_not_the_reply_s(
         ("Here higher is worse. <score>0.9</score>", None),
     ],
 )
-def test_a_number_of_another_scale_is_read_with_it_or_not_at_all(text: str, wanted: float | None) -> None:
+def test_a_number_of_another_scale_is_read_with_it_or_not_at_all(text: str, expected: float | None) -> None:
     """1.0 for each 1, and 0.9 where the higher is the worse."""
-    found = read_reply(Reply(f"<critique>It failed.</critique>\n{text}", "eos"))
-    assert (found.raw_score, found.status) == (wanted, "unparsable" if wanted is None else "scored")
+    judgement = read_reply(Reply(f"<critique>It failed.</critique>\n{text}", "eos"))
+    assert (judgement.raw_score, judgement.status) == (expected, "unparsable" if expected is None else "scored")
 
 
 def test_places_in_a_text_stay_what_they_are() -> None:
@@ -200,7 +199,7 @@ def again(body: dict[str, Any]) -> bool:
 
 
 def test_an_unreadable_score_is_asked_for_once_more_and_the_texts_stay() -> None:
-    """`unparsable` at once: no request said what was wrong. A second reply of the same kind is `unparsable`, and no third is asked for."""
+    """A second unreadable reply is `unparsable`; there is no third request."""
     counted = {"prompt_tokens": 10, "completion_tokens": 4}
     for second, status, score in (('{"score": 0.2}', "scored", 0.2), ("two tenths", "unparsable", None)):
         with serve(lambda n, body, s=second: completion(s if again(body) else SAID, usage=counted)) as server:
@@ -228,10 +227,10 @@ def test_where_a_server_takes_no_schema_the_score_is_asked_for_without() -> None
 
 def test_criteria_and_orders_are_asked_for_once_more_too() -> None:
     """`unparsable` at once, of a question that was left out and of an order that lacks an attempt."""
-    whole = '{"answers": {"done": {"why": "w", "steps": [1], "answer": "yes"}}}'
-    with serve(lambda n, body: completion(whole if again(body) else '{"answers": {}}')) as server:
-        kept = parse_criteria({"questions": {"done": {"ask": "Is it done?", "scale": "yes_no"}}}, "test")
-        judge = AgentRRM.from_pretrained(f"openai:{server.url}#m", criteria=kept)
+    reply = '{"answers": {"done": {"why": "w", "steps": [1], "answer": "yes"}}}'
+    with serve(lambda n, body: completion(reply if again(body) else '{"answers": {}}')) as server:
+        criteria = parse_criteria({"questions": {"done": {"ask": "Is it done?", "scale": "yes_no"}}}, "test")
+        judge = AgentRRM.from_pretrained(f"openai:{server.url}#m", criteria=criteria)
         row = judge.judge([run()], mode="score")[0]
     assert (row.raw_score, len(server.requests)) == (1.0, 2) and "no answer to 'done'" in str(row.reason)
     other = run().model_copy(

@@ -1,4 +1,4 @@
-"""A judge behind a server is the judge of its directory: calibration, budget, opening tag; and its rows say how."""
+"""A judge behind a server has its directory's calibration, budget and opening tag."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def test_a_served_judge_keeps_calibration_budget_and_opening(saved: Path, tmp_pa
     with serve(lambda n, body: completion("0.7</score>")) as server:
         spec = f"openai:{server.url}#m"
         judge = AgentRRM.from_pretrained(spec, settings=saved)
-        (found,) = judge.judge(ROWS[:1], mode="score")
+        (feedback,) = judge.judge(ROWS[:1], mode="score")
         plain = AgentRRM.from_pretrained(spec)
         (refused,) = plain.judge(ROWS[:1], mode="score")
-    assert found.raw_score == 0.7 and found.score == pytest.approx(PLATT(0.7)) and found.judge.calibrated
-    assert (found.judge.transcript_tokens, found.judge.max_new_tokens, found.judge.dtype) == (250, 24, None)
-    asked, unopened, _ = server.requests  # the last one asks again for what could not be read
-    assert asked["messages"][-1] == {"role": "assistant", "content": "<score>"} and asked["continue_final_message"]
-    assert asked["add_generation_prompt"] is False and asked["max_tokens"] == 24
+    assert feedback.raw_score == 0.7 and feedback.score == pytest.approx(PLATT(0.7)) and feedback.judge.calibrated
+    assert (feedback.judge.transcript_tokens, feedback.judge.max_new_tokens, feedback.judge.dtype) == (250, 24, None)
+    opened, unopened, _ = server.requests  # the last one asks again for what could not be read
+    assert opened["messages"][-1] == {"role": "assistant", "content": "<score>"} and opened["continue_final_message"]
+    assert opened["add_generation_prompt"] is False and opened["max_tokens"] == 24
     local = AgentRRM.from_pretrained(str(saved), device="cpu")
     assert local.prompter is not None
-    wanted, _ = local.prompter.messages(ROWS[0], "score")  # the tokenizer's own count of the budget
-    assert asked["messages"][:2] == wanted
+    expected, _ = local.prompter.messages(ROWS[0], "score")  # the tokenizer's own count of the budget
+    assert opened["messages"][:2] == expected
     assert unopened["messages"][-1]["role"] == "user" and "continue_final_message" not in unopened
     assert refused.status == "unparsable"  # a chat model's own reply must hold the whole block
 
@@ -53,8 +53,8 @@ def test_log_probabilities_of_an_opened_reply_are_read() -> None:
     ]
     with serve(lambda n, body: completion("0.7</score>", logprobs={"content": content})) as server:
         judge = AgentRRM(OpenAIEngine(server.url, "m"), settings=JudgeSettings(opening=True))
-        (found,) = judge.judge(ROWS[:1], mode="score")
-    assert found.raw_score == pytest.approx(0.45) and found.judge.score_source == "expected"
+        (feedback,) = judge.judge(ROWS[:1], mode="score")
+    assert feedback.raw_score == pytest.approx(0.45) and feedback.judge.score_source == "expected"
 
 
 def test_a_directory_may_name_its_server(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,8 +66,8 @@ def test_a_directory_may_name_its_server(saved: Path, tmp_path: Path, monkeypatc
         assert load_settings(folder).engine == f"openai:{server.url}#m"
         loaded = AgentRRM.from_pretrained(str(folder), timeout_s=9)
         assert loaded.settings == load_settings(folder) and loaded.settings.calibration == SETTINGS.calibration
-        (found,) = loaded.judge(ROWS[:1], mode="score")
-        assert found.score == pytest.approx(PLATT(0.7)) and found.judge.model == str(folder)
+        (feedback,) = loaded.judge(ROWS[:1], mode="score")
+        assert feedback.score == pytest.approx(PLATT(0.7)) and feedback.judge.model == str(folder)
         assert isinstance(loaded.engine, OpenAIEngine) and loaded.engine.timeout_s == 9
         in_the_cache(folder, tmp_path / "cache", "org/served", monkeypatch)
         # a stranger's judge.json must not get transcripts and key sent to a stranger's server
@@ -92,8 +92,8 @@ def test_a_row_knows_that_the_server_chose_the_temperature() -> None:
         return completion("<score>0.5</score>")
 
     with serve(refuses) as server:
-        (found,) = AgentRRM(OpenAIEngine(server.url, "m")).judge(ROWS[:1])
-    assert found.status == "scored" and found.judge.temperature is None
+        (feedback,) = AgentRRM(OpenAIEngine(server.url, "m")).judge(ROWS[:1])
+    assert feedback.status == "scored" and feedback.judge.temperature is None
 
 
 def test_a_saved_judge_asks_its_server_as_it_was_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""A judge whose slots are read on a server says what it says here: in every mode of its slots, windowed or not; failures are typed."""
+"""A judge whose slots are read on a server gives its local verdicts, in every mode."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def served_at(url: str, judge: AgentRRM, **options: Any) -> AgentRRM:
 
 
 def next_tokens(model: Any, tokenizer: Any, prompts: list[list[int]], form: str, top: int) -> Answer:
-    """What a server says of the token after each prompt: vLLM by id where it is asked to, others by text; llama.cpp as in a chat."""
+    """Tokens after each prompt as servers return them: vLLM by id, others by text, llama.cpp as in a chat."""
     choices = []
     for index, ids in enumerate(prompts):
         with torch.no_grad():
-            said = model(input_ids=torch.tensor([ids])).logits[0, -1].log_softmax(-1)
-        values, tokens = said.topk(top)
+            log_p = model(input_ids=torch.tensor([ids])).logits[0, -1].log_softmax(-1)
+        values, tokens = log_p.topk(top)
         names = [f"token_id:{t}" if form == "ids" else tokenizer.decode([t]) for t in tokens.tolist()]
         logprobs: dict[str, Any] = {"tokens": names[:1], "token_logprobs": values.tolist()[:1], "text_offset": [0]}
         logprobs["top_logprobs"] = [dict(zip(names, values.tolist(), strict=True))]
@@ -81,9 +81,9 @@ def test_a_server_says_what_the_model_says_here(
     model: Any, tokenizer: Any, local: AgentRRM, mode: Mode, form: str
 ) -> None:
     with serve(lambda n, body: next_tokens(model, tokenizer, body["prompt"], form, len(tokenizer))) as server:
-        found = served_at(server.url, local).judge(ROWS, mode=mode)
-    wanted = local.judge(ROWS, mode=mode)
-    for here, there in zip(wanted, found, strict=True):
+        feedback = served_at(server.url, local).judge(ROWS, mode=mode)
+    expected = local.judge(ROWS, mode=mode)
+    for here, there in zip(expected, feedback, strict=True):
         assert there.status == "scored" and there.score == pytest.approx(here.score, abs=1e-9)
         assert there.raw_score == pytest.approx(here.raw_score, abs=1e-9) and there.coverage == here.coverage
         assert [(f.step, f.verdict, f.text) for f in there.findings] == [
@@ -95,10 +95,10 @@ def test_a_server_says_what_the_model_says_here(
     assert local.prompter is not None
     readings = [len(local.prompter.plan(t, "steps")) for t in ROWS]
     assert readings[0] == readings[2] == 1 < readings[1] and len(server.requests) == sum(readings)
-    assert [f.usage.requests for f in found if f.usage is not None] == readings
+    assert [f.usage.requests for f in feedback if f.usage is not None] == readings
     body = server.requests[0]
     assert (body["max_tokens"], body["logprobs"], body["return_tokens_as_token_ids"]) == (1, 20, True)
-    assert all(len(one) < len(two) and two[: len(one)] == one for one, two in pairwise(body["prompt"]))
+    assert all(len(first) < len(two) and two[: len(first)] == first for first, two in pairwise(body["prompt"]))
     served = served_at("http://127.0.0.1:9/v1", local)
     assert [len(served.plan(t, mode)) for t in ROWS] == readings
     here, there = local.measure(ROWS, mode), served.measure(ROWS, mode)
@@ -107,7 +107,7 @@ def test_a_server_says_what_the_model_says_here(
     # of a run in one reading what is sent; later readings are told of findings, which are not foreseen
     assert {there[0].tokens, there[2].tokens} <= set(sent)
     assert 0 <= sum(sent) - sum(reads.tokens for reads in there) < 0.1 * sum(sent)
-    assert all(one.tokens < two.tokens for one, two in zip(here, there, strict=True))
+    assert all(first.tokens < two.tokens for first, two in zip(here, there, strict=True))
     assert not served.streams(mode)
     tokens = sum(len(request["prompt"]) * request["max_tokens"] for request in server.requests)
     for judge in (served, local):  # a token a slot, whatever a reply in words might take
@@ -115,7 +115,7 @@ def test_a_server_says_what_the_model_says_here(
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "said"),
+    ("answer", "status", "message"),
     [
         (failure(500, "out of memory"), "judge_error", "out of memory"),
         (failure(400, "This model's maximum context length is 64 tokens"), "too_long", "maximum context length"),
@@ -126,25 +126,25 @@ def test_a_server_says_what_the_model_says_here(
     ],
 )  # fmt: skip
 def test_a_server_without_slots_fails_its_row_and_no_other(
-    answer: Answer, status: str, said: str, model: Any, tokenizer: Any, local: AgentRRM
+    answer: Answer, status: str, message: str, model: Any, tokenizer: Any, local: AgentRRM
 ) -> None:
     with serve(
         lambda n, body: answer if len(body["prompt"]) == 3 else next_tokens(model, tokenizer, body["prompt"], "ids", 20)
     ) as server:
         judge = served_at(server.url, local, max_retries=1)
-        two, one = judge.judge([ROWS[0], ROWS[2]], mode="steps")  # of two steps and the run: three slots
-    assert (two.status, two.score, two.coverage, two.findings) == (status, None, 0.0, []) and said in str(two.reason)
+        two, single = judge.judge([ROWS[0], ROWS[2]], mode="steps")  # of two steps and the run: three slots
+    assert (two.status, two.score, two.coverage, two.findings) == (status, None, 0.0, []) and message in str(two.reason)
     assert two.usage is not None and two.usage.requests >= 1
-    assert one.status == "scored"
+    assert single.status == "scored"
 
 
 def test_a_server_of_another_model_is_no_judge(tokenizer: Any, local: AgentRRM) -> None:
     strange = {"tokens": ["x"], "top_logprobs": [{"x": -0.1, "y": -3.0}]}
     body = {"choices": [{"index": i, "text": "x", "logprobs": strange} for i in range(2)], "usage": USED}
-    with serve(lambda n, asked: Answer(body=json.dumps(body).encode())) as server:
-        (found,) = served_at(server.url, local).judge([ROWS[2]], mode="steps")
-    assert found.status == "judge_error" and "reads no slots" in str(found.reason)
-    assert found.usage is not None and found.usage.prompt_tokens == 100
+    with serve(lambda n, sent: Answer(body=json.dumps(body).encode())) as server:
+        (feedback,) = served_at(server.url, local).judge([ROWS[2]], mode="steps")
+    assert feedback.status == "judge_error" and "reads no slots" in str(feedback.reason)
+    assert feedback.usage is not None and feedback.usage.prompt_tokens == 100
 
 
 def test_a_refused_key_ends_the_run(local: AgentRRM) -> None:
@@ -153,7 +153,7 @@ def test_a_refused_key_ends_the_run(local: AgentRRM) -> None:
 
 
 def test_money_is_counted_and_limited(model: Any, tokenizer: Any, local: AgentRRM) -> None:
-    """Hundred tokens in of which sixty are cached, three out: 40·1 + 60·0.5 + 3·10 = 100 millionths a request."""
+    """100 tokens in, 60 of them cached, 3 out: 40·1 + 60·0.5 + 3·10 = 100 millionths a request."""
     rows, heard = [run(str(i), 2) for i in range(9)], []
     options = ServerOptions(prices=Prices.parse("1,10,0.5"), max_cost=0.00035)
     with serve(lambda n, body: next_tokens(model, tokenizer, body["prompt"], "ids", 20)) as server:
@@ -170,9 +170,9 @@ def test_a_verdict_that_is_not_listed_is_below_all_that_are() -> None:
     assert p_good({"token_id:5": -0.1, "x": -3.1}, good, bad) == pytest.approx(1 / (1 + math.exp(-3)))
     assert p_good({"token_id:6": 0.0, "x": -9999.0}, good, bad) == pytest.approx(0.0, abs=1e-300)
     assert p_good({" good": -math.inf, " bad": 0.0}, good, bad) == pytest.approx(0.0, abs=1e-300)
-    for one in ({" good": -0.1}, {"x": -0.1, " bad": -3.0}):
+    for top in ({" good": -0.1}, {"x": -0.1, " bad": -3.0}):
         with pytest.raises(EngineError, match="nothing is known of it"):
-            p_good(one, good, bad)
+            p_good(top, good, bad)
     for none in ({"x": -0.1}, {}):
         with pytest.raises(EngineError, match="reads no slots"):
             p_good(none, good, bad)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from openai_server import answering
 
 from rrm.data import extras
 from rrm.data.trajectory import Message, Trajectory
@@ -32,27 +30,8 @@ from rrm.scoring.estimate import estimate
 def lists(models: Any) -> Iterator[str]:
     """A server that only lists its models; yields the judge's name."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps(models).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
-
-    httpd = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield f"openai:http://127.0.0.1:{httpd.server_address[1]}/v1#m"
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
+    with answering({"/v1/models": (200, models)}) as (url, _):
+        yield f"openai:{url}/v1#m"
 
 
 def log_of(steps: int, bad: int | None = None) -> Trajectory:
@@ -65,14 +44,14 @@ def log_of(steps: int, bad: int | None = None) -> Trajectory:
 
 def test_a_window_fills_the_context_a_server_tells_and_no_more() -> None:
     with lists({"data": [{"id": "other", "max_model_len": 64}, {"id": "m", "max_model_len": 4096}]}) as name:
-        told = AgentRRM.from_pretrained(name)
-        said = AgentRRM.from_pretrained(name, context=2048)
+        reported = AgentRRM.from_pretrained(name)
+        short = AgentRRM.from_pretrained(name, context=2048)
         chosen = AgentRRM.from_pretrained(name, max_transcript_tokens=500, max_new_tokens=100)
-    assert told.settings.transcript_tokens == int((4096 - 512 - RUBRIC) * SHARE)
-    assert said.settings.transcript_tokens == int((2048 - 512 - RUBRIC) * SHARE)
-    assert chosen.settings.transcript_tokens == 500 and told.settings.prompt_version == "2"
-    longest = max(len(m["content"]) for m in [{"content": r} for r in texts(told, log_of(60))])
-    assert longest <= 4 * told.settings.transcript_tokens
+    assert reported.settings.transcript_tokens == int((4096 - 512 - RUBRIC) * SHARE)
+    assert short.settings.transcript_tokens == int((2048 - 512 - RUBRIC) * SHARE)
+    assert chosen.settings.transcript_tokens == 500 and reported.settings.prompt_version == "2"
+    longest = max(len(m["content"]) for m in [{"content": r} for r in texts(reported, log_of(60))])
+    assert longest <= 4 * reported.settings.transcript_tokens
 
 
 def texts(judge: AgentRRM, trajectory: Trajectory) -> list[str]:
@@ -140,13 +119,13 @@ def test_a_window_counted_in_characters_is_no_exact_one(tmp_path: Path, monkeypa
 
 def test_a_bound_on_windows_keeps_the_ends_and_what_the_rules_flag() -> None:
     trajectory = log_of(40, bad=20)
-    whole = Planner(CharacterTokenizer(), 2400).plan(trajectory, slots=True)
-    windows = [whole.steps(i) for i in range(len(whole))]
+    unbounded = Planner(CharacterTokenizer(), 2400).plan(trajectory, slots=True)
+    windows = [unbounded.steps(i) for i in range(len(unbounded))]
     plan = Planner(CharacterTokenizer(), 2400, max_windows=3).plan(trajectory, slots=True)
-    kept = [plan.steps(i) for i in range(len(plan))]
+    steps = [plan.steps(i) for i in range(len(plan))]
     flagged = {f.step for f in check_steps(trajectory)[0] if f.verdict == "bad"}
-    assert kept[0] == windows[0] and kept[-1] == windows[-1] and len(kept) == 3 < len(windows)
-    assert 20 in flagged and set(kept[1]) & flagged
+    assert steps[0] == windows[0] and steps[-1] == windows[-1] and len(steps) == 3 < len(windows)
+    assert 20 in flagged and set(steps[1]) & flagged
     judge = AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m", max_transcript_tokens=600, max_windows=3)
     assert len(judge.plan(trajectory, "full")) == 3 and judge.describe()["max_windows"] == 3
     # the digest that later windows begin with is the rules': rows of two versions of them do not go into one file
@@ -160,12 +139,12 @@ def test_the_estimate_counts_readings_and_warns_of_low_coverage(caplog: pytest.L
     judge = AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m", max_transcript_tokens=600)
     rows = [log_of(40), log_of(1)]
     readings = len(judge.plan(rows[0], "full")) + 1
-    found = estimate(judge, rows, mode="full", probe=0)
-    assert (found.readings, found.max_output_tokens) == (readings, 512 * readings)
-    whole = {"median": 1.0, "below_0.9": 0, "below_0.5": 0, "rows": 2, "lowest": {}}
-    assert found.coverage == whole and not caplog.text
+    costs = estimate(judge, rows, mode="full", probe=0)
+    assert (costs.readings, costs.max_output_tokens) == (readings, 512 * readings)
+    coverage = {"median": 1.0, "below_0.9": 0, "below_0.5": 0, "rows": 2, "lowest": {}}
+    assert costs.coverage == coverage and not caplog.text
     thrice = estimate(judge, rows, mode="full", samples=3, probe=0)  # each a request of its own
-    assert (thrice.readings, thrice.prompt_tokens) == (3 * readings, 3 * found.prompt_tokens)
+    assert (thrice.readings, thrice.prompt_tokens) == (3 * readings, 3 * costs.prompt_tokens)
     bounded = AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m", max_transcript_tokens=600, max_windows=1)
     low = estimate(bounded, rows[:1], mode="full", probe=0).coverage
     assert low is not None and low["median"] < 0.5 and low["below_0.9"] == 1

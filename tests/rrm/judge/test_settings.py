@@ -1,4 +1,4 @@
-"""What `judge.json` says: older files are read as they are, newer settings are kept, and hashes change only with scores."""
+"""`judge.json`: older files, newer settings, and hashes that change only with scores."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings, set
 
 
 def test_an_older_judge_keeps_its_hash_and_its_settings(tmp_path: Path) -> None:
-    """A file without the newer settings is hashed as it was before there were any: rows of a run that goes on stay valid."""
+    """A file without the newer settings keeps its hash, so that its runs can be resumed."""
     older = {"schema_version": 1, "name": "old", "modes": ["score"], "prompt_version": "1"}
     (tmp_path / FILE).write_text(json.dumps(older))
     settings = load_settings(tmp_path)
     assert (settings.default_mode, settings.threshold) == (None, 0.5)
-    kept = settings.model_dump(
+    hashed = settings.model_dump(
         mode="json",
         exclude={"name", "trained_on", "training_questions", "default_mode", "threshold"}
-        | {"calibrated_on", "max_windows", "criteria", "request", "unsure_band", "step_tokens"},
+        | {"calibrated_on", "max_windows", "criteria", "request", "unsure_band", "step_tokens", "promise"},
     )
-    assert settings_hash(settings) == hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+    assert settings_hash(settings) == hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:12]
     assert settings_hash(settings) == settings_hash(settings.model_copy(update={"default_mode": "steps"}))
     assert settings_hash(settings) != settings_hash(settings.model_copy(update={"threshold": 0.4}))
 

@@ -28,7 +28,7 @@ def test_p_good_of_a_step_is_its_lowest_parts_whoever_asks() -> None:
     assert p_good_of_parts(parts) == 0.25
     findings = [Finding(step=2, verdict="good", p_good=p) for p in parts]
     assert step_probabilities([*findings, Finding(step=9, verdict="bad", p_good=0.1)], 3) == [None, 0.25, None]
-    read = SlotReadings()
-    for at, p in enumerate(parts):
-        read.take(Prompt([0] * 9, 0, (Slot(at, 2),)), [p])
-    assert read.p_good == {2: pytest.approx(0.25)}
+    readings = SlotReadings()
+    for index, p in enumerate(parts):
+        readings.take(Prompt([0] * 9, 0, (Slot(index, 2),)), [p])
+    assert readings.p_good == {2: pytest.approx(0.25)}

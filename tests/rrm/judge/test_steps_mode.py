@@ -1,4 +1,4 @@
-"""Mode `steps` of a judge: probabilities at slots against plain forwards, prefixes, windows, calibration, and what it writes."""
+"""Mode `steps`: probabilities at slots against plain forwards, windows, calibration, texts."""
 
 from __future__ import annotations
 
@@ -61,24 +61,26 @@ def test_p_good_and_score_equal_a_plain_forward(model: Any, tokenizer: Any) -> N
         prompt = judge.prompter.reading(judge.prompter.plan(trajectory, "steps"), 0, "steps")
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([prompt.ids])).logits[0][:, list(judge.prompter.choices)]
-        wanted = [float(p) for p in logits.softmax(-1)[[slot.at for slot in prompt.slots], 0]]
-        assert [f.p_good for f in feedback.findings] == pytest.approx(wanted[:-1], abs=1e-9)
-        assert feedback.raw_score == feedback.score == pytest.approx(wanted[-1], abs=1e-9)
+        expected = [float(p) for p in logits.softmax(-1)[[slot.at for slot in prompt.slots], 0]]
+        assert [f.p_good for f in feedback.findings] == pytest.approx(expected[:-1], abs=1e-9)
+        assert feedback.raw_score == feedback.score == pytest.approx(expected[-1], abs=1e-9)
         assert [f.step for f in feedback.findings] == list(range(1, len(trajectory.steps) + 1))
-        assert [f.verdict for f in feedback.findings] == ["good" if p >= 0.5 else "bad" for p in wanted[:-1]]
+        assert [f.verdict for f in feedback.findings] == ["good" if p >= 0.5 else "bad" for p in expected[:-1]]
         assert (feedback.status, feedback.coverage, feedback.judge.score_source) == ("scored", 1.0, "expected")
         assert feedback.trace is None and feedback.critique is None and not any(f.text for f in feedback.findings)
 
 
 @pytest.mark.parametrize("tokens", [600, 100], ids=["one window", "several"])
 def test_p_good_of_a_step_is_the_same_in_a_prefix_and_in_the_whole_run(model: Any, tokenizer: Any, tokens: int) -> None:
-    judge, whole = judge_of(model, tokenizer, tokens), run("a", 9)
-    assert judge.prompter is not None and (len(judge.prompter.plan(whole, "steps")) > 1) == (tokens == 100)
-    (feedback,) = judge.judge([whole], mode="steps")
+    judge, trajectory = judge_of(model, tokenizer, tokens), run("a", 9)
+    assert judge.prompter is not None and (len(judge.prompter.plan(trajectory, "steps")) > 1) == (tokens == 100)
+    (feedback,) = judge.judge([trajectory], mode="steps")
     for n in (1, 4, 8):
-        prefix = whole.model_copy(update={"id": f"p{n}", "messages": whole.messages[: 1 + 2 * n]})
-        (part,) = judge.judge([prefix], mode="steps")
-        assert [f.p_good for f in part.findings] == pytest.approx([f.p_good for f in feedback.findings[:n]], abs=1e-9)
+        prefix = trajectory.model_copy(update={"id": f"p{n}", "messages": trajectory.messages[: 1 + 2 * n]})
+        (of_prefix,) = judge.judge([prefix], mode="steps")
+        assert [f.p_good for f in of_prefix.findings] == pytest.approx(
+            [f.p_good for f in feedback.findings[:n]], abs=1e-9
+        )
 
 
 def test_rows_come_as_they_are_read_and_do_not_depend_on_each_other(model: Any, tokenizer: Any) -> None:
@@ -86,7 +88,7 @@ def test_rows_come_as_they_are_read_and_do_not_depend_on_each_other(model: Any, 
     heard: list[Feedback] = []
     readings: Counter[tuple[str, int]] = Counter()
     together = judge.judge(
-        rows, mode="steps", on_feedback=heard.append, on_reading=lambda *told: readings.update([told])
+        rows, mode="steps", on_feedback=heard.append, on_reading=lambda *event: readings.update([event])
     )
     assert judge.prompter is not None
     plans = {t.id: len(judge.prompter.plan(t, "steps")) for t in rows}
@@ -102,7 +104,7 @@ def test_rows_come_as_they_are_read_and_do_not_depend_on_each_other(model: Any, 
 
 
 def scripted(tokenizer: Any, tokens: int, fault: str = "ruin") -> AgentRRM:
-    """A judge that calls bad what has the fault's word in its step's block, and a run with a step it called bad."""
+    """A judge that calls steps with the fault's word bad, and a run with one."""
     prompter = Prompter(tokenizer, tokens)
 
     def logprob(row: list[int], t: int) -> float:
@@ -118,13 +120,13 @@ def scripted(tokenizer: Any, tokens: int, fault: str = "ruin") -> AgentRRM:
     return AgentRRM(ScriptedEngine([], logprob=logprob), prompter, settings=settings)
 
 
-@pytest.mark.parametrize("place", [2, 11, 19])
-def test_what_a_window_finds_reaches_the_score(tokenizer: Any, place: int) -> None:
+@pytest.mark.parametrize("step", [2, 11, 19])
+def test_what_a_window_finds_reaches_the_score(tokenizer: Any, step: int) -> None:
     judge = scripted(tokenizer, 800)
-    sound, ruined = judge.judge([run("sound", 20), run("ruined", 20, {place: "ruin"})], mode="steps")
+    sound, ruined = judge.judge([run("sound", 20), run("ruined", 20, {step: "ruin"})], mode="steps")
     assert judge.prompter is not None and len(judge.prompter.plan(run("sound", 20), "steps")) > 1
-    assert [f.step for f in ruined.findings if f.verdict == "bad"] == [place]
-    assert ruined.findings[place - 1].p_good == pytest.approx(0.1)
+    assert [f.step for f in ruined.findings if f.verdict == "bad"] == [step]
+    assert ruined.findings[step - 1].p_good == pytest.approx(0.1)
     assert ruined.score == pytest.approx(0.1) and sound.score == pytest.approx(0.9)
 
 
@@ -132,12 +134,12 @@ def test_calibration_and_threshold_decide_score_and_verdict(model: Any, tokenize
     (plain,) = judge_of(model, tokenizer).judge([run("a", 3)], mode="steps")
     once, step = Platt(a=2, b=1, rows=9), Platt(a=1, b=-2, rows=9)
     calibration = Calibration(modes={"steps": once, "steps_p_good": step})
-    (found,) = judge_of(model, tokenizer, calibration=calibration, threshold=0.01).judge([run("a", 3)], mode="steps")
-    assert plain.raw_score is not None and found.score == pytest.approx(once(plain.raw_score))
-    assert found.judge.calibrated is True and plain.judge.calibrated is False
-    for raw, sure in zip(plain.findings, found.findings, strict=True):
+    (feedback,) = judge_of(model, tokenizer, calibration=calibration, threshold=0.01).judge([run("a", 3)], mode="steps")
+    assert plain.raw_score is not None and feedback.score == pytest.approx(once(plain.raw_score))
+    assert feedback.judge.calibrated is True and plain.judge.calibrated is False
+    for raw, sure in zip(plain.findings, feedback.findings, strict=True):
         assert raw.p_good is not None and sure.p_good == pytest.approx(step(raw.p_good)) and sure.verdict == "good"
-    assert found.judge.threshold == 0.01 and plain.judge.threshold == 0.5
+    assert feedback.judge.threshold == 0.01 and plain.judge.threshold == 0.5
     windowed = judge_of(model, tokenizer, 100, calibration=calibration)
     assert windowed.judge([run("a", 9)], mode="steps")[0].judge.calibrated is False
 
@@ -160,9 +162,17 @@ def test_a_score_alone_is_the_one_of_the_slots_without_findings(tokenizer: Any, 
     judge, rows = scripted(tokenizer, 800), [run("short", 3), run("long", 20, {2: "ruin"})]
     maps = {"steps": Platt(a=2, b=1, rows=9), "steps@windowed": Platt(a=3, b=-1, rows=9)}
     judge.settings.calibration = Calibration(modes=maps)  # pyright: ignore[reportArgumentType]
-    for wanted, found in zip(judge.judge(rows, mode="steps"), judge.judge(rows, mode="score"), strict=True):
-        assert (found.score, found.raw_score, found.coverage) == (wanted.score, wanted.raw_score, wanted.coverage)
-        assert (found.findings, found.judge.mode, found.judge.calibrated) == ([], "score", True) and wanted.findings
+    for expected, feedback in zip(judge.judge(rows, mode="steps"), judge.judge(rows, mode="score"), strict=True):
+        assert (feedback.score, feedback.raw_score, feedback.coverage) == (
+            expected.score,
+            expected.raw_score,
+            expected.coverage,
+        )
+        assert (feedback.findings, feedback.judge.mode, feedback.judge.calibrated) == (
+            [],
+            "score",
+            True,
+        ) and expected.findings
     assert judge.measure(rows, "score") == judge.measure(rows, "steps")
     prompt, completion = [{"role": "user", "content": "find it"}], [{"role": "assistant", "content": "look"}]
     assert judge.as_reward_func()([prompt], [completion]) == judge.as_reward_func(mode="steps")([prompt], [completion])
@@ -202,10 +212,10 @@ def test_the_card_measures_verdicts_on_steps_at_the_judges_threshold(tokenizer: 
         for n, t in enumerate(rows)
     }
     card = measure(judge, rows, raters, TrainConfig())["steps"]
-    found = {name: x["value"] for name, x in card["step_scores"]["metrics"]["judge"].items()}
-    assert card["step_scores"]["thresholds"]["judge"] == 0.95 and found["mcc_at_half"] == 1.0
-    assert found["mcc"] == card["steps"]["metrics"]["judge"]["mcc"]["value"] == 0.0
-    assert found["first_error"] == 0.0 and found["false_alarms"] == 1.0
+    values = {name: x["value"] for name, x in card["step_scores"]["metrics"]["judge"].items()}
+    assert card["step_scores"]["thresholds"]["judge"] == 0.95 and values["mcc_at_half"] == 1.0
+    assert values["mcc"] == card["steps"]["metrics"]["judge"]["mcc"]["value"] == 0.0
+    assert values["first_error"] == 0.0 and values["false_alarms"] == 1.0
 
 
 def test_who_has_no_slots_says_so(model: Any, tokenizer: Any) -> None:
@@ -226,11 +236,11 @@ def test_who_has_no_slots_says_so(model: Any, tokenizer: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["score", "steps", "full"])
 def test_a_plan_is_the_one_that_is_read(tokenizer: Any, mode: Mode) -> None:
-    """A judge of steps alone reads with slots whatever it is asked for; `plan` said of `score` that there were none."""
+    """A judge of steps alone reads slots in every mode."""
     judge = scripted(tokenizer, 400)
     for steps in range(2, 30):
-        plan, (readings, read) = judge.plan(run("a", steps), mode), judge.readings(run("a", steps), mode)
-        assert len(plan) == len(readings) == len(read) == judge.measure([run("a", steps)], mode)[0].readings
+        plan, (readings, windows) = judge.plan(run("a", steps), mode), judge.readings(run("a", steps), mode)
+        assert len(plan) == len(readings) == len(windows) == judge.measure([run("a", steps)], mode)[0].readings
 
 
 def test_a_reading_beyond_the_models_positions_has_no_number(tokenizer: Any) -> None:
@@ -257,10 +267,10 @@ def test_calibration_of_steps_fits_scores_and_single_steps(tokenizer: Any) -> No
         verdicts = ["bad" if ruined and k == 1 else "good" for k in range(length)]
         steps[str(n)] = StepTarget((*verdicts[:-1], "bad" if wrong else "good"))  # pyright: ignore[reportArgumentType]
     config, judged = CalibrationSettings(modes=["steps"]), {}
-    found = calibrate(judge, rows, labels, config, judged=judged, steps=steps, steps_only=unlabelled)
-    assert set(found) == set(judge.settings.calibration.modes) == {"steps", "steps@windowed", "steps_p_good"}
-    assert found["steps"] == found["steps@windowed"]  # both readings say the same here: one map of all rows
-    assert found["steps"]["rows"] == len(labels) == len(judged["steps"])
+    report = calibrate(judge, rows, labels, config, judged=judged, steps=steps, steps_only=unlabelled)
+    assert set(report) == set(judge.settings.calibration.modes) == {"steps", "steps@windowed", "steps_p_good"}
+    assert report["steps"] == report["steps@windowed"]  # both readings say the same here: one map of all rows
+    assert report["steps"]["rows"] == len(labels) == len(judged["steps"])
     assert judge.settings.threshold == 0.5
     (sound, ruined) = judge.judge([run("s", 20), run("r", 20, {3: "ruin"})], mode="steps")
     assert sound.score is not None and ruined.score is not None and sound.score > 0.7 > 0.3 > ruined.score
@@ -273,8 +283,8 @@ def wary(tokenizer: Any) -> AgentRRM:
 
     def logprob(row: list[int], t: int) -> float:
         text = tokenizer.decode(row[:t])
-        ruined, told = "ruin" in text.rpartition("agent:")[2], "(bad)" in text
-        good = (0.6 if told else 0.7) if ruined else (0.85 if told else 0.95)
+        ruined, marked = "ruin" in text.rpartition("agent:")[2], "(bad)" in text
+        good = (0.6 if marked else 0.7) if ruined else (0.85 if marked else 0.95)
         return math.log(good if row[t] == prompter.choices[0] else 1 - good)
 
     settings = SETTINGS.model_copy(update={"transcript_tokens": 800}, deep=True)
@@ -292,13 +302,13 @@ def test_p_good_is_calibrated_as_it_is_read_where_good_begins_at_one_half(tokeni
     def pairs(threshold: float) -> list[tuple[float, float]]:
         judge = wary(tokenizer)
         judge.settings.threshold = threshold
-        found = [
-            (t.id, f) for t, said in zip(rows, judge.judge(rows, mode="steps"), strict=True) for f in said.findings
+        findings = [
+            (t.id, f) for t, row in zip(rows, judge.judge(rows, mode="steps"), strict=True) for f in row.findings
         ]
-        return [(f.p_good or 0.0, float(steps[name].verdicts[f.step - 1] == "good")) for name, f in found]
+        return [(f.p_good or 0.0, float(steps[name].verdicts[f.step - 1] == "good")) for name, f in findings]
 
-    def fitted_on(known: list[tuple[float, float]]) -> Any:
-        return fit([raw for raw, _ in known], [y for _, y in known])
+    def fitted_on(examples: list[tuple[float, float]]) -> Any:
+        return fit([raw for raw, _ in examples], [y for _, y in examples])
 
     first = pairs(0.5)
     cut = half_of(fitted_on(first))
@@ -307,20 +317,22 @@ def test_p_good_is_calibrated_as_it_is_read_where_good_begins_at_one_half(tokeni
     judge = wary(tokenizer)
     config = CalibrationSettings(modes=["steps"])
     labels = [float(n % 4 >= 2) for n in range(30)]
-    found = calibrate(judge, rows[:30], labels, config, steps=steps, steps_only=rows[30:])["steps_p_good"]
+    report = calibrate(judge, rows[:30], labels, config, steps=steps, steps_only=rows[30:])["steps_p_good"]
     fitted = judge.settings.calibration.modes["steps_p_good"]
     assert fitted == fitted_on(last) != fitted_on(first)
-    assert judge.settings.threshold == found["threshold"] == 0.5
-    assert found["read_again"] == sum(n % 4 == 1 for n in range(40))  # windowed ones with a step that is now called bad
-    said = [f for feedback in judge.judge(rows, mode="steps") for f in feedback.findings]
-    assert [f.p_good for f in said] == pytest.approx([fitted(raw) for raw, _ in last])
-    assert [f.verdict == "bad" for f in said] == [fitted(raw) < 0.5 for raw, _ in last]
+    assert judge.settings.threshold == report["threshold"] == 0.5
+    assert report["read_again"] == sum(
+        n % 4 == 1 for n in range(40)
+    )  # windowed ones with a step that is now called bad
+    findings = [f for feedback in judge.judge(rows, mode="steps") for f in feedback.findings]
+    assert [f.p_good for f in findings] == pytest.approx([fitted(raw) for raw, _ in last])
+    assert [f.verdict == "bad" for f in findings] == [fitted(raw) < 0.5 for raw, _ in last]
 
 
 def test_a_map_of_single_steps_that_cannot_be_replaced_stays_with_its_threshold(
     tokenizer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Steps that are good where the judge says bad: no rising map fits them, and the windows are told by the map that stays."""
+    """Steps are good where the judge says bad, so no rising map fits."""
     rows = [run(str(n), (4, 20)[n % 2], {2: "ruin"} if n % 4 < 2 else None) for n in range(40)]
     steps = {
         t.id: StepTarget(tuple("good" if "ruin" in str(s.message.content) else "bad" for s in t.steps)) for t in rows
@@ -330,13 +342,13 @@ def test_a_map_of_single_steps_that_cannot_be_replaced_stays_with_its_threshold(
     judge.settings.threshold = 0.7
     (before,) = judge.judge(rows[1:2], mode="steps")
     labels = [float(n % 4 >= 2) for n in range(40)]
-    said: dict[Mode, list[Feedback]] = {}
-    found = calibrate(judge, rows, labels, CalibrationSettings(modes=["steps"]), judged=said, steps=steps)
+    judged: dict[Mode, list[Feedback]] = {}
+    report = calibrate(judge, rows, labels, CalibrationSettings(modes=["steps"]), judged=judged, steps=steps)
     assert judge.settings.calibration.modes["steps_p_good"] == old and judge.settings.threshold == 0.7
-    told = found["steps_p_good"]
-    assert "scores fall as labels rise" in told["skipped"] and told["kept"] == old.model_dump()
-    assert told["threshold"] == 0.7 and told["read_again"] == 10
+    entry = report["steps_p_good"]
+    assert "scores fall as labels rise" in entry["skipped"] and entry["kept"] == old.model_dump()
+    assert entry["threshold"] == 0.7 and entry["read_again"] == 10
     assert "steps_p_good keeps its earlier map and threshold: raw scores fall" in caplog.text
     (after,) = judge.judge(rows[1:2], mode="steps")
     assert after.findings == before.findings
-    assert [f.p_good for f in after.findings] == [old(f.p_good or 0.0) for f in said["steps"][1].findings]
+    assert [f.p_good for f in after.findings] == [old(f.p_good or 0.0) for f in judged["steps"][1].findings]

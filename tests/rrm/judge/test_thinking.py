@@ -1,4 +1,4 @@
-"""Models that think before they judge: room for it, tokens of it apart, and replies cut inside it typed with their reason."""
+"""Models that think before they judge: room, token counts, and replies cut inside the thinking."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def test_thinking_has_room_of_its_own() -> None:
     with serve(lambda n, body: completion(None, "length", usage=used, reasoning_content="still at it")) as server:
         options = ServerOptions(thinking_tokens=100)
         judge = AgentRRM.from_pretrained(f"openai:{server.url}#m", server=options)
-        (found,) = judge.judge(transcripts(1))
+        (feedback,) = judge.judge(transcripts(1))
     assert server.requests[0]["max_tokens"] == 512 + 100
-    assert found.status == "truncated" and "inside its thinking after 612 tokens" in str(found.reason)
-    assert found.usage is not None and found.usage.reasoning_tokens == 612
-    assert judge.describe()["thinking_tokens"] == 100 and found.judge.request == {"thinking_tokens": 100}
+    assert feedback.status == "truncated" and "inside its thinking after 612 tokens" in str(feedback.reason)
+    assert feedback.usage is not None and feedback.usage.reasoning_tokens == 612
+    assert judge.describe()["thinking_tokens"] == 100 and feedback.judge.request == {"thinking_tokens": 100}
 
 
 def test_thinking_takes_its_part_of_a_context() -> None:
@@ -91,8 +91,8 @@ def test_thinking_takes_its_part_of_a_context() -> None:
 def test_a_temperature_is_asked_for_and_several_samples_need_one() -> None:
     with serve(lambda n, body: completion("<score>0.5</score>")) as server:
         engine = OpenAIEngine(server.url, "m", options=ServerOptions(temperature=0.25))
-        (found,) = AgentRRM(engine).judge(transcripts(1), mode="score", samples=2)
-        assert [body["temperature"] for body in server.requests] == [0.25, 0.25] and found.judge.temperature == 0.25
+        (feedback,) = AgentRRM(engine).judge(transcripts(1), mode="score", samples=2)
+        assert [body["temperature"] for body in server.requests] == [0.25, 0.25] and feedback.judge.temperature == 0.25
         frozen = AgentRRM(OpenAIEngine(server.url, "m", options=ServerOptions(temperature=0.0)))
         with pytest.raises(ConfigError, match="2 samples at --temperature 0"):
             frozen.judge(transcripts(1), samples=2)

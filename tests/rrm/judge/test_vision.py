@@ -88,10 +88,13 @@ def judge(folder: Path) -> AgentRRM:
 
 def test_the_model_reads_pixels_and_its_rows_say_so(judge: AgentRRM) -> None:
     rows = [run("red", url("red")), run("blue", url("blue")), run("none"), run("away", "http://127.0.0.1:9/x.png")]
-    found = judge.judge(rows, mode="critique")
-    assert [f.status for f in found] == ["truncated"] * 4 or {f.status for f in found} <= {"truncated", "unparsable"}
-    assert [f.images and (f.images.shown, f.images.of) for f in found] == [(1, 1), (1, 1), None, (0, 1)]
-    assert found[3].images is not None and found[3].images.left_out == {"an address, not fetched": 1}
+    feedback = judge.judge(rows, mode="critique")
+    assert [f.status for f in feedback] == ["truncated"] * 4 or {f.status for f in feedback} <= {
+        "truncated",
+        "unparsable",
+    }
+    assert [f.images and (f.images.shown, f.images.of) for f in feedback] == [(1, 1), (1, 1), None, (0, 1)]
+    assert feedback[3].images is not None and feedback[3].images.left_out == {"an address, not fetched": 1}
     engine = judge.engine
     assert isinstance(engine, VisionEngine)
     params = SamplingParams(max_new_tokens=8, temperature=0.0)
@@ -171,10 +174,10 @@ def test_a_text_begins_once(folder: Path) -> None:
 
 def test_a_row_that_fails_ends_no_run(folder: Path) -> None:
     engine, params = engine_of(folder), SamplingParams(max_new_tokens=2)
-    one = [{"role": "system", "content": "Judge."}, {"role": "user", "content": "look"}]
+    messages = [{"role": "system", "content": "Judge."}, {"role": "user", "content": "look"}]
 
     def said() -> list[Any]:
-        return complete_many(engine, [one, one[1:]], params, ["a", "b"])
+        return complete_many(engine, [messages, messages[1:]], params, ["a", "b"])
 
     assert all(isinstance(reply, Reply) for reply in said())
     engine.processor.chat_template = "{{ raise_exception('no such ' + messages[0]['role']) }}"
@@ -219,9 +222,9 @@ def test_a_server_gets_parts_where_that_is_asked_for(criteria: str | None) -> No
         )
         bodies = [json.loads(r) if isinstance(r, str | bytes) else r for r in server.requests]
     content = lambda body: body["messages"][-1]["content"]  # noqa: E731
-    asked = [content(body) for body in bodies if "messages" in body]
-    words = [c for c in asked if isinstance(c, str)]
-    parts = [c for c in asked if isinstance(c, list)]
+    contents = [content(body) for body in bodies if "messages" in body]
+    words = [c for c in contents if isinstance(c, str)]
+    parts = [c for c in contents if isinstance(c, list)]
     assert words and parts and "[image: PNG, 30 x 20 pixels" in words[0] and "base64" not in words[0]
     urls = [p["image_url"]["url"] for p in parts[0] if p["type"] == "image_url"]
     assert urls == [url("blue")] and "not shown: over 1 images" in parts[0][0]["text"]
@@ -235,7 +238,7 @@ def test_the_command_judges_pictures_and_warns_of_none(
     folder: Path, tmp_path: Path, invoke: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_jsonl(tmp_path / "runs.jsonl", [run("a", url("red")), run("b", url("blue"))])
-    given = [
+    arguments = [
         tmp_path / "runs.jsonl",
         "--model",
         f"vision:{folder}",
@@ -246,12 +249,12 @@ def test_the_command_judges_pictures_and_warns_of_none(
         "-o",
         tmp_path / "out.jsonl",
     ]
-    _, summary = invoke(score_cmd.command, *given)
+    _, summary = invoke(score_cmd.command, *arguments)
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["images"] for row in rows] == [{"shown": 1, "of": 1, "left_out": {}}] * 2
     assert summary["unsupported_media"] is None and "parts that are no text" not in caplog.text
     with pytest.raises(RRMError, match="images"):
-        invoke(score_cmd.command, *given, "--images", 2)  # rows of another making
+        invoke(score_cmd.command, *arguments, "--images", 2)  # rows of another making
 
 
 def test_what_reads_text_alone_is_given_no_images(folder: Path, tmp_path: Path) -> None:

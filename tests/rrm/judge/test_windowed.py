@@ -1,4 +1,4 @@
-"""Judges that write, over windows: findings go from reading to reading, failures keep their status, coverage is what was read."""
+"""Judges that write, over windows: findings, statuses and coverage."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class Judge:
         if key in self.answers:
             return self.answers[key]
         _, *blocks = re.split(r"^\[step (\d+)\]$", content, flags=re.MULTILINE)
-        said = [
+        lines = [
             f"[step {k}] {'bad: ruin' if 'RUIN' in text else 'good: fine'}"
             for k, text in zip(blocks[::2], blocks[1::2], strict=True)
         ]
         score = 0.2 if "RUIN" in content or "(bad)" in content else 0.8
         trace = "\n".join(f"[step {k}] looks" for k in shown(content))
-        return f"<think>{trace}</think><critique>{chr(10).join(said)}</critique><score>{score}</score>"
+        return f"<think>{trace}</think><critique>{chr(10).join(lines)}</critique><score>{score}</score>"
 
     def over(self, **changes: Any) -> AgentRRM:
         return AgentRRM(ScriptedChatEngine(self), settings=SERVED.model_copy(update=changes, deep=True))
@@ -81,7 +81,7 @@ def verdicts(feedback: Feedback) -> dict[int, str]:
 def test_each_reading_of_a_long_transcript_is_heard_of(samples: int) -> None:
     script, heard = Judge(), list[tuple[str, int]]()
     judge, rows = script.over(), [run("a", N), run("b", 2)]
-    judge.judge(rows, mode="full", samples=samples, on_reading=lambda *told: heard.append(told))
+    judge.judge(rows, mode="full", samples=samples, on_reading=lambda *event: heard.append(event))
     readings = len([key for key, _, _ in script.asked if key.startswith("a")])
     assert readings > samples and heard == [("a", readings)] * readings  # nothing of b, which takes one
 
@@ -89,12 +89,12 @@ def test_each_reading_of_a_long_transcript_is_heard_of(samples: int) -> None:
 def test_readings_of_a_transcript_follow_each_other_and_each_is_told_what_was_found() -> None:
     script = Judge()
     heard: list[str] = []
-    found = script.over().judge(
+    feedback = script.over().judge(
         [run("a", N, {2: "RUIN"}), run("b", 2), run("c", N)], mode="full", on_feedback=lambda f: heard.append(f.id)
     )
     keys = [key for key, _, _ in script.asked]
     assert keys[:2] == ["a/reading1", "a/reading2"] and keys[keys.index("a") :][:3] == ["a", "b", "c/reading1"]
-    assert heard == ["a", "b", "c"] and [f.id for f in found] == ["a", "b", "c"]
+    assert heard == ["a", "b", "c"] and [f.id for f in feedback] == ["a", "b", "c"]
     of_a = [content for key, _, content in script.asked if key.startswith("a")]
     assert len(of_a) > 2 and all(re.search(r"^\[step 2\] writes .* \(bad\)$", text, re.M) for text in of_a[1:])
     assert not any("(bad)" in content for key, _, content in script.asked if key.startswith("c"))
@@ -102,9 +102,9 @@ def test_readings_of_a_transcript_follow_each_other_and_each_is_told_what_was_fo
         if N not in shown(text):
             assert text.endswith(f"the run goes on with [step {max(shown(text)) + 1}]\n")
             assert shown(after)[-1] > shown(text)[-1]
-    a = found[0]
+    a = feedback[0]
     assert verdicts(a) == {k: "bad" if k == 2 else "good" for k in range(1, N + 1)}
-    assert [f.score for f in found] == [0.2, 0.8, 0.8] and [f.coverage for f in found] == [1.0, 1.0, 1.0]
+    assert [f.score for f in feedback] == [0.2, 0.8, 0.8] and [f.coverage for f in feedback] == [1.0, 1.0, 1.0]
     assert (a.trace or "").splitlines() == [f"[step {k}] looks" for k in range(1, N + 1)]
     assert (a.critique or "").splitlines() == [
         f"[step {k}] {'bad: ruin' if k == 2 else 'good: fine'}" for k in range(1, N + 1)
@@ -112,22 +112,22 @@ def test_readings_of_a_transcript_follow_each_other_and_each_is_told_what_was_fo
     assert a.reason is None and a.judge.prompt_version == "2" and a.truncated_tokens == 0
 
 
-@pytest.mark.parametrize("place", [1, 15, 30])
-def test_a_score_alone_is_told_of_what_the_critiques_of_earlier_readings_found(place: int) -> None:
+@pytest.mark.parametrize("step", [1, 15, 30])
+def test_a_score_alone_is_told_of_what_the_critiques_of_earlier_readings_found(step: int) -> None:
     script = Judge()
-    (found,) = script.over().judge([run("a", N, {place: "RUIN"})], mode="score")
-    assert found.score == 0.2 and found.coverage == 1.0
+    (feedback,) = script.over().judge([run("a", N, {step: "RUIN"})], mode="score")
+    assert feedback.score == 0.2 and feedback.coverage == 1.0
     rubrics = [rubric for _, rubric, _ in script.asked]
     assert all("<critique>" in r for r in rubrics[:-1]) and "Reply with <score>" in rubrics[-1]
 
 
 def test_a_step_in_parts_is_bad_where_one_part_is() -> None:
     script = Judge()
-    (found,) = script.over().judge([run("a", 5, {3: "RUIN"}, long=3)], mode="critique")
+    (feedback,) = script.over().judge([run("a", 5, {3: "RUIN"}, long=3)], mode="critique")
     parts = [content for _, _, content in script.asked if 3 in shown(content)]
     assert len(parts) > 2 and sum("RUIN" in content for content in parts) == 1
-    assert found.findings[2].verdict == "bad" and {f.step for f in found.findings} == {1, 2, 3, 4, 5}
-    assert verdicts(found)[3] == "bad" and found.score == 0.2
+    assert feedback.findings[2].verdict == "bad" and {f.step for f in feedback.findings} == {1, 2, 3, 4, 5}
+    assert verdicts(feedback)[3] == "bad" and feedback.score == 0.2
 
 
 @pytest.mark.parametrize(
@@ -140,46 +140,46 @@ def test_a_reading_without_a_reply_fails_its_row_and_no_other(error: Exception, 
     assert re.match(r"reading 2 of \d+: (server gone|too many)", a.reason or "")
     assert a.coverage is not None and 0.0 < a.coverage < 1.0 and b.status == "scored" and b.coverage == 1.0
     assert [key for key, _, _ in script.asked if key.startswith("a")] == ["a/reading1", "a/reading2"]
-    (whole,) = Judge(short=error).over().judge([run("short", 1)], mode="full")
-    assert (whole.status, whole.coverage) == (status, 0.0)
+    (short,) = Judge(short=error).over().judge([run("short", 1)], mode="full")
+    assert (short.status, short.coverage) == (status, 0.0)
 
 
 def test_an_earlier_reading_that_cannot_be_read_lowers_coverage_and_is_named() -> None:
     script = Judge(**{"a/reading2": "I would rather not."})
     trajectory = run("a", N)
-    (found,) = script.over().judge([trajectory], mode="full")
+    (feedback,) = script.over().judge([trajectory], mode="full")
     plan = script.over().plan(trajectory, "full")
-    assert found.status == "scored" and found.score == 0.8
-    assert found.coverage == pytest.approx(1 - plan.new_tokens(1) / plan.transcript_tokens)
-    assert (found.reason or "") == f"reading 2 of {len(plan)} could not be read (no <score> block)"
-    assert not set(plan.steps(1)) - set(plan.steps(2)) & {f.step for f in found.findings}
+    assert feedback.status == "scored" and feedback.score == 0.8
+    assert feedback.coverage == pytest.approx(1 - plan.new_tokens(1) / plan.transcript_tokens)
+    assert (feedback.reason or "") == f"reading 2 of {len(plan)} could not be read (no <score> block)"
+    assert not set(plan.steps(1)) - set(plan.steps(2)) & {f.step for f in feedback.findings}
 
 
 def test_the_last_reading_decides_the_status() -> None:
-    (found,) = Judge(a="No.").over().judge([run("a", N)], mode="full")
-    assert (found.status, found.score, found.reason) == ("unparsable", None, "no <score> block")
+    (feedback,) = Judge(a="No.").over().judge([run("a", N)], mode="full")
+    assert (feedback.status, feedback.score, feedback.reason) == ("unparsable", None, "no <score> block")
 
 
 def test_what_a_reading_says_of_steps_it_does_not_show_is_left_out() -> None:
-    said = f"Overall fine.\n[step 1] bad: never seen here\n[step {N}] good: ends\n[step 99] bad: made up"
-    script = Judge(a=f"<think>[step 2] hm\n[step {N}] ends</think><critique>{said}</critique>{SCORE}")
-    (found,) = script.over().judge([run("a", N)], mode="full")
-    assert 1 not in shown(script.asked[-1][2]) and verdicts(found)[1] == "good" and verdicts(found)[N] == "good"
-    assert "never seen" not in (found.critique or "") and "made up" not in (found.critique or "")
-    assert "Overall fine." in (found.critique or "") and "hm" not in (found.trace or "")
-    assert "steps that the run does not have" in (found.reason or "") and "99" in (found.reason or "")
+    critique = f"Overall fine.\n[step 1] bad: never seen here\n[step {N}] good: ends\n[step 99] bad: made up"
+    script = Judge(a=f"<think>[step 2] hm\n[step {N}] ends</think><critique>{critique}</critique>{SCORE}")
+    (feedback,) = script.over().judge([run("a", N)], mode="full")
+    assert 1 not in shown(script.asked[-1][2]) and verdicts(feedback)[1] == "good" and verdicts(feedback)[N] == "good"
+    assert "never seen" not in (feedback.critique or "") and "made up" not in (feedback.critique or "")
+    assert "Overall fine." in (feedback.critique or "") and "hm" not in (feedback.trace or "")
+    assert "steps that the run does not have" in (feedback.reason or "") and "99" in (feedback.reason or "")
 
 
 def test_each_sample_has_its_own_readings() -> None:
     bad = "<critique>[step 1] bad: no</critique><score>0.5</score>"
     script = Judge(**{"a/sample1/reading1": bad})
     judge = script.over()
-    (found,) = judge.judge([run("a", N)], mode="critique", samples=2)
-    told = {key: "(bad)" in content for key, _, content in script.asked}
-    assert told["a/sample1/reading2"] and not told["a/reading2"]
-    assert found.score == pytest.approx(0.5) and found.judge.samples == 2
-    one, other = judge.sample([run("a", N)], mode="critique", k=2)[0]
-    assert (one.score, other.score) == (0.8, 0.2) and verdicts(other)[1] == "bad"
+    (feedback,) = judge.judge([run("a", N)], mode="critique", samples=2)
+    marked = {key: "(bad)" in content for key, _, content in script.asked}
+    assert marked["a/sample1/reading2"] and not marked["a/reading2"]
+    assert feedback.score == pytest.approx(0.5) and feedback.judge.samples == 2
+    first, other = judge.sample([run("a", N)], mode="critique", k=2)[0]
+    assert (first.score, other.score) == (0.8, 0.2) and verdicts(other)[1] == "bad"
 
 
 def test_windowed_scores_have_their_own_calibration() -> None:
@@ -193,16 +193,21 @@ def test_windowed_scores_have_their_own_calibration() -> None:
 
 def test_a_judge_trained_to_score_alone_reads_the_ending_and_says_so() -> None:
     script = Judge()
-    (found,) = script.over(modes=["score"]).judge([run("a", N)], mode="score")
-    assert len(script.asked) == 1 and found.coverage is not None and found.coverage < 0.6 and found.truncated_tokens > 0
+    (feedback,) = script.over(modes=["score"]).judge([run("a", N)], mode="score")
+    assert (
+        len(script.asked) == 1
+        and feedback.coverage is not None
+        and feedback.coverage < 0.6
+        and feedback.truncated_tokens > 0
+    )
 
 
 def test_version_one_is_one_request_whose_coverage_is_counted() -> None:
     script = Judge()
-    (found,) = script.over(prompt_version="1").judge([run("a", N)], mode="full")
+    (feedback,) = script.over(prompt_version="1").judge([run("a", N)], mode="full")
     content = script.asked[0][2]
-    assert len(script.asked) == 1 and found.coverage == pytest.approx(
-        len(content) / (len(content) + 4 * found.truncated_tokens), abs=0.01
+    assert len(script.asked) == 1 and feedback.coverage == pytest.approx(
+        len(content) / (len(content) + 4 * feedback.truncated_tokens), abs=0.01
     )
     with pytest.raises(RRMError, match="prompt version 1"):
         script.over(prompt_version="1").plan(run("a", 2), "full")
@@ -234,11 +239,11 @@ def test_a_local_score_is_the_last_readings_with_the_marks_its_own_slots_gave(
     assert prompter is not None
     first = [f.p_good for f in judge.judge([trajectory], mode="steps")[0].findings]
     judge.settings.threshold = sorted(p for p in first if p is not None)[N // 2]
-    (found,) = judge.judge([trajectory], mode="score")
+    (feedback,) = judge.judge([trajectory], mode="score")
     plan, marks = judge.plan(trajectory, "score"), dict[int, bool]()
     model = judge.engine.model  # type: ignore[union-attr]
     if "steps" in modes:
-        assert len(plan) > 2 and found.coverage == 1.0
+        assert len(plan) > 2 and feedback.coverage == 1.0
         for number in range(len(plan) - 1):
             prompt = prompter.reading(plan, number, "steps", marks)
             with torch.no_grad():
@@ -247,33 +252,33 @@ def test_a_local_score_is_the_last_readings_with_the_marks_its_own_slots_gave(
             marks |= {slot.step: bool(p[slot.at] < judge.settings.threshold) for slot in prompt.slots if slot.step}
         assert len(set(marks.values())) == 2, "both verdicts occur, so the digest matters"
     else:
-        assert len(plan) == 1 and found.coverage is not None and found.coverage < 1.0
+        assert len(plan) == 1 and feedback.coverage is not None and feedback.coverage < 1.0
     last = prompter.reading(plan, len(plan) - 1, "score", marks)
     assert last.slots == () and " is\n" not in tokenizer.decode(last.ids).partition("Task:")[2]
     engine = judge.engine
     assert isinstance(engine, HFEngine)
-    wanted, _ = expectation(engine.continuation_logprobs([last.ids], prompter.grid())[0])
-    assert found.raw_score == pytest.approx(wanted, abs=1e-9)
+    expected, _ = expectation(engine.continuation_logprobs([last.ids], prompter.grid())[0])
+    assert feedback.raw_score == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_local_judge_writes_window_after_window(tokenizer: Any) -> None:
     def reply(row: list[int], params: SamplingParams, key: str) -> Completion:
         text = tokenizer.decode(row)
         steps = [k for k in shown(text.partition("Task:")[2])]
-        said = "".join(f"[step {k}] {'bad: ruin' if k == 3 else 'good: fine'}\n" for k in steps)
-        ids = tokenizer.encode(f"{said}</critique><score>", add_special_tokens=False)
+        lines = "".join(f"[step {k}] {'bad: ruin' if k == 3 else 'good: fine'}\n" for k in steps)
+        ids = tokenizer.encode(f"{lines}</critique><score>", add_special_tokens=False)
         return Completion(ids, [-1.0] * len(ids), "stop")
 
     engine = ScriptedEngine(reply)
     judge = local(tokenizer, 500, ["critique"], engine)
-    (found,) = judge.judge([run("a", N)], mode="critique")
-    assert found.status == "scored" and found.coverage == 1.0
-    assert verdicts(found) == {k: "bad" if k == 3 else "good" for k in range(1, N + 1)}
-    told = ["(bad)" in tokenizer.decode(row) for row, _, _ in engine.calls]
-    assert len(told) > 2 and told == [False] * told.index(True) + [True] * (len(told) - told.index(True))
+    (feedback,) = judge.judge([run("a", N)], mode="critique")
+    assert feedback.status == "scored" and feedback.coverage == 1.0
+    assert verdicts(feedback) == {k: "bad" if k == 3 else "good" for k in range(1, N + 1)}
+    marked = ["(bad)" in tokenizer.decode(row) for row, _, _ in engine.calls]
+    assert len(marked) > 2 and marked == [False] * marked.index(True) + [True] * (len(marked) - marked.index(True))
     (once,), (thrice,) = (judge.measure([run("a", N)], "critique", samples) for samples in (1, 3))
     prompter = judge.prompter
-    assert prompter is not None and (once.readings, thrice.readings) == (len(told), 3 * len(told))
+    assert prompter is not None and (once.readings, thrice.readings) == (len(marked), 3 * len(marked))
     first = len(prompter.reading(prompter.plan(run("a", N), "critique"), 0, "critique").ids)
     assert thrice.tokens == first + 3 * (once.tokens - first)  # only the first reading is the same for all samples
     vars(engine)["max_positions"] = 300
@@ -282,7 +287,6 @@ def test_a_local_judge_writes_window_after_window(tokenizer: Any) -> None:
 
 
 def test_the_card_names_a_map_of_windows_alone() -> None:
-    """A judge all of whose transcripts took windows had rows that said `calibrated`, and a card that denied it."""
     some = Platt(a=1.0, b=0.0, rows=20)
 
     def said(*keys: str) -> str:
@@ -302,21 +306,21 @@ def test_scores_of_windows_are_calibrated_apart_from_those_of_one_reading() -> N
     right = [n % 40 not in (0, 22) if n % 2 == 0 else n % 10 not in (1, 3) for n in range(160)]
     labels = [float(("RUIN" in str(t.messages)) != ok) for t, ok in zip(rows, right, strict=True)]
     judge = script.over(modes=["score", "critique"])
-    found = calibrate(judge, rows, labels, CalibrationSettings(modes=["score"]))
-    assert set(found) == set(judge.settings.calibration.modes) == {"score", "score@windowed"}
-    assert found["score"]["rows"] == found["score@windowed"]["rows"] == 80
+    report = calibrate(judge, rows, labels, CalibrationSettings(modes=["score"]))
+    assert set(report) == set(judge.settings.calibration.modes) == {"score", "score@windowed"}
+    assert report["score"]["rows"] == report["score@windowed"]["rows"] == 80
     short, long = judge.judge([run("s", 2), run("l", N)], mode="score")
     assert short.raw_score == long.raw_score == 0.8 and short.judge.calibrated and long.judge.calibrated
-    for feedback, part in ((short, 0), (long, 1)):
-        shares = [y for t, y in zip(rows[part::2], labels[part::2], strict=True) if "RUIN" not in str(t.messages)]
+    for feedback, index in ((short, 0), (long, 1)):
+        shares = [y for t, y in zip(rows[index::2], labels[index::2], strict=True) if "RUIN" not in str(t.messages)]
         assert feedback.score == pytest.approx(sum(shares) / len(shares), abs=0.02)
     assert short.score is not None and long.score is not None and short.score > long.score + 0.1
     windows = script.over(modes=["score", "critique"])
     config = CalibrationSettings(modes=["score"])
-    found = calibrate(windows, rows[1::2], labels[1::2], config)  # it warned that the other map had no row
-    assert set(found) == set(windows.settings.calibration.modes) == {"score@windowed"}
+    report = calibrate(windows, rows[1::2], labels[1::2], config)  # it warned that the other map had no row
+    assert set(report) == set(windows.settings.calibration.modes) == {"score@windowed"}
     of_long = {key for key, _, _ in script.asked for t in rows[1::2] if key.partition("/")[0] == t.id}
     lost = Judge(**dict.fromkeys(of_long, "?")).over(modes=["score", "critique"])
-    found = calibrate(lost, rows, labels, config)  # of rows in windows, none of which was scored, nothing was said
-    assert set(lost.settings.calibration.modes) == {"score"} and found["score@windowed"]["rows"] == 0
-    assert found["score@windowed"]["skipped"].startswith("calibration needs at least 10 rows")
+    report = calibrate(lost, rows, labels, config)  # of rows in windows, none of which was scored, nothing was said
+    assert set(lost.settings.calibration.modes) == {"score"} and report["score@windowed"]["rows"] == 0
+    assert report["score@windowed"]["skipped"].startswith("calibration needs at least 10 rows")

@@ -40,14 +40,14 @@ def test_a_file_is_read_with_yes_and_no_as_words(tmp_path: Path) -> None:
         "instructions: be fair\nquestions:\n  leaked:\n    ask: Was data leaked?\n    labels: {yes: 0, no: 1, off: null}\n"
         "    weight: 2\n  share:\n    ask: How much?\n    scale: unit\n    may_not_apply: true\n"
     )
-    found = load_criteria(written(tmp_path, text))
-    assert (found.name, found.see_reference, found.see_policy) == ("c", False, False)
-    assert found.questions["leaked"].answers == {"yes": 0.0, "no": 1.0, "off": None}
-    assert found.questions["share"].answers == {"not applicable": None} and found.questions["share"].of_numbers
+    loaded = load_criteria(written(tmp_path, text))
+    assert (loaded.name, loaded.see_reference, loaded.see_policy) == ("c", False, False)
+    assert loaded.questions["leaked"].answers == {"yes": 0.0, "no": 1.0, "off": None}
+    assert loaded.questions["share"].answers == {"not applicable": None} and loaded.questions["share"].of_numbers
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("question:\n  a: {ask: x, scale: unit}\n", "unknown key 'question'; nearest valid key: questions"),
         (
@@ -79,10 +79,10 @@ def test_a_file_is_read_with_yes_and_no_as_words(tmp_path: Path) -> None:
         ("? [a, b]\n: 1\n", "not readable as YAML"),
     ],
 )
-def test_a_wrong_file_is_refused_by_name_of_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_file_is_refused_by_name_of_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         load_criteria(written(tmp_path, text))
-    assert said in str(error.value) and str(tmp_path / "c.yaml") in str(error.value)
+    assert message in str(error.value) and str(tmp_path / "c.yaml") in str(error.value)
 
 
 def test_an_unknown_name_lists_the_shipped_ones() -> None:
@@ -97,38 +97,38 @@ def test_too_long_a_file_is_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["task-success", "tool-use", "support-policy"])
 def test_the_shipped_ones_are_whole(name: str) -> None:
-    found = load_criteria(name)
-    assert found.name == name and found.about and found.instructions and set(shipped()) >= {name}
-    assert not found.see_reference and found.see_policy == (name == "support-policy")
-    text = system_text(found, "full", structured=False)
-    assert all(f"- {question}: " in text for question in found.questions)
+    loaded = load_criteria(name)
+    assert loaded.name == name and loaded.about and loaded.instructions and set(shipped()) >= {name}
+    assert not loaded.see_reference and loaded.see_policy == (name == "support-policy")
+    text = system_text(loaded, "full", structured=False)
+    assert all(f"- {question}: " in text for question in loaded.questions)
 
 
 def test_the_hash_is_of_what_is_asked(tmp_path: Path) -> None:
-    one = criteria(a=YES_NO, b={"ask": "How?", "scale": "unit"})
-    same = parse_criteria({"name": "other", "about": "x", **one.model_dump(include={"questions"})}, "there")
-    assert one.hash == same.hash and len(one.hash) == 12 and one.identity == f"mine ({one.hash})"
+    first = criteria(a=YES_NO, b={"ask": "How?", "scale": "unit"})
+    same = parse_criteria({"name": "other", "about": "x", **first.model_dump(include={"questions"})}, "there")
+    assert first.hash == same.hash and len(first.hash) == 12 and first.identity == f"mine ({first.hash})"
     turned = criteria(b={"ask": "How?", "scale": "unit"}, a=YES_NO)
     weighed = criteria(a={**YES_NO, "weight": 2}, b={"ask": "How?", "scale": "unit"})
-    seeing = one.model_copy(update={"see_policy": True})
-    assert len({one.hash, turned.hash, weighed.hash, seeing.hash}) == 4
+    seeing = first.model_copy(update={"see_policy": True})
+    assert len({first.hash, turned.hash, weighed.hash, seeing.hash}) == 4
 
 
 def test_the_score_is_the_weighted_mean_of_what_has_a_value() -> None:
-    found = criteria(a={**YES_NO, "weight": 3}, b=YES_NO, c={**YES_NO, "weight": 0}, d=YES_NO)
+    loaded = criteria(a={**YES_NO, "weight": 3}, b=YES_NO, c={**YES_NO, "weight": 0}, d=YES_NO)
     values = {"a": 1.0, "b": 0.0, "c": 0.0, "d": None}
-    assert found.value({name: CriterionAnswer(value=v) for name, v in values.items()}) == 0.75
-    assert found.value({"c": CriterionAnswer(value=1.0), "d": CriterionAnswer()}) is None
-    assert found.value({}) is None
+    assert loaded.value({name: CriterionAnswer(value=v) for name, v in values.items()}) == 0.75
+    assert loaded.value({"c": CriterionAnswer(value=1.0), "d": CriterionAnswer()}) is None
+    assert loaded.value({}) is None
 
 
 def test_the_schema_asks_for_the_reason_first_and_leaves_nothing_open() -> None:
-    found = criteria(
+    loaded = criteria(
         a={**YES_NO, "may_not_apply": True},
         b={"ask": "How?", "scale": "unit"},
         c={"ask": "How?", "scale": "unit", "may_not_apply": True},
     )
-    schema = answer_schema(found, "score")
+    schema = answer_schema(loaded, "score")
     answers = schema["properties"]["answers"]
     assert list(schema["properties"]) == schema["required"] == ["answers"] and schema["additionalProperties"] is False
     assert list(answers["properties"]["a"]["properties"]) == ["why", "steps", "answer"]
@@ -140,19 +140,23 @@ def test_the_schema_asks_for_the_reason_first_and_leaves_nothing_open() -> None:
     assert answers["properties"]["c"]["properties"]["answer"] == {
         "anyOf": [{"type": "number"}, {"type": "string", "enum": ["not applicable"]}]
     }
-    assert list(answer_schema(found, "full")["properties"]) == ["trace", "answers", "critique"]
-    assert list(answer_schema(found, "critique")["properties"]) == ["answers", "critique"]
+    assert list(answer_schema(loaded, "full")["properties"]) == ["trace", "answers", "critique"]
+    assert list(answer_schema(loaded, "critique")["properties"]) == ["answers", "critique"]
 
 
 def test_what_the_model_is_told() -> None:
-    found = parse_criteria({"instructions": "Be fair.\n", "questions": {"a": {**YES_NO, "may_not_apply": True}}}, "x")
+    loaded = parse_criteria({"instructions": "Be fair.\n", "questions": {"a": {**YES_NO, "may_not_apply": True}}}, "x")
     beside = beside_text("no refunds", "42")
-    told = system_text(found, "score", structured=False, beside=beside)
-    assert '- a: Done? ("yes" or "no" or "not applicable")' in told and "Be fair." in told
-    assert "<<<\nno refunds\n>>>" in told and "<<<\n42\n>>>" in told and told.index("42") < told.index("<criterion")
-    assert "<critique>" not in told and "<critique>" in system_text(found, "critique", structured=False)
-    assert '"answers": {"a":' in system_text(found, "score", structured=True)
-    assert "Do not answer the questions yet" in notes_text(found) and beside_text(None, None) == ""
+    prompt = system_text(loaded, "score", structured=False, beside=beside)
+    assert '- a: Done? ("yes" or "no" or "not applicable")' in prompt and "Be fair." in prompt
+    assert (
+        "<<<\nno refunds\n>>>" in prompt
+        and "<<<\n42\n>>>" in prompt
+        and prompt.index("42") < prompt.index("<criterion")
+    )
+    assert "<critique>" not in prompt and "<critique>" in system_text(loaded, "critique", structured=False)
+    assert '"answers": {"a":' in system_text(loaded, "score", structured=True)
+    assert "Do not answer the questions yet" in notes_text(loaded) and beside_text(None, None) == ""
 
 
 KEYS = st.sampled_from(["ask", "scale", "labels", "weight", "a", "questions", "name", ""])

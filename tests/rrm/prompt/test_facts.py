@@ -1,4 +1,4 @@
-"""Facts that a program notes of a step: each by hand, none that looks ahead, in time of the run's length."""
+"""Facts about a step: each by hand, none that looks ahead, in time linear in the run's length."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ def run(*turns: tuple[str, dict | None, str], task: str = "Refund order A-17, pl
     """A run of (text, {tool: arguments} or None, what came back)."""
     messages: list[dict] = [{"role": "user", "content": task}]
     for number, (text, calls, result) in enumerate(turns):
-        made = [{"id": f"c{number}{i}", "name": n, "arguments": a} for i, (n, a) in enumerate((calls or {}).items())]
-        messages.append({"role": "assistant", "content": text, **({"tool_calls": made} if made else {})})
+        tool_calls = [
+            {"id": f"c{number}{i}", "name": n, "arguments": a} for i, (n, a) in enumerate((calls or {}).items())
+        ]
+        messages.append({"role": "assistant", "content": text, **({"tool_calls": tool_calls} if tool_calls else {})})
         if result:
-            role = {"role": "tool", "tool_call_id": made[0]["id"]} if made else {"role": "user"}
+            role = {"role": "tool", "tool_call_id": tool_calls[0]["id"]} if tool_calls else {"role": "user"}
             messages.append({**role, "content": result})
     return Trajectory.model_validate({"id": "r", "task": task, "tools": TOOLS, "messages": messages})
 
@@ -59,7 +61,7 @@ def test_the_last_step_is_noted(turns: list[tuple], noted: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "given", "new"),
+    ("question", "action", "new"),
     [
         ("What is 1,200 plus 3?", "1200", False),
         ("Ann's score is 7.50", "Ann has 7.5", False),
@@ -70,14 +72,14 @@ def test_the_last_step_is_noted(turns: list[tuple], noted: str) -> None:
         ("the price is 7.05", "it is 7.5", True),
     ],
 )
-def test_values_are_compared_as_values(asked: str, given: str, new: bool) -> None:
-    assert ("nowhere before" in facts(run((given, None, ""), task=asked))[0]) is new
+def test_values_are_compared_as_values(question: str, action: str, new: bool) -> None:
+    assert ("nowhere before" in facts(run((action, None, ""), task=question))[0]) is new
 
 
 def test_a_step_says_nothing_of_what_follows() -> None:
     turns = [FOUND, FOUND, ("You paid 51.50.", None, "thanks"), ("Bye.", None, "")]
-    whole = facts(run(*turns))
-    assert all(facts(run(*turns[:k])) == whole[:k] for k in range(1, 5))
+    all_facts = facts(run(*turns))
+    assert all(facts(run(*turns[:k])) == all_facts[:k] for k in range(1, 5))
 
 
 def test_a_fact_stands_before_the_slot_and_none_is_forged() -> None:

@@ -65,9 +65,9 @@ def text_of(trajectory: Trajectory, budget: int = 10_000) -> str:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", RUNS)
 def test_every_form_of_a_run_has_the_same_prompt(name: str, form: Form) -> None:
-    made = in_form(RUNS[name], form)
-    assert made.messages[:2] == RUNS[name].messages[:2]
-    assert text_of(made) == text_of(RUNS[name])
+    rewritten = in_form(RUNS[name], form)
+    assert rewritten.messages[:2] == RUNS[name].messages[:2]
+    assert text_of(rewritten) == text_of(RUNS[name])
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -102,9 +102,11 @@ def test_a_readable_result_stays_as_it_is_in_another_form() -> None:
 
 def long(trajectory: Trajectory) -> Trajectory:
     """The run with its steps nine times over, each with a result that fills a good part of a window."""
-    seen = Message(role="tool", content="word " * 30)
+    result_message = Message(role="tool", content="word " * 30)
     turns = [
-        m for k in range(9) for m in (*trajectory.messages[2:], Message(role="assistant", content=f"On {k}."), seen)
+        m
+        for k in range(9)
+        for m in (*trajectory.messages[2:], Message(role="assistant", content=f"On {k}."), result_message)
     ]
     return trajectory.model_copy(update={"messages": [*trajectory.messages[:2], *turns]})
 

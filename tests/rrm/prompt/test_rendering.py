@@ -63,8 +63,8 @@ def shown(*messages: Message) -> list[str]:
     """The lines of the one step's results, as both prompt versions render them."""
     t = run(*messages)
     cut = render_transcript(t, CHARS, 4000).text.split("\n")
-    whole = Planner(CHARS, 4000).plan(t, slots=False).reading(0).text.rstrip("\n").split("\n")
-    assert cut == whole
+    uncut = Planner(CHARS, 4000).plan(t, slots=False).reading(0).text.rstrip("\n").split("\n")
+    assert cut == uncut
     return [line for line in cut if line.startswith(("result:", "user:"))]
 
 
@@ -119,8 +119,8 @@ def test_ids_that_tell_nothing_leave_the_others_in_order(
 def test_each_result_is_said_to_be_of_the_call_that_its_id_names() -> None:
     back = [result("c", "C"), Message(role="user", content="?"), result("a", "A"), result("x", "X"), result("d", "D")]
     (step,) = run(parallel("a", "b", "c", "d", "d"), *back).steps
-    told = [(call, message and message.text()) for call, message in answers(step)]
-    assert told == [(0, "A"), (None, "?"), (None, "X"), (2, "C"), (None, "D")]
+    pairs = [(call, message and message.text()) for call, message in answers(step)]
+    assert pairs == [(0, "A"), (None, "?"), (None, "X"), (2, "C"), (None, "D")]
     (step,) = run(parallel("a", "b", "c"), result("c", "C"), result("a", "A")).steps
     assert [(call, message and message.text()) for call, message in answers(step)] == [(0, "A"), (1, None), (2, "C")]
 
@@ -133,13 +133,13 @@ def test_the_order_of_the_log_is_never_seen_and_one_in_order_is_rendered_as_it_s
 
     def said(results: list[Message]) -> list[str]:
         messages = list(results)
-        for at in places:
-            messages.insert(at, Message(role="user", content="and?"))
+        for index in places:
+            messages.insert(index, Message(role="user", content="and?"))
         return shown(parallel(*map(str, range(5))), *messages)
 
     as_it_stands = [f"result: text {i}" for i in range(5)]
-    for at in places:
-        as_it_stands.insert(at, "user: and?")
+    for index in places:
+        as_it_stands.insert(index, "user: and?")
     assert said(back) == said([back[i] for i in order]) == as_it_stands
 
 
@@ -164,11 +164,11 @@ def test_budget_holds(texts, budget) -> None:
 def test_the_judge_never_sees_outcome_reference_or_meta() -> None:
     t = run(say("It is 5."), outcome=0.0, meta={"reference": "SECRET-REFERENCE", "agent": "SECRET-AGENT"})
     for cut in (True, False):
-        read = [
-            Planner(CHARS, 4000, cut=cut).plan(one, slots=False).reading(0)
-            for one in (t, t.model_copy(update={"outcome": 1.0, "meta": {}}))
+        windows = [
+            Planner(CHARS, 4000, cut=cut).plan(trajectory, slots=False).reading(0)
+            for trajectory in (t, t.model_copy(update={"outcome": 1.0, "meta": {}}))
         ]
-        assert "SECRET" not in read[0].text and read[0] == read[1]
+        assert "SECRET" not in windows[0].text and windows[0] == windows[1]
 
 
 def test_only_the_renderer_writes_step_markers_and_tags() -> None:
@@ -188,5 +188,5 @@ def test_a_budget_in_characters_holds_and_leaves_steps_out_before_it_makes_confe
     budget = 2048 * CharacterTokenizer.ids_a_token
     rendered = render_transcript(run, CharacterTokenizer(), budget)
     assert 0.7 * budget < len(rendered.text) <= budget and "steps left out" in rendered.text
-    shown = re.findall(r"^agent: (.*)$", rendered.text, re.MULTILINE)
-    assert min(map(len, shown)) >= 6 * CharacterTokenizer.ids_a_token
+    texts = re.findall(r"^agent: (.*)$", rendered.text, re.MULTILINE)
+    assert min(map(len, texts)) >= 6 * CharacterTokenizer.ids_a_token

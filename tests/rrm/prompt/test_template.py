@@ -1,4 +1,4 @@
-"""A judge over any base: the base's own end of a turn and template, and no special token out of a transcript."""
+"""A judge over any base: its own end of a turn and template, no special token out of a transcript."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def make(family: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **options)
 
 
-def run(said: str, seen: str = "fine") -> Trajectory:
+def run(action: str, result: str = "fine") -> Trajectory:
     return Trajectory(
         id="t",
         task="a task",
         messages=[
             Message(role="user", content="a task"),
-            Message(role="assistant", content=said),
-            Message(role="tool", content=seen),
+            Message(role="assistant", content=action),
+            Message(role="tool", content=result),
         ],
     )
 
@@ -115,11 +115,13 @@ def test_the_bases_own_template_holds_rubric_and_transcript(family: str) -> None
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_transcript_that_quotes_the_rubric_does_not_stand_for_it(family: str) -> None:
-    """Where the template drops system messages, the quote was found in the prompt, and the judge was asked nothing."""
     tokenizer = make(family)
     set_template(tokenizer)
-    asked = [{"role": "system", "content": "Judge it."}, {"role": "user", "content": "result: my rules say: Judge it."}]
-    assert render(tokenizer, asked).count("Judge it.") == 2
+    messages = [
+        {"role": "system", "content": "Judge it."},
+        {"role": "user", "content": "result: my rules say: Judge it."},
+    ]
+    assert render(tokenizer, messages).count("Judge it.") == 2
 
 
 def test_a_base_with_chatml_reads_what_it_always_read() -> None:
@@ -127,9 +129,9 @@ def test_a_base_with_chatml_reads_what_it_always_read() -> None:
     text = render_transcript(run("[gMASK] <start_of_image>"), tokenizer, 300).text
     messages = [{"role": "system", "content": rubric("full")}, {"role": "user", "content": text}]
     tokenizer.chat_template = CHAT_TEMPLATE
-    wanted = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) + "<think>"
+    expected = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) + "<think>"
     prompter = Prompter(tokenizer, 300, "1")
-    assert prompter.text(run("[gMASK] <start_of_image>"), "full")[0] == wanted
+    assert prompter.text(run("[gMASK] <start_of_image>"), "full")[0] == expected
     assert prompter.eos_token_id == tokenizer.convert_tokens_to_ids("<|im_end|>")
 
 
@@ -151,11 +153,11 @@ def test_a_judge_behind_a_server_is_asked_in_the_roles_it_was_trained_in(family:
     with serve(lambda n, body: completion("0.7</score>")) as server:
         judge = AgentRRM(OpenAIEngine(server.url, "m"), settings=JudgeSettings(opening=True), reader=prompter)
         assert judge.judge([run("a")], mode="score")[0].score == 0.7
-    (asked,) = server.requests
-    assert asked["chat_template_kwargs"] == {"enable_thinking": False}
+    (request,) = server.requests
+    assert request["chat_template_kwargs"] == {"enable_thinking": False}
     # what the server makes of the request; its template raises, or drops the rubric, where it has no system role
     sent = tokenizer.apply_chat_template(
-        asked["messages"], tokenize=False, continue_final_message=True, **asked["chat_template_kwargs"]
+        request["messages"], tokenize=False, continue_final_message=True, **request["chat_template_kwargs"]
     )
     assert isinstance(sent, str) and rubric("score") in sent
     assert sent.replace("[/INST] <", "[/INST]<") == trained
@@ -177,11 +179,11 @@ def specials_in(prompter: Prompter, trajectory: Trajectory) -> list[int]:
 @pytest.mark.parametrize("where", ["agent", "tool"])
 def test_no_special_token_comes_out_of_a_transcript(family: str, where: str) -> None:
     prompter = Prompter(make(family), 2000)
-    wanted = specials_in(prompter, run("harmless", "harmless"))
+    expected = specials_in(prompter, run("harmless", "harmless"))
     for token in special_tokens(prompter.tokenizer):
         nested = f"a{token}b{token[:1]}{token}{token[1:]}{token[: len(token) // 2]}{token}{token[len(token) // 2 :]}"
         attack = run(nested) if where == "agent" else run("a", nested)
-        assert specials_in(prompter, attack) == wanted, token
+        assert specials_in(prompter, attack) == expected, token
 
 
 @given(st.data())
@@ -192,8 +194,8 @@ def test_no_mixture_of_pieces_makes_a_special_token(data: st.DataObject) -> None
     pieces = st.sampled_from(
         [*tokens, *(t[:2] for t in tokens), *(t[2:] for t in tokens), "<", ">", "[", "]", " ", "x"]
     )
-    said = "".join(data.draw(st.lists(pieces, max_size=12)))
-    assert specials_in(prompter, run(said)) == specials_in(prompter, run("x"))
+    text = "".join(data.draw(st.lists(pieces, max_size=12)))
+    assert specials_in(prompter, run(text)) == specials_in(prompter, run("x"))
 
 
 PROMPTERS: dict[str, Prompter] = {}
@@ -203,8 +205,8 @@ def test_a_server_is_sent_no_special_token_of_a_common_family() -> None:
     tokens = ["[TOOL_CALLS]", "<start_of_image>", "[gMASK]", "[/INST]", "<|eot_id|>", "<｜User｜>", "[AVAILABLE_TOOLS]"]
     with serve(lambda n, body: completion("<score>0.5</score>")) as server:
         AgentRRM(OpenAIEngine(server.url, "m")).judge([run(" ".join(tokens), "[1, 2] <b>bold</b> [INFO] [ERROR]")])
-    (asked,) = server.requests
-    sent = asked["messages"][1]["content"]
+    (request,) = server.requests
+    sent = request["messages"][1]["content"]
     assert not [t for t in tokens if t in sent] and "(TOOL_CALLS)" in sent
     assert "[1, 2] <b>bold</b> [INFO] [ERROR]" in sent and "[step 1]\nagent:" in sent
     assert neutralise_special(sent) == sent
@@ -214,7 +216,6 @@ def test_a_server_is_sent_no_special_token_of_a_common_family() -> None:
 def test_a_transcript_that_is_cut_is_not_warned_of(
     version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """transformers spoke of indexing errors wherever a transcript was longer than the model, which reads a part of it."""
     tokenizer = build_lab_tokenizer(["<score>0.1</score> critique think a task fine good bad"], 400)
     text, most = "fine " * 3000, tokenizer.model_max_length
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)

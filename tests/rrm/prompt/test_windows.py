@@ -1,4 +1,4 @@
-"""Prompt version 2: every token of a transcript is read, a prefix is read as the whole run is, and no text opens a slot."""
+"""Prompt version 2: every token is read, a prefix as the whole run is, and no text opens a slot."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def log(sizes: list[tuple[int, int]], seed: int = 0, task: str = "Find the fault
     """A run whose steps say and see so many words."""
     rng = random.Random(seed)
     messages = [Message(role="user", content=task)]
-    for said, seen in sizes:
-        messages.append(Message(role="assistant", content=" ".join(rng.choices(WORDS, k=said))))
-        messages.append(Message(role="tool", name="shell", content=" ".join(rng.choices(WORDS, k=seen))))
+    for words, result_words in sizes:
+        messages.append(Message(role="assistant", content=" ".join(rng.choices(WORDS, k=words))))
+        messages.append(Message(role="tool", name="shell", content=" ".join(rng.choices(WORDS, k=result_words))))
     return Trajectory(id="log", task=task, messages=messages)
 
 
@@ -51,15 +51,15 @@ def readings(plan: WindowPlan, findings: dict[int, bool] | None = None) -> list[
 def test_a_short_run_is_one_reading_in_exactly_this_form() -> None:
     plan = Planner(CHARS, 4000).plan(log([(1, 1), (1, 0)], seed=3), slots=True)
     steps = log([(1, 1), (1, 0)], seed=3).steps
-    said, seen = steps[0].message.text(), steps[0].observations[0].text()
+    action, result = steps[0].message.text(), steps[0].observations[0].text()
     assert readings(plan) == [
         "Task: Find the fault.\n"
-        f"[step 1]\nagent: {said}\nresult: {seen}\n[step 1] is\n"
+        f"[step 1]\nagent: {action}\nresult: {result}\n[step 1] is\n"
         f"[step 2]\nagent: {steps[1].message.text()}\nresult: \n[step 2] is\n"
     ]
-    read = plan.reading(0)
-    assert read.text == CHARS.decode(read.ids)
-    assert [(s.step, read.text[: s.at + 1].rpartition("\n")[2]) for s in read.slots] == [
+    window = plan.reading(0)
+    assert window.text == CHARS.decode(window.ids)
+    assert [(s.step, window.text[: s.at + 1].rpartition("\n")[2]) for s in window.slots] == [
         (1, "[step 1] is"),
         (2, "[step 2] is"),
     ]
@@ -84,36 +84,36 @@ def test_every_step_is_read_once_within_the_budget(sizes: list[tuple[int, int]],
 @settings(max_examples=40, deadline=None)
 @given(SIZES, st.data())
 def test_a_prefix_is_read_as_the_whole_run_is(sizes: list[tuple[int, int]], data: st.DataObject) -> None:
-    """The ids up to each slot are the same, so its verdict is: a guard reads what an evaluation reads later."""
+    """The ids up to each slot are the same, so its verdict is."""
     trajectory = log(sizes, 1)
     steps = data.draw(st.integers(1, len(sizes)))
     findings = {k: k % 3 == 0 for k in range(1, len(sizes) + 1)}
     planner = Planner(CHARS, 2000)
 
     def before_slots(t: Trajectory) -> dict[tuple[int | None, int], list[int]]:
-        plan, found = planner.plan(t, slots=True), {}
+        plan, ids = planner.plan(t, slots=True), {}
         for i in range(len(plan)):
-            read = plan.reading(i, findings)
-            for s in read.slots:
-                part = sum(step == s.step for step, _ in found)
-                found[s.step, part] = read.ids[: s.at + 1]
-        return found
+            window = plan.reading(i, findings)
+            for s in window.slots:
+                number = sum(step == s.step for step, _ in ids)
+                ids[s.step, number] = window.ids[: s.at + 1]
+        return ids
 
-    whole, early = before_slots(trajectory), before_slots(prefix(trajectory, steps))
-    assert early.items() <= whole.items()
+    later, early = before_slots(trajectory), before_slots(prefix(trajectory, steps))
+    assert early.items() <= later.items()
     assert {step for step, _ in early} == set(range(1, steps + 1))
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 9), st.integers(0, 3000), st.integers(600, 3000))
-def test_a_line_at_any_place_is_read(step: int, at: int, budget: int) -> None:
-    """Also inside a step that is longer than a window, unless a part ends in it: then each half stands in one part."""
+def test_a_line_at_any_place_is_read(step: int, position: int, budget: int) -> None:
+    """Also inside a step longer than a window, unless a part ends in it: then each half is in one part."""
     trajectory = log([(5, 300)] * 10, 2)
     message = trajectory.messages[2 + 2 * step]
     text = message.text()
     needle = "FATAL"
     messages = list(trajectory.messages)
-    messages[2 + 2 * step] = message.model_copy(update={"content": text[:at] + needle + text[at:]})
+    messages[2 + 2 * step] = message.model_copy(update={"content": text[:position] + needle + text[position:]})
     plan = Planner(CHARS, budget).plan(trajectory.model_copy(update={"messages": messages}), slots=True)
     ours = (
         r"(?m)^(Task|\d+ earlier|\[step \d+\] (?!is$)).*\n|\[step \d+\]\n(\(part \d+ of \d+\) … )?|\n?\[step \d+\] is\n"
@@ -133,33 +133,33 @@ def test_steps_in_parts_have_a_slot_each_and_nothing_is_lost() -> None:
 
 
 def test_the_end_is_told_what_the_first_parts_of_its_step_were_found_to_be() -> None:
-    """The step's own slot is not, nor any reading before the last; so the run's slot knows of a fault in a part it does not see."""
+    """The run's slot sees the finding on a part outside of its window; the step's own slot does not."""
     trajectory = log([(3, 3), (3, 600), (3, 3)], 4)
     plan = Planner(CHARS, 1200).plan(trajectory, slots=True)
     assert len(plan) > 2 and plan.steps(len(plan) - 1) == (2, 3)
     for number in range(len(plan)):
-        told, untold = (plan.reading(number, {1: False, 2: bad}) for bad in (True, False))
+        marked, untold = (plan.reading(number, {1: False, 2: bad}) for bad in (True, False))
         last = number == len(plan) - 1
-        assert told.text == untold.text + "[step 2] writes text, no action; gets text (bad)\n" * last
-        assert told.slots == untold.slots and len(told.ids) <= 1200
-        assert told.ids[: len(untold.ids)] == untold.ids
-    whole = Planner(CHARS, 1200).plan(log([(3, 60)] * 5, 4), slots=True)
-    assert whole.parted == frozenset()
-    last = whole.steps(len(whole) - 1)
-    assert "(bad)" not in whole.reading(len(whole) - 1, dict.fromkeys(last, True)).text  # it sees all of them
+        assert marked.text == untold.text + "[step 2] writes text, no action; gets text (bad)\n" * last
+        assert marked.slots == untold.slots and len(marked.ids) <= 1200
+        assert marked.ids[: len(untold.ids)] == untold.ids
+    unparted = Planner(CHARS, 1200).plan(log([(3, 60)] * 5, 4), slots=True)
+    assert unparted.parted == frozenset()
+    last = unparted.steps(len(unparted) - 1)
+    assert "(bad)" not in unparted.reading(len(unparted) - 1, dict.fromkeys(last, True)).text  # it sees all of them
 
 
 @pytest.mark.parametrize("characters", ["日本語のテキスト漢字", "🙂🙃🧪", "naïve ", "a\ufffd"])
 def test_a_part_ends_between_two_characters(characters: str) -> None:
     """A token may be a third of a character: cut there, it would be read in neither part."""
-    said = "".join(random.Random(0).choices(characters, k=1500))
-    messages = [Message(role="assistant", content="go"), Message(role="tool", content=said)]
+    text = "".join(random.Random(0).choices(characters, k=1500))
+    messages = [Message(role="assistant", content="go"), Message(role="tool", content=text)]
     plan = Prompter(TOKENIZER, 300).plan(Trajectory(id="a", task="t", messages=messages), "steps")
     texts = [
         re.sub(r"\A.*?\[step 1\]\n(\(part \d+ of \d+\) … )?|\n\[step 1\] is\n", "", r, flags=re.S)
         for r in readings(plan)
     ]
-    assert len(texts) > 3 and "".join(texts) == f"agent: go\nresult: {said.strip()}"
+    assert len(texts) > 3 and "".join(texts) == f"agent: go\nresult: {text.strip()}"
 
 
 def test_the_digest_says_what_earlier_steps_did_and_marks_the_bad_ones() -> None:
@@ -176,12 +176,12 @@ def test_the_digest_says_what_earlier_steps_did_and_marks_the_bad_ones() -> None
 
 
 @pytest.mark.parametrize(("budget", "most"), [(1024, 2.1), (8192, 1.4)])
-@pytest.mark.parametrize("seen", [20, 200, 700, 9000])
-def test_tokens_read_stay_near_the_transcripts_own(budget: int, most: float, seen: int) -> None:
-    trajectory = log([(12, seen)] * (1 + 22000 // (seen + 12)), 6, task="Find the fault. " * 60)
+@pytest.mark.parametrize("result_words", [20, 200, 700, 9000])
+def test_tokens_read_stay_near_the_transcripts_own(budget: int, most: float, result_words: int) -> None:
+    trajectory = log([(12, result_words)] * (1 + 22000 // (result_words + 12)), 6, task="Find the fault. " * 60)
     plan = Planner(CHARS, budget * 4).plan(trajectory, slots=True)
-    read = sum(len(plan.reading(i, {1: True}).ids) for i in range(len(plan)))
-    assert read / plan.transcript_tokens <= most
+    tokens = sum(len(plan.reading(i, {1: True}).ids) for i in range(len(plan)))
+    assert tokens / plan.transcript_tokens <= most
 
 
 def test_no_text_of_a_run_passes_for_a_slot_a_digest_or_a_part() -> None:
@@ -194,14 +194,14 @@ def test_no_text_of_a_run_passes_for_a_slot_a_digest_or_a_part() -> None:
     for budget in (1500, 6000, 60000):
         plan = Planner(CHARS, budget).plan(trajectory, slots=True)
         for i in range(len(plan)):
-            read = plan.reading(i)
-            opened = [m.end() - 1 for m in re.finditer(r"\[step \d+\] is(?=\n)", read.text)]
-            assert set(opened) >= {s.at for s in read.slots}
-            assert not re.search(r"\[step \d+\] is good", read.text)
-            blocks = re.findall(r"^\[step (\d+)\]$", read.text, re.MULTILINE)
-            assert list(dict.fromkeys(map(int, blocks))) == list(read.steps)
+            window = plan.reading(i)
+            opened = [m.end() - 1 for m in re.finditer(r"\[step \d+\] is(?=\n)", window.text)]
+            assert set(opened) >= {s.at for s in window.slots}
+            assert not re.search(r"\[step \d+\] is good", window.text)
+            blocks = re.findall(r"^\[step (\d+)\]$", window.text, re.MULTILINE)
+            assert list(dict.fromkeys(map(int, blocks))) == list(window.steps)
             assert len(opened) == len(blocks)
-            assert not re.search(r"^result: 42", read.text, re.MULTILINE)
+            assert not re.search(r"^result: 42", window.text, re.MULTILINE)
 
 
 def test_a_limit_keeps_last_first_and_flagged_and_says_what_was_not_read() -> None:
@@ -318,11 +318,11 @@ def test_a_tools_name_marks_no_step_in_the_digest(mark: str) -> None:
 
 
 def test_the_digest_keeps_other_brackets() -> None:
-    for said in (
+    for line in (
         "calls f(x) ; gets (baddest) text", "runs code (badge)", "f[3] (not bad)", "(bade)",
         "gets error OSError(Bad file descriptor)", "calls f(bad_request)", "gets error (bad gateway) text", "(bad 7 and more",
     ):  # fmt: skip
-        assert neutralise_digest(said) == said
+        assert neutralise_digest(line) == line
     assert neutralise_digest("f (bad") == "f bad"  # a line that ends so
     assert neutralise_digest("f (bad......") == "f bad......"
     for long in ("(" + "." * 100_000, "(bad." * 20_000, "bad " * 20_000 + "(", "(bad" + "." * 100_000 + "x"):
@@ -335,10 +335,10 @@ def test_the_digest_keeps_other_brackets() -> None:
 def test_one_reading_counts_the_head_it_shows() -> None:
     """It counted the first window's share of a long task, and showed the smaller one of the later windows."""
     plan = Planner(CHARS, 1000).plan(log([(3, 60)] * 6, task="word " * 400), slots=False).limit(1)
-    shown = plan.reading(0).text
-    head = shown.partition("\n")[0].removeprefix("Task: ")
-    assert plan.shown_tokens <= len(shown)
-    assert plan.new_tokens(0) == plan.shown_tokens < len(head) + len(shown)
+    text = plan.reading(0).text
+    head = text.partition("\n")[0].removeprefix("Task: ")
+    assert plan.shown_tokens <= len(text)
+    assert plan.new_tokens(0) == plan.shown_tokens < len(head) + len(text)
 
 
 def test_a_slot_is_not_told_what_an_earlier_part_of_its_step_was() -> None:

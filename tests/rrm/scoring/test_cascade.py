@@ -244,6 +244,17 @@ def test_a_stronger_judge_that_abstains_takes_no_verdict_away(tmp_path: Path) ->
     assert said.agreement == {"steps": 1, "agree": 0, "rows": 1, "rows_agree": 0, "share": 0.0}
 
 
+def test_of_steps_that_the_stronger_judge_is_unsure_of_the_small_judge_s_verdicts_stay() -> None:
+    def row(model: str, *verdicts: Any) -> dict[str, Any]:
+        findings = [Finding(step=k, verdict=verdict) for k, verdict in enumerate(verdicts, 1)]
+        judge = JudgeInfo(model=model, model_hash=None, prompt_version="2", mode="steps", seed=0)
+        return Feedback(id="a", status="scored", score=0.5, findings=findings, judge=judge).model_dump()
+
+    merged = merged_row(row("small", "good", "bad", "unsure"), row("big", "unsure", "good", "unsure"))
+    assert merged["judge"]["model"] == "big" and merged["escalated"] is True
+    assert [finding["verdict"] for finding in merged["findings"]] == ["good", "good", "unsure"]
+
+
 def test_a_stronger_judge_outside_its_domain_takes_no_verdict_away() -> None:
     outside = INFO.model_copy(update={"model": "big", "out_of_domain": "unsure"})
     sure, theirs = said("a", 0.9), said("a", 0.1, outside=True).model_copy(update={"judge": outside})

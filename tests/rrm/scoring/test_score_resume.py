@@ -103,7 +103,7 @@ def test_rows_and_order(tmp_path: Path) -> None:
     rows = rows_of(output)
     assert [r["id"] for r in rows] == [f"t{i}" for i in range(5)]
     assert set(rows[0]) == {
-        "id", "status", "score", "raw_score", "trace", "critique", "findings", "images", "truncated_tokens", "coverage",
+        "id", "status", "score", "raw_score", "trace", "critique", "findings", "verdict", "images", "truncated_tokens", "coverage",
         "out_of_domain", "domain_distance", "criteria", "rank", "usage", "judge", "reason", "source",
     }  # fmt: skip
     assert [(r["status"], r["score"] is None) for r in rows] == [("scored", False)] * 2 + [("judge_error", True)] + [

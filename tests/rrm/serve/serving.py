@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
+from rrm.serve.address import ServerAddress
 from rrm.serve.app import make_app
 from rrm.serve.limits import HEAD_S, BodyLimits, protocol
 from rrm.serve.metrics import Metrics
@@ -79,9 +80,11 @@ def serving(
     job_s: float = 60.0,
     connections: int = 1000,
     head_s: float = HEAD_S,
+    worker: str | None = None,
+    options: Mapping[str, Any] | None = None,
     **limits: Any,
 ) -> Iterator[Served]:
-    """The service, ready."""
+    """The service, ready; over a worker of a script, or a module's with a judge of these options."""
     bounds = BodyLimits(**{"body_bytes": 2**20, "body_s": 10.0, "transcripts": 64, **limits})
     ready, made = threading.Event(), list[Any]()
     listening = listen_on("127.0.0.1", 0, bounds.body_s)
@@ -90,13 +93,13 @@ def serving(
     async def life() -> None:
         metrics = Metrics()
         pool = WorkerPool(
-            {},
+            dict(options or {}),
             workers=workers,
             batch=batch,
             most_waiting=most_waiting,
             metrics=metrics,
             job_s=job_s,
-            command=[sys.executable, str(WORKER)],
+            command=[sys.executable, *([str(WORKER)] if worker is None else ["-m", worker])],
         )
         await pool.start()
         app, http = make_app(pool, bounds, metrics), protocol(connections, head_s)
@@ -124,6 +127,15 @@ def until(true: Callable[[], Any]) -> Any:
     while not (said := true()):
         time.sleep(0.005)
     return said
+
+
+def heard(address: ServerAddress, path: str, body: Any) -> list[dict[str, Any]]:
+    """All lines of a stream."""
+
+    async def lines() -> list[dict[str, Any]]:
+        return [line async for line in address.lines(path, body)]
+
+    return asyncio.run(lines())
 
 
 def run(id: str, text: str) -> dict[str, Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from cut_server import OPEN_END, cutting, refused, row, whole
-from serving import run
+from serving import heard, run
 
 from rrm.cli import main
 from rrm.data.trajectory import Trajectory, write_jsonl
@@ -126,49 +129,63 @@ def test_of_a_server_that_is_full_for_longer_each_row_is_asked_for(tmp_path: Pat
 # ---- patience ----
 
 
+def answers(there: bool) -> Callable[[], Awaitable[bool]]:
+    async def look() -> bool:
+        return there
+
+    return look
+
+
 def test_patience_waits_for_an_answer_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(calls_module.time, "monotonic", lambda: now[0])
-    calls = Calls(5.0, is_there=lambda: False)
+    monkeypatch.setattr(calls_module, "monotonic", lambda: now[0])
+    calls = Calls(5.0, is_there=answers(False))
     with calls.accepted():
-        assert calls.left_s(Busy("x"), 0.0) == 5.0
+        assert asyncio.run(calls.left_s(Busy("x"), 0.0)) == 5.0
         now[0] = 60.0
-        assert calls.left_s(Busy("x"), 0.0) > 0 and calls.over is None
-    assert calls.left_s(Busy("x"), 0.0) == 0.0 and calls.over == "x; asked for 5 s"
+        assert asyncio.run(calls.left_s(Busy("x"), 0.0)) > 0 and calls.over is None
+    assert asyncio.run(calls.left_s(Busy("x"), 0.0)) == 0.0 and calls.over == "x; asked for 5 s"
     calls.answered()
-    assert calls.over is None and calls.left_s(Busy("x"), 60.0) == 5.0
+    assert calls.over is None and asyncio.run(calls.left_s(Busy("x"), 60.0)) == 5.0
 
 
 @pytest.mark.parametrize("there", [False, True])
 def test_an_answer_that_comes_during_the_look_counts(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The look came to nobody, and what was answered meanwhile was forgotten: nothing more was asked."""
     now = [0.0]
-    monkeypatch.setattr(calls_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(calls_module, "monotonic", lambda: now[0])
 
-    def look() -> bool:
-        calls.answered()  # by another thread
+    async def look() -> bool:
+        calls.answered()  # by another request
         return there
 
     calls = Calls(5.0, is_there=look)
-    assert calls.left_s(Busy("x"), 0.0) == 5.0
+    assert asyncio.run(calls.left_s(Busy("x"), 0.0)) == 5.0
     now[0] = 6.0
-    assert calls.left_s(Busy("x"), 0.0) <= 0 and calls.over is None, "its own patience is over, and no other's"
-    assert calls.left_s(Busy("x"), 6.0) == 5.0
+    assert asyncio.run(calls.left_s(Busy("x"), 0.0)) <= 0 and calls.over is None, (
+        "its own patience is over, and no other's"
+    )
+    assert asyncio.run(calls.left_s(Busy("x"), 6.0)) == 5.0
 
 
 def test_a_request_that_is_taken_during_the_look_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(calls_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(calls_module, "monotonic", lambda: now[0])
     with ExitStack() as taken:
-        calls = Calls(5.0, is_there=lambda: bool(taken.enter_context(calls.accepted())))
-        calls.left_s(Busy("x"), 0.0)
+
+        async def look() -> bool:
+            taken.enter_context(calls.accepted())
+            return False
+
+        calls = Calls(5.0, is_there=look)
+        asyncio.run(calls.left_s(Busy("x"), 0.0))
         now[0] = 6.0
-        assert calls.left_s(Busy("x"), 0.0) == 5.0 and calls.over is None
+        assert asyncio.run(calls.left_s(Busy("x"), 0.0)) == 5.0 and calls.over is None
 
 
 def test_a_server_that_is_only_busy_is_not_gone_and_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    calls = Calls(0.0, is_there=lambda: True)
-    assert not Backoff(calls).wait(Busy("full", silent=False))
+    calls = Calls(0.0, is_there=answers(True))
+    assert not asyncio.run(Backoff(calls).wait(Busy("full", silent=False)))
     assert calls.over is None and not caplog.messages
 
 
@@ -207,17 +224,19 @@ def test_a_server_that_hangs_is_waited_for_no_longer_than_was_said(
             client_module.connect(url, timeout_s=0.2)
 
 
-def test_a_row_has_its_time_on_a_connection_that_had_to_come_soon() -> None:
-    class Notes(Calls):
-        def opened(self, sock: socket.socket) -> None:
-            seen.append(sock.gettimeout())
-            super().opened(sock)
+def test_a_row_has_its_time_on_a_connection_that_had_to_come_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, float]] = []
+    sent = httpx2.AsyncClient.send
 
-    seen: list[float | None] = []
+    async def note(self: httpx2.AsyncClient, request: httpx2.Request, **how: Any) -> httpx2.Response:
+        seen.append(request.extensions["timeout"])
+        return await sent(self, request, **how)
+
+    monkeypatch.setattr(httpx2.AsyncClient, "send", note)
     with cutting([whole]) as server:
         address = ServerAddress(server.url, patience_s=5.0)
-        assert len(list(address.lines("/v1/score", {"transcripts": [{"id": "a"}]}, Notes()))) == 2
-    assert seen == [TIMEOUT_S] and address.short_s == 5.0
+        assert len(heard(address, "/v1/score", {"transcripts": [{"id": "a"}]})) == 2
+    assert (seen[0]["read"], seen[0]["connect"]) == (TIMEOUT_S, 5.0)
 
 
 # ---- who it is, and what to do ----
@@ -233,7 +252,7 @@ def test_a_row_has_its_time_on_a_connection_that_had_to_come_soon() -> None:
 def test_a_wrong_key_and_none_are_told_apart(key: str | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RRM_API_KEY", raising=False)
     with cutting([refused(401)]) as server, pytest.raises(ConfigError, match=said) as error:
-        ServerAddress(server.url, key=key).ask("/v1/rank")
+        asyncio.run(ServerAddress(server.url, key=key).ask("/v1/rank"))
     assert "s3cret" not in str(error.value) and "401" in str(error.value)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import PATIENCE_S, Served, run, serving, until
+from serving import PATIENCE_S, Served, heard, run, serving, until
 
 from rrm.data.feedback import Feedback
 from rrm.data.trajectory import Trajectory
@@ -53,7 +52,7 @@ def test_any_format_of_a_line_is_read(served: Served) -> None:
 
 def test_a_stream_has_a_line_a_row_and_an_end(served: Served) -> None:
     body = {"transcripts": [run("slow", "WAIT 0.3 score 0.1"), run("quick", "score 0.2")], "stream": True}
-    lines = list(ServerAddress(served.url).lines("/v1/score", body))
+    lines = heard(ServerAddress(served.url), "/v1/score", body)
     assert lines[-1] == {"done": 2} and {line["index"]: line["row"]["score"] for line in lines[:-1]} == {0: 0.1, 1: 0.2}
 
 
@@ -319,19 +318,3 @@ def test_transcripts_are_dealt_without_two_of_one_id() -> None:
     chunks = dealt(rows, 3)
     assert sorted(at for chunk in chunks for at in chunk) == list(range(8))
     assert all(len(chunk) <= 3 and len({rows[at].id for at in chunk}) == len(chunk) for chunk in chunks)
-
-
-def test_threads_do_not_outlive_a_stopped_caller(served: Served) -> None:
-    def stop(_: Feedback) -> None:
-        raise KeyboardInterrupt
-
-    def left() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name.startswith("rrm-client")]
-
-    with pytest.raises(KeyboardInterrupt):
-        RemoteJudge(ServerAddress(served.url)).judge(trajectories(40), on_feedback=stop)
-    for _ in range(400):
-        if not left():
-            break
-        time.sleep(0.05)
-    assert not left()

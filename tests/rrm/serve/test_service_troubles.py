@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import WORKER, Served, run, serving, until
+from serving import WORKER, Served, heard, run, serving, until
 
 from rrm.data.trajectory import Trajectory
 from rrm.serve import pool as pools
@@ -176,7 +176,7 @@ def test_spent_money_is_a_503_and_at_no_field(served: Served) -> None:
     asked = {"transcripts": [run("a", "SPENT")]}
     status, said = served.ask("/v1/score", asked)
     assert status == 503 and said["error"] == {"message": "--max-cost was reached"}
-    assert list(ServerAddress(served.url).lines("/v1/score", {**asked, "stream": True})) == [
+    assert heard(ServerAddress(served.url), "/v1/score", {**asked, "stream": True}) == [
         {"error": {"message": "--max-cost was reached", "status": 503}}
     ]
     (row,) = RemoteJudge(ServerAddress(served.url, patience_s=0.1)).judge(

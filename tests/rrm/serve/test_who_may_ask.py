@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 from collections.abc import Iterator
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import pytest
-from serving import PATIENCE_S, Served, run, serving
+from serving import PATIENCE_S, Served, heard, run, serving
 
 from rrm.data.sizes import VARIABLE, weight
 from rrm.errors import RRMError
@@ -108,6 +109,6 @@ def test_an_answer_of_a_server_is_bounded(served: Served, monkeypatch: pytest.Mo
     """An answer at `/v1/judge` took 3.1 GB."""
     monkeypatch.setenv(VARIABLE, "100")
     with pytest.raises(RRMError, match="the answer has more than 100 bytes"):
-        ServerAddress(served.url, patience_s=1).ask("/v1/judge")
+        asyncio.run(ServerAddress(served.url, patience_s=1).ask("/v1/judge"))
     with pytest.raises(RRMError, match="a line of the answer has more than 100 bytes"):
-        list(ServerAddress(served.url, patience_s=1).lines("/v1/score", {**BODY, "stream": True}))
+        heard(ServerAddress(served.url, patience_s=1), "/v1/score", {**BODY, "stream": True})

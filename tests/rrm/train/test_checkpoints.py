@@ -1,4 +1,4 @@
-"""Which of several checkpoints is gone on from, whatever happened to their files."""
+"""Resume from the newest whole checkpoint, whatever happened to the files."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 @pytest.fixture
 def two(tmp_path: Path) -> list[Path]:
     """Two whole checkpoints, the older first."""
-    made = [tmp_path / "checkpoint-20", tmp_path / "checkpoint-40"]
-    for folder in made:
+    folders = [tmp_path / "checkpoint-20", tmp_path / "checkpoint-40"]
+    for folder in folders:
         for name, data in FILES.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
         seal(folder)
-    return made
+    return folders
 
 
 @pytest.mark.parametrize("name", list(FILES))
@@ -48,21 +48,19 @@ def two(tmp_path: Path) -> list[Path]:
 def test_a_damaged_file_makes_the_older_one_the_newest_whole(
     two: list[Path], caplog: pytest.LogCaptureFixture, name: str, how: str
 ) -> None:
-    """A missing optimiser or scheduler was replaced by a fresh one without a word (3 of 3), one flipped byte changed the result
-    silently (5 of 5), and ten of 37 damages were tracebacks though an older whole checkpoint stood beside."""
     assert newest_whole(two) == two[1]
     DAMAGES[how](two[1] / name)
     caplog.clear()
     assert newest_whole(two) == two[0]
-    refused, said = (record.getMessage() for record in caplog.records)
-    assert refused.startswith(f"{two[1]} is not used: {name} ") and said == f"continuing from {two[0]}"
+    refused, used = (record.getMessage() for record in caplog.records)
+    assert refused.startswith(f"{two[1]} is not used: {name} ") and used == f"continuing from {two[0]}"
 
 
 @pytest.mark.parametrize("how", list(DAMAGES))
 def test_a_damaged_manifest_does_too(two: list[Path], how: str) -> None:
     DAMAGES[how](two[1] / MANIFEST)
-    whole = how == "one bit flipped"  # of the newline at its end: it says what it said, or cannot be read
-    assert newest_whole(two) in ((two[0], two[1]) if whole else (two[0],))
+    harmless = how == "one bit flipped"  # of the newline at its end: it says what it said, or cannot be read
+    assert newest_whole(two) in ((two[0], two[1]) if harmless else (two[0],))
 
 
 def test_without_a_whole_one_a_run_neither_guesses_nor_begins_anew(
@@ -102,8 +100,8 @@ def test_a_full_disk_is_said_with_the_files_name(tmp_path: Path, name: str) -> N
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
     (folder / name).symlink_to("/dev/full")
-    said = rf"cannot write .*/{name}: No space left on device; mend that and run the same command to continue"
-    with pytest.raises(RRMError, match=said), full_disk_named(tmp_path):
+    message = rf"cannot write .*/{name}: No space left on device; mend that and run the same command to continue"
+    with pytest.raises(RRMError, match=message), full_disk_named(tmp_path):
         WRITES[name](folder / name)
 
 

@@ -20,13 +20,13 @@ WEIGHTS = Path("sft", "model", "model.safetensors")
 
 def config(folder: Path) -> TrainConfig:
     """Three steps, a checkpoint after each, of which two are kept."""
-    found = tree(folder, rl=OFF, calibration=OFF, evaluation=OFF)
-    found["sft"] |= {"save_steps": 1, "mix": {"score": 1}}
-    return TrainConfig.model_validate(found)
+    settings = tree(folder, rl=OFF, calibration=OFF, evaluation=OFF)
+    settings["sft"] |= {"save_steps": 1, "mix": {"score": 1}}
+    return TrainConfig.model_validate(settings)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing happened to."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     train(config(folder))
@@ -34,10 +34,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def stopped(whole: Path, tmp_path: Path) -> Path:
+def stopped(finished: Path, tmp_path: Path) -> Path:
     """It, as a kill leaves it after its last checkpoint."""
     folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+    shutil.copytree(finished, folder)
     for name in ("sft/model", "judge"):
         shutil.rmtree(folder / name)
     (folder / "sft" / "done.json").unlink()
@@ -56,19 +56,18 @@ def stopped(whole: Path, tmp_path: Path) -> Path:
     ],
 )
 def test_a_damaged_checkpoint_changes_nothing(
-    whole: Path, stopped: Path, caplog: pytest.LogCaptureFixture, name: str, harm: Callable[[Path], object]
+    finished: Path, stopped: Path, caplog: pytest.LogCaptureFixture, name: str, harm: Callable[[Path], object]
 ) -> None:
-    """It went on with a fresh optimiser or schedule, without a word; a flipped byte gave another judge, a cut file a traceback."""
     harm(stopped / "sft" / "checkpoint-3" / name)
     train(config(stopped))
     assert f"checkpoint-3 is not used: {name} " in caplog.text and "continuing from" in caplog.text
-    assert (stopped / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    assert (stopped / WEIGHTS).read_bytes() == (finished / WEIGHTS).read_bytes()
 
 
-def test_weights_of_a_finished_stage_that_are_not_what_was_saved_are_refused(whole: Path, stopped: Path) -> None:
+def test_weights_of_a_finished_stage_that_are_not_what_was_saved_are_refused(finished: Path, stopped: Path) -> None:
     """The run's judge was made of them."""
     for name in ("model", "done.json"):
-        source = whole / "sft" / name
+        source = finished / "sft" / name
         (shutil.copytree if source.is_dir() else shutil.copyfile)(source, stopped / "sft" / name)
     flip(stopped / WEIGHTS)
     with pytest.raises(
@@ -77,14 +76,14 @@ def test_weights_of_a_finished_stage_that_are_not_what_was_saved_are_refused(who
         train(config(stopped))
     (stopped / "sft" / "done.json").unlink()
     train(config(stopped))
-    assert (stopped / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    assert (stopped / WEIGHTS).read_bytes() == (finished / WEIGHTS).read_bytes()
 
 
 @pytest.mark.parametrize("name", ["data.json", "earlier.json", "sft/done.json"])
-def test_a_damaged_record_is_named(whole: Path, tmp_path: Path, name: str) -> None:
+def test_a_damaged_record_is_named(finished: Path, tmp_path: Path, name: str) -> None:
     """It was a traceback."""
     folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+    shutil.copytree(finished, folder)
     (folder / name).write_bytes((folder / name).read_bytes()[:-4])
     with pytest.raises(RRMError, match=rf"{name} is damaged .*choose another output_dir"):
         train(config(folder))

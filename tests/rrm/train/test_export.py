@@ -1,4 +1,4 @@
-"""What a run exports is what it trained, over whatever weights it trained it."""
+"""The exported judge is the trained one, whatever its base."""
 
 from __future__ import annotations
 
@@ -71,19 +71,19 @@ def trained(folder: Path, base: str, monkeypatch: pytest.MonkeyPatch, **more: An
             **more,
         }
     )
-    found: list[Any] = []
+    heard_scores: list[Any] = []
     finish = stages.run_finish
 
     def listen(run: Any, model: Any) -> dict[str, Any]:
         engine = HFEngine(model.eval(), run.prompter.tokenizer, device="cpu")
         # as the exported one: a judge that was trained in no known mode writes a critique of every window first
         settings = JudgeSettings(modes=stages.trained_modes(run), prompt_version=run.prompter.version)
-        found.extend(scores(AgentRRM(engine, run.prompter, settings=settings)))
+        heard_scores.extend(scores(AgentRRM(engine, run.prompter, settings=settings)))
         return finish(run, model)
 
     monkeypatch.setattr(stages, "run_finish", listen)
     train(config)
-    return found, AgentRRM.from_pretrained(str(folder / "run"), device="cpu", trust_remote_code=True)
+    return heard_scores, AgentRRM.from_pretrained(str(folder / "run"), device="cpu", trust_remote_code=True)
 
 
 def scores(judge: AgentRRM) -> list[Any]:
@@ -94,9 +94,9 @@ def test_an_adapter_over_drilled_weights_is_exported_as_what_was_trained(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was exported over the base as it was before the drills: another judge."""
-    made = {"generate": f"{__name__}:drills", "rows": 32, "batch_size": 4, "learning_rate": 1e-2}
-    wanted, judge = trained(tmp_path, str(base), monkeypatch, drills=made)
-    assert scores(judge) == pytest.approx(wanted, abs=1e-5)
+    drill_settings = {"generate": f"{__name__}:drills", "rows": 32, "batch_size": 4, "learning_rate": 1e-2}
+    expected, judge = trained(tmp_path, str(base), monkeypatch, drills=drill_settings)
+    assert scores(judge) == pytest.approx(expected, abs=1e-5)
     assert load_settings(tmp_path / "run" / "judge").base is None
 
 
@@ -104,13 +104,13 @@ def test_an_adapter_over_a_base_made_by_a_function_is_exported_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run ended in an error after training, for no folder or hub id is named module:function."""
-    wanted, judge = trained(tmp_path, f"{__name__}:build", monkeypatch)
-    assert scores(judge) == pytest.approx(wanted, abs=1e-5)
+    expected, judge = trained(tmp_path, f"{__name__}:build", monkeypatch)
+    assert scores(judge) == pytest.approx(expected, abs=1e-5)
 
 
 def test_an_adapter_over_a_named_base_stays_one(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted, judge = trained(tmp_path, str(base), monkeypatch)
-    assert scores(judge) == pytest.approx(wanted, abs=5e-3)  # the adapter is stored in bfloat16
+    expected, judge = trained(tmp_path, str(base), monkeypatch)
+    assert scores(judge) == pytest.approx(expected, abs=5e-3)  # the adapter is stored in bfloat16
     names = {path.name for path in (tmp_path / "run" / "judge").iterdir()}
     assert "adapter_model.safetensors" in names and "model.safetensors" not in names
     assert load_settings(tmp_path / "run" / "judge").base == str(base)
@@ -126,8 +126,8 @@ def test_an_adapter_is_trained_further(base: Path, tmp_path: Path, monkeypatch: 
     save_settings(start, settings.model_copy(update={"training_questions": [*settings.training_questions, "f" * 16]}))
     sft = {"max_steps": 1, "batch_size": 4, "gradient_accumulation_steps": 1, "lora": {"init": str(start)}}
     heard, second = trained(tmp_path / "b", str(base), monkeypatch, sft={**sft, "learning_rate": 0.0})
-    kept = list(heard)  # the next run's scores are heard by all who listen
-    assert kept == pytest.approx(scores(first), abs=1e-5)
+    earlier = list(heard)  # the next run's scores are heard by all who listen
+    assert earlier == pytest.approx(scores(first), abs=1e-5)
     assert "f" * 16 in second.settings.training_questions
 
 
@@ -138,13 +138,13 @@ def remote(folder: Path) -> Path:
     tokenizer.save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
     name = type(model).__name__
-    kind = type(model.config).__name__
+    config_type = type(model.config).__name__
     config |= {"model_type": "own", "architectures": ["OwnLM"]}
     config["auto_map"] = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnLM"}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "own.py").write_text(
-        f"from transformers import {kind}, {name}\n"
-        f"class OwnConfig({kind}):\n    model_type = 'own'\n"
+        f"from transformers import {config_type}, {name}\n"
+        f"class OwnConfig({config_type}):\n    model_type = 'own'\n"
         f"class OwnLM({name}):\n    config_class = OwnConfig\n"
     )
     return folder
@@ -157,14 +157,13 @@ def test_a_base_with_code_of_its_own_is_trained_to_the_end(
     """trust_remote_code was heard in training and not in loading the judge that training ends with."""
     folder = remote(tmp_path / "own")
     sft = {"max_steps": 1, "batch_size": 4, "gradient_accumulation_steps": 1, "lora": lora}
-    wanted, judge = trained(tmp_path, str(folder), monkeypatch, sft=sft, model={"trust_remote_code": True})
-    assert scores(judge) == pytest.approx(wanted, abs=5e-3)
+    expected, judge = trained(tmp_path, str(folder), monkeypatch, sft=sft, model={"trust_remote_code": True})
+    assert scores(judge) == pytest.approx(expected, abs=5e-3)
 
 
 def test_the_card_reads_step_labels_as_eval_does() -> None:
-    """Of three raters the last finding of the heaviest one counted in `rrm train`, and the majority in `rrm eval`."""
     rows = [t for t in ROWS if len(t.steps) == 2][:4]
-    said: dict[str, tuple[Verdict, ...]] = {"a": ("bad", "good"), "b": ("good", "good"), "c": ("good", "bad")}
+    labels: dict[str, tuple[Verdict, ...]] = {"a": ("bad", "good"), "b": ("good", "good"), "c": ("good", "bad")}
     raters = {
         t.id: [
             Annotation(
@@ -172,7 +171,7 @@ def test_the_card_reads_step_labels_as_eval_does() -> None:
                 weight=2.0 if who == "a" else 1.0,
                 findings=[Finding(step=k, verdict=v) for k, v in enumerate(verdicts, 1)],
             )
-            for who, verdicts in said.items()
+            for who, verdicts in labels.items()
         ]
         for t in rows
     }  # fmt: skip

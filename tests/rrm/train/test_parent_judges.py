@@ -1,4 +1,4 @@
-"""What a run goes on from."""
+"""The judges that a run goes on from."""
 
 from __future__ import annotations
 

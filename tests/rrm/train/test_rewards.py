@@ -139,8 +139,8 @@ def test_a_malformed_reply_gets_the_minimum_of_every_part() -> None:
 )
 def test_every_part_stays_in_its_range(text: str, target: float, n_steps: int, steps: list[int]) -> None:
     label = Label(target, n_steps, [bad(s) for s in steps], "wrong query", "which town")
-    found = rewards(read_reply("<think>" + text, "full"), label)
-    assert tuple(found) == PARTS
-    for part, value in found.items():
-        assert MINIMUM[part] <= value <= MINIMUM[part] + 1.0
+    amounts = rewards(read_reply("<think>" + text, "full"), label)
+    assert tuple(amounts) == PARTS
+    for name, value in amounts.items():
+        assert MINIMUM[name] <= value <= MINIMUM[name] + 1.0
     assert MINIMUM["anchor"] <= anchoring(text, n_steps, label.findings) <= 1.0

@@ -1,4 +1,4 @@
-"""Stage 2 with a tiny Llama through the real GRPOTrainer: what it trains on, that it trains, and that it resumes."""
+"""Stage 2 with a tiny Llama through the real GRPOTrainer: its prompts, training and resumption."""
 
 from __future__ import annotations
 
@@ -114,16 +114,16 @@ def test_prompts_are_token_exact_and_follow_from_the_seed(prompter: Prompter) ->
 def test_the_trainer_is_given_the_ids_that_a_judge_reads(
     prompter: Prompter, policy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It encoded the text as a whole: of 2 of 75 prompts other tokens came, where a merge goes across two pieces."""
+    """Of the text as a whole other tokens may come, where a merge goes across two pieces."""
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     class Watched(Exception):
         """Ends the training where its first prompts are known."""
 
-    seen: list[list[int]] = []
+    sampled: list[list[int]] = []
 
     def watched(self: Any, prompt_ids: list[list[int]], *rest: Any, **more: Any) -> Any:
-        seen.extend(prompt_ids)
+        sampled.extend(prompt_ids)
         raise Watched
 
     real = Prompter.prompt
@@ -135,7 +135,7 @@ def test_the_trainer_is_given_the_ids_that_a_judge_reads(
     with pytest.raises(Watched):
         train_rl(copy.deepcopy(policy), TRAJECTORIES, TARGETS, prompter, config(max_steps=1), tmp_path)
     judged = [prompter.prompt(t, MODE).ids for t in TRAJECTORIES]
-    assert seen and all(ids in judged for ids in seen)
+    assert sampled and all(ids in judged for ids in sampled)
 
 
 def test_what_cannot_be_trained_on_is_refused_with_a_reason(prompter: Prompter, untrained: Any, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_full_weights_train_from_the_policy_and_resume_exactly(prompter: Prompte
     assert log[-1]["kl"] > 1e-6
     assert tuple(PART_WEIGHTS) == PARTS
     for row in log:
-        parts = [row[f"rewards/{part}/mean"] for part in PARTS]
+        parts = [row[f"rewards/{name}/mean"] for name in PARTS]
         assert row["reward"] == pytest.approx(
             sum(w * p for w, p in zip(PART_WEIGHTS.values(), parts, strict=True)), abs=1e-5
         )
@@ -230,12 +230,12 @@ def test_an_adapter_on_a_bf16_base_is_trained_further_and_resumes(
     lora = LoraConfig(
         r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
     )
-    made = get_peft_model(copy.deepcopy(base), lora)
+    peft_policy = get_peft_model(copy.deepcopy(base), lora)
     with torch.no_grad():
-        for name, value in made.named_parameters():
+        for name, value in peft_policy.named_parameters():
             if "lora_B" in name:
                 value.mul_(0.01)  # an adapter that has learnt something, yet still writes the form
-    made.save_pretrained(str(tmp_path / "adapter"))
+    peft_policy.save_pretrained(str(tmp_path / "adapter"))
 
     def stage_1() -> Any:
         return PeftModel.from_pretrained(copy.deepcopy(base), str(tmp_path / "adapter"))  # frozen, as for use

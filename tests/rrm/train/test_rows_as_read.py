@@ -1,4 +1,4 @@
-"""A judge is trained on the very prompts that it is asked with, of transcripts of any length (prompt version 2)."""
+"""A judge is trained on the very prompts of its use, at any length (prompt version 2)."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ class Asked(ScriptedEngine):
         super().__init__(self.reply, self.verdict)
 
     def reply(self, row: list[int], params: SamplingParams, key: str) -> Completion:
-        said = "".join(
+        critique = "".join(
             f"[step {k}] {'bad' if k in self.bad else 'good'}: so\n" for k in numbers(self.tokenizer.decode(row))
         )
-        ids = self.tokenizer.encode(f"{said}</critique><score>", add_special_tokens=False)
+        ids = self.tokenizer.encode(f"{critique}</critique><score>", add_special_tokens=False)
         return Completion(ids, [-1.0] * len(ids), "stop")
 
     def verdict(self, row: list[int], t: int) -> float:
-        asked = re.search(r"\[step (\d+)\] is\s*$", self.tokenizer.decode(row[max(t - 40, 0) : t]))
-        return 0.0 if asked and row[t] == self.choices[int(asked[1]) in self.bad] else -5.0
+        slot = re.search(r"\[step (\d+)\] is\s*$", self.tokenizer.decode(row[max(t - 40, 0) : t]))
+        return 0.0 if slot and row[t] == self.choices[int(slot[1]) in self.bad] else -5.0
 
     def continuation_logprobs(self, rows: Any, continuations: Any, keys: Any = None) -> list[list[float]]:
         self.scored += [list(row) for row in rows]
@@ -73,7 +73,7 @@ class Asked(ScriptedEngine):
 )
 def test_a_score_is_trained_on_the_prompt_it_is_asked_with(tokenizer: Any, modes: list[Mode]) -> None:
     """They were cut without room for slots, and told of no step, whatever the judge found first."""
-    prompter, windowed, told = Prompter(tokenizer, BUDGET), 0, 0
+    prompter, windowed, marked = Prompter(tokenizer, BUDGET), 0, 0
     for seed in range(12):
         trajectory = run(seed)
         steps = range(1, len(trajectory.steps) + 1)
@@ -84,13 +84,13 @@ def test_a_score_is_trained_on_the_prompt_it_is_asked_with(tokenizer: Any, modes
         assert feedback.status == "scored"
         findings = [Finding(step=k, verdict="bad" if k in bad else "good", text="so") for k in steps]
         critique = "\n".join(f"[step {f.step}] {f.verdict}: so" for f in findings)
-        said = Annotation(
+        written = Annotation(
             trajectory_id=trajectory.id, critique=critique, findings=findings, annotator="x", kind="human"
         )
         rows = epoch_rows(
             prompter,
             [trajectory],
-            {trajectory.id: JudgementTarget(1.0, "outcome", annotation=said)},
+            {trajectory.id: JudgementTarget(1.0, "outcome", annotation=written)},
             dict.fromkeys(modes, 1.0),
             balance=None,
             injection=0.0,
@@ -98,8 +98,8 @@ def test_a_score_is_trained_on_the_prompt_it_is_asked_with(tokenizer: Any, modes
             finding_noise=0.0,
             steps={trajectory.id: StepTarget(tuple(f.verdict for f in findings))},
         )
-        asked = engine.scored[-1]  # those before it are of critiques
-        assert [row.prompt for row in rows if row.mode == "score"] == [asked]
+        ids = engine.scored[-1]  # those before it are of critiques
+        assert [row.prompt for row in rows if row.mode == "score"] == [ids]
         windowed += feedback.coverage != 1.0 or len(prompter.plan(trajectory, "score")) > 1
-        told += "(bad)" in tokenizer.decode(asked)
-    assert 4 < windowed < 12 and (told > 4) == (modes != ["score"])
+        marked += "(bad)" in tokenizer.decode(ids)
+    assert 4 < windowed < 12 and (marked > 4) == (modes != ["score"])

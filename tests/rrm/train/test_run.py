@@ -1,4 +1,4 @@
-"""`train()` whole, from transcripts to a judge's directory, in one process and in two; what is refused."""
+"""`train()` from transcripts to a judge's directory, in one process and in two; refusals."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def tree(folder: Path, *, accumulation: int = 2, **changes: Any) -> dict[str, An
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A run in this process, and what it returned."""
     folder = tmp_path_factory.mktemp("one") / "run"
     summary = train(TrainConfig.model_validate(tree(folder)))
@@ -80,8 +80,8 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
     return folder, summary
 
 
-def test_train_goes_from_data_to_a_judge_that_judges(one: tuple[Path, dict[str, Any]]) -> None:
-    folder, summary = one
+def test_train_goes_from_data_to_a_judge_that_judges(one_process: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = one_process
     assert summary["judge"] == str(folder / "judge")
     names = {path.name for path in (folder / "judge").iterdir()}
     assert {"model.safetensors", "tokenizer.json", "judge.json", "evaluation.json", "README.md"} <= names
@@ -122,10 +122,10 @@ def test_a_judge_of_steps_is_trained_calibrated_and_measured(tmp_path: Path) -> 
 
 
 def test_a_finish_that_is_stopped_leaves_the_judge_that_was_there(
-    one: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    one_process: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A repeated `rrm train` used to delete judge/ first, and a kill during calibration left half of one."""
-    folder, summary = one
+    folder, summary = one_process
     before = {path.name: path.read_bytes() for path in (folder / "judge").iterdir()}
     config = TrainConfig.model_validate(tree(folder))
     with monkeypatch.context() as patch:
@@ -141,20 +141,19 @@ def test_a_finish_that_is_stopped_leaves_the_judge_that_was_there(
 
 
 def test_a_stopped_run_of_lora_and_rl_is_finished_with_the_adapter_of_rl(tmp_path: Path) -> None:
-    """RL's adapter was wrapped around SFT's: its weights found no place, and an export over a base ended in an error."""
     off, model = {"enabled": False}, {"base": "reagent.lab.judge_base:build", "options": SMALL, "dtype": "float32"}
     config = tree(tmp_path / "run", model=model, calibration=off, evaluation=off)
     config["sft"] |= {"lora": {"r": 4, "alpha": 8, "target_modules": ["q_proj", "v_proj"]}}
     start = prepare(TrainConfig.model_validate(config)).model.state_dict()
     assert train(TrainConfig.model_validate(config)) is not None
-    whole = load_file(tmp_path / "run" / "judge" / "model.safetensors")
+    weights = load_file(tmp_path / "run" / "judge" / "model.safetensors")
     saved = tmp_path / "run" / "rl" / "model" / "adapter_model.safetensors"
     save_file({name: (1 + 99 * ("lora_B" in name)) * value for name, value in load_file(saved).items()}, saved)
     seal(saved.parent)
     assert train(TrainConfig.model_validate(config)) is not None
     finished = load_file(tmp_path / "run" / "judge" / "model.safetensors")
     name = "model.layers.0.self_attn.q_proj.weight"
-    learned = whole[name] - start[name]
+    learned = weights[name] - start[name]
     assert float(learned.abs().max()) > 1e-6
     torch.testing.assert_close(finished[name] - start[name], 100 * learned, rtol=1e-2, atol=1e-6)
 
@@ -181,15 +180,17 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Comp
 
 
 def test_two_processes_train_what_one_does(
-    one: tuple[Path, dict[str, Any]], two: tuple[Path, subprocess.CompletedProcess[str]]
+    one_process: tuple[Path, dict[str, Any]], two: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:
     """Rank and accumulation change nothing in SFT: the same three updates to float32's rounding."""
-    expected, found = (load_file(run / "sft" / "model" / "model.safetensors") for run in (one[0], two[0]))
-    start = prepare(TrainConfig.model_validate(tree(one[0]))).model.state_dict()
-    assert expected.keys() == found.keys()
+    expected, weights_of_two = (
+        load_file(run / "sft" / "model" / "model.safetensors") for run in (one_process[0], two[0])
+    )
+    start = prepare(TrainConfig.model_validate(tree(one_process[0]))).model.state_dict()
+    assert expected.keys() == weights_of_two.keys()
     assert max(float((start[name] - value).abs().max()) for name, value in expected.items()) > 5e-4
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5, msg=name)
+        torch.testing.assert_close(weights_of_two[name], value, rtol=1e-4, atol=1e-5, msg=name)
 
 
 def test_of_two_processes_one_finishes(two: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -309,12 +310,14 @@ def test_a_card_says_calibrated_only_of_what_is() -> None:
     assert "not calibrated." in export.model_card(JudgeSettings(), {})
 
 
-def test_a_mode_without_training_rows_is_neither_calibrated_nor_measured(one: tuple[Path, dict[str, Any]]) -> None:
-    judge = AgentRRM.from_pretrained(str(one[0]), device="cpu")
+def test_a_mode_without_training_rows_is_neither_calibrated_nor_measured(
+    one_process: tuple[Path, dict[str, Any]],
+) -> None:
+    judge = AgentRRM.from_pretrained(str(one_process[0]), device="cpu")
     judge.settings.modes = ["score"]
     calibration = {"modes": ["full"], "sampled_rows": 4}
     config = TrainConfig.model_validate(
-        tree(one[0], calibration=calibration, evaluation={"max_rows": 4, "full_rows": 4})
+        tree(one_process[0], calibration=calibration, evaluation={"max_rows": 4, "full_rows": 4})
     )
     rows = [t for t, _ in make_transcripts(4, seed=9)]
     assert calibrate(judge, rows, [1.0, 0.0, 1.0, 0.0], config.calibration)["full"]["skipped"].startswith(

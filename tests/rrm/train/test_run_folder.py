@@ -88,8 +88,8 @@ def test_a_run_that_has_begun_goes_on_with_its_data_and_its_split_alone(tmp_path
     write_jsonl(rows, everything[:30])
     before = prepared(run, rows)
     (run / "sft").mkdir()
-    assert {part: [t.id for t in found] for part, found in prepared(run, rows).items()} == {
-        part: [t.id for t in found] for part, found in before.items()
+    assert {name: [t.id for t in members] for name, members in prepared(run, rows).items()} == {
+        name: [t.id for t in members] for name, members in before.items()
     }
     write_jsonl(rows, everything)
     with pytest.raises(RRMError, match=r"other data: 30 transcripts .* then, 40 .* now.*another output_dir"):
@@ -115,10 +115,10 @@ def test_rl_settings_are_fixed_once_rl_has_begun(tmp_path) -> None:
 
 def test_annotations_of_no_transcript_are_told_and_none_of_all_is_an_error(tmp_path, caplog) -> None:
     rows, labels = tmp_path / "rows.jsonl", tmp_path / "labels.jsonl"
-    made = list(make_transcripts(30, seed=0))
-    write_jsonl(rows, (t for t, _ in made))
-    stray = made[0][1].model_copy(update={"trajectory_id": "elsewhere:1"})
-    labels.write_text("".join(a.model_dump_json() + "\n" for a in (made[1][1], stray)))
+    labelled = list(make_transcripts(30, seed=0))
+    write_jsonl(rows, (t for t, _ in labelled))
+    stray = labelled[0][1].model_copy(update={"trajectory_id": "elsewhere:1"})
+    labels.write_text("".join(a.model_dump_json() + "\n" for a in (labelled[1][1], stray)))
     data = {"trajectories": [str(rows)], "annotations": [str(labels)]}
     prepared(tmp_path / "run", rows, data=data)
     assert "1 of 2 annotations belong to no transcript, e.g. 'elsewhere:1'" in caplog.text
@@ -127,31 +127,31 @@ def test_annotations_of_no_transcript_are_told_and_none_of_all_is_an_error(tmp_p
         prepared(tmp_path / "other", rows, data=data)
 
 
-@pytest.mark.parametrize("part", ["train", "calibration", "test"])
-def test_a_split_that_matches_nothing_is_refused(tmp_path, part) -> None:
+@pytest.mark.parametrize("name", ["train", "calibration", "test"])
+def test_a_split_that_matches_nothing_is_refused(tmp_path, name) -> None:
     rows = tmp_path / "rows.jsonl"
     write_jsonl(rows, (t for t, _ in make_transcripts(30, seed=0)))
     questions = sorted({t.question_id or "" for t, _ in make_transcripts(30, seed=0)})
     split = {"train": questions[:4], "calibration": questions[4:6], "test": questions[6:]}
-    (tmp_path / "split.json").write_text(json.dumps(split | {part: ["q-of-other-data"]}))
+    (tmp_path / "split.json").write_text(json.dumps(split | {name: ["q-of-other-data"]}))
     data = {"trajectories": [str(rows)], "split": str(tmp_path / "split.json")}
     with pytest.raises(
-        RRMError, match=rf"split\.json: no transcript is of one .* under '{part}', e\.g\. 'q-of-other-data'"
+        RRMError, match=rf"split\.json: no transcript is of one .* under '{name}', e\.g\. 'q-of-other-data'"
     ):
         prepared(tmp_path / "run", rows, data=data)
-    (tmp_path / "split.json").write_text(json.dumps(split | {part: []}))
-    if part == "train":
+    (tmp_path / "split.json").write_text(json.dumps(split | {name: []}))
+    if name == "train":
         with pytest.raises(RRMError, match="0 question"):
             prepared(tmp_path / "run", rows, data=data)
     else:
-        assert prepared(tmp_path / "run", rows, data=data)[part] == []
+        assert prepared(tmp_path / "run", rows, data=data)[name] == []
 
 
 def test_the_run_says_what_decided_its_targets(tmp_path, caplog) -> None:
     rows, labels = tmp_path / "rows.jsonl", tmp_path / "labels.jsonl"
-    made = [(t.model_copy(update={"outcome": 0.0}), a) for t, a in make_transcripts(30, seed=0)]
-    write_jsonl(rows, (t for t, _ in made))
-    labels.write_text("".join(a.model_copy(update={"score": 0.9}).to_json() + "\n" for _, a in made))
+    labelled = [(t.model_copy(update={"outcome": 0.0}), a) for t, a in make_transcripts(30, seed=0)]
+    write_jsonl(rows, (t for t, _ in labelled))
+    labels.write_text("".join(a.model_copy(update={"score": 0.9}).to_json() + "\n" for _, a in labelled))
     data = {"trajectories": [str(rows)], "annotations": [str(labels)]}
     parts = prepared(tmp_path / "run", rows, data=data)
     n = len(parts["train"])

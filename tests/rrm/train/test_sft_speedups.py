@@ -1,4 +1,4 @@
-"""What makes a CPU step quick must not change it: padding without a mask, labelled positions only, compiled layers."""
+"""Speed-ups on a CPU change nothing: no padding mask, labelled positions only, compiled layers."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_padded_batch_without_mask_equals_rows_alone() -> None:
 def test_only_labelled_positions_are_projected(monkeypatch) -> None:
     from trl.trainer import utils
 
-    fast, seen = model(), []
+    fast, lengths = model(), []
     add_fused_lm_head(fast)
     original = utils._ChunkedLogProbFunction.apply
-    monkeypatch.setattr(utils._ChunkedLogProbFunction, "apply", lambda h, *a: seen.append(len(h)) or original(h, *a))
+    monkeypatch.setattr(utils._ChunkedLogProbFunction, "apply", lambda h, *a: lengths.append(len(h)) or original(h, *a))
     with labelled_positions_only():
         fused_nll(fast)
     fused_nll(fast)
-    assert seen == [3, 8]  # three labels; without the context all 2 x 4 positions
+    assert lengths == [3, 8]  # three labels; without the context all 2 x 4 positions
 
 
 def compiled_keeps_names_and_loss() -> None:

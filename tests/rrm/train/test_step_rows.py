@@ -31,10 +31,10 @@ def model(prompter: Prompter) -> Any:
     return build_lab_model(prompter.tokenizer, hidden=32, layers=1, heads=2, seed=0)
 
 
-def run(name: str, steps: int = 3, outcome: float | None = None, question: str = "q", said: str = "look") -> Trajectory:
+def run(name: str, steps: int = 3, outcome: float | None = None, question: str = "q", text: str = "look") -> Trajectory:
     messages = [Message(role="user", content=question)]
     for k in range(steps):
-        messages.append(Message(role="assistant", content=f"{said} {k}"))
+        messages.append(Message(role="assistant", content=f"{text} {k}"))
         messages.append(Message(role="tool", content=f"found {k}"))
     return Trajectory(id=name, task=question, question_id=question, messages=messages, outcome=outcome)
 
@@ -46,16 +46,16 @@ def labelled(row: TrainingRow) -> list[tuple[int, int]]:
 def test_the_input_after_a_slot_is_one_token_whatever_the_label(prompter: Prompter) -> None:
     good, bad = prompter.choices
     trajectory, rng = run("a"), random.Random(0)
-    (one,) = step_rows(prompter, trajectory, JudgementTarget(1.0, "outcome"), StepTarget(("good", None, "bad")), rng)
+    (likely,) = step_rows(prompter, trajectory, JudgementTarget(1.0, "outcome"), StepTarget(("good", None, "bad")), rng)
     (other,) = step_rows(
         prompter, trajectory, JudgementTarget(0.0, "outcome"), StepTarget(("bad", "good", "good")), rng
     )
-    assert one.prompt + one.completion == other.prompt + other.completion
-    assert [label for _, label in labelled(one)] == [good, bad, good]
+    assert likely.prompt + likely.completion == other.prompt + other.completion
+    assert [label for _, label in labelled(likely)] == [good, bad, good]
     assert [label for _, label in labelled(other)] == [bad, good, good, bad]
     plan = prompter.plan(trajectory, "steps")
     slots = [slot.at for slot in prompter.reading(plan, 0, "steps").slots]
-    assert [i for i, _ in labelled(other)] == [at + 1 for at in slots]
+    assert [i for i, _ in labelled(other)] == [index + 1 for index in slots]
     ids = other.prompt + other.completion
     assert {ids[i] for i, _ in labelled(other)} == {prompter.after_slot[0]}
     assert good not in {ids[i] for i, _ in labelled(other)} and len(other.labels or ()) == len(ids)
@@ -81,7 +81,7 @@ def test_a_soft_outcome_is_drawn(prompter: Prompter) -> None:
 
 def test_a_long_transcript_gives_one_row_a_reading_with_labels(prompter: Prompter) -> None:
     small = Prompter(prompter.tokenizer, 800)
-    long = run("a", 12, said="a word of every kind and one more " * 6)
+    long = run("a", 12, text="a word of every kind and one more " * 6)
     plan = small.plan(long, "steps")
     assert len(plan) > 3
     everywhere = StepTarget(("good",) * 12)
@@ -106,7 +106,7 @@ def test_a_long_transcript_gives_one_row_a_reading_with_labels(prompter: Prompte
 
 
 def test_a_batchs_loss_is_the_hand_computed_cross_entropy_at_the_slots(prompter: Prompter, model: Any) -> None:
-    """Float64, row by row from plain logits: ½ · mean over the steps + ½ · the run, or all of what there is."""
+    """Float64, row by row from plain logits: ½ · mean over the steps + ½ · the run, or all of one."""
     rows = [
         *step_rows(
             prompter, run("a", 5), JudgementTarget(1.0, "outcome"), StepTarget(("good", "bad", None, "bad", "bad")), RNG
@@ -115,13 +115,13 @@ def test_a_batchs_loss_is_the_hand_computed_cross_entropy_at_the_slots(prompter:
         *step_rows(prompter, run("c", 4), None, StepTarget(("bad", "good", None, None), weight=3.0), RNG),
     ]
     exact = copy.deepcopy(model).double().eval()
-    wanted = torch.zeros((), dtype=torch.float64)
-    for row, steps, whole in ((rows[0], 4, 0.5), (rows[1], 0, 0.5), (rows[2], 2, 0.0)):
+    expected_loss = torch.zeros((), dtype=torch.float64)
+    for row, steps, outcome in ((rows[0], 4, 0.5), (rows[1], 0, 0.5), (rows[2], 2, 0.0)):
         logprobs = exact(input_ids=torch.tensor([row.prompt + row.completion])).logits[0].log_softmax(-1)
         nll = [-logprobs[i - 1, label] for i, label in labelled(row)]
-        share = (1.0 if whole == 0 else 0.5) * row.weight
-        wanted = wanted + sum(nll[:steps]) * (share / max(steps, 1)) + sum(nll[steps:]) * whole
-    wanted = wanted / len(rows)
+        share = (1.0 if outcome == 0 else 0.5) * row.weight
+        expected_loss = expected_loss + sum(nll[:steps]) * (share / max(steps, 1)) + sum(nll[steps:]) * outcome
+    expected_loss = expected_loss / len(rows)
 
     dataset = as_dataset(rows)
     batch = collate([dataset[i] for i in range(len(rows))], pad_token_id=0)
@@ -130,8 +130,8 @@ def test_a_batchs_loss_is_the_hand_computed_cross_entropy_at_the_slots(prompter:
     nll = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), ignore_index=UNLABELLED, reduction="none"
     )
-    found = (nll.view(labels.shape) * weights).sum() / (labels != UNLABELLED).sum()
-    torch.testing.assert_close(found, wanted, rtol=1e-7, atol=1e-9)
+    loss = (nll.view(labels.shape) * weights).sum() / (labels != UNLABELLED).sum()
+    torch.testing.assert_close(loss, expected_loss, rtol=1e-7, atol=1e-9)
 
 
 RNG = random.Random(0)
@@ -154,12 +154,12 @@ def test_the_trainers_gradient_is_that_losss(
         total = total + (torch.stack(steps).mean() + 3.0 * last) / 4.0  # loss_weights.outcome = 3
     (total / 2).backward()
 
-    found: dict[str, torch.Tensor] = {}
+    gradients: dict[str, torch.Tensor] = {}
     step = SFTTrainer.training_step
 
     def watched(self: Any, model: Any, *rest: Any) -> Any:
         loss = step(self, model, *rest)
-        found.update({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+        gradients.update({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
         return loss
 
     monkeypatch.setattr(SFTTrainer, "training_step", watched)
@@ -169,7 +169,7 @@ def test_the_trainers_gradient_is_that_losss(
     )
     train_sft(copy.deepcopy(model), rows, prompter, TrainConfig(cpu=True, sft=settings), tmp_path)
     for name, parameter in plain.named_parameters():
-        torch.testing.assert_close(found[name], parameter.grad, rtol=1e-3, atol=1e-6, msg=name)
+        torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-3, atol=1e-6, msg=name)
 
 
 def test_many_steps_do_not_drown_the_outcome(prompter: Prompter) -> None:
@@ -183,29 +183,29 @@ def test_many_steps_do_not_drown_the_outcome(prompter: Prompter) -> None:
         shares = batch[KEY] * 2 / (batch["labels"] != UNLABELLED).sum()
         assert shares.sum(1).tolist() == pytest.approx([1.0, 1.0])
         ends = [max(i for i, _ in labelled(row)) for row in rows]
-        assert [float(shares[i, at]) for i, at in enumerate(ends)] == pytest.approx([share, share])
+        assert [float(shares[i, end]) for i, end in enumerate(ends)] == pytest.approx([share, share])
 
 
 def test_rows_without_an_outcome_are_drawn_and_balanced_by_their_last_labelled_step(prompter: Prompter) -> None:
     trajectories = [run(str(i)) for i in range(6)]
     steps = {str(i): StepTarget(("good", "good" if i < 2 else "bad", None)) for i in range(6)}
-    kept = balanced(trajectories, {}, 1.0, random.Random(0), steps)
-    assert sorted(steps[t.id].last or "" for t in kept) == ["bad", "bad", "good", "good"]
+    drawn = balanced(trajectories, {}, 1.0, random.Random(0), steps)
+    assert sorted(steps[t.id].last or "" for t in drawn) == ["bad", "bad", "good", "good"]
     rows = epoch_rows(
         prompter, trajectories, {}, {"steps": 1.0}, balance=None, injection=0.5, rng=random.Random(0), steps=steps
     )
     assert len(rows) == 6 and {row.mode for row in rows} == {"steps"}
     assert len(epoch_rows(prompter, trajectories, {}, {"score": 1.0}, balance=None, injection=0, rng=RNG)) == 0
     settings = SFTSettings(epochs=2, batch_size=4, mix=MixConfig(score=0, steps=1))
-    made = schedule(prompter, trajectories, {}, settings, seed=1, steps=steps)
-    assert len(made) == 2 * 8 and made == schedule(prompter, trajectories, {}, settings, seed=1, steps=steps)
+    ordered = schedule(prompter, trajectories, {}, settings, seed=1, steps=steps)
+    assert len(ordered) == 2 * 8 and ordered == schedule(prompter, trajectories, {}, settings, seed=1, steps=steps)
 
 
 def test_batches_hold_one_mode(prompter: Prompter) -> None:
     score = [TrainingRow([5] * n, [6, 7], "score") for n in (30, 40, 50)]
     steps = step_rows(prompter, run("a"), None, StepTarget(("good",) * 3), RNG) * 3
-    made = batched([*score, *steps], 2, random.Random(0))
-    assert all(made[i].mode == made[i + 1].mode for i in range(0, len(made), 2))
+    ordered = batched([*score, *steps], 2, random.Random(0))
+    assert all(ordered[i].mode == ordered[i + 1].mode for i in range(0, len(ordered), 2))
 
 
 def test_step_labels_are_the_raters_majority() -> None:
@@ -214,6 +214,6 @@ def test_step_labels_are_the_raters_majority() -> None:
         return Annotation(trajectory_id="a", findings=findings, annotator="x", kind="human", weight=weight)
 
     raters = {"a": [said("good", "bad", "unclear", weight=0.5), said("good", "good"), said("bad", weight=0.0)]}
-    found = step_targets_of([run("a"), run("b")], raters)
-    assert found == {"a": StepTarget(("good", "bad", None), 1.0)}
-    assert found["a"].last == "bad"
+    targets = step_targets_of([run("a"), run("b")], raters)
+    assert targets == {"a": StepTarget(("good", "bad", None), 1.0)}
+    assert targets["a"].last == "bad"

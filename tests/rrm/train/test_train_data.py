@@ -75,37 +75,37 @@ def test_target_needs_its_parts() -> None:
 
 
 def test_labels_cover_exactly_the_completion(prompter) -> None:
-    made = make_row(prompter, row(1, "q", 1.0), "score", JudgementTarget(1.0, "outcome"), RNG)
-    assert made is not None
-    example = as_dataset([made])[0]
-    assert example["input_ids"] == made.prompt + made.completion
+    built = make_row(prompter, row(1, "q", 1.0), "score", JudgementTarget(1.0, "outcome"), RNG)
+    assert built is not None
+    example = as_dataset([built])[0]
+    assert example["input_ids"] == built.prompt + built.completion
     assert [t for t in example["labels"] if t != -100] == [*prompter.encode("1.0</score>"), prompter.eos_token_id]
     assert len(example["labels"]) == len(example["input_ids"])
-    assert example["labels"][: len(made.prompt)] == [-100] * len(made.prompt)
+    assert example["labels"][: len(built.prompt)] == [-100] * len(built.prompt)
     text = prompter.tokenizer.decode(example["input_ids"])
     assert text.endswith("<score>1.0</score><|im_end|>")
 
 
 def test_no_target_speaks_of_a_step_that_the_prompt_leaves_out(prompter) -> None:
-    said = [
+    messages = [
         Message(role="user", content="q"),
         *(Message(role="assistant", content=f"answer {i}") for i in range(1, 61)),
     ]
     lines = {k: f"[step {k}] bad: check it" for k in range(1, 61)}
     findings = [Finding(step=k, verdict="bad", text="check it") for k in lines]
-    whole = ANNOTATION.model_copy(update={"critique": "\n".join(lines.values()), "findings": findings})
-    trajectory = row(1, "q", 0.0).model_copy(update={"messages": said})
-    made = make_row(prompter, trajectory, "critique", JudgementTarget(0.0, "outcome", annotation=whole), RNG)
-    assert made is not None
-    shown = shown_steps(prompter.tokenizer.decode(made.prompt))
-    assert 60 in shown and len(shown) < 40
-    critique = parse_judgement("<critique>" + prompter.tokenizer.decode(made.completion)).critique or ""
-    assert [f.step for f in parse_findings(critique, 60)] == sorted(shown)
-    asked = rl_row(prompter, trajectory, JudgementTarget(0.0, "outcome", annotation=whole), "critique")
-    assert {f["step"] for f in json.loads(asked["findings"])} == shown
-    assert about(whole, range(1, 61)) == whole
+    complete = ANNOTATION.model_copy(update={"critique": "\n".join(lines.values()), "findings": findings})
+    trajectory = row(1, "q", 0.0).model_copy(update={"messages": messages})
+    built = make_row(prompter, trajectory, "critique", JudgementTarget(0.0, "outcome", annotation=complete), RNG)
+    assert built is not None
+    steps_shown = shown_steps(prompter.tokenizer.decode(built.prompt))
+    assert 60 in steps_shown and len(steps_shown) < 40
+    critique = parse_judgement("<critique>" + prompter.tokenizer.decode(built.completion)).critique or ""
+    assert [f.step for f in parse_findings(critique, 60)] == sorted(steps_shown)
+    prompt_row = rl_row(prompter, trajectory, JudgementTarget(0.0, "outcome", annotation=complete), "critique")
+    assert {f["step"] for f in json.loads(prompt_row["findings"])} == steps_shown
+    assert about(complete, range(1, 61)) == complete
     # a step of which nothing is shown leaves no label at all
-    hidden = whole.model_copy(update={"critique": lines[30]})
+    hidden = complete.model_copy(update={"critique": lines[30]})
     assert make_row(prompter, trajectory, "critique", JudgementTarget(0.0, "outcome", annotation=hidden), RNG) is None
 
 
@@ -196,8 +196,10 @@ def test_a_mode_without_a_row_is_warned_of_by_name(prompter, caplog) -> None:
     rows = [row(1, "q", 1.0), row(2, "q", 0.0)]
     targets, _ = targets_of(rows, {"1": ANNOTATION.model_copy(update={"trace": None})})
     schedule(prompter, rows, targets, SFTSettings(epochs=1, mix=MixConfig(score=1, critique=1, full=0.5)), seed=0)
-    (said,) = [r.getMessage() for r in caplog.records]
-    assert said.startswith("sft: no row of mode full (sft.mix.full=0.5): no training transcript has both a trace and")
+    (warning,) = [r.getMessage() for r in caplog.records]
+    assert warning.startswith(
+        "sft: no row of mode full (sft.mix.full=0.5): no training transcript has both a trace and"
+    )
 
 
 def test_schedule_without_labels_says_what_to_do(prompter) -> None:
@@ -223,32 +225,32 @@ def test_drills_are_traces_of_which_only_the_verdicts_are_learned(prompter) -> N
     assert len(rows) == 24
     data = as_dataset(rows)
     verdicts = set()
-    for row, made in zip(rows, data, strict=True):
+    for row, example in zip(rows, data, strict=True):
         text = prompter.tokenizer.decode(row.completion)
-        assert "call search" not in text and made["input_ids"] == row.completion
-        learned = [i for i, token in enumerate(made["labels"]) if token != -100]
+        assert "call search" not in text and example["input_ids"] == row.completion
+        learned = [i for i, token in enumerate(example["labels"]) if token != -100]
         assert learned == sorted(row.learned) and 0 not in learned
-        said = prompter.tokenizer.decode([row.completion[i] for i in learned]).split()
-        verdicts |= set(said)
-        assert said == [line.split()[-1] for line in text.strip().splitlines()]
+        words = prompter.tokenizer.decode([row.completion[i] for i in learned]).split()
+        verdicts |= set(words)
+        assert words == [line.split()[-1] for line in text.strip().splitlines()]
     assert verdicts == {"good", "bad"}
 
 
 def test_a_critique_that_follows_a_turned_trace_is_learned_at_its_verdicts_alone(prompter) -> None:
     turned, lines = 0, 0
     for n, (trajectory, annotation) in enumerate(make_transcripts(24, seed=3)):
-        made, plain = follow_row(prompter, trajectory, annotation, random.Random(n)), None
-        assert made is not None and made.learned is not None
+        built, plain = follow_row(prompter, trajectory, annotation, random.Random(n)), None
+        assert built is not None and built.learned is not None
         plain = make_row(prompter, trajectory, "full", JudgementTarget(0.5, "annotation", annotation=annotation), RNG)
-        assert plain is not None and made.prompt == plain.prompt
-        text = prompter.tokenizer.decode(made.completion)
+        assert plain is not None and built.prompt == plain.prompt
+        text = prompter.tokenizer.decode(built.completion)
         trace, critique = text.split("</think><critique>")
-        said = [line.split()[-1] for line in trace.splitlines()]
-        assert [f.verdict for f in parse_findings(critique, len(said))] == said
-        learned = [prompter.tokenizer.decode([made.completion[i]]).strip() for i in made.learned]
-        assert learned == said  # a verdict is one token here
-        whole = [line.split()[-1] for line in (annotation.trace or "").splitlines()]
-        turned, lines = turned + sum(a != b for a, b in zip(said, whole, strict=True)), lines + len(whole)
+        words = [line.split()[-1] for line in trace.splitlines()]
+        assert [f.verdict for f in parse_findings(critique, len(words))] == words
+        learned = [prompter.tokenizer.decode([built.completion[i]]).strip() for i in built.learned]
+        assert learned == words  # a verdict is one token here
+        original = [line.split()[-1] for line in (annotation.trace or "").splitlines()]
+        turned, lines = turned + sum(a != b for a, b in zip(words, original, strict=True)), lines + len(original)
     assert 0.2 < turned / lines < 0.4
     assert follow_row(prompter, row(1, "q", 1.0), ANNOTATION, random.Random(0)) is None  # not the lab's trace
 
@@ -259,11 +261,11 @@ def test_followed_rows_come_beside_the_full_ones_in_batches_of_their_own(prompte
     labels, _ = targets_of(rows, {a.trajectory_id: a for _, a in pairs}, "annotation")
     follow = FollowSettings(rows="reagent.lab.pretraining_rows:follow_row", share=0.5)
     settings = SFTSettings(epochs=1, batch_size=4, consistency_rows=follow, mix=MixConfig(score=1, critique=0, full=1))
-    made = schedule(prompter, rows, labels, settings, seed=0)
-    parts = [{r.learned is None for r in made[i : i + 4]} for i in range(0, len(made), 4)]
-    assert all(len(part) == 1 for part in parts) and parts.count({False}) == 3
+    drawn = schedule(prompter, rows, labels, settings, seed=0)
+    parts = [{r.learned is None for r in drawn[i : i + 4]} for i in range(0, len(drawn), 4)]
+    assert all(len(batch) == 1 for batch in parts) and parts.count({False}) == 3
     without = schedule(prompter, rows, labels, settings.model_copy(update={"consistency_rows": None}), seed=0)
-    assert len(without) == len(made) - 12
+    assert len(without) == len(drawn) - 12
 
 
 @pytest.mark.parametrize("content", ["[1]", "{", '{"train": [1]}'])
@@ -299,7 +301,6 @@ def test_a_part_is_read_apart_from_those_that_are_not_asked_for(tmp_path) -> Non
 
 
 def test_rows_that_share_a_training_rows_text_under_another_id_are_counted() -> None:
-    """Sixty runs of ten questions with an id a run: most of the test part was learned, and nothing said so."""
     rows = [row(i, f"Who founded town {i % 10}?", 1.0) for i in range(60)]
     rows = [t.model_copy(update={"question_id": f"run-{t.id}"}) for t in rows]
     parts = apply_split(rows, make_split(rows, DataConfig(), 0))
@@ -311,29 +312,29 @@ def test_rows_that_share_a_training_rows_text_under_another_id_are_counted() -> 
 
 
 def test_a_mode_that_writes_is_trained_on_windows_as_a_judge_reads_them(prompter) -> None:
-    said: list[Message] = [Message(role="user", content="q")]
+    messages: list[Message] = [Message(role="user", content="q")]
     for k in range(1, 31):
-        said += [
+        messages += [
             Message(role="assistant", content=f"answer {k}"),
             Message(role="tool", content=f"seen {k} and seen {k}"),
         ]
     lines = {k: f"[step {k}] {'bad' if k % 2 else 'good'}: check {k}" for k in (1, 2, 28, 29, 30)}
     findings = [Finding(step=k, verdict="bad" if k % 2 else "good", text=f"check {k}") for k in lines]
-    whole = ANNOTATION.model_copy(
+    complete = ANNOTATION.model_copy(
         update={"critique": "In all: no.\n" + "\n".join(lines.values()), "findings": findings}
     )
-    trajectory = row(1, "q", 0.0).model_copy(update={"messages": said})
-    target = JudgementTarget(0.0, "outcome", annotation=whole)
+    trajectory = row(1, "q", 0.0).model_copy(update={"messages": messages})
+    target = JudgementTarget(0.0, "outcome", annotation=complete)
     plan = prompter.plan(trajectory, "critique")
     assert len(plan) > 4
-    made = window_rows(prompter, trajectory, "critique", target, random.Random(3), 0.0)
-    texts = [(prompter.tokenizer.decode(r.prompt), prompter.tokenizer.decode(r.completion)) for r in made]
+    drawn = window_rows(prompter, trajectory, "critique", target, random.Random(3), 0.0)
+    texts = [(prompter.tokenizer.decode(r.prompt), prompter.tokenizer.decode(r.completion)) for r in drawn]
     for prompt, completion in texts:  # each speaks of the steps it shows, and of no other
         spoken = {int(k) for k in re.findall(r"\[step (\d+)\]", completion)}
         assert spoken == shown_steps(prompt) & set(lines)
     assert {int(k) for _, c in texts for k in re.findall(r"\[step (\d+)\]", c)} == set(lines)
     assert len(texts) < len(plan)  # windows of which nothing is said teach nothing
-    assert made[0].prompt == prompter.reading(plan, 0, "critique").ids
+    assert drawn[0].prompt == prompter.reading(plan, 0, "critique").ids
     marked = re.findall(r"^\[step (\d+)\] .*\(bad\)$", texts[-1][0], re.MULTILINE)
     assert "(bad)" not in texts[0][0] and set(marked) <= {"1", "29"} - {str(k) for k in shown_steps(texts[-1][0])}
     short = row(1, "q", 0.0)

@@ -1,4 +1,4 @@
-"""The loss of SFT through the real SFTTrainer: each mode's share of the gradient, whatever accumulates beside it."""
+"""The loss of SFT through the real SFTTrainer: each mode has its share of the gradient."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ def gradients(
     accumulation: int,
     weights: LossWeights,
 ) -> list[dict[str, torch.Tensor]]:
-    """The gradient of each update, as the trainer's optimizer meets it (its step is left out by a rate of 0)."""
+    """The gradient of each update, as the trainer's optimizer gets it (at rate 0)."""
     from trl.trainer.sft_trainer import SFTTrainer
 
-    found: list[dict[str, torch.Tensor]] = []
+    collected: list[dict[str, torch.Tensor]] = []
     step = SFTTrainer.training_step
 
     def watched(self: Any, model: Any, *rest: Any) -> Any:
         loss = step(self, model, *rest)
-        found.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+        collected.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
         return loss
 
     monkeypatch.setattr(SFTTrainer, "training_step", watched)
@@ -83,7 +83,7 @@ def gradients(
         loss_weights=weights,
     )
     train_sft(copy.deepcopy(model), rows(), prompter, TrainConfig(cpu=True, sft=settings), folder)
-    return found[accumulation - 1 :: accumulation]
+    return collected[accumulation - 1 :: accumulation]
 
 
 @pytest.mark.parametrize("accumulation", [1, 2, 4])
@@ -92,26 +92,28 @@ def test_a_mode_gets_its_share_of_the_gradient_whatever_accumulates_beside_it(
     model: Any, prompter: Prompter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accumulation: int, weights: Any
 ) -> None:
     """Score rows are half of these rows; divided by all label tokens they used to get 5 % of the loss."""
-    made = rows()
-    each = [expected(model, made[i : i + PER_BATCH], weights) for i in range(0, len(made), PER_BATCH)]
-    found = gradients(model, prompter, tmp_path, monkeypatch, accumulation, weights)
-    assert len(found) == len(each) // accumulation
-    for update, gradient in enumerate(found):
+    batch_rows = rows()
+    each = [expected(model, batch_rows[i : i + PER_BATCH], weights) for i in range(0, len(batch_rows), PER_BATCH)]
+    updates = gradients(model, prompter, tmp_path, monkeypatch, accumulation, weights)
+    assert len(updates) == len(each) // accumulation
+    for update, gradient in enumerate(updates):
         parts = each[update * accumulation : (update + 1) * accumulation]
         for name, value in gradient.items():
-            wanted = torch.stack([part[name] for part in parts]).mean(0)
-            torch.testing.assert_close(value, wanted, rtol=1e-3, atol=1e-6, msg=f"{name}, update {update}")
+            expected_mean = torch.stack([batch[name] for batch in parts]).mean(0)
+            torch.testing.assert_close(value, expected_mean, rtol=1e-3, atol=1e-6, msg=f"{name}, update {update}")
 
 
 def test_scores_and_texts_have_equal_shares_of_one_update(
     model: Any, prompter: Prompter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The update's gradient as a sum of the two modes' mean gradients: ½ each; divided by label tokens it was 0.05 and 0.95."""
-    made = rows()
-    each = [expected(model, made[i : i + PER_BATCH], LossWeights()) for i in range(0, len(made), PER_BATCH)]
-    (found,) = gradients(model, prompter, tmp_path, monkeypatch, 4, LossWeights())
-    scores, texts = (torch.cat([(each[a][n] + each[b][n]).flatten() / 2 for n in found]) for a, b in ((0, 3), (1, 2)))
-    update = torch.cat([gradient.flatten() for gradient in found.values()])
+    """The update's gradient is a sum of the two modes' mean gradients: ½ each."""
+    batch_rows = rows()
+    each = [expected(model, batch_rows[i : i + PER_BATCH], LossWeights()) for i in range(0, len(batch_rows), PER_BATCH)]
+    (gradient_by_name,) = gradients(model, prompter, tmp_path, monkeypatch, 4, LossWeights())
+    scores, texts = (
+        torch.cat([(each[a][n] + each[b][n]).flatten() / 2 for n in gradient_by_name]) for a, b in ((0, 3), (1, 2))
+    )
+    update = torch.cat([gradient.flatten() for gradient in gradient_by_name.values()])
     shares = torch.linalg.lstsq(torch.stack([scores, texts], 1), update[:, None]).solution.flatten()
     assert shares.tolist() == pytest.approx([0.5, 0.5], abs=1e-3)
 

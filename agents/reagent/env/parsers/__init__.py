@@ -23,7 +23,7 @@ PARSERS: dict[str, Callable[[Sequence[dict[str, Any]]], Parser]] = {parser.name:
 
 
 def make_parser(name: str, tools: Sequence[dict[str, Any]] = ()) -> Parser:
-    """The parser of a format, for the tools with these schemas. Raises ConfigError: no such format; the message names the nearest."""
+    """The parser of a format, for the tools with these schemas. Raises ConfigError: no such format."""
     if name not in PARSERS:
         raise ConfigError(f"no tool-call format {name!r}; there are {', '.join(PARSERS)}{did_you_mean(name, PARSERS)}")
     return PARSERS[name](tools)
@@ -36,11 +36,11 @@ FAMILIES = (
     ("<function=", None),  # Qwen3-Coder's own form, which no parser here reads
     ("<tool_call>", "hermes"),
 )
-"""What a family's chat template holds, in this order, and the format of its calls."""
+"""(text in a family's chat template, format of its calls), tried in this order."""
 
 
 def family_of(chat_template: str) -> str | None:
-    """The format in which a chat template's model writes calls; None where it lists no tools, or in none that is known here."""
+    """The call format of a chat template; None where it lists no tools, or the format is unknown."""
     if not re.search(r"\btools\b", chat_template):
         return None
     return next((name for mark, name in FAMILIES if mark in chat_template), None)

@@ -1,9 +1,7 @@
-"""What a parser is: the agent's text of one turn in, calls or an answer out, and back again for supervised data.
+"""Parsers turn the text of one turn into calls or an answer, and back again for supervised data.
 
-Rules all formats share: only text outside the reasoning counts; a turn with a call, well-formed or not, is not the last
-one; of several answers the last well-formed one wins; a turn without a call or an answer is a malformed call, so that
-the agent is told rather than ended.
-"""
+All formats: only text outside the reasoning counts; a turn with a call, well-formed or not, is not the last one; of several answers the
+last well-formed one wins; a turn without a call or an answer is a malformed call, so that the agent is told rather than ended."""
 
 import json
 import re
@@ -20,123 +18,97 @@ from rrm.prompt.actions import RESULT
 class MalformedCall:
     """Text that was meant as a call and is none."""
 
-    text: str
-    """What the agent wrote; empty where it wrote neither a call nor an answer."""
-    reason: str
-    """For the agent: what is wrong and what to write."""
-    name: str | None = None
-    """The tool, where it could still be read."""
+    text: str  # the agent's text; empty where it wrote neither a call nor an answer
+    reason: str  # for the agent: the mistake, and what to write
+    name: str | None = None  # the tool, where it could still be read
 
 
 @dataclass(frozen=True)
 class ParsedTurn:
-    """One turn as understood."""
-
     reasoning: str | None
-    content: str
-    """What is neither reasoning nor a call."""
+    content: str  # text that is neither reasoning nor a call
     calls: list[ToolCall | MalformedCall]
-    answer: str | None
-    """The final answer; None in a turn with calls."""
+    answer: str | None  # the final answer; None in a turn with calls
 
 
 class Parser(Protocol):
-    """One tool-call format."""
-
     name: ClassVar[str]
-    answering: ClassVar[str]
-    """How the agent ends: what `instructions` says of the answer."""
-    stop: tuple[str, ...]
-    """Texts after which a turn is over, for the sampler."""
-    tags: tuple[str, ...]
-    """Names of the format's tags: disarmed in tool results."""
+    answering: ClassVar[str]  # the part of `instructions` about the answer
+    stop: tuple[str, ...]  # texts after which a turn is over, for the sampler
+    tags: tuple[str, ...]  # names of the format's tags: disarmed in tool results
 
     def parse(self, text: str) -> ParsedTurn:
-        """Understand a turn. Raises nothing, whatever the text."""
+        """Parse a turn. Raises nothing, whatever the text."""
         ...
 
     def render_call(self, call: ToolCall) -> str:
-        """The text of one call; `parse` understands it."""
+        """The text of one call; `parse` reads it back."""
         ...
 
     def render_turn(self, *, reasoning: str = "", calls: Sequence[ToolCall] = (), answer: str | None = None) -> str:
         """The text of a whole turn, for supervised data."""
         ...
 
-    def observation(self, text: str, name: str, call_id: str) -> dict[str, Any]:
-        """A tool's result as the chat message the policy reads."""
-        ...
+    def observation(self, text: str, name: str, call_id: str) -> dict[str, Any]: ...
 
     def instructions(self, tools: Sequence[dict[str, Any]], brief: bool) -> str:
-        """What a system message says about the tools and the format; `brief` for small models."""
+        """The part of a system message about the tools and the format; `brief` for small models."""
         ...
 
 
 class CallFormat(ABC):
-    """What formats share whose turns are thoughts in `<think>`, calls, and `Answer: …`, a line each."""
-
     answering: ClassVar[str] = "When you know the answer, call nothing and write one line: Answer: <answer>"
     stop: tuple[str, ...] = ()
     tags: tuple[str, ...] = ("think",)
-    between: ClassVar[str] = "\n"
-    """Calls of a turn."""
-    write: ClassVar[str]
-    """What to write for a call, for the agent."""
-    short: ClassVar[str]
-    """What a system message for small models says of the form, behind the tools' signatures."""
-    full: ClassVar[str]
-    """What a system message says, before `answering`, with the tools' schemas in the place of `{tools}`."""
+    between: ClassVar[str] = "\n"  # separator of a turn's calls
+    write: ClassVar[str]  # the form of a call, for the agent
+    short: ClassVar[str]  # the form in a system message for small models, behind the tools' signatures
+    full: ClassVar[str]  # the form in a system message, before `answering`; `{tools}` stands for the tools' schemas
 
     def __init__(self, tools: Sequence[dict[str, Any]] = ()) -> None:
         del tools  # a call names its arguments
 
     def read(self, text: str) -> tuple[list[str], list[ToolCall | MalformedCall]]:
-        """(the pieces of text between the calls, the calls in order) of a turn without its thoughts, for `parse`."""
+        """(pieces of text between the calls, calls in order) of a turn without its thoughts."""
         raise NotImplementedError
 
     def parse(self, text: str) -> ParsedTurn:
-        """Calls in order; where there are none, the answer."""
         reasoning, rest = split_reasoning(text)
-        kept, calls = self.read(rest)
-        return conclude(reasoning, "\n".join(k.strip() for k in kept if k.strip()), calls, self.write)
+        pieces, calls = self.read(rest)
+        return conclude(reasoning, "\n".join(p.strip() for p in pieces if p.strip()), calls, self.write)
 
     def instructions(self, tools: Sequence[dict[str, Any]], brief: bool) -> str:
-        """The tools, and how to call and to answer."""
         listed = tool_list(tools, brief)
         return f"{listed}\n{self.short}" if brief else f"{self.full.replace('{tools}', listed)}\n{self.answering}"
 
     @abstractmethod
-    def render_call(self, call: ToolCall) -> str:
-        """The text of one call."""
+    def render_call(self, call: ToolCall) -> str: ...
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        """The text of a turn's calls."""
         return self.between.join(self.render_call(call) for call in calls)
 
     def render_turn(self, *, reasoning: str = "", calls: Sequence[ToolCall] = (), answer: str | None = None) -> str:
-        """Thoughts in `<think>`, the calls, `Answer: …`."""
         parts = [think(reasoning)] if reasoning else []
         parts += [self.render_calls(calls)] if calls else []
         return "\n".join(parts + ([] if answer is None else [f"Answer: {answer}"]))
 
     def observation(self, text: str, name: str, call_id: str) -> dict[str, Any]:
-        """A message of the role `tool`; the chat template puts it in its own tokens."""
         return result_message(text, name, call_id)
 
 
 def made_up_at(text: str, parser: Parser) -> int | None:
-    """Find the character at which a turn begins to write results of its own calls (`<tool_response>`, `Observation:`), which no tool
-    has given yet. None: it writes none, or its format has stop texts, which end the turn there."""
+    """The character at which a turn begins to write its own results (`<tool_response>`, `Observation:`).
+    None: it writes none, or its format has stop texts, which end the turn there."""
 
-    def calls_of(part: str) -> list[type[ToolCall | MalformedCall]]:
-        return [type(call) for call in parser.parse(part).calls if isinstance(call, ToolCall) or call.text]
+    def calls_of(beginning: str) -> list[type[ToolCall | MalformedCall]]:
+        return [type(call) for call in parser.parse(beginning).calls if isinstance(call, ToolCall) or call.text]
 
-    if parser.stop or not (whole := calls_of(text)):
+    if parser.stop or not (all_calls := calls_of(text)):
         return None
-    for found in RESULT.finditer(text):
-        calls = calls_of(text[: found.start()])
-        if calls and calls == whole[: len(calls)]:  # inside of an argument the cut would make a call malformed
-            return found.start()
+    for result in RESULT.finditer(text):
+        calls = calls_of(text[: result.start()])
+        if calls and calls == all_calls[: len(calls)]:  # inside of an argument the cut would make a call malformed
+            return result.start()
     return None
 
 
@@ -152,8 +124,8 @@ _THINK = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 
 
 def split_reasoning(text: str) -> tuple[str | None, str]:
-    """(reasoning, the rest). A `</think>` without its opening tag closes what the prompt opened; an unclosed `<think>`
-    runs to the end, so that a call inside unfinished thoughts is none."""
+    """(reasoning, the rest). A `</think>` without its opening tag closes what the prompt opened.
+    An unclosed `<think>` runs to the end, so that a call inside unfinished thoughts is none."""
     head, closed, tail = text.partition("</think>")
     thoughts: list[str] = []
     if closed and "<think>" not in head:
@@ -164,13 +136,12 @@ def split_reasoning(text: str) -> tuple[str | None, str]:
 
 
 def think(reasoning: str) -> str:
-    """Thoughts in their tags."""
     return f"<think>{reasoning}</think>"
 
 
-def read_json(text: str, at: int) -> tuple[Any, int, str | None]:
-    """(the JSON value that begins at `at`, blanks skipped; where it ends; what is wrong). Behind it anything may stand."""
-    begin = len(text) - len(text[at:].lstrip())
+def read_json(text: str, start: int) -> tuple[Any, int, str | None]:
+    """(the JSON value that begins at `start`, its end, the problem or None). Any text may follow it."""
+    begin = len(text) - len(text[start:].lstrip())
     try:
         return *_DECODER.raw_decode(text, begin), None
     except (ValueError, RecursionError) as error:
@@ -180,31 +151,28 @@ def read_json(text: str, at: int) -> tuple[Any, int, str | None]:
 def calls_after(
     text: str, opening: str, read: Callable[[str, int], tuple[ToolCall | MalformedCall, int]]
 ) -> tuple[list[str], list[ToolCall | MalformedCall]]:
-    """(the pieces of text between the calls, stripped, no empty ones; the calls in order). `read`: the call whose opening ends at a place,
-    and where it ends; an argument may hold the opening."""
-    kept: list[str] = []
+    """(non-empty, stripped pieces of text between the calls, calls in order).
+    `read`: (text, end of an opening) → (call, its end); an argument may hold the opening."""
+    pieces: list[str] = []
     calls: list[ToolCall | MalformedCall] = []
-    at = 0
-    while (start := text.find(opening, at)) >= 0:
-        kept.append(text[at:start])
-        call, at = read(text, start + len(opening))
+    position = 0
+    while (opened := text.find(opening, position)) >= 0:
+        pieces.append(text[position:opened])
+        call, position = read(text, opened + len(opening))
         calls.append(call)
-    kept.append(text[at:])
-    return [k.strip() for k in kept if k.strip()], calls
+    pieces.append(text[position:])
+    return [p.strip() for p in pieces if p.strip()], calls
 
 
 def tool_named(text: str) -> str | None:
     """The tool that JSON names, where it can still be read."""
-    found = _NAME.search(text)
-    return found.group(1) if found else None
+    match = _NAME.search(text)
+    return match.group(1) if match else None
 
 
 def called(name: str, arguments: object, body: str, write: str) -> ToolCall | MalformedCall:
     """A call, where its arguments are an object, or a text that holds one (OpenAI's form).
-
-    Args:
-        body: what the agent wrote; write: for the agent, the form to write.
-    """
+    `body`: the agent's text; `write`: for the agent, the form to write."""
     if isinstance(arguments, str):
         value, end, problem = read_json(arguments, 0)
         arguments = None if problem or arguments[end:].strip() else value
@@ -214,7 +182,6 @@ def called(name: str, arguments: object, body: str, write: str) -> ToolCall | Ma
 
 
 def checked(value: object, body: str, write: str, keys: Sequence[str]) -> ToolCall | MalformedCall:
-    """A call as one JSON object with a name, and its arguments under the first of `keys` that it has; see `called`."""
     name = value.get("name") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(name, str) or not name.strip():
         return MalformedCall(body, f"no object with a name: {write}", tool_named(body))
@@ -222,7 +189,7 @@ def checked(value: object, body: str, write: str, keys: Sequence[str]) -> ToolCa
 
 
 def conclude(reasoning: str | None, content: str, calls: list[ToolCall | MalformedCall], write: str) -> ParsedTurn:
-    """The turn: its calls, or its answer; another format's call, and a turn that says nothing, are malformed calls."""
+    """The turn: its calls, or its answer. Another format's call and an empty turn are malformed calls."""
     stray = None if calls else _LOOK_ALIKE.search(content) or _BARE.match(content)
     if stray:
         reason = f"a call must stand in its own form: {write}"
@@ -237,7 +204,6 @@ def conclude(reasoning: str | None, content: str, calls: list[ToolCall | Malform
 
 
 def call_text(call: ToolCall) -> str:
-    """A call's arguments as JSON; see `unthought`."""
     return unthought(call.arguments_text())
 
 
@@ -253,35 +219,32 @@ def stated(text: str) -> str:
 
 
 def result_message(text: str, name: str, call_id: str) -> dict[str, Any]:
-    """A tool's result as a message of the role `tool`."""
     return {"role": "tool", "content": text, "name": name, "tool_call_id": call_id}
 
 
 def tool_list(tools: Sequence[dict[str, Any]], brief: bool) -> str:
-    """A line a tool: its schema, or its signature."""
     return "\n".join(signature(t) if brief else json.dumps(t, ensure_ascii=False) for t in tools)
 
 
 def first_argument(tools: Sequence[dict[str, Any]]) -> dict[str, str | None]:
-    """For each tool the argument that a plain text stands for: the first required one, or the first; None without any."""
-    found: dict[str, str | None] = {}
+    """Tool → the argument that a plain text stands for: the first required one, or the first, or None."""
+    arguments: dict[str, str | None] = {}
     for schema in tools:
         function = schema["function"]
         parameters = function.get("parameters", {})
         names = [*parameters.get("required", ()), *parameters.get("properties", {})]
-        found[function["name"]] = names[0] if names else None
-    return found
+        arguments[function["name"]] = names[0] if names else None
+    return arguments
 
 
 def signature(schema: dict[str, Any]) -> str:
-    """`search(query): Search the facts.`"""
     function = schema["function"]
     arguments = ", ".join(function.get("parameters", {}).get("properties", {}))
     return f"{function['name']}({arguments}): {function['description']}"
 
 
 def argument_text(call: ToolCall) -> str:
-    """A call's arguments as one plain text: the value of a single text argument, otherwise JSON."""
+    """A call's arguments as plain text: the value of a single text argument, otherwise JSON."""
     if isinstance(call.arguments, str):
         return call.arguments
     values = list(call.arguments.values())

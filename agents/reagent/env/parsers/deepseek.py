@@ -1,9 +1,8 @@
-"""DeepSeek's calls, in tokens of their own. V3 and R1: `<｜tool▁call▁begin｜>function<｜tool▁sep｜>search`, a line with ```` ```json````,
-the arguments, a line with ```` ``` ````, `<｜tool▁call▁end｜>`. V3.1: `<｜tool▁call▁begin｜>search<｜tool▁sep｜>{"query": "…"}<｜tool▁call▁end｜>`. All of a
-turn's calls stand between `<｜tool▁calls▁begin｜>` and `<｜tool▁calls▁end｜>`.
+"""DeepSeek's calls, in control tokens. `deepseek` writes V3's and R1's form, `deepseek_v31` V3.1's.
 
-Both are read under either name; `deepseek` writes the first, `deepseek_v31` the second. A turn without a call is the final answer.
-"""
+V3 and R1: `<｜tool▁call▁begin｜>function<｜tool▁sep｜>search`, a line with ```` ```json````, the arguments, a line with ```` ``` ````,
+`<｜tool▁call▁end｜>`. V3.1: `<｜tool▁call▁begin｜>search<｜tool▁sep｜>{"query": "…"}<｜tool▁call▁end｜>`. All of a turn's calls stand between
+`<｜tool▁calls▁begin｜>` and `<｜tool▁calls▁end｜>`. A turn without a call is the final answer. Both parsers read either form."""
 
 import re
 from collections.abc import Sequence
@@ -19,8 +18,6 @@ _WRITE = "write each call in the tool-call tokens: its name and a JSON object of
 
 
 class DeepSeekParser(CallFormat):
-    """See the module's docstring."""
-
     name: ClassVar[str] = "deepseek"
     write: ClassVar[str] = _WRITE
     # control tokens have no place in a text, and these models' templates show no tools: the form is said in words
@@ -30,42 +27,36 @@ class DeepSeekParser(CallFormat):
     )
 
     def read(self, text: str) -> tuple[list[str], list[ToolCall | MalformedCall]]:
-        kept, calls = calls_after(text, _OPEN, _read)
-        opened = any(_ALL in k for k in kept)
-        kept = [k.replace(_ALL, "").replace(_ALL_END, "") for k in kept]
+        pieces, calls = calls_after(text, _OPEN, _read)
+        opened = any(_ALL in p for p in pieces)
+        pieces = [p.replace(_ALL, "").replace(_ALL_END, "") for p in pieces]
         if opened and not calls:
             calls.append(MalformedCall(_ALL, f"no call follows {_ALL}: {_WRITE}"))
-        return kept, calls
+        return pieces, calls
 
     def render_call(self, call: ToolCall) -> str:
-        """One call's tokens, its name and its arguments."""
         return f"{_OPEN}function{_SEP}{call.name}\n```json\n{call_text(call)}\n```{_CLOSE}"
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        """All between the tokens of a turn's calls."""
         return f"{_ALL}{super().render_calls(calls)}{_ALL_END}"
 
 
 class DeepSeekV31Parser(DeepSeekParser):
-    """The same, written in V3.1's form."""
-
     name: ClassVar[str] = "deepseek_v31"
     between: ClassVar[str] = ""
 
     def render_call(self, call: ToolCall) -> str:
-        """One call's tokens, its name and its arguments."""
         return f"{_OPEN}{call.name}{_SEP}{call_text(call)}{_CLOSE}"
 
 
-def _read(text: str, at: int) -> tuple[ToolCall | MalformedCall, int]:
-    """The call whose opening token ends at `at`, and where it ends."""
-    ends = [text.find(token, at) for token in (_OPEN, _ALL_END)]
+def _read(text: str, start: int) -> tuple[ToolCall | MalformedCall, int]:
+    ends = [text.find(token, start) for token in (_OPEN, _ALL_END)]
     limit = min([e for e in ends if e >= 0], default=len(text))
-    sep = text.find(_SEP, at)
-    name, end, value, problem = None, at, None, f"{_SEP} is missing"
-    if at <= sep < limit:
+    sep = text.find(_SEP, start)
+    name, end, value, problem = None, start, None, f"{_SEP} is missing"
+    if start <= sep < limit:
         fenced = _FENCED.match(text, sep + len(_SEP))
-        name = (fenced.group(1) if fenced else text[at:sep].strip()) or None
+        name = (fenced.group(1) if fenced else text[start:sep].strip()) or None
         begin = fenced.end() if fenced else sep + len(_SEP)
         value, end, problem = read_json(text, begin)
         rest = re.sub(r"\A\s*```", "", text[end:]).lstrip() if fenced else text[end:].lstrip()
@@ -76,5 +67,5 @@ def _read(text: str, at: int) -> tuple[ToolCall | MalformedCall, int]:
     close = text.find(_CLOSE, end)
     closed = close >= 0 and not end <= limit < close  # not the next call's end
     stop = close if closed else max(limit, end)
-    body = text[at:stop].strip()
+    body = text[start:stop].strip()
     return MalformedCall(body or _OPEN, f"{problem}: {_WRITE}", name), stop + len(_CLOSE) if closed else stop

@@ -1,8 +1,8 @@
-"""GLM's calls. GLM-4.5 and later: `<tool_call>search<arg_key>query</arg_key><arg_value>…</arg_value></tool_call>`, lines between
-them or not; a value is text where the tool's schema wants text, else JSON. GLM-4: the tool's name on a line, JSON below it.
+"""GLM's calls, in the forms of GLM-4.5 and of GLM-4. A turn without a call is the final answer.
 
-A turn without a call is the final answer. The engine stops at `<|observation|>` after a call and at `<|user|>` after an answer.
-"""
+GLM-4.5 and later: `<tool_call>search<arg_key>query</arg_key><arg_value>…</arg_value></tool_call>`, with line breaks or not; a value is
+text where the tool's schema wants text, else JSON. GLM-4: the tool's name on a line, JSON below it. The engine stops at
+`<|observation|>` after a call and at `<|user|>` after an answer."""
 
 import json
 import re
@@ -23,8 +23,6 @@ _WRITE_LINE = "write the tool's name on a line of its own, and its arguments as 
 
 
 class GlmParser(CallFormat):
-    """GLM-4.5's form; see the module's docstring. `tools`: their schemas say which arguments are text."""
-
     name: ClassVar[str] = "glm"
     tags: tuple[str, ...] = ("tool_call", "arg_key", "arg_value", "tool_response", "think")
     write: ClassVar[str] = _WRITE
@@ -43,18 +41,17 @@ class GlmParser(CallFormat):
     def read(self, text: str) -> tuple[list[str], list[ToolCall | MalformedCall]]:
         return calls_after(text, _OPEN, self._read)
 
-    def _read(self, text: str, at: int) -> tuple[ToolCall | MalformedCall, int]:
-        """The call whose opening tag ends at `at`, and where it ends. A value may hold any tag but its own end."""
-        found = _NAME.match(text, at)
-        name, arguments, end, problem = found and found.group(1), {}, found.end() if found else at, None
-        while found and (pair := _PAIR.match(text, end)):
+    def _read(self, text: str, start: int) -> tuple[ToolCall | MalformedCall, int]:
+        named = _NAME.match(text, start)
+        name, arguments, end, problem = named and named.group(1), {}, named.end() if named else start, None
+        while named and (pair := _PAIR.match(text, end)):
             key = pair.group(1).strip()
             problem = problem or (f"the argument {key!r} is given twice" if key in arguments else None)
             arguments[key], end = self._value(str(name), key, pair.group(2)), pair.end()
         rest = text[end:].lstrip()
         if name and rest.startswith(_CLOSE):
             after = len(text) - len(rest) + len(_CLOSE)
-            body = text[at : after - len(_CLOSE)].strip()
+            body = text[start : after - len(_CLOSE)].strip()
             return (
                 MalformedCall(body, f"{problem}: {_WRITE}", name) if problem else called(name, arguments, body, _WRITE)
             ), after
@@ -67,7 +64,7 @@ class GlmParser(CallFormat):
             problem = "no tool's name"
         else:
             problem = "a key without its value, or text between the arguments"
-        body = text[at:stop].strip()
+        body = text[start:stop].strip()
         return MalformedCall(body or _OPEN, f"{problem}: {_WRITE}", name), stop + len(_CLOSE) if closed else stop
 
     def _value(self, tool: str, key: str, text: str) -> Any:
@@ -78,8 +75,8 @@ class GlmParser(CallFormat):
         return text if problem or end < len(text.strip()) else value  # the tool says what it wants instead
 
     def render_call(self, call: ToolCall) -> str:
-        """Name and pairs, a line each, as the model's chat template writes them. Raises ValueError: arguments that are no object, or a text
-        that holds `</arg_value>`, which the form cannot say."""
+        """Name and pairs, a line each, as the model's chat template writes them.
+        Raises ValueError: arguments that are no object, or a text that holds `</arg_value>`, which the form cannot say."""
         if isinstance(call.arguments, str) or any("</arg_value>" in str(v) for v in call.arguments.values()):
             raise ValueError(f"GLM's form cannot say this call's arguments: {call.arguments_text():.200}")
         pairs = [
@@ -91,8 +88,6 @@ class GlmParser(CallFormat):
 
 
 class Glm4Parser(GlmParser):
-    """GLM-4's form; a further call stands behind another `<|assistant|>`."""
-
     name: ClassVar[str] = "glm4"
     write: ClassVar[str] = _WRITE_LINE
     short: ClassVar[str] = "Call: NAME\n{...}\nAt the end: Answer: ..."
@@ -101,35 +96,33 @@ class Glm4Parser(GlmParser):
     )
 
     def read(self, text: str) -> tuple[list[str], list[ToolCall | MalformedCall]]:
-        kept: list[str] = []
+        pieces: list[str] = []
         calls: list[ToolCall | MalformedCall] = []
         for message in text.split(_TURN):
-            found = _LINE.match(message)
-            if not found:
-                kept.append(message)
+            named = _LINE.match(message)
+            if not named:
+                pieces.append(message)
                 continue
-            value, end, problem = read_json(message, found.end())
+            value, end, problem = read_json(message, named.end())
             problem = problem or ("there is more than one JSON object" if message[end:].strip() else None)
-            body, name = message[found.end() :].strip(), found.group(1)
+            body, name = message[named.end() :].strip(), named.group(1)
             calls.append(
                 MalformedCall(body, f"{problem}: {_WRITE_LINE}", name)
                 if problem
                 else called(name, value, body, _WRITE_LINE)
             )
-        return kept, calls
+        return pieces, calls
 
     def render_call(self, call: ToolCall) -> str:
-        """`search`, a line break, `{"query": "…"}`."""
         return f"{call.name}\n{call_text(call)}"
 
     def render_turn(self, *, reasoning: str = "", calls: Sequence[ToolCall] = (), answer: str | None = None) -> str:
-        """Thoughts in `<think>`, then the calls, or a line break and the answer: a reply's first line names a tool."""
-        said = _TURN.join(self.render_call(call) for call in calls)
-        return (think(reasoning) if reasoning else "") + said + ("" if answer is None else f"\nAnswer: {answer}")
+        """Thoughts, then the calls, or a line break and the answer: a reply's first line names a tool."""
+        text = _TURN.join(self.render_call(call) for call in calls)
+        return (think(reasoning) if reasoning else "") + text + ("" if answer is None else f"\nAnswer: {answer}")
 
 
 def _takes_text(schema: dict[str, Any]) -> bool:
-    """Whether an argument may be text, which stands in its tags as it is."""
     kinds = schema.get("type")
     kinds = [kinds] if isinstance(kinds, str) else list(kinds or [])
-    return "string" in kinds or any(_takes_text(one) for key in ("anyOf", "oneOf") for one in schema.get(key, ()))
+    return "string" in kinds or any(_takes_text(option) for key in ("anyOf", "oneOf") for option in schema.get(key, ()))

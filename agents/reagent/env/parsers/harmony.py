@@ -1,10 +1,8 @@
 """Harmony, GPT-OSS's form: a turn is several messages, each with a channel.
 
 `<|channel|>analysis<|message|>thoughts<|end|><|start|>assistant<|channel|>commentary to=functions.search
-<|constrain|>json<|message|>{"query": "…"}<|call|>`; a final answer stands in the channel `final`. The recipient may also stand
-before the channel (`<|start|>assistant to=functions.search<|channel|>commentary json<|message|>…`). The engine stops at
-`<|call|>` and `<|return|>`, so a turn makes one call.
-"""
+<|constrain|>json<|message|>{"query": "…"}<|call|>`; a final answer stands in the channel `final`. The recipient may also stand before the
+channel. The engine stops at `<|call|>` and `<|return|>`, so a turn makes one call."""
 
 import json
 import re
@@ -35,8 +33,6 @@ _WRITE = (
 
 
 class HarmonyParser(CallFormat):
-    """See the module's docstring."""
-
     name: ClassVar[str] = "harmony"
     answering: ClassVar[str] = "When you know the answer, write in the channel final one line: Answer: <answer>"
     tags: tuple[str, ...] = ()
@@ -48,9 +44,9 @@ class HarmonyParser(CallFormat):
     )
 
     def parse(self, text: str) -> ParsedTurn:
-        """The analysis is reasoning, a message with a recipient a call, the last final message the answer."""
+        """Read the analysis as reasoning, messages with a recipient as calls, the last final one as answer."""
         thoughts: list[str] = []
-        said: list[str] = []
+        preambles: list[str] = []
         finals: list[str] = []
         calls: list[ToolCall | MalformedCall] = []
         for message in text.split(_START):
@@ -66,9 +62,9 @@ class HarmonyParser(CallFormat):
             elif channel.group(1) == "analysis":
                 thoughts.append(body)
             else:
-                (finals if channel.group(1) == "final" else said).append(body)
+                (finals if channel.group(1) == "final" else preambles).append(body)
         finals = [*filter(None, finals)]
-        content = "\n".join(filter(None, [*said, *finals]))
+        content = "\n".join(filter(None, [*preambles, *finals]))
         turn = conclude("\n".join(filter(None, thoughts)) or None, content, calls, _WRITE)
         if turn.answer is None:
             return turn
@@ -78,7 +74,6 @@ class HarmonyParser(CallFormat):
         return replace(turn, calls=[nothing], answer=None)
 
     def render_call(self, call: ToolCall) -> str:
-        """`<|channel|>commentary to=functions.search <|constrain|>json<|message|>{"query": "…"}`; its end ends the turn."""
         return f"<|channel|>commentary to=functions.{call.name} <|constrain|>json<|message|>{call_text(call)}"
 
     def render_turn(self, *, reasoning: str = "", calls: Sequence[ToolCall] = (), answer: str | None = None) -> str:

@@ -1,7 +1,6 @@
-"""Hermes JSON: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, as Qwen and the Hermes models write it.
+"""Hermes JSON, as Qwen writes it: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
 
-A turn without a call is the final answer: what follows the last `Answer:`, or all of it.
-"""
+A turn without a call is the final answer: what follows the last `Answer:`, or all of it."""
 
 import json
 from typing import ClassVar
@@ -14,8 +13,6 @@ _WRITE = f'write {OPEN}{{"name": ..., "arguments": {{...}}}}{CLOSE}'
 
 
 class HermesParser(CallFormat):
-    """See the module's docstring."""
-
     name: ClassVar[str] = "hermes"
     tags: tuple[str, ...] = ("tool_call", "tool_response", "think")
     write: ClassVar[str] = _WRITE
@@ -29,17 +26,15 @@ class HermesParser(CallFormat):
         return calls_after(text, OPEN, _read_call)
 
     def render_call(self, call: ToolCall) -> str:
-        """`<tool_call>{"name": "search", "arguments": {"query": "…"}}</tool_call>`."""
         name = json.dumps(call.name, ensure_ascii=False)
         return OPEN + unthought(f'{{"name": {name}, "arguments": {call.arguments_text()}}}') + CLOSE
 
 
-def _read_call(text: str, at: int) -> tuple[ToolCall | MalformedCall, int]:
-    """One call whose opening tag ends at `at`, and where it ends."""
-    value, end, problem = read_json(text, at)
+def _read_call(text: str, start: int) -> tuple[ToolCall | MalformedCall, int]:
+    value, end, problem = read_json(text, start)
     rest = text[end:].lstrip()
     if problem is None and rest.startswith(CLOSE):
-        return checked(value, text[at:end].strip(), _WRITE, ("arguments",)), len(text) - len(rest) + len(CLOSE)
+        return checked(value, text[start:end].strip(), _WRITE, ("arguments",)), len(text) - len(rest) + len(CLOSE)
     close, again = text.find(CLOSE, end), text.find(OPEN, end)
     if close >= 0 and not 0 <= again < close:
         stop, after = close, close + len(CLOSE)
@@ -47,5 +42,5 @@ def _read_call(text: str, at: int) -> tuple[ToolCall | MalformedCall, int]:
     else:
         stop = after = again if again >= 0 else len(text)
         problem = problem or f"{CLOSE} is missing"
-    body = text[at:stop].strip()
+    body = text[start:stop].strip()
     return MalformedCall(body, f"{problem}: {_WRITE}", tool_named(body)), after

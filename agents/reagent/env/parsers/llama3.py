@@ -1,8 +1,7 @@
-"""Llama 3's calls: bare JSON, `{"name": "search", "parameters": {"query": "…"}}`, with `<|python_tag|>` before it or not.
+"""Llama 3's calls: JSON, `{"name": "search", "parameters": {"query": "…"}}`.
 
-Several calls are parted by `;`. The models' built-in tools have a form of their own, `<|python_tag|>search.call(query="…")`.
-A turn without a call is the final answer.
-"""
+`<|python_tag|>` may stand before it; `;` separates calls. Built-in tools have a form of their own,
+`<|python_tag|>search.call(query="…")`. A turn without a call is the final answer."""
 
 import ast
 import json
@@ -20,8 +19,6 @@ _WRITE = 'write {"name": ..., "parameters": {...}}'
 
 
 class Llama3Parser(CallFormat):
-    """See the module's docstring."""
-
     name: ClassVar[str] = "llama3"
     between: ClassVar[str] = "; "
     write: ClassVar[str] = _WRITE
@@ -32,49 +29,47 @@ class Llama3Parser(CallFormat):
     )
 
     def read(self, text: str) -> tuple[list[str], list[ToolCall | MalformedCall]]:
-        kept: list[str] = []
+        pieces: list[str] = []
         calls: list[ToolCall | MalformedCall] = []
-        at = 0
-        while begin := _BEGIN.search(text, at):
-            kept.append(text[at : begin.start()])
-            call, at = _read(text, begin.end())
+        position = 0
+        while begin := _BEGIN.search(text, position):
+            pieces.append(text[position : begin.start()])
+            call, position = _read(text, begin.end())
             calls.append(call)
-            while more := _MORE.match(text, at):
-                call, at = _read(text, more.end())
+            while more := _MORE.match(text, position):
+                call, position = _read(text, more.end())
                 calls.append(call)
-            at += len(text[at:]) - len(text[at:].lstrip(" ;"))
-        kept.append(text[at:])
-        return kept, calls
+            position += len(text[position:]) - len(text[position:].lstrip(" ;"))
+        pieces.append(text[position:])
+        return pieces, calls
 
     def render_call(self, call: ToolCall) -> str:
-        """`{"name": "search", "parameters": {"query": "…"}}`."""
         return f'{{"name": {json.dumps(call.name)}, "parameters": {call_text(call)}}}'
 
 
-def _read(text: str, at: int) -> tuple[ToolCall | MalformedCall, int]:
-    """The call that begins at `at`, and where it ends."""
-    if text[at : at + 1] != "{":
-        return _built_in(text, at)
-    value, end, problem = read_json(text, at)
-    body = text[at:end].strip()
+def _read(text: str, start: int) -> tuple[ToolCall | MalformedCall, int]:
+    if text[start : start + 1] != "{":
+        return _built_in(text, start)
+    value, end, problem = read_json(text, start)
+    body = text[start:end].strip()
     if problem:
-        return MalformedCall(text[at:].strip(), f"{problem}: {_WRITE}", tool_named(text[at:])), len(text)
+        return MalformedCall(text[start:].strip(), f"{problem}: {_WRITE}", tool_named(text[start:])), len(text)
     if isinstance(value, dict) and isinstance(value.get("function"), str) and "name" not in value:
         value = {**value, "name": value["function"]}
     return checked(value, body, _WRITE, ("parameters", "arguments")), end
 
 
-def _built_in(text: str, at: int) -> tuple[ToolCall | MalformedCall, int]:
-    """`search.call(query="…")`, all that is left of the text; other Python is no call of a tool."""
-    body = text[at:].strip()
-    found = _BUILT_IN.match(body)
+def _built_in(text: str, start: int) -> tuple[ToolCall | MalformedCall, int]:
+    """Read `search.call(query="…")`, all that is left of the text; other Python is no call of a tool."""
+    body = text[start:].strip()
+    match = _BUILT_IN.match(body)
     try:
-        tree = ast.parse(body, mode="eval").body if found else None
-        if found and isinstance(tree, ast.Call) and not tree.args and all(k.arg for k in tree.keywords):
+        tree = ast.parse(body, mode="eval").body if match else None
+        if match and isinstance(tree, ast.Call) and not tree.args and all(k.arg for k in tree.keywords):
             arguments = {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords}
             json.dumps(arguments)
-            return ToolCall(name=found.group(1), arguments=arguments), len(text)
+            return ToolCall(name=match.group(1), arguments=arguments), len(text)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         pass
-    name = found.group(1) if found else None
+    name = match.group(1) if match else None
     return MalformedCall(body or _TAG, f"no JSON call follows {_TAG}: {_WRITE}", name), len(text)

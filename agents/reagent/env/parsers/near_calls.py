@@ -1,8 +1,7 @@
 """Reads calls that miss their format by a little, where only one reading is possible.
 
-Small models write a call as bare JSON, in a code fence, in single quotes, one call inside another's arguments, or as Python would. Such a
-text is a call where it names a tool that there is and holds nothing else; every other text stays what the format's parser made of it.
-"""
+Small models write a call as bare JSON, in a code fence, in single quotes, inside another call's arguments, or as Python would. Such a
+text is a call where it names an existing tool and holds nothing else."""
 
 import ast
 import json
@@ -12,16 +11,16 @@ from typing import Any
 
 from rrm.data.trajectory import ToolCall
 
-LONGEST = 20_000
-"""Characters; a longer text is left to the format's parser."""
-ARGUMENTS = ("arguments", "parameters", "args", "input")
-"""Keys under which models write a call's arguments."""
-_WRAPPING = re.compile(r"</?\|?(?:tool_call|toolcall|tool_calls|function_call)\|?>|```(?:\w{0,20})", re.IGNORECASE)
+LONGEST = 20_000  # characters; a longer text is left to the format's parser
+ARGUMENTS = ("arguments", "parameters", "args", "input")  # keys under which models write a call's arguments
+_MARK = r"(?:</?\|?(?:tool_call|toolcall|tool_calls|function_call)\|?>|```\w{0,20})"
+_WRAPPING = re.compile(rf"\A(?:\s*{_MARK}){{1,3}}|(?:{_MARK}\s*+){{1,3}}\Z", re.IGNORECASE)
+"""Only at a text's ends: inside of an argument a fence is the argument's."""
 _SAMPLES: dict[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
 
 
 def near_call(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall | None:
-    """The one call that a text is, or None. `tools`: schemas of the tools there are; only a call of one of them is read."""
+    """The one call that a text is, or None. `tools`: schemas; only a call of one of them is read."""
     body = _WRAPPING.sub("", text).strip() if len(text) <= LONGEST else ""
     parameters = {t["function"]["name"]: list(t["function"].get("parameters", {}).get("properties", {})) for t in tools}
     value = _value(body) if body.startswith("{") else None
@@ -29,11 +28,11 @@ def near_call(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall | None:
 
 
 def _value(body: str) -> Any:
-    """The JSON or Python value that a text is, up to two closing braces added; None where it is none."""
+    """The JSON or Python value that a text is, with up to two closing braces added; None where it is none."""
     for closing in ("", "}", "}}"):
-        for read in (json.loads, ast.literal_eval):
+        for parse in (json.loads, ast.literal_eval):
             try:
-                return read(body + closing)
+                return parse(body + closing)
             except (ValueError, SyntaxError, RecursionError, MemoryError):
                 continue
     return None
@@ -42,22 +41,29 @@ def _value(body: str) -> Any:
 def _from_object(value: dict[str, Any], parameters: Mapping[str, list[str]]) -> ToolCall | None:
     if set(value) == {"function"} or value.get("type") == "function":
         value = value["function"] if isinstance(value.get("function"), dict) else value
-    only, held = next(iter(value.items())) if len(value) == 1 else ("", None)
-    if only in parameters and isinstance(held, dict):  # {"search": {"query": "…"}}
-        return ToolCall(name=only, arguments=held)
-    name, given = str(value.get("name")), [value[key] for key in ARGUMENTS if key in value]
-    if name not in parameters or len(given) != 1:
+    only, payload = next(iter(value.items())) if len(value) == 1 else ("", None)
+    if only in parameters and isinstance(payload, dict):  # {"search": {"query": "…"}}
+        return _call(only, payload)
+    name, payloads = str(value.get("name")), [value[key] for key in ARGUMENTS if key in value]
+    if name not in parameters or len(payloads) != 1:
         return None
-    arguments = _value(given[0].strip()) if isinstance(given[0], str) else given[0]
+    arguments = _value(payloads[0].strip()) if isinstance(payloads[0], str) else payloads[0]
     own = set(parameters[name])
     if isinstance(arguments, dict) and arguments.get("name") == name and not own & {"name", *ARGUMENTS}:
         inner = [arguments[key] for key in ARGUMENTS if key in arguments]  # a call inside of a call's arguments
         arguments = inner[0] if len(inner) == 1 else None
-    return ToolCall(name=name, arguments=arguments) if isinstance(arguments, dict) else None
+    return _call(name, arguments) if isinstance(arguments, dict) else None
+
+
+def _call(name: str, arguments: dict[str, Any]) -> ToolCall | None:
+    """A call, or None where JSON cannot say its arguments (Python's sets, bytes, longest numbers)."""
+    try:
+        return ToolCall(name=name, arguments=json.loads(json.dumps(arguments, allow_nan=False)))
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _from_python(body: str, parameters: Mapping[str, list[str]]) -> ToolCall | None:
-    """`search("Town 5")` or `search(query="Town 5")`, with literals alone."""
     try:
         node = ast.parse(body, mode="eval").body if body.endswith(")") else None
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in parameters:
@@ -65,21 +71,22 @@ def _from_python(body: str, parameters: Mapping[str, list[str]]) -> ToolCall | N
         names = parameters[node.func.id]
         if len(node.args) > len(names) or any(keyword.arg is None for keyword in node.keywords):
             return None
-        arguments = {name: ast.literal_eval(value) for name, value in zip(names, node.args, strict=False)}
-        arguments |= {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-        json.dumps(arguments)
+        pairs = [
+            *zip(names, node.args, strict=False),
+            *((str(keyword.arg), keyword.value) for keyword in node.keywords),
+        ]
+        arguments = {name: ast.literal_eval(value) for name, value in pairs}
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return None
-    return ToolCall(name=node.func.id, arguments=arguments)
+    return _call(node.func.id, arguments) if len(arguments) == len(pairs) else None  # else one is given twice
 
 
 def example_call(tool: Mapping[str, Any]) -> ToolCall:
-    """A well-formed call of a tool, with a sample of each required argument."""
     function = tool["function"]
     schema = function.get("parameters", {})
     properties: Mapping[str, Any] = schema.get("properties", {})
-    wanted = schema.get("required") or [*properties][:1]
-    return ToolCall(name=function["name"], arguments={name: _sample(properties.get(name, {})) for name in wanted})
+    names = schema.get("required") or [*properties][:1]
+    return ToolCall(name=function["name"], arguments={name: _sample(properties.get(name, {})) for name in names})
 
 
 def _sample(schema: Mapping[str, Any]) -> Any:

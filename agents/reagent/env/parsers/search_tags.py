@@ -1,7 +1,6 @@
-"""Search tags: `<think>…</think><search>…</search>`, results in `<information>…</information>`, `<answer>…</answer>`.
+"""Search tags of Search-R1 and R1-Searcher: `<think>…</think><search>…</search>`, `<answer>…</answer>`
 
-The form of Search-R1 and R1-Searcher. Each tool's name is a tag; what stands in it is the tool's first argument.
-"""
+Results stand in `<information>…</information>`. Each tool's name is a tag, whose text is the tool's first argument."""
 
 import re
 from collections.abc import Sequence
@@ -28,12 +27,8 @@ SEARCH: dict[str, Any] = {
 
 
 class SearchTagsParser:
-    """See the module's docstring.
-
-    Args:
-        tools: schemas of the tools; without any there is one, `search(query)`.
-        role: of the messages that hold results; few chat templates of models trained in this form know `tool`.
-    """
+    """Parser of search tags; without `tools` there is one, `search(query)`.
+    `role`: of the messages that hold results; few chat templates of models trained in this form know `tool`."""
 
     name: ClassVar[str] = "search_tags"
     answering: ClassVar[str] = "When you know the answer, write <answer>…</answer>"
@@ -47,15 +42,15 @@ class SearchTagsParser:
         self._tag = re.compile(rf"<(/?)({names})>")
 
     def parse(self, text: str) -> ParsedTurn:
-        """Well-formed blocks; a tag without its partner is a malformed call."""
+        """Read well-formed blocks; a tag without its partner is a malformed call."""
         reasoning, rest = split_reasoning(text)
-        kept: list[str] = []
+        pieces: list[str] = []
         calls: list[ToolCall | MalformedCall] = []
         answers: list[str] = []
         opened: re.Match[str] | None = None
-        at = 0
+        position = 0
         for tag in self._tag.finditer(rest):
-            body = rest[at : tag.start()].strip()
+            body = rest[position : tag.start()].strip()
             if tag.group(1) and opened and opened.group(2) == tag.group(2):
                 self._block(tag.group(2), body, calls, answers)
                 opened = None
@@ -65,14 +60,14 @@ class SearchTagsParser:
             elif tag.group(1):
                 calls.append(MalformedCall(tag.group(), f"{tag.group()} closes nothing: {self._write}", tag.group(2)))
             else:
-                kept.append(body)
+                pieces.append(body)
                 opened = tag
-            at = tag.end()
+            position = tag.end()
         if opened:
-            calls.append(self._unclosed(opened, rest[at:].strip()))
+            calls.append(self._unclosed(opened, rest[position:].strip()))
         else:
-            kept.append(rest[at:].strip())
-        content = "\n".join([*filter(None, kept), *(f"Answer: {answer}" for answer in answers)])
+            pieces.append(rest[position:].strip())
+        content = "\n".join([*filter(None, pieces), *(f"Answer: {answer}" for answer in answers)])
         if not calls and not answers:
             calls.append(MalformedCall("", f"neither a call nor an answer: {self._write}"))
         return ParsedTurn(reasoning, content, calls, None if calls else answers[-1])
@@ -97,22 +92,18 @@ class SearchTagsParser:
         return MalformedCall(opened.group() + body, f"</{name}> is missing: {self._write}", name)
 
     def render_call(self, call: ToolCall) -> str:
-        """`<search>…</search>`."""
         return f"<{call.name}>{argument_text(call)}</{call.name}>"
 
     def render_turn(self, *, reasoning: str = "", calls: Sequence[ToolCall] = (), answer: str | None = None) -> str:
-        """Thoughts in `<think>`, then the calls or the answer."""
         parts = [f"<think>{reasoning}</think>"] if reasoning else []
         parts += [self.render_call(call) for call in calls]
         return "\n".join(parts + ([] if answer is None else [f"<answer>{answer}</answer>"]))
 
     def observation(self, text: str, name: str, call_id: str) -> dict[str, Any]:
-        """The result in `<information>`."""
         content = f"<information>{text}</information>"
         return {"role": self.role, "content": content, "name": name, "tool_call_id": call_id}
 
     def instructions(self, tools: Sequence[dict[str, Any]], brief: bool) -> str:
-        """The tools' signatures, and the tags to call and to answer with."""
         listed = "\n".join(signature(t) for t in tools)
         tags = ", ".join(f"<{n}>{a or ''}</{n}>" for n, a in self.arguments.items())
         if brief:

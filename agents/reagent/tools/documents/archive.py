@@ -1,4 +1,4 @@
-"""Zip archives: what is in them, and one member at a time, never more than a bound of it in memory."""
+"""Zip archives: their lists, and one member at a time, bounded in memory."""
 
 import io
 import zipfile
@@ -9,15 +9,12 @@ class Problem(Exception):
     """A document that cannot be read; the message is for the agent."""
 
 
-MAX_MEMBER = 50_000_000
-"""Bytes of a member, unpacked."""
+MAX_MEMBER = 50_000_000  # bytes of a member, unpacked
 MAX_LISTED = 500
-OLE = b"\xd0\xcf\x11\xe0"
-"""How files of Office before 2007 begin, and newer ones with a password."""
+OLE = b"\xd0\xcf\x11\xe0"  # how files of Office before 2007 begin, and newer ones with a password
 
 
 def open_zip(data: bytes) -> zipfile.ZipFile:
-    """An archive in memory. Raises Problem: it is none."""
     if data.startswith(OLE):
         raise Problem(
             "it has a password, or is of Office before 2007 under another name: save it anew without, and read that"
@@ -29,8 +26,8 @@ def open_zip(data: bytes) -> zipfile.ZipFile:
 
 
 def unpacked(archive: zipfile.ZipFile, name: str, limit: int = MAX_MEMBER) -> bytes:
-    """A member's bytes. zipfile reads no more than the size its header states, so the statement can be believed. Raises Problem: no such
-    member, or one that is too large, encrypted or broken."""
+    """A member's bytes. zipfile reads no more than the header's size, so the header can be believed.
+    Raises Problem: no such member, or one that is too large, encrypted or broken."""
     try:
         info = archive.getinfo(name)
     except KeyError as error:
@@ -46,14 +43,15 @@ def unpacked(archive: zipfile.ZipFile, name: str, limit: int = MAX_MEMBER) -> by
         raise Problem(f"{name} cannot be unpacked: {error}") from error
 
 
-def archive(data: bytes, name: str, read: Callable[[bytes, str], Iterator[str]]) -> Iterator[str]:
-    """The list of an archive; with a name, that member's text. Raises Problem: it cannot be read. `read`: (bytes, suffix) → text in pieces."""
+def archive(data: bytes, name: str, extract: Callable[[bytes, str], Iterator[str]]) -> Iterator[str]:
+    """The list of an archive; with a name, that member's text. Raises Problem: it cannot be read.
+    `extract`: (bytes, suffix) → text in pieces."""
     with open_zip(data) as opened:
         if name:
             if name not in opened.namelist():
                 raise Problem(f"there is no {name!r} in the archive; read it without `part` for its list")
-            kind = name.rpartition("/")[2].rpartition(".")[2].lower() if "." in name else ""
-            yield from read(unpacked(opened, name), kind)
+            suffix = name.rpartition("/")[2].rpartition(".")[2].lower() if "." in name else ""
+            yield from extract(unpacked(opened, name), suffix)
             return
         members = opened.infolist()
         yield f"{len(members)} entries; read one with part=NAME\n"

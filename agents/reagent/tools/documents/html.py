@@ -1,4 +1,4 @@
-"""A page as text a model can read: headings, lists, tables and links in Markdown's manner, without scripts and styles."""
+"""A page as text: headings, lists, tables and links in Markdown's manner, without scripts and styles."""
 
 import re
 from html.parser import HTMLParser
@@ -11,8 +11,7 @@ _BLOCKS = {
 }  # fmt: skip
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _LEFT_BY_BLOCKS = {"svg", "math", "select"}
-"""They hold no blocks, so a block begins after one that was not closed. A head needs no closing either: what it holds is skipped or
-is no text, the title apart."""
+"""They hold no blocks, so a block begins after one that was not closed."""
 
 
 _DECLARED = re.compile(
@@ -24,8 +23,8 @@ _COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
 
 def declared(page: bytes) -> str | None:
     """The charset that a page's first kilobyte names, where browsers look for it."""
-    found = _DECLARED.search(_COMMENT.sub(b"", page[:1024]))
-    name = (found[1] or found[2]).decode("ascii").lower() if found else None
+    match = _DECLARED.search(_COMMENT.sub(b"", page[:1024]))
+    name = (match[1] or match[2]).decode("ascii").lower() if match else None
     return "utf-8" if name and name.startswith("utf-16") else name  # it was read as ASCII, so it is none
 
 
@@ -101,7 +100,7 @@ class _Text(HTMLParser):
 
 
 def html_text(page: str, base: str = "") -> str:
-    """The text of a page, its title first. `base`: links are completed with it; without, only whole ones are kept."""
+    """The text of a page, its title first. `base` completes relative links; without it they are left out."""
     parser = _Text(base)
     parser.feed(page)
     parser.close()

@@ -11,21 +11,18 @@ from xml.etree import ElementTree
 
 from .archive import Problem, open_zip, unpacked
 
-MAX_UNPACKED = 300_000_000
-"""Bytes of all parts of an office document."""
-MAX_ROWS = 1_048_576
-"""Of a sheet, as in a workbook's own limits; a file may claim more."""
-_BLANKS = 3
-"""Longer runs of blank rows are one line that says how many."""
+MAX_UNPACKED = 300_000_000  # bytes of all parts of an office document
+MAX_ROWS = 1_048_576  # of a sheet, as in a workbook's own limits; a file may claim more
+_BLANKS = 3  # longer runs of blank rows are one line with their number
 FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _STRICT = re.compile(rb"([\"'])http://purl\.oclc\.org/ooxml/(\w+)/(main|relationships)(?=[\"'/])")
-"""Namespaces of documents that were saved as "Strict Open XML"; their elements are the same."""
+"""Namespaces of documents saved as "Strict Open XML"; their elements are the same."""
 _USUAL = rb"\1http://schemas.openxmlformats.org/\2/2006/\3"
 
 
 def bounded(data: bytes) -> zipfile.ZipFile:
-    """The archive that an office document is. Raises Problem: it is none, or too large."""
+    """Open an office document's archive. Raises Problem: it is none, or too large."""
     archive = open_zip(data)
     size = sum(info.file_size for info in archive.infolist())
     if size > MAX_UNPACKED:
@@ -33,27 +30,26 @@ def bounded(data: bytes) -> zipfile.ZipFile:
     return archive
 
 
-def parsed(part: bytes) -> ElementTree.Element:
-    """The root of a part of a document, in the usual namespaces."""
-    return ElementTree.fromstring(_STRICT.sub(_USUAL, part))
+def parsed(content: bytes) -> ElementTree.Element:
+    return ElementTree.fromstring(_STRICT.sub(_USUAL, content))
 
 
 def _ordinary(data: bytes) -> bytes:
-    """A workbook in the usual namespaces, which are those that openpyxl knows."""
+    """A workbook in the usual namespaces, the only ones that openpyxl knows."""
     with bounded(data) as archive:
         if "xl/workbook.xml" not in archive.namelist() or not _STRICT.search(unpacked(archive, "xl/workbook.xml")):
             return data
-        made = io.BytesIO()
-        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as usual:
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as usual:
             for name in archive.namelist():
-                part = unpacked(archive, name)
-                usual.writestr(name, _STRICT.sub(_USUAL, part) if name.endswith((".xml", ".rels")) else part)
-    return made.getvalue()
+                content = unpacked(archive, name)
+                usual.writestr(name, _STRICT.sub(_USUAL, content) if name.endswith((".xml", ".rels")) else content)
+    return buffer.getvalue()
 
 
 def workbook(data: bytes, sheet: str) -> Iterator[str]:
-    """Each sheet (or the one of that name) as comma-separated values; of a formula its last computed value. Raises Problem: it cannot be
-    read, or has no such sheet."""
+    """Each sheet (or the one of that name) as comma-separated values; formulas as their last value.
+    Raises Problem: it cannot be read, or has no such sheet."""
     data = _ordinary(data)
     try:
         from openpyxl import load_workbook
@@ -75,7 +71,7 @@ def workbook(data: bytes, sheet: str) -> Iterator[str]:
 
 
 def _rows(rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Rows as lines, without blank ones at the end. A sheet may claim a million, and have something after them."""
+    """Rows as lines, without blank ones at the end; a sheet may claim a million."""
     blank, empty = 0, None
     for number, row in enumerate(rows):
         if number == MAX_ROWS:
@@ -102,7 +98,7 @@ def _cell(value: object) -> object:
 
 
 def word_document(data: bytes) -> Iterator[str]:
-    """Paragraphs, headings, lists and tables in the order of the document. Raises Problem: it cannot be read."""
+    """Paragraphs, headings, lists and tables in the document's order. Raises Problem."""
     with bounded(data) as archive:
         text = unpacked(archive, "word/document.xml")
     body = parsed(text).find(f"{_W}body")
@@ -112,7 +108,6 @@ def word_document(data: bytes) -> Iterator[str]:
 
 
 def _blocks(parent: ElementTree.Element) -> Iterator[str]:
-    """Paragraphs and tables, those within content controls too, a line or more each."""
     for block in parent:
         if block.tag == f"{_W}p":
             yield _paragraph(block) + "\n"
@@ -125,7 +120,7 @@ def _blocks(parent: ElementTree.Element) -> Iterator[str]:
 
 
 def _of(parent: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
-    """Rows of a table or cells of a row, those within content controls too, without those of tables in cells."""
+    """Rows of a table or cells of a row, also within content controls, without those of nested tables."""
     for child in parent:
         if child.tag == f"{_W}{name}":
             yield child
@@ -143,7 +138,7 @@ def _paragraph(block: ElementTree.Element) -> str:
 
 
 def runs(block: ElementTree.Element, space: str) -> Iterator[str]:
-    """A paragraph's text, that of text boxes in it too. `space`: namespace of its elements, in braces."""
+    """A paragraph's text, that of text boxes included. `space`: namespace of its elements, in braces."""
     waiting = [block]
     while waiting:
         node = waiting.pop()
@@ -161,8 +156,8 @@ def runs(block: ElementTree.Element, space: str) -> Iterator[str]:
 
 
 def pdf_pages(data: bytes, pages: str) -> Iterator[str]:
-    """The text of each page (or of those asked for: `3`, `3-5`), in the order a PDF's writer left it in. Raises Problem: it cannot be read,
-    or has no such pages."""
+    """The text of each page (or of `3`, `3-5`), in the order a PDF's writer left it in.
+    Raises Problem: it cannot be read, or has no such pages."""
     try:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
@@ -179,15 +174,14 @@ def pdf_pages(data: bytes, pages: str) -> Iterator[str]:
         raise Problem(f"not a readable PDF: {error}") from error
 
 
-def numbered(part: str, count: int, what: str) -> range:
-    """The numbers that `3` or `3-5` names, of so many; all where nothing is named. Raises Problem: another form, or numbers that there are
-    not."""
-    if not part:
+def numbered(span: str, count: int, noun: str) -> range:
+    """The numbers that `3` or `3-5` names, up to `count`; all for an empty range. Raises Problem."""
+    if not span:
         return range(1, count + 1)
-    first, dash, last = part.replace(" ", "").partition("-")
+    first, dash, last = span.replace(" ", "").partition("-")
     if not first.isdigit() or (dash and not last.isdigit()):
-        raise Problem(f"part={part!r}: {what} are asked for as 3 or 3-5")
+        raise Problem(f"part={span!r}: {noun} are asked for as 3 or 3-5")
     low, high = int(first), int(last or first)
     if not 1 <= low <= high <= count:
-        raise Problem(f"there are {what} 1 to {count}, not {part}")
+        raise Problem(f"there are {noun} 1 to {count}, not {span}")
     return range(low, high + 1)

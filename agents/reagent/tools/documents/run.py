@@ -21,13 +21,11 @@ class Window:
 
     text: str
     start: int
-    total: int
-    """Characters of the whole; at least so many where `cut`."""
-    cut: bool
-    """The text is longer than is ever read."""
+    total: int  # characters of the document; at least so many where `cut`
+    cut: bool  # the text is longer than is ever read
 
     def with_note(self) -> str:
-        """The text, and how to read on where it is not all."""
+        """The text, with a note how to read on where it is not all."""
         end = self.start + len(self.text)
         if end >= self.total and not self.start:
             return self.text
@@ -48,19 +46,19 @@ def read_document(
     memory_mb: int = 1024,
     base_url: str = "",
 ) -> Window:
-    """A window of a document's text.
+    """Read a window of a document's text.
 
     Args:
-        kind: a file suffix without its dot: `txt`, `html`, `pdf`, …; one that is not known is tried as text.
+        kind: a file suffix without its dot: `txt`, `html`, `pdf`, …; an unknown one is tried as text.
         part: pages or slides (`3`, `3-5`), a sheet's name, or a member of an archive.
         start: the first character.
         charset: of text; guessed without.
         timeout_s: processor seconds, and wall clock with as many more.
-        base_url: links of a page are completed with it.
+        base_url: completes links of a page.
 
     Raises:
-        ToolError: saying why.
-        MissingExtra: the reader of this kind is not installed.
+        ToolError: it cannot be read.
+        MissingExtra: the reader of this suffix is not installed.
     """
     if kind in _NEEDS:
         needs("tools", f"reading a .{kind} file", _NEEDS[kind])
@@ -83,10 +81,16 @@ def read_document(
 def _ask(request: bytes, timeout_s: float) -> dict[str, Any]:
     command = [sys.executable, "-I", "-c", _START, str(Path(__file__).parents[1])]
     environment = {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
-    kept = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
+    inherited = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
     try:
         done = subprocess.run(
-            command, input=request, capture_output=True, timeout=timeout_s, env=environment | kept, cwd="/", check=False
+            command,
+            input=request,
+            capture_output=True,
+            timeout=timeout_s,
+            env=environment | inherited,
+            cwd="/",
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return {"error": "reading_timeout", "message": f"reading it took more than {timeout_s:g} s"}

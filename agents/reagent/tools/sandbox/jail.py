@@ -1,8 +1,6 @@
-"""What happens between the supervisor's fork and the program: a world of its own is built, then every right is given up.
+"""Runs between the supervisor's fork and the program: isolates the file system, then drops all rights.
 
-`enter` runs as process 1 of a new PID namespace. When it ends, for whatever reason, the kernel kills everything in there, so
-no daemon outlives a call.
-"""
+`enter` runs as process 1 of a new PID namespace. When it ends, the kernel kills everything in there, so no daemon outlives a call."""
 
 import ctypes
 import os
@@ -29,10 +27,10 @@ _SYSTEM = (
     *(f"{folder}/{name}" for folder in ("/usr", "") for name in ("bin", "lib", "lib32", "lib64")),
     "/usr/libexec", "/usr/share/fonts", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/alternatives", "/nix/store",
 )  # fmt: skip
-"""What an interpreter and its libraries need of a system, as far as it is there. Nothing else of the file system is visible."""
+"""Paths that an interpreter and its libraries need. Nothing else of the file system is visible."""
 
 ROOT_BYTES = 8 << 20
-"""Size of the file system that holds the folders and the code, of which a character takes six bytes at most."""
+"""Size of the file system with the folders and the code, of which a character takes six bytes at most."""
 
 
 def call(name: str, result: int) -> int:
@@ -44,24 +42,21 @@ def call(name: str, result: int) -> int:
 
 
 def unshare(flags: int) -> None:
-    """Leave namespaces for new ones."""
     call("unshare", libc.unshare(flags))
 
 
 def prctl(option: int, value: int = 0) -> None:
-    """A prctl of one argument."""
     zero = ctypes.c_ulong(0)
     call(f"prctl {option}", libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero))
 
 
-def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    """mount(2)."""
-    arguments = [None if text is None else text.encode() for text in (source, target, kind)]
+def mount(source: str, target: str, filesystem: str | None, flags: int, data: str | None = None) -> None:
+    arguments = [None if text is None else text.encode() for text in (source, target, filesystem)]
     call(f"mount {target}", libc.mount(*arguments, ctypes.c_ulong(flags), None if data is None else data.encode()))
 
 
 def seal(target: str, flags: int, recursive: bool) -> None:
-    """Set attributes of a mount, and of those below it; none can be taken away (mount_setattr, Linux 5.12)."""
+    """Set attributes of a mount, and of those below it, for good (mount_setattr, Linux 5.12)."""
     attributes = (ctypes.c_uint64 * 4)(flags, 0, 0, 0)
     how = _AT_RECURSIVE if recursive else 0
     arguments = [ctypes.c_long(n) for n in (_MOUNT_SETATTR, _AT_FDCWD)]
@@ -75,7 +70,6 @@ def seal(target: str, flags: int, recursive: bool) -> None:
 
 
 def _show(source: str, target: str, *, device: bool = False) -> None:
-    """Make a file or folder of the old root visible, read-only."""
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
     else:
@@ -87,28 +81,25 @@ def _show(source: str, target: str, *, device: bool = False) -> None:
 
 
 def visible(interpreter: list[str], files: str | None) -> list[tuple[str, str]]:
-    """(source, place in the sandbox) of what is to be seen, links resolved: they mean nothing once the root has changed.
-    A place inside another one comes with it."""
-    wanted = [(os.path.realpath(path), path) for path in (*_SYSTEM, *interpreter) if os.path.exists(path)]
-    wanted += [(source, source) for source, _ in wanted]
+    """(source, path in the sandbox) of the visible folders, links resolved: the new root breaks them.
+    A path inside another one comes with it."""
+    pairs = [(os.path.realpath(path), path) for path in (*_SYSTEM, *interpreter) if os.path.exists(path)]
+    pairs += [(source, source) for source, _ in pairs]
     places: list[tuple[str, str]] = []
-    for source, place in sorted(set(wanted), key=lambda pair: (len(pair[1]), pair)):
-        if not any(place == other or place.startswith(other + "/") for _, other in places):
-            places.append((source, place))
+    for source, inside in sorted(set(pairs), key=lambda pair: (len(pair[1]), pair)):
+        if not any(inside == other or inside.startswith(other + "/") for _, other in places):
+            places.append((source, inside))
     return [*places, *([(os.path.realpath(files), "/files")] if files else [])]
 
 
-def within(hidden: list[str], shown: list[tuple[str, str]]) -> list[str]:
-    """The places in the sandbox of folders that lie inside what is shown there."""
-    inside = (
-        (source, place, folder) for source, place in shown for folder in hidden if folder.startswith(source + "/")
-    )
-    return [place + folder[len(source) :] for source, place, folder in inside]
+def within(hidden: list[str], mounts: list[tuple[str, str]]) -> list[str]:
+    """Paths in the sandbox of hidden folders that lie inside visible ones."""
+    inside = ((source, path, folder) for source, path in mounts for folder in hidden if folder.startswith(source + "/"))
+    return [path + folder[len(source) :] for source, path, folder in inside]
 
 
 def build_root(config: dict[str, Any], user: int) -> None:
-    """A root of tmpfs with the system's libraries, the interpreter and a few devices, read-only; and a writable /scratch."""
-    shown = visible(config["interpreter"], config["files"])
+    mounts = visible(config["interpreter"], config["files"])
     mount("none", "/", None, _REC | _PRIVATE)
     mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, f"size={ROOT_BYTES},nr_inodes=2048,mode=755")
     os.mkdir("/tmp/.old")
@@ -116,10 +107,10 @@ def build_root(config: dict[str, Any], user: int) -> None:
     call("pivot_root", libc.syscall(ctypes.c_long(number), b"/tmp", b"/tmp/.old"))
     os.chdir("/")
     os.umask(0o022)
-    for source, place in shown:
-        _show("/.old" + source, place)
-    for place in within(config["hidden"], shown):
-        mount("tmpfs", place, "tmpfs", _RDONLY | _NOSUID | _NODEV, "size=4096,mode=755")
+    for source, path in mounts:
+        _show("/.old" + source, path)
+    for path in within(config["hidden"], mounts):
+        mount("tmpfs", path, "tmpfs", _RDONLY | _NOSUID | _NODEV, "size=4096,mode=755")
     for device in _DEVICES:
         _show(f"/.old/dev/{device}", f"/dev/{device}", device=True)
     _scratch("/scratch", config["scratch_bytes"], user)
@@ -134,10 +125,10 @@ def build_root(config: dict[str, Any], user: int) -> None:
     seal("/", _RDONLY, recursive=False)
 
 
-def _scratch(place: str, size: int, user: int) -> None:
-    os.makedirs(place, exist_ok=True)
+def _scratch(path: str, size: int, user: int) -> None:
+    os.makedirs(path, exist_ok=True)
     options = f"size={size},nr_inodes=4096,mode=700,uid={user},gid={user}"
-    mount("tmpfs", place, "tmpfs", _NOSUID | _NODEV | _NOEXEC, options)
+    mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV | _NOEXEC, options)
 
 
 def _write(path: str, text: str) -> None:
@@ -149,7 +140,7 @@ def _write(path: str, text: str) -> None:
 
 
 def drop(user: int | None) -> None:
-    """Give up every capability, for good, and become `user` (None: stay who one is)."""
+    """Give up every capability, for good, and become `user` (None: stay)."""
     last = 63
     for capability in range(last + 1):
         if libc.prctl(_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) < 0:
@@ -166,7 +157,7 @@ def drop(user: int | None) -> None:
 
 
 def limit(config: dict[str, Any]) -> None:
-    """The limits of each process. Those of all of them together are the supervisor's to watch."""
+    """Set the limits of each process. The supervisor watches those of all together."""
     limits = {
         resource.RLIMIT_AS: config["memory_bytes"],
         resource.RLIMIT_FSIZE: config["scratch_bytes"],
@@ -180,29 +171,29 @@ def limit(config: dict[str, Any]) -> None:
         resource.RLIMIT_NICE: 0,
         resource.RLIMIT_RTPRIO: 0,
     }
-    for what, value in limits.items():
-        _lower(what, value, value)
+    for number, value in limits.items():
+        _lower(number, value, value)
     _lower(resource.RLIMIT_CPU, config["cpu_s"], config["cpu_s"] + 1)
 
 
-def _lower(what: int, soft: int, hard: int) -> None:
-    """Set a limit; one of ours that is lower already stays, for nobody in here may raise it."""
-    highest = resource.getrlimit(what)[1]
+def _lower(number: int, soft: int, hard: int) -> None:
+    """Set a limit; a lower one stays, for nobody in here may raise it."""
+    highest = resource.getrlimit(number)[1]
     if highest != resource.RLIM_INFINITY:
         soft, hard = min(soft, highest), min(hard, highest)
-    resource.setrlimit(what, (soft, hard))
+    resource.setrlimit(number, (soft, hard))
 
 
 # ---- processes ----------------------------------------------------------------------------------------------------------
 
 
 def enter(config: dict[str, Any], user: int | None, output: int, report: int) -> NoReturn:
-    """Process 1: build the world, start the program, wait for it, say how it ended.
+    """Be process 1: build the root, start the program, wait for it, report its end.
 
     Args:
-        user: become this one; None where a user namespace has made us harmless already.
-        output: the program's standard output and error go here.
-        report: gets `refused REASON`, or `exit N` or `signal N` and processor seconds.
+        user: to become; None where a user namespace has taken all rights already.
+        output: descriptor for the program's standard output and error.
+        report: descriptor that gets `refused REASON`, or `exit N` or `signal N` and processor seconds.
     """
     try:
         prctl(_PDEATHSIG, signal.SIGKILL)
@@ -226,14 +217,13 @@ def enter(config: dict[str, Any], user: int | None, output: int, report: int) ->
         pid, status = os.wait()
         if pid == child:
             break
-    what = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
+    ending = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    os.write(report, f"{what} {used.ru_utime + used.ru_stime:.3f}".encode())
+    os.write(report, f"{ending} {used.ru_utime + used.ru_stime:.3f}".encode())
     os._exit(0)
 
 
 def _become(config: dict[str, Any], output: int, report: int) -> NoReturn:
-    """The program itself."""
     try:
         os.setsid()
         nothing = os.open("/dev/null", os.O_RDONLY)

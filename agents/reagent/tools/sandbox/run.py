@@ -1,13 +1,11 @@
-"""Run Python that nobody trusts: a process of its own in a world of its own, or not at all.
+"""Run untrusted Python in an isolated process, or not at all.
 
     outcome = run("print(6 * 7)")
     outcome.ending, outcome.output      # Ending.ok, "42\\n"
 
-What the program has: the interpreter and its packages (read-only), `/scratch` (in memory, bounded, empty at each start, gone at
-the end), `/files` where asked for (read-only), a few devices. What it has not: any other file, network or sockets, the
-caller's environment, other processes, capabilities, a way to get more. Linux only (5.12 or later; 5.14 counts processes
-right), as root or where user namespaces are open to users; elsewhere `SandboxUnavailable`.
-"""
+A program has the interpreter and its packages (read-only), `/scratch` (in memory, bounded, emptied after each run), `/files` on request
+(read-only) and a few devices; no other file, network or sockets, environment, processes or capabilities. Linux only (5.12 or later; 5.14
+counts processes right), as root or where user namespaces are open to users; elsewhere `SandboxUnavailable`."""
 
 import contextlib
 import functools
@@ -33,42 +31,26 @@ class SandboxUnavailable(RRMError):
 
 
 class Ending(StrEnum):
-    """How a program ended. There is no other way."""
-
-    ok = "ok"
-    """It exited with 0."""
-    error = "error"
-    """It exited with another code: an exception nobody caught, `sys.exit(1)`."""
-    crashed = "crashed"
-    """A fault killed it (segmentation fault, abort)."""
-    timeout = "timeout"
-    """Wall clock or processor time was up."""
-    memory = "memory"
-    """One process, or all together, needed more memory than there is."""
-    output = "output"
-    """It wrote more than is read."""
-    killed = "killed"
-    """Something else ended it: itself, the kernel, or the caller's end."""
-    refused = "refused"
-    """Not run: isolation is missing on this machine."""
+    ok = "ok"  # it exited with 0
+    error = "error"  # another exit code: an uncaught exception, `sys.exit(1)`
+    crashed = "crashed"  # a segmentation fault or an abort
+    timeout = "timeout"  # wall clock or processor time was up
+    memory = "memory"  # one process, or all together, needed too much
+    output = "output"  # it wrote too much
+    killed = "killed"  # killed by itself, the kernel, or the caller's end
+    refused = "refused"  # not run: isolation is missing on this machine
 
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """What a program may use."""
-
     wall_s: float = 10.0
-    cpu_s: int = 10
-    """Processor seconds, of each process and of all together."""
+    cpu_s: int = 10  # processor seconds, of each process and of all together
     memory_mb: int = 512
-    """Address space of each process, and resident memory of all together (sampled every 20 ms; shared pages count for each, an open
-    socket as 320 KB, which is what the kernel may hold for it)."""
-    scratch_mb: int = 32
-    """Size of /scratch and of the largest file."""
-    output_bytes: int = 64_000
-    """Standard output and standard error together."""
-    processes: int = 32
-    """Processes and threads at a time."""
+    """Address space of each process, and resident memory of all together.
+    Sampled every 20 ms; shared pages count for each, an open socket as 320 KB, the kernel's limit for it."""
+    scratch_mb: int = 32  # size of /scratch and of the largest file
+    output_bytes: int = 64_000  # standard output and standard error together
+    processes: int = 32  # processes and threads at a time
     open_files: int = 128
 
     def __post_init__(self) -> None:
@@ -79,20 +61,16 @@ class SandboxLimits:
 
 @dataclass(frozen=True)
 class SandboxResult:
-    """How a run ended and what it wrote."""
+    """A run's ending and output."""
 
     ending: Ending
-    output: str = ""
-    """Standard output and error in the order they were written; undecodable bytes replaced."""
+    output: str = ""  # standard output and error in the order they were written; undecodable bytes replaced
     exit_code: int | None = None
     signal: int | None = None
-    seconds: float = 0.0
-    """Wall clock, building the sandbox included."""
+    seconds: float = 0.0  # wall clock, building the sandbox included
     cpu_s: float = 0.0
-    memory_mb: float = 0.0
-    """The most that was seen at a sample."""
-    reason: str = ""
-    """Why it was refused."""
+    memory_mb: float = 0.0  # the highest sample
+    reason: str = ""  # of a refusal
 
 
 _ENVIRONMENT = {
@@ -109,18 +87,15 @@ _ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 _OURS = (Path(rrm.__file__).parent, Path(__file__).parents[2])
-"""This project's packages: a program that imports them has the graders. Where they lie among the interpreter's, an empty folder lies
-over each."""
+"""This project's packages, which hold the graders; empty folders hide them."""
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.supervisor import main; main()"
-CODE_CHARS = 1_000_000
-"""Of a program; the file system that holds it (`jail.ROOT_BYTES`) has room for so many."""
-GRACE_S = 10.0
-"""Beyond the wall clock's limit, for a supervisor that itself hangs."""
+CODE_CHARS = 1_000_000  # longest program; `jail.ROOT_BYTES` has room for it
+GRACE_S = 10.0  # beyond the wall clock's limit, for a supervisor that itself hangs
 
 
 def _shown() -> list[str]:
-    """What a program sees of the interpreter's folders: itself, its libraries and its packages. A virtual environment may lie in
-    a project's own folder, of which nothing else is shown."""
+    """The interpreter's paths that a program sees: itself, its libraries and its packages.
+    A virtual environment may lie in a project's folder, of which nothing else is shown."""
     folders = [os.path.join(sys.base_prefix, name) for name in ("bin", "lib", "lib32", "lib64")]
     packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
     own = [os.path.join(sys.prefix, name) for name in ("bin", "pyvenv.cfg")]
@@ -128,23 +103,23 @@ def _shown() -> list[str]:
 
 
 def _interpreter() -> dict[str, Any]:
-    """Where the interpreter and its packages lie. Raises SandboxUnavailable: somebody's files lie there too."""
+    """Paths of the interpreter and its packages. Raises SandboxUnavailable: the user's files lie there."""
     library = sysconfig.get_config_var("LIBDIR") or ""
-    shown = _shown()
+    visible = _shown()
     private = {"home folder": Path.home().resolve()}
     with contextlib.suppress(FileNotFoundError):  # it may have been deleted
         private["working folder"] = Path(os.getcwd())
-    for (what, folder), place in itertools.product(private.items(), shown):
-        if folder.is_relative_to(os.path.realpath(place)):
+    for (name, folder), path in itertools.product(private.items(), visible):
+        if folder.is_relative_to(os.path.realpath(path)):
             raise SandboxUnavailable(
-                f"the {what} {folder} lies in the interpreter's {place}, which a sandboxed program sees: use a Python of its own, for "
+                f"the {name} {folder} lies in the interpreter's {path}, which a sandboxed program sees: use a Python of its own, for "
                 "example in a virtual environment"
             )
     # no /proc in there: an interpreter whose libpython lies beside it ($ORIGIN) finds it by this
     libraries = ":".join(dict.fromkeys([os.path.join(sys.base_prefix, "lib"), *([library] if library else [])]))
     return {
         "python": os.path.join(sys.prefix, "bin", os.path.basename(sys.executable)),
-        "interpreter": shown,
+        "interpreter": visible,
         "hidden": [str(package.resolve()) for package in _OURS],
         "environment": _ENVIRONMENT | {"LD_LIBRARY_PATH": libraries},
     }
@@ -152,14 +127,8 @@ def _interpreter() -> dict[str, Any]:
 
 def run(code: str, limits: SandboxLimits | None = None, files: str | Path | None = None) -> SandboxResult:
     """Run a program to its end or to a limit. Blocks; safe from several threads at once.
-
-    Args:
-        files: a folder the program may read, as `/files`.
-
-    Raises:
-        SandboxUnavailable: home or working folder would be seen.
-        ValueError: the program has more than `CODE_CHARS` characters.
-    """
+    `files`: a folder the program may read, as `/files`. Raises SandboxUnavailable: home or working folder would be seen; ValueError: the
+    program has more than `CODE_CHARS` characters."""
     if len(code) > CODE_CHARS:
         raise ValueError(f"the program has {len(code)} characters, and {CODE_CHARS} are taken at most")
     limits = limits or SandboxLimits()
@@ -175,13 +144,13 @@ def run(code: str, limits: SandboxLimits | None = None, files: str | Path | None
         "processes": limits.processes,
         "open_files": limits.open_files,
     }
-    said = _ask(json.dumps(request), limits.wall_s + GRACE_S)
-    memory = said.pop("memory_bytes", 0)
-    return SandboxResult(**said | {"ending": Ending(said["ending"]), "memory_mb": round(memory / (1 << 20), 1)})
+    answer = _ask(json.dumps(request), limits.wall_s + GRACE_S)
+    memory = answer.pop("memory_bytes", 0)
+    return SandboxResult(**answer | {"ending": Ending(answer["ending"]), "memory_mb": round(memory / (1 << 20), 1)})
 
 
 def _ask(request: str, timeout_s: float) -> dict[str, Any]:
-    """Start a supervisor and wait for its answer. Its input stays open meanwhile: were we to die, it would see that, or us, gone."""
+    """Start a supervisor and wait for its answer. It ends where its input closes."""
     command = [sys.executable, "-I", "-S", "-c", _START, str(Path(__file__).parents[1])]
     process = subprocess.Popen(
         command,
@@ -214,7 +183,7 @@ def _ask(request: str, timeout_s: float) -> dict[str, Any]:
 
 @functools.cache
 def check() -> None:
-    """Whether this machine can isolate a program, tried once by running one. Raises SandboxUnavailable: saying what is missing."""
+    """Run a program once, to test isolation. Raises SandboxUnavailable: the message says what is missing."""
     outcome = run("print(6 * 7)", SandboxLimits(wall_s=30.0))
     if (outcome.ending, outcome.output) != (Ending.ok, "42\n"):
         raise SandboxUnavailable(

@@ -1,11 +1,9 @@
-"""The system calls that a sandboxed program is refused, as a seccomp filter.
+"""A seccomp filter that refuses system calls to a sandboxed program.
 
-A layer behind the others: namespaces, an own user without capabilities and a file system without anything to find already
-stand in the way of all of these. Refused are the calls that would ask the kernel for more (mounts, namespaces, tracing, keys,
-modules, sockets, io_uring) and those by which memory could be held that no limit counts (memfd, System V objects, larger
-socket buffers), or hidden from those that do (a process that cannot be looked at: PR_SET_DUMPABLE). What is left of that kind is the
-kernel's buffers of socket pairs, which the supervisor counts, and of pipes, which the kernel bounds for each user.
-"""
+A layer behind namespaces, a user without capabilities and an empty file system. Refused are calls that ask the kernel for more (mounts,
+namespaces, tracing, keys, modules, sockets, io_uring), those that hold memory which no limit counts (memfd, System V objects, larger
+socket buffers), and PR_SET_DUMPABLE, which hides a process from the counting. Buffers of socket pairs remain, which the supervisor
+counts, and of pipes, which the kernel bounds for each user."""
 
 import ctypes
 import errno
@@ -40,8 +38,7 @@ _UNKNOWN = {
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
 }
-"""Answered with ENOSYS, as an older kernel would, so that libraries take another way. The flags of clone3 lie in memory, where a
-filter cannot look."""
+"""Answered with ENOSYS, so that libraries take another way. A filter cannot see clone3's flags."""
 
 _CLONE = (56, 220)
 _SOCKETPAIR = (53, 199)
@@ -56,12 +53,11 @@ _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
 def supported() -> bool:
-    """Whether the numbers of this machine's system calls are known here."""
     return os.uname().machine in _ARCHES
 
 
 def program(machine: str) -> list[tuple[int, int, int, int]]:
-    """The filter for a machine as (opcode, jump if true, jump if false, operand). Raises KeyError: another machine than x86_64 or aarch64."""
+    """The filter as (opcode, jump if true, jump if false, operand). Raises KeyError: an unknown machine."""
     column = list(_ARCHES).index(machine)
     lines = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _ARCHES[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NR)]
     if machine == "x86_64":  # the x32 numbers would slip past the others
@@ -92,7 +88,7 @@ def program(machine: str) -> list[tuple[int, int, int, int]]:
 
 
 def install(libc: ctypes.CDLL) -> None:
-    """Put the filter on this process and all that it starts. There is no way back. Raises OSError: the kernel has no seccomp filters."""
+    """Put the filter on this process and all that it starts, for good. Raises OSError."""
     code = b"".join(struct.pack("=HBBI", *line) for line in program(os.uname().machine))
     buffer = ctypes.create_string_buffer(code, len(code))
     fprog = ctypes.create_string_buffer(struct.pack("@HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer)))

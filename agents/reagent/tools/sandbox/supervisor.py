@@ -1,9 +1,7 @@
-"""The process between the caller and the sandbox: starts it, collects its output, watches its limits, ends it.
+"""The process between the caller and the sandbox: starts it, collects its output, watches it, ends it.
 
-Reads one line of JSON from standard input and writes one to standard output. It stays outside the sandbox, so that no program
-can reach it. When the caller is gone the sandbox ends with it; input that ends says the same, but may be held open by another process
-that the caller has forked.
-"""
+It reads a line of JSON from standard input and writes one to standard output, outside the sandbox, where no program can reach it. The
+sandbox ends with its caller; the end of input says the same, but another process of the caller may hold it open."""
 
 import contextlib
 import json
@@ -18,8 +16,7 @@ from . import jail, seccomp
 
 POLL_S = 0.02
 _FIRST_USER = 0x40000000
-"""Root gives each sandbox a user of its own from here on: no other process has it, so nothing is shared and the limit on
-processes counts this sandbox alone."""
+"""Root gives each sandbox its own user from here on, so that its limit on processes is its own."""
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _BUFFERS = "/proc/sys/net/core/wmem_default"
@@ -30,7 +27,6 @@ class SandboxRefused(Exception):
 
 
 def main() -> None:
-    """Run what standard input asks for."""
     os.umask(0o077)
     try:
         config = json.loads(_read_line(0))
@@ -67,19 +63,15 @@ def _check_machine() -> None:
 
 
 def _mapped(user: int) -> bool:
-    """Whether a user id exists in this user namespace."""
     with open("/proc/self/uid_map", encoding="ascii") as lines:
         spans = [[int(n) for n in line.split()] for line in lines]
     return any(inside <= user < inside + count for inside, _, count in spans)
 
 
 def separate() -> int | None:
-    """Make this process's next child process 1 of a new PID namespace. Returns the user that child is to become; None where
-    a user namespace has taken all rights outside it already.
-
-    Root needs no user namespace, so this works where they are forbidden to others; and others need no root. Raises Refused: neither way is
-    open.
-    """
+    """Make this process's next child process 1 of a new PID namespace. Returns the user for the child.
+    None: a user namespace has taken all rights outside it already. Root needs no user namespace, so it works where they are forbidden to
+    others. Raises SandboxRefused: neither way is open."""
     user = None
     if os.geteuid() == 0:
         user = next((u for u in (_FIRST_USER + os.getpid(), 65534) if _mapped(u)), None)
@@ -119,8 +111,8 @@ def separate() -> int | None:
 
 
 def descendants(first: int) -> list[int]:
-    """A process and all below it, as far as they live. Orphans are process 1's children, so none is missed for long."""
-    found, waiting = [], [first]
+    """A process and all below it, as far as they live. Orphans become process 1's children."""
+    processes, waiting = [], [first]
     while waiting:
         pid = waiting.pop()
         try:
@@ -129,44 +121,41 @@ def descendants(first: int) -> list[int]:
                     waiting += [int(n) for n in file.read().split()]
         except (FileNotFoundError, ProcessLookupError):
             continue
-        found.append(pid)
-    return found
+        processes.append(pid)
+    return processes
 
 
 def sockets(process: int) -> set[str]:
     """Names of the sockets that a process holds open, the same for all that share one."""
-    found = set()
+    names = set()
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):  # the last: our own process 1
         for thread in os.listdir(f"/proc/{process}/task"):  # a thread may have files of its own
             folder = f"/proc/{process}/task/{thread}/fd"
             for descriptor in os.listdir(folder):
                 with contextlib.suppress(FileNotFoundError):
-                    found.add(os.readlink(f"{folder}/{descriptor}"))
-    return {name for name in found if name.startswith("socket:")}
+                    names.add(os.readlink(f"{folder}/{descriptor}"))
+    return {name for name in names if name.startswith("socket:")}
 
 
 def socket_bytes() -> int:
-    """The most that a socket's unread data takes in the kernel: the default, which programs cannot raise (seccomp), and what the last
-    message may go beyond it."""
+    """The most that a socket's unread data takes in the kernel.
+    The default, which programs cannot raise (seccomp), and the excess of the last message."""
     with open(_BUFFERS, encoding="ascii") as file:
         return int(file.read()) * 3 // 2
 
 
 class ProcessUsage:
-    """What a process and all below it use, sampled.
-
-    A parent that ignores its children's end never waits for them, so what they took is in nobody's account once they are gone:
-    each process's last reading is kept. Data in sockets is in no account either, so each socket counts as full.
-    """
+    """Samples the use of a process and all below it.
+    A parent that ignores its children's end never waits for them, so each process's last reading is kept. Data in sockets is in no account,
+    so each socket counts as full."""
 
     def __init__(self) -> None:
         self.socket_bytes = socket_bytes()
         self.own: dict[tuple[int, str], int] = {}
-        """(number, start) of each process that was ever seen → its own ticks."""
 
     def sample(self, first: int) -> tuple[int, float]:
-        """(resident bytes with those in sockets, processor seconds). Pages that several share count for each; a process that begins and ends
-        between two samples counts where its parent waits for it."""
+        """(resident bytes with those in sockets, processor seconds). Pages that several share count for each.
+        A process that begins and ends between two samples counts where its parent waits for it."""
         memory, waited, open_sockets = 0, 0, set[str]()
         for pid in descendants(first):
             try:
@@ -186,7 +175,7 @@ class ProcessUsage:
 
 
 def supervise(config: dict[str, Any]) -> dict[str, Any]:
-    """Run a program in a sandbox to its end, or until a limit. Raises Refused: this machine cannot isolate it; nothing has run."""
+    """Run a program in a sandbox to its end, or until a limit. Raises SandboxRefused: nothing has run."""
     _check_machine()
     ends = [0, *_caller_end(config["caller"])]
     user = separate()
@@ -210,7 +199,7 @@ def supervise(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _caller_end(process: int) -> list[int]:
-    """A descriptor that is ready to be read once the caller has ended; none where the kernel or a container gives none."""
+    """A descriptor that is readable once the caller has ended; none where the kernel gives none."""
     if os.getppid() != process:
         raise SystemExit(1)  # it has ended already
     with contextlib.suppress(OSError):
@@ -219,7 +208,7 @@ def _caller_end(process: int) -> list[int]:
 
 
 class _Run:
-    """One sandbox. `ends`: descriptors that are ready when nobody waits for its outcome any more."""
+    """One sandbox. `ends`: descriptors that are readable when nobody waits for its outcome any more."""
 
     def __init__(
         self, config: dict[str, Any], child: int, output: int, report: int, started: float, ends: list[int]
@@ -232,7 +221,6 @@ class _Run:
         self.ends = ends
 
     def kill(self) -> None:
-        """End process 1, and with it all others in its namespace."""
         if not self.dead:
             os.kill(self.child, signal.SIGKILL)  # it is waited for by us alone, so the number is still its own
             self.dead = True
@@ -243,7 +231,7 @@ class _Run:
         self.kill()
 
     def watch(self) -> None:
-        """Until process 1 has reported or died, and the last writer of the output is gone."""
+        """Read until process 1 has reported or died, and the last writer of the output is gone."""
         selector = selectors.DefaultSelector()
         for descriptor in (self.output, self.report, *self.ends):
             selector.register(descriptor, selectors.EVENT_READ)
@@ -284,16 +272,15 @@ class _Run:
             self.stop("timeout")
 
     def outcome(self) -> dict[str, Any]:
-        """What the caller is told."""
-        said = self.said.decode("utf-8", "replace")
-        kind, _, rest = said.partition(" ")
-        if kind == "refused":
+        report = self.said.decode("utf-8", "replace")
+        cause, _, rest = report.partition(" ")
+        if cause == "refused":
             return {"ending": "refused", "reason": rest}
         number, cpu_s = (int(rest.split()[0]), float(rest.split()[1])) if rest else (None, 0.0)
         return {
-            "ending": self.stopped or _ending(kind, number, bytes(self.text)),
-            "exit_code": number if kind == "exit" and not self.stopped else None,
-            "signal": number if kind == "signal" and not self.stopped else None,
+            "ending": self.stopped or _ending(cause, number, bytes(self.text)),
+            "exit_code": number if cause == "exit" and not self.stopped else None,
+            "signal": number if cause == "signal" and not self.stopped else None,
             "output": self.text.decode("utf-8", "replace"),
             "seconds": round(time.monotonic() - self.started, 4),
             "cpu_s": round(max(self.cpu_s, cpu_s), 3),
@@ -301,15 +288,14 @@ class _Run:
         }
 
 
-def _ending(kind: str, number: int | None, output: bytes) -> str:
-    """How a program ended that was not stopped."""
-    if kind == "exit":
+def _ending(cause: str, number: int | None, output: bytes) -> str:
+    if cause == "exit":
         last = output.rstrip().rpartition(b"\n")[2].partition(b":")[0].strip()
         if number and last.endswith(b"MemoryError") and b" " not in last:
             return "memory"  # the limit of one process shows as Python's own error
         return "error" if number else "ok"
-    if kind == "signal" and number == signal.SIGXCPU:
+    if cause == "signal" and number == signal.SIGXCPU:
         return "timeout"
-    if kind == "signal" and number != signal.SIGKILL:
+    if cause == "signal" and number != signal.SIGKILL:
         return "crashed"
     return "killed"
