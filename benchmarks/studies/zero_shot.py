@@ -1,6 +1,6 @@
 """What an instruct model does at GSM8K before any training: with our prompts, and with a plain one of a few words.
 
-    python -m benchmarks.studies.zero_shot MODEL --runs runs/zero_shot [--questions 500] [--dtype bfloat16]
+    python -m benchmarks.studies.zero_shot MODEL --runs runs/zero_shot [--questions 500] [--minutes 60]
 
 Three arms answer the same test questions (Cobbe et al. 2021, arXiv 2110.14168), greedily, 400 tokens a turn: `plain`, transformers' own
 `generate` on the question and one sentence, without our environment; `alone`, `environment.name=gsm8k` without tools; `tools`, the
@@ -39,6 +39,8 @@ NEW_TOKENS = GSM8K.limits.new_tokens
 PLAIN = "{question}\n\nReason step by step, and write the final number after ####."
 PIECE = 40
 """Questions of one piece."""
+COLUMNS = ("id", "success", "tokens", "cut", "turns", "status", "malformed")
+"""Of a row, what the record keeps; texts stay in the folder, as they hold the questions."""
 Row = dict[str, Any]
 
 
@@ -105,6 +107,17 @@ def done(path: Path) -> list[Row]:
     return [json.loads(line) for line in whole]
 
 
+def restore(runs: Path, record_of: dict[str, Any] | None, weights: str) -> None:
+    """Write the rows that a record of the same weights holds, where this folder has none: a study that another machine began goes on."""
+    if record_of is None or record_of["weights"] != weights:
+        return
+    for arm, rows in record_of["rows"].items():
+        if not (path := runs / f"{arm}.jsonl").is_file():
+            path.write_text(
+                "".join(json.dumps(dict(zip(record_of["columns"], row, strict=True))) + "\n" for row in rows)
+            )
+
+
 def figures(arms: dict[str, list[Row]]) -> dict[str, Any]:
     """Success of each arm on the questions that all have, and paired differences to `plain`."""
     shared = set.intersection(*({row["id"] for row in rows} for rows in arms.values()))
@@ -132,13 +145,18 @@ def main() -> None:
     parser.add_argument("model", help="a folder or hub id with a chat template")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "zero_shot")
     parser.add_argument("--questions", type=int, default=500)
+    parser.add_argument(
+        "--minutes", type=float, default=1e9, help="begin no piece after so long, and record what there is"
+    )
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--output", default="zero_shot", help="name of the results file")
     args = parser.parse_args()
     runs = args.runs.resolve()
     weights = Path(args.model) / "model.safetensors"
     hashed = sha256(weights) if weights.is_file() else args.model
+    target = record.RESULTS / f"{args.output}.json"
     begin(runs, model=hashed, dtype=args.dtype, questions=args.questions, new_tokens=NEW_TOKENS)
+    restore(runs, record.load(args.output), hashed)
     without, shipped = (config_of(args.model, args.dtype, args.questions, o) for o in ({"tools": []}, {}))
     tasks = held_out_tasks(shipped.environment)
     players = [load_player(config) for config in (without, shipped)]
@@ -146,8 +164,11 @@ def main() -> None:
         zip(("plain", "alone", "tools"), (plainly(args.model, args.dtype), *map(played, players)), strict=True)
     )
     seconds = dict.fromkeys(answer, 0.0)
-    commits: set[str] = set()
+    commits = set((record.load(args.output) or {}).get("commits", []))
+    end = time.monotonic() + 60 * args.minutes
     for start in range(0, len(tasks), PIECE):
+        if time.monotonic() >= end:
+            break
         piece = tasks[start : start + PIECE]
         for arm, answers in answer.items():
             path = runs / f"{arm}.jsonl"
@@ -165,15 +186,20 @@ def main() -> None:
             )
     for player in players:
         close(player.engine)
-    found = figures({arm: done(runs / f"{arm}.jsonl") for arm in answer})
+    arms = {arm: done(runs / f"{arm}.jsonl") for arm in answer}
+    found = figures(arms)
+    found |= {
+        "columns": COLUMNS,
+        "rows": {arm: [[row.get(name) for name in COLUMNS] for row in rows] for arm, rows in arms.items()},
+    }
     found |= {"model": Path(args.model).name, "weights": hashed, "dtype": args.dtype, "seconds": seconds}
     found |= {
         "command": record.command("studies.zero_shot"),
         "commits": sorted(commits),
         **record.made_with("torch", "transformers"),
     }
-    record.write(record.RESULTS / f"{args.output}.json", found)
-    print(json.dumps(found, indent=1))
+    record.write(target, found)
+    print(json.dumps({name: value for name, value in found.items() if name != "rows"}, indent=1))
 
 
 if __name__ == "__main__":
