@@ -191,8 +191,7 @@ def test_a_process_that_was_forked_meanwhile_keeps_nobody_out(tmp_path: Path) ->
     """A grader's pool may outlive the run, and would hold a descriptor that it was handed."""
     script = (
         "import os, sys, time; from pathlib import Path; from rrm.train.run_folder import sole_writer\n"
-        "with sole_writer(Path(sys.argv[1])):\n    child = os.fork()\n    if not child: time.sleep(60)\n"
-        "    print(child, flush=True); time.sleep(60)\n"
+        "with sole_writer(Path(sys.argv[1])):\n    if not os.fork(): print(os.getpid(), flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
