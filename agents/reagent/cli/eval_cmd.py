@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from reagent.cli.policy_settings import Config, Policy, Task, Words, policy_settings
 from rrm.cli import finish
 from rrm.cli.paths import check_outputs
 from rrm.data.extras import needs
@@ -16,19 +17,10 @@ log = logging.getLogger(__name__)
 
 
 def command(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[MODEL] [a.b=c]…", help="a folder or hub id, and overrides of the config"),
-    ] = None,
-    task: Annotated[
-        str | None, typer.Option(help="what it is to do: gsm8k, hotpotqa, … (`reagent tasks` lists them)")
-    ] = None,
-    config: Annotated[
-        str | None, typer.Option("--config", help="shipped name or a YAML file; default: lab, with --task the defaults")
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="as MODEL, also a run's policy/ folder; default: policy.base of the config")
-    ] = None,
+    words: Words = None,
+    task: Task = None,
+    config: Config = None,
+    policy: Policy = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="write the figures as JSON")] = None,
     transcripts: Annotated[
         Path | None, typer.Option(help="write every episode as a canonical trajectory (JSONL), for `rrm score`")
@@ -57,7 +49,6 @@ def command(
     feedback.mode=c gives the frozen policy a second attempt after the judge's critique, reported as `refined`.
     """
     needs("agents", "playing a policy", "torch", "transformers", "accelerate")
-    from reagent.cli.policy_settings import policy_settings
     from reagent.train.choosing import evaluate_chosen
     from reagent.train.evaluate import evaluate_config, without_interval
     from rrm.data.trajectory import write_jsonl

@@ -1,13 +1,29 @@
 """The config of `reagent eval` and `reagent probe`, made of MODEL, --policy, --task and the overrides."""
 
-import logging
+from __future__ import annotations
 
-from reagent.train.config import AgentConfig, load_agent_config
-from reagent.train.export import written_dtype
+import logging
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from rrm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from reagent.train.config import AgentConfig
 
 log = logging.getLogger(__name__)
 TASK = "task"  # the shipped config of `--task`
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="[MODEL] [a.b=c]…", help="a folder or hub id, and overrides of the config")
+]
+Task = Annotated[str | None, typer.Option(help="what it is to do: gsm8k, hotpotqa, … (`reagent tasks` lists them)")]
+Config = Annotated[
+    str | None, typer.Option("--config", help="shipped name or a YAML file; default: lab, with --task the defaults")
+]
+Policy = Annotated[
+    str | None, typer.Option(help="as MODEL, also a run's policy/ folder; default: policy.base of the config")
+]
 
 
 def policy_settings(
@@ -23,6 +39,9 @@ def policy_settings(
     Raises:
         ConfigError: two models are named, or a model alone.
     """
+    from reagent.train.config import load_agent_config
+    from reagent.train.export import written_dtype
+
     overrides = list(words or ())
     if overrides and "=" not in overrides[0]:
         model = overrides.pop(0)

@@ -5,23 +5,17 @@ from typing import Annotated
 
 import typer
 
+from reagent.cli.policy_settings import Config, Policy, Task, Words, policy_settings
 from rrm.cli import finish
 from rrm.cli.paths import check_outputs
 from rrm.data.extras import needs
 
 
 def command(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[MODEL] [a.b=c]…", help="a folder or hub id, and overrides of the config"),
-    ] = None,
-    task: Annotated[
-        str | None, typer.Option(help="what it is to learn: gsm8k, hotpotqa, … (`reagent tasks` lists them)")
-    ] = None,
-    config: Annotated[
-        str | None, typer.Option("--config", help="shipped name or a YAML file; default: lab, with --task the defaults")
-    ] = None,
-    policy: Annotated[str | None, typer.Option(help="as MODEL; default: policy.base of the config")] = None,
+    words: Words = None,
+    task: Task = None,
+    config: Config = None,
+    policy: Policy = None,
     transcripts: Annotated[
         Path | None, typer.Option(help="write every episode as a canonical trajectory (JSONL), sampled ones first")
     ] = None,
@@ -31,7 +25,6 @@ def command(
     Exit code 3 where it is hardly learnable; the summary says what to change.
     """
     needs("agents", "playing a policy", "torch", "transformers", "accelerate")
-    from reagent.cli.policy_settings import policy_settings
     from reagent.train.probe import probe_config
     from rrm.data.trajectory import write_jsonl
 
