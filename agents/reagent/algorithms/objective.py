@@ -1,4 +1,4 @@
-"""From per-token losses to a batch's loss and its metrics.
+"""Turns per-token losses into a batch's loss and its metrics.
 
 A loss is a sum over its own rows divided by a denominator of the *whole* batch, over all micro-batches and processes: sum
 `loss_denominator` over both once, and multiply by the number of processes where a wrapper averages gradients.

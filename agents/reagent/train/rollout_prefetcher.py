@@ -26,7 +26,7 @@ class RoundCancelled(Exception): ...
 
 
 class RolloutPrefetcher:
-    """At most one round at play, in a daemon thread."""
+    """Plays at most one round at a time, in a daemon thread."""
 
     def __init__(self) -> None:
         self._update = -1
