@@ -206,7 +206,9 @@ class Choosing:
     metrics: Mapping[str, Grader] = field(default_factory=lambda: ToolEnv.metrics)
 
     def evaluate(self, tasks: Sequence[Task], retries: int = 0) -> tuple[dict[str, Any], list[Episode]]:
-        """Figures and episodes, second attempts last, with choices noted on the transcripts."""
+        """Figures and episodes, second attempts last, with choices noted on the transcripts.
+
+        Raises JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows."""
         played = self.play(tasks, retries)
         episodes, scores = played.episodes, played.scores
         how = {"is_graded": self.is_graded, "metrics": self.metrics}

@@ -133,6 +133,7 @@ def plan(config: AgentConfig, *, processes: int = 1, device: str = "cpu", like: 
 
 
 def memory_of(config: AgentConfig, shape: Shape, processes: int, device: str, widest: float) -> Memory:
+    """Bytes on one process, whose largest micro-batch has `widest` tokens."""
     rollout = config.rollout
     here = not rollout.engine.is_remote
     trains_all = config.policy.lora is None
@@ -235,6 +236,7 @@ def update_flops(config: AgentConfig, shape: Shape, rows: int, padding: Padded, 
 
 
 def forward_flops(config: AgentConfig, shape: Shape, tokens: float, sampled: float) -> float:
+    """FLOPs of one episode of `tokens` forward, adapter included, the head on the `sampled` ones alone."""
     head = shape.vocabulary * shape.hidden
     body = shape.parameters - head * (1 if shape.tied else 2)
     return 2 * (body * tokens + head * sampled) + 2 * shape.layers * shape.heads_by_size * tokens**2
