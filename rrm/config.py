@@ -104,7 +104,7 @@ class LossWeights(Section):
     full: float = Field(default=1.0, ge=0.0)
     steps: float = Field(default=1.0, ge=0.0)
     outcome: float = Field(default=1.0, ge=0.0)
-    """Of the outcome slot of a `steps` row, against 1 for all its step slots; alone, either gives all."""
+    """Weight of the outcome slot of a `steps` row, against 1 for all its step slots."""
 
 
 class LoraSettings(Section):
@@ -239,7 +239,7 @@ class TrainConfig(Section):
     """Trackers by accelerate's names: tensorboard, wandb, trackio."""
     cpu: bool = False
     sharding: Sharding = "none"
-    """Of several processes in SFT and drills: `none`: each has the whole model (DDP); `fsdp`: each a part
+    """Split of SFT and drills among processes: `none`: each has the whole model (DDP); `fsdp`: each a part
     of weights, gradients and optimiser state (FSDP2, docs/training.md). The losses are the same."""
     threads: int | None = Field(default=None, gt=0)
     model: ModelConfig = Field(default_factory=ModelConfig)

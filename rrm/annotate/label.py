@@ -56,7 +56,7 @@ class Label(BaseModel):
     outcome: Outcome | None = None
     comment: str = ""
     steps: dict[int, StepSaid] = Field(default_factory=dict)
-    """By the step's number, from 1; only labelled steps."""
+    """Step's number, from 1 → its label; only labelled steps."""
 
     def done(self, n_steps: int, ask: Ask) -> bool:
         steps = all((step := self.steps.get(k)) is not None and step.verdict for k in range(1, n_steps + 1))

@@ -26,7 +26,7 @@ class ChosenRun:
     digest: str
     id: str
     chance: float
-    """Of being chosen, in (0, 1]."""
+    """Probability of being chosen, in (0, 1]."""
     n_runs: int
 
 

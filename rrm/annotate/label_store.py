@@ -30,7 +30,7 @@ class Entry(BaseModel):
     """`rrm.annotate.label.RULES` of the change."""
     undo: bool = False
     digest: str | None = None
-    """Of the transcript; with `undo` this and what follows are None."""
+    """Digest of the transcript; with `undo` this and the next fields are None."""
     trajectory_id: str | None = None
     steps: int | None = Field(default=None, ge=0)
     change: Change | None = None

@@ -20,7 +20,7 @@ class LabelledDigests:
         self._names: dict[str, set[str]] = defaultdict(set)
         """Digest → ids of transcripts with a label, or about to get one."""
         self._taken: dict[str, set[str]] = defaultdict(set)
-        """Of these, the ids met in this run's input."""
+        """Digest → those of the ids that this run's input has had."""
         self.read = self.resumed = self.repeated = self.written = 0
         for number, row in output.rows():
             try:

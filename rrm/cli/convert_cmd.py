@@ -48,7 +48,7 @@ def is_stdout(path: Path) -> bool:
 
 @contextlib.contextmanager
 def whole_or_nothing(path: Path) -> Iterator[IO[str]]:
-    """As `file_when_whole`; `-` is standard output."""
+    """Open a file like `file_when_whole`; `-` is standard output."""
     if is_stdout(path):
         yield sys.stdout
         sys.stdout.flush()

@@ -56,7 +56,7 @@ class Annotation(BaseModel):
     """Name of the person, model or rule set."""
     kind: Literal["human", "llm", "rules", "self"]
     weight: float = Field(default=1.0, ge=0.0, le=MAX_WEIGHT, allow_inf_nan=False)
-    """Of this label among those of its trajectory, and of its row in the loss."""
+    """Weight of this label among those of its trajectory, and of its row in the loss."""
 
     def to_json(self) -> str:
         """One ASCII-only line of JSON (lone surrogates survive as escapes)."""

@@ -107,13 +107,13 @@ class Feedback(BaseModel):
     criteria: dict[str, CriterionAnswer] | None = None
     """Answers by question name, also of rows without a score; None without criteria."""
     rank: Ranked | None = None
-    """Of a relative score: the attempts it was compared with."""
+    """The attempts that a relative score was compared with."""
     truncated_tokens: int = 0
     """Transcript tokens beyond the judge's budget."""
     coverage: float | None = Field(default=None, ge=0.0, le=1.0)
     """Share of the transcript's text tokens that the judge read; None in older rows."""
     verdict: Verdict | None = None
-    """Of the whole run, by a judge with a promise of agreement (`judge.least_sure`)."""
+    """Verdict on the whole run, by a judge calibrated with `--agreement` (`judge.least_sure`)."""
     images: ImagesRead | None = None
     """Counts of pictures; `coverage` counts text only."""
     out_of_domain: bool | None = Field(default=None, validation_alias=AliasChoices("out_of_domain", "outside"))
@@ -123,7 +123,7 @@ class Feedback(BaseModel):
     )
     """Distance to the nearest training transcripts, in thresholds: above 1 is outside."""
     usage: Usage | None = None
-    """Of a server for this row, failed tries included."""
+    """A server's usage for this row, failed tries included."""
     judge: JudgeInfo
     reason: str | None = None
     """The error, where not `scored`; else samples that failed, or steps that were invented."""

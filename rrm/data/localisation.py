@@ -31,7 +31,7 @@ def step_verdicts(findings: Sequence[Finding], n_steps: int) -> StepLabels:
 
 
 def abstained(findings: Sequence[Finding], n_steps: int) -> list[bool]:
-    """For each step, whether the judge is unsure and says neither good nor bad."""
+    """True for each step of which the judge is unsure and says neither good nor bad."""
     unsure = {finding.step for finding in findings if finding.verdict == "unsure"}
     unsure -= {finding.step for finding in clear(findings)}
     return [step in unsure for step in range(1, n_steps + 1)]

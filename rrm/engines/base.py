@@ -27,7 +27,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     """Texts that end a row once generated (kept in the output)."""
     timeout_s: float = 60.0
-    """For engines that call a server."""
+    """Seconds a request may take, in engines that call a server."""
     top_logprobs: int = 0
     """Alternatives a token to ask a server for."""
     json_schema: dict[str, Any] | None = field(default=None, hash=False)
@@ -43,7 +43,7 @@ class Completion:
     """log π(id | prefix) per sampled token under the sampling temperature, same length as `ids`."""
     stop_reason: StopReason
     version: int = 0
-    """Of the weights that sampled it, where an engine's weights change (`SyncedEngine.sync`)."""
+    """Version of the weights that sampled it, where an engine's weights change (`SyncedEngine.sync`)."""
     server: str = ""
     """Address that sampled it, without a password; "": this process."""
 

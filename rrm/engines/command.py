@@ -51,6 +51,7 @@ class CommandEngine:
         return f"command:{self._command if words == self.words else shlex.join(words)}"
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
+        """Get one reply. Raises EngineError: the program fails or takes longer than `params.timeout_s`."""
         prompt = "\n\n".join(message["content"] for message in messages).encode(errors="replace")
         with tempfile.TemporaryFile() as prompt_file, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             prompt_file.write(prompt)

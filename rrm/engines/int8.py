@@ -52,7 +52,9 @@ def library_errors() -> Iterator[None]:
 
 @library_errors()
 def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
-    """Path of the model's graph, made from `load()` (a float32 model) unless it is cached."""
+    """Path of the model's graph, made from `load()` (a float32 model) unless it is cached.
+
+    Raises EngineError: a model that `int8_graph` does not know, or the library failed."""
     from filelock import FileLock
 
     from rrm.engines.int8_graph import SCHEME, build, ov
@@ -115,7 +117,7 @@ def multiplies_exactly() -> bool:
 class Int8Engine:
     """A `TokenEngine` whose `choice_logprobs` runs an int8 graph (from `graph_file`), row by row.
 
-    Forwards end at fixed positions, so that results do not depend on batch or cache.
+    Forwards end at fixed positions, so that results do not depend on batch or cache. Raises EngineError: the graph is unreadable.
 
     Args:
         floats: loads the engine for everything else.
@@ -181,7 +183,7 @@ class Int8Engine:
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """See `TokenEngine`; in int8. A prefix that all rows share is run once."""
+        """See `TokenEngine`; in int8. A prefix that all rows share is run once. Raises like `HFEngine`."""
         check_choices(rows, positions, choices)
         if max(choices) >= self.vocabulary:
             raise EngineError(f"choices {list(choices)}: the model has {self.vocabulary} tokens")

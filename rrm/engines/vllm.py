@@ -222,7 +222,9 @@ class VLLMEngine:
         *,
         at: str | None = None,
     ) -> list[Completion]:
-        """See `TokenEngine`; without keys a row's seed derives from its ids. `at`: the address to use."""
+        """See `TokenEngine`; without keys a row's seed derives from its ids. `at`: the address to use.
+
+        Raises EngineError: a row that no server completed."""
         if params.max_new_tokens < 1:
             return [Completion([], [], "length") for _ in rows]
         names = keys or [str(derive_seed(*row)) for row in rows]

@@ -232,7 +232,9 @@ class Servers:
     # ---- weights ----
 
     async def load_everywhere(self, weights: Weights) -> list[Server]:
-        """Load weights at every server; returns those that took them, the others are down."""
+        """Load weights at every server; returns those that took them; the others are down and get them later.
+
+        Raises EngineError: one refuses them, or none answered within `patience_s`."""
         since, rounds = self.clock(), 0
         while True:
             loaded, missed = await self._load_round(weights)

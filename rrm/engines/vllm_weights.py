@@ -103,7 +103,7 @@ async def _reload(server: Server, folder: str, version: str) -> None:
 
 
 async def version_at(server: Server) -> str | None:
-    """Version of a server's weights: `default` where none was set, None where unsupported."""
+    """Version of a server's weights: `default` where none was set, None where unsupported. Raises Retry."""
     try:
         reply = await server.send("/weight_info", root=True)
     except Rejected:

@@ -57,7 +57,7 @@ class Interval:
     low: float | None
     high: float | None
     share_above_zero: float | None = None
-    """Of a difference: the share of resamples above 0 (ties count half)."""
+    """Share of resamples in which a difference is above 0 (ties count half)."""
 
     def unless(self, too_few: bool) -> Interval:
         return Interval(self.value, None, None) if too_few else self

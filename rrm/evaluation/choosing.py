@@ -174,7 +174,7 @@ class Attempts:
     lengths: np.ndarray
     answers: Sequence[str | None]
     outcomes: np.ndarray
-    """In [0, 1], NaN where unknown."""
+    """Values in [0, 1], NaN where unknown."""
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Scorer (`judge` or a rival) → scores: higher is better, `UNSCORED` where there is none."""
     asked: str | None = None

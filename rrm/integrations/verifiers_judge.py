@@ -27,7 +27,7 @@ class AgentRRMJudgeConfig(vf.JudgeConfig):
     """Settings of the judge; of verifiers' own fields `name` and `weight` count."""
 
     judge: str | None = None
-    """As `AgentRRM.from_pretrained` takes it; None: the default judge."""
+    """Name for `AgentRRM.from_pretrained`; None: the default judge."""
     mode: Mode = "score"
     samples: int = 1
     seed: int = 0

@@ -345,7 +345,7 @@ class AgentRRM:
         return self._plan(trajectory, mode)[0].windowed
 
     def readings(self, trajectory: Trajectory, mode: Mode) -> tuple[WindowPlan, list[Window]]:
-        """Return a transcript's plan, and each window before any finding."""
+        """Return a transcript's plan, and each window before any finding; raises RRMError like `plan`."""
         plan, earlier = self._plan(trajectory, mode)
         modes = [earlier] * (len(plan) - 1) + [self.abilities.read_as(mode)]
         return plan, [plan.reading(number, slots=window_mode == "steps") for number, window_mode in enumerate(modes)]

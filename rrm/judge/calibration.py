@@ -236,7 +236,7 @@ def curve(
 def curves(
     x: np.ndarray, y: np.ndarray, weights: np.ndarray, method: CalibrationMethod, points: np.ndarray
 ) -> np.ndarray:
-    """Fit `curve` for (B, N) weightings ≥ 0 of the rows; returns (B, M) values at (M,) `points`."""
+    """Fit `curve` to (N,) rows under (B, N) weights ≥ 0, each with both outcomes; (B, M) values at (M,) `points`."""
     if method == "isotonic":
         rows = np.arange(len(x))
         drawn = [np.repeat(rows, w.astype(np.int64)) for w in weights]
@@ -297,6 +297,7 @@ def _reads(method: CalibrationMethod) -> Literal["logit", "score"]:
 
 
 def _features(x: np.ndarray, reads: Literal["logit", "score"]) -> np.ndarray:
+    """The (N,) feature that a logistic map is linear in: raw scores, or their logits."""
     clipped = np.clip(x, EPS, 1 - EPS)
     return x if reads == "score" else np.log(clipped / (1 - clipped))
 

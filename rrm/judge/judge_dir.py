@@ -198,7 +198,9 @@ def content_hash(*folders: Path) -> str:
 
 
 def own_code(folder: Path, configs: Sequence[str] = CONFIGS) -> list[Path]:
-    """List the Python files that transformers runs: those in an `auto_map`, and their relative imports."""
+    """List the Python files that transformers runs: those in an `auto_map`, and their relative imports.
+
+    Raises RRMError: a config is not JSON."""
     waiting: list[str] = []
     for config in configs:
         named = _read_json(folder / config).get("auto_map") or {}

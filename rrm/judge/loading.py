@@ -280,7 +280,9 @@ def _tokenizer(folder: Path, options: LoadOptions) -> Any:
 
 
 def load_reader(model: str | None, options: LoadOptions) -> tuple[JudgeSettings, Prompter | None]:
-    """Return a judge's settings, and its prompter without weights (None: a server without a directory)."""
+    """Return a judge's settings, and its prompter without weights (None: a server without a directory).
+
+    Raises RRMError: no such judge."""
     if model is not None and model.startswith("command:"):
         return _load_command(model, options).settings, None
     served = model is not None and model.startswith("openai:")
@@ -409,7 +411,9 @@ def _load_vision(model: str, options: LoadOptions) -> Loaded:
 def load_weights(
     folder: Path, model: str | None, settings: JudgeSettings, dtype: Any, options: LoadOptions
 ) -> tuple[Any, Any, str]:
-    """Return (model, tokenizer, hash); an adapter is merged into its float32 base, then cast."""
+    """Return (model, tokenizer, hash over both folders); an adapter is merged into its float32 base, then cast.
+
+    Raises RRMError: nothing there can be loaded."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     adapter = (folder / "adapter_config.json").is_file()

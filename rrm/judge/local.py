@@ -46,6 +46,7 @@ def written_at_most(prompt: Prompt, mode: Mode, max_new_tokens: int) -> int:
 
 
 def fits(engine: TokenEngine, prompt: Prompt, mode: Mode, max_new_tokens: int) -> bool:
+    """True if a prompt and its reply (`max_new_tokens` of text) fit the model's positions."""
     room = getattr(engine, "max_positions", None)
     written = {"score": SCORE_ROOM, "steps": 0}.get(mode, max_new_tokens + SCORE_ROOM)
     return room is None or len(prompt.ids) + written <= room

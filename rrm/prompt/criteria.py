@@ -139,7 +139,7 @@ class Criteria(BaseModel):
 
     name: str = Field(default="criteria", min_length=1, max_length=80)
     about: str = ""
-    """For people: its purpose, in a line."""
+    """Purpose in one line, for people."""
     instructions: str = Field(default="", max_length=40_000)
     """Text before the questions: what counts, what does not."""
     see_reference: bool = False

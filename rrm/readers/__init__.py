@@ -76,7 +76,7 @@ READERS: tuple[Reader, ...] = (
     judge_sft, sharegpt, calls, langchain, vercel_ai, responses, bedrock, anthropic, openai, search_tags, react, mapping,
 )
 # fmt: on
-"""In the order they are asked: particular formats first."""
+"""Readers in the order they are tried: particular formats first."""
 FORMATS: dict[str, Reader] = {reader.NAME: reader for reader in READERS}
 # looked up once: to ask an object for a protocol costs more than to read a small transcript
 _CONTAINERS = {reader.NAME: reader for reader in READERS if isinstance(reader, Container)}

@@ -100,7 +100,7 @@ class _Steps:
         self.agents: list[Object] = []
         """The agent's own, in order: the trajectory's step k is `agents[k - 1]`."""
         self.places: list[list[int | None]] = []
-        """For each step: indices of its own message (None: it has none) and of its results in the run."""
+        """Each step's indices in the run: its own message (None: it has none), then its results."""
         self._callers: dict[str, tuple[int, str]] = {}
         """A call's id -> the last step that called it so, and the tool's name."""
 

@@ -17,7 +17,7 @@ VERDICT = re.compile(
     r"|\byour score\b.{0,40}\d",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Of MINT ("Your answer is wrong."), fireact ("reward = True"), knowagent ("Answer is CORRECT"), …"""
+"""Verdicts that environments write: MINT ("Your answer is wrong."), fireact ("reward = True"), knowagent ("Answer is CORRECT"), …"""
 
 
 _GOOD = re.compile(r"\b(?:correct|right|true|success\w*|succeeded)\b|[=:] ?1(?:\.0*)?(?![.\d])", re.IGNORECASE)

@@ -18,7 +18,7 @@ MOST_BYTES = 4 * 1024 * 1024
 MOST_TOGETHER = 64 * 1024 * 1024
 """Bytes of a page's pictures."""
 MOST_PIXELS = 40_000_000
-"""Of one unpacked picture: a few hundred bytes of PNG can claim billions."""
+"""Largest unpacked picture: a few hundred bytes of PNG can claim billions of pixels."""
 
 
 @dataclass

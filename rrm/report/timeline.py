@@ -23,7 +23,7 @@ NEVER = 1e12
 @dataclass(frozen=True)
 class MessageTiming:
     step: int
-    """From 1."""
+    """Step number, from 1."""
     kind: Kind
     name: str | None
     seconds: float
@@ -35,7 +35,7 @@ class MessageTiming:
 class Timeline:
     spans: list[MessageTiming]
     seconds: float | None
-    """From the first time to the last; without timestamps the spans' sum, None without any time."""
+    """First timestamp to last; without timestamps the spans' sum, None without any time."""
 
     @property
     def rows(self) -> list[list[Any]]:

@@ -35,7 +35,7 @@ class Estimate:
     coverage: dict[str, Any] | None = None  # as in `rrm.scoring.run.ScoreSummary`
     unsupported_media: dict[str, Any] | None = None  # as in `rrm.scoring.run.ScoreSummary`
     cost: float | None = None
-    """At most, without retries and cache; in the prices' currency."""
+    """Upper bound in the prices' currency, without retries and cache."""
     cost_of_prompts: float | None = None  # part of `cost`
 
 

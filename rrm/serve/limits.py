@@ -32,7 +32,7 @@ DRAINED = 8  # bytes of a refused body that are read and dropped, times the larg
 
 @dataclass(frozen=True)
 class BodyLimits:
-    """Of one request."""
+    """Limits of one request."""
 
     body_bytes: int
     body_s: float  # seconds from the first byte to the last

@@ -110,7 +110,7 @@ def describe_domain(judge: AgentRRM, folder: Path, run: TrainingRun) -> dict[str
 
 
 def whole_questions(rows: Sequence[Trajectory], most: int, seed: int) -> list[Trajectory]:
-    """At most `most` rows of randomly drawn questions, each with all its attempts, which metrics compare."""
+    """Draw questions with all their attempts (metrics compare these), `most` rows at most."""
     groups: dict[str, list[Trajectory]] = {}
     for t in rows:
         groups.setdefault(question_of(t), []).append(t)

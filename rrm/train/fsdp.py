@@ -104,7 +104,9 @@ def gathered(tensors: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def copy_whole(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
-    """Copy tensors into whole ones of the same names; all processes call this together."""
+    """Copy tensors into whole ones of the same names; all processes call this together.
+
+    Raises KeyError: `target` lacks one."""
     for name, tensor in source.items():
         target[name].copy_(whole(tensor.detach()))
 
@@ -128,7 +130,9 @@ def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> di
 def read_training(
     folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None, besides: Collection[str] = ()
 ) -> None:
-    """Restore trained parameters and optimiser state; `besides`: other names in the files."""
+    """Restore trained parameters and optimiser state; `besides`: other names in the files.
+
+    Raises RRMError: the folder is another model's; names a parameter that differs."""
     own = trained_parameters(module)
     shapes = {name: shape for name, shape in stored_shapes(folder).items() if name not in besides}
     weights = {name: shape for name, shape in shapes.items() if "/" not in name}

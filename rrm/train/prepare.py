@@ -58,7 +58,9 @@ class TrainingRun:
 
 
 def load_annotations(paths: Sequence[str], trajectories: Sequence[Trajectory]) -> dict[str, list[Annotation]]:
-    """Annotations by trajectory id; RRMError if one matches two transcripts, or none matches."""
+    """Annotations by trajectory id; RRMError if one matches two transcripts, or none matches.
+
+    Raises ReadError: names file and line of what is no annotation."""
     matched = match(trajectories, read_annotations(*paths))
     if complaint := matched.complaint():
         if not matched.by_id:

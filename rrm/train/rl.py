@@ -246,7 +246,9 @@ def reference_at(model: Any, folder: Path, needed: bool) -> Iterator[None]:
 
 
 def grpo_config(config: TrainConfig, folder: Path, bf16: bool) -> Any:
-    """TRL's settings: a group a micro-batch, `prompts_per_step` groups over all processes a step."""
+    """TRL's settings: a group a micro-batch, `prompts_per_step` groups over all processes a step.
+
+    Raises RRMError: `prompts_per_step` is no multiple of the number of processes."""
     from accelerate import PartialState
     from trl.trainer.grpo_config import GRPOConfig
 

@@ -26,7 +26,9 @@ LABEL_WEIGHTS = "label_weights"  # of a row: the weights of its labels in order,
 
 @contextlib.contextmanager
 def weighted_rows(trainer: Any) -> Iterator[None]:
-    """Let `trainer` (TRL's SFTTrainer) compute the loss above; its model must return log-probabilities."""
+    """Let `trainer` (TRL's SFTTrainer) compute the loss above.
+
+    A training step raises RuntimeError where the model returns no log-probabilities (another TRL)."""
     local = threading.local()  # DataParallel runs copies of the model in threads, hooks included
 
     def take(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

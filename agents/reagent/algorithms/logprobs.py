@@ -13,6 +13,7 @@ Entropy = Literal["none", "value", "gradient"]
 
 
 def entropy_from_logits(logits: Tensor) -> Tensor:
+    """(…, V) finite logits -> (…): −Σ p log p, in nats."""
     logprobs = torch.log_softmax(logits, dim=-1)
     return -(logprobs.exp() * logprobs).sum(dim=-1)
 

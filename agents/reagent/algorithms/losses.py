@@ -81,7 +81,8 @@ def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, estimator: 
     | k2        | ½ (log r)²   | ∇KL(π ‖ π_ref), exactly                                                            |
     | k3        | r − 1 − log r| ∇KL(π_ref ‖ π), the other direction; equal to first order where r is near 1 (GRPO)  |
 
-    k1 and k3 are unbiased as values. Tokens of an older policy bias all three. Raises ConfigError: unknown estimator.
+    k1 and k3 are unbiased as values, k2 and k3 never negative; 0 off the mask. Tokens of an older policy bias all three. Raises
+    ConfigError: unknown estimator.
     """
     difference = log_ratio(logprobs, ref_logprobs, mask)  # −log r
     if estimator == "k1":

@@ -1,9 +1,9 @@
-"""From per-token losses to a batch's loss and its metrics.
+"""Turns per-token losses into a batch's loss and its metrics.
 
 A loss is a sum over its own rows divided by a denominator of the *whole* batch, over all micro-batches and processes: sum
 `loss_denominator` over both once, and multiply by the number of processes where a wrapper averages gradients.
 
-Papers: PPO 1707.06347, DAPO (token mean) 2503.14476, Dr. GRPO 2503.20783."""
+(B, T) each; `mask` (B, T) bool, the tokens of the loss. Papers: PPO 1707.06347, DAPO (token mean) 2503.14476, Dr. GRPO 2503.20783."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,7 +37,9 @@ def loss_denominator(mask: Tensor, aggregation: Aggregation, constant_length: in
 
 
 def aggregate(per_token: Tensor, mask: Tensor, denominator: float, aggregation: Aggregation) -> Tensor:
-    """(B, T) -> 0-d: this micro-batch's share of the batch's loss. Raises ValueError: denominator ≤ 0."""
+    """(B, T) -> 0-d: this micro-batch's share of the batch's loss. Raises ValueError: denominator ≤ 0.
+
+    Σ over masked tokens (`sequence-mean`: Σ over rows of the row's mean) / `loss_denominator` of the whole batch."""
     if not denominator > 0:
         raise ValueError(f"loss denominator is {denominator}: the batch has no token to learn from; skip this update")
     masked = torch.where(mask, per_token, 0)

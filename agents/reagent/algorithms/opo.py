@@ -1,4 +1,6 @@
-"""OPO (2505.23585, §3.2): A = R − Σ l R / Σ l over the group, l a row's trained tokens."""
+"""OPO (2505.23585, §3.2): A = R − Σ l R / Σ l over the group, l a row's trained tokens.
+
+The baseline of least variance where the squared norm of a row's gradient grows with its length."""
 
 import torch
 

@@ -4,7 +4,7 @@ from collections import deque
 
 
 class FairLimiter:
-    """At most `limit` holders at a time, first come first served; across event loops and threads.
+    """Lock with at most `limit` holders at a time, first come first served; across event loops and threads.
     asyncio.Semaphore belongs to one event loop, but a tool outlives loops, and a timed-out call's thread releases its slot from outside."""
 
     def __init__(self, limit: int) -> None:

@@ -48,10 +48,10 @@ class FeedbackJudgeOptions(Section):
     """Options of the judge, as in `AgentRRM.from_pretrained`; null leaves them to it."""
 
     settings: str | None = None
-    """With `openai:…`: directory or hub id of the served judge, for its calibration and budgets."""
+    """Directory or hub id of the judge served at `openai:…`, for its calibration and budgets."""
     revision: str | None = None
     device: str | None = None
-    """Of a judge in this process, as the two below; null: the policy's."""
+    """Device of a judge in this process; null, here and in the next two keys: the policy's."""
     attn_implementation: str | None = None
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
     batch_tokens: int | None = Field(default=None, ge=1)
@@ -74,7 +74,7 @@ class EscalateConfig(Section):
     price: str | None = None
     """`IN,OUT[,CACHED]`, of a million tokens each."""
     max_cost: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """With a price: no request after this process's judgements, and those of earlier runs here, cost this."""
+    """Cost (needs `price`) after which nothing more is asked; earlier runs in this folder count."""
     max_new_tokens: int | None = Field(default=None, ge=1)
     timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     concurrency: int | None = Field(default=None, ge=1)
@@ -129,7 +129,7 @@ class FeedbackConfig(Section):
     """`none`; `c` critique, `r` score, `u` both and the judge's texts; `process` findings as turn rewards.
     Controls: `retry`, `placebo` of `c`, without a critique or with another task's; `shuffled` of `none`, rewards dealt anew."""
     judge: str = "lab"
-    """As `rrm score --model`: `lab` (search lab only), `default`, directory, hub id, `openai:URL#model`."""
+    """Judge, named as for `rrm score --model`: `lab` (search lab only), `default`, directory, hub id, `openai:URL#model`."""
     judge_options: FeedbackJudgeOptions = Field(default_factory=FeedbackJudgeOptions)
     escalate: EscalateConfig | None = None
     criteria: str | list[CriteriaStage] | None = None
@@ -155,7 +155,7 @@ class FeedbackConfig(Section):
     train_initial: bool = True
     """Modes `c`, `retry`, `placebo`: also learn from first attempts."""
     critique_chars: int = Field(default=1000, ge=50)
-    """Of the critique in a second attempt's prompt."""
+    """Longest critique in a second attempt's prompt, in characters."""
     aux: AuxConfig = Field(default_factory=AuxConfig)
     process: ProcessConfig = Field(default_factory=ProcessConfig)
     recalibrate: RecalibrateConfig | None = None

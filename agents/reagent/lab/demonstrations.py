@@ -49,7 +49,7 @@ class ScriptedTurn:
 @dataclass(frozen=True)
 class PlayedTurns:
     shown: list[dict[str, Any]]
-    """As the policy sees them; `messages`: as in a trajectory."""
+    """Messages as the policy sees them; `messages`: as in a trajectory."""
     train_on: list[bool]
     messages: list[dict[str, Any]]
 

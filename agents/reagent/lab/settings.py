@@ -31,7 +31,7 @@ class LabSettings:
     hurried_rows: int = 2000
     """`tool_call` rows of a second, shorter training with hurried agents (`reagent.lab.build.HURRIED`)."""
     hops: tuple[int, ...] | None = None
-    """Of the demonstrations, dealt out in turn; null: `HOPS` of the kind."""
+    """Hops of the demonstrations, taken in turn; null: `HOPS` of the kind."""
 
     @property
     def hop_counts(self) -> tuple[int, ...]:

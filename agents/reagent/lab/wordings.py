@@ -4,7 +4,7 @@
 (docs/decisions.md, ADR 10). No template of `FINDING[key]` has a place for a value that answers the question."""
 
 _ASKED = "What is the {phrase}?"
-"""As the search environment asks; one question in ten."""
+"""The search environment's own wording; one question in ten."""
 _OPENINGS = (
     "What is", "Which is", "Who or what is", "Question:", "Next question: what is", "Hello, what is", "Do you know",
     "Find", "Find out", "Please find out", "First of all find", "Find out who or what is", "Look up", "Look for", "Search for",

@@ -99,7 +99,7 @@ class World:
         return fact.object if fact else None
 
     def find(self, query: str, *, distractors: bool = True) -> list[Fact]:
-        """At most three facts for a query: the best match, one of the same relation, one of the same subject.
+        """Find up to three facts for a query: the best match, one of the same relation, one of the same subject.
 
         A fact matches by its subject (or object) in the query, better with its relation. Without `distractors` the best match alone."""
         words = set(re.findall(r"\w+", query.lower()))

@@ -57,7 +57,7 @@ class RecordedRun:
     criteria: str | None = None
     """Its judge's criteria, and the updates they begin at; None for the fixed rubric, or no judge."""
     distillation: Distillation | None = None
-    """For `reagent distil`, where the config's algorithm, max_updates and feedback.mode say nothing."""
+    """Set for `reagent distil`, which ignores the config's algorithm, max_updates and feedback.mode."""
 
     @property
     def label(self) -> str:
@@ -175,7 +175,7 @@ def read_json(path: Path) -> Any:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """For each path as few of its last parts as tell it from the others."""
+    """The fewest last parts of each path that tell it from the others."""
 
     def shortest(path: Path) -> str:
         for n in range(1, len(path.parts)):

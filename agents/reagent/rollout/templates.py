@@ -348,7 +348,7 @@ CHATML_TEMPLATE = (
     + "{%- else %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endif %}{% endfor %}"
     + _OPENING
 )
-"""In the manner of Qwen2.5: neighbouring results share one user turn, in `<tool_response>` tags."""
+"""Template like Qwen2.5's: neighbouring results share one user turn, in `<tool_response>` tags."""
 
 THINKING_TEMPLATE = (
     _SYSTEM + "{%- set ns = namespace(query=-1) %}{%- for message in messages %}"
@@ -363,7 +363,7 @@ THINKING_TEMPLATE = (
     + "{%- else %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endif %}{% endfor %}"
     + _OPENING
 )
-"""In the manner of Qwen3: assistant turns before the last user message lose their thoughts."""
+"""Template like Qwen3's: assistant turns before the last user message lose their thoughts."""
 
 LLAMA3_TEMPLATE = (
     "{%- set first = 1 if messages and messages[0].role == 'system' else 0 %}"
@@ -377,7 +377,7 @@ LLAMA3_TEMPLATE = (
     + "{{ '<|eot_id|>' }}{% endgeneration %}{% else %}{{ (message.content | trim) + '<|eot_id|>' }}{% endif %}{% endfor %}"
     "{%- if add_generation_prompt %}{{ head('assistant') }}{% endif %}"
 )
-"""In the manner of Llama 3: headers, results under the role `ipython`, no newline between turns."""
+"""Template like Llama 3's: headers, results under the role `ipython`, no newline between turns."""
 
 TEMPLATES = {"lab": LAB_TEMPLATE, "chatml": CHATML_TEMPLATE, "thinking": THINKING_TEMPLATE, "llama3": LLAMA3_TEMPLATE}
-"""For `policy.chat_template`, where a tokenizer's own template has no tools."""
+"""Names for `policy.chat_template`, where a tokenizer's own template has no tools."""

@@ -111,7 +111,7 @@ class Benchmark(ToolEnv):
         return own if self._told is None else self._told
 
     def reset(self, task: Task) -> list[dict[str, Any]]:
-        """As `ToolEnv.reset`, with retrieved passages before the question. Raises ToolError."""
+        """See `ToolEnv.reset`; puts retrieved passages before the question. Raises ToolError."""
         messages = super().reset(task)
         if self._retrieval is None:
             return messages

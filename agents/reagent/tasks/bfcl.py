@@ -78,7 +78,7 @@ class Bfcl(Benchmark):
             self.parser = make_parser(self._format, offered)
 
     async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
-        """As `ToolEnv.step`; a turn without a call ends the user's turn, and the last of them the episode."""
+        """See `ToolEnv.step`; a turn without a call ends the user's turn, and the last of them the episode."""
         if self.task is None or stop_reason == "length" or self._parsed(text).answer is None:
             result = await super().step(text, stop_reason)
             self._steps += 1
@@ -185,7 +185,7 @@ class Bfcl(Benchmark):
 
     @classmethod
     def read(cls, path: str | Path, category: str | Sequence[str] = CATEGORIES) -> list[Task]:
-        """As `Benchmark.read`. Raises ConfigError: no such category.
+        """See `Benchmark.read`. Raises ConfigError: no such category.
         `path`: the package's folder `data`, or one file in it; `category`: one or some of `CATEGORIES`, of a folder."""
         folder = Path(path)
         if not folder.is_dir():

@@ -109,7 +109,7 @@ class Gaia(Benchmark):
         return task.question + (f"\n\nFiles that belong to the question: {', '.join(files)}" if files else "")
 
     def check_task(self, task: Task) -> None:
-        """As `Benchmark.check_task`. Raises ValueError, too: a file of the question is missing."""
+        """See `Benchmark.check_task`. Also raises ValueError: a file of the question is missing."""
         super().check_task(task)
         if self._files is None:
             return

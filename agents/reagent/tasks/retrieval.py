@@ -33,7 +33,7 @@ class Retrieval:
 
     @classmethod
     def by(cls, tool: str | Tool, options: Mapping[str, Mapping[str, Any]], *, needed_by: str) -> Retrieval:
-        """With a tool, or the one of this name and these options. Raises ConfigError: it cannot be made."""
+        """Build it with a tool, or the one of this name and options. Raises ConfigError: it cannot be made."""
         own = {tool: options[tool]} if isinstance(tool, str) and tool in options else {}
         (built,) = build_tools([tool], own, needed_by=needed_by)
         return cls(built)

@@ -28,7 +28,7 @@ class WikiMultihop(wikitext.MultiHop):
 
     @classmethod
     def read(cls, path: str | Path, aliases: str | Path | None = None) -> list[Task]:
-        """As `Benchmark.read`. `aliases`: the release's `id_aliases.json`."""
+        """See `Benchmark.read`. `aliases`: the release's `id_aliases.json`."""
         aliases_of = {} if aliases is None else read_aliases(aliases)
         return cls.read_with(path, lambda row: cls.task_of(row, aliases_of))
 

@@ -43,7 +43,7 @@ class McpTool(Tool):
     audit: ToolAudit | None = None
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """As `Tool.call`; a refused, failed, timed-out or cancelled call is written down too."""
+        """See `Tool.call`; a refused, failed, timed-out or cancelled call is written down too."""
         started, clock = time.time(), time.perf_counter()
         try:
             result = await super().call(arguments)

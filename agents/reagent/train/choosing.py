@@ -137,7 +137,7 @@ class Cost:
     policy: int
     judge: int
     distinct: Sequence[float]
-    """As of `distinct_by_n`; the judge's tokens are proportional."""
+    """Expected distinct attempts, from `distinct_by_n`; the judge's tokens are proportional."""
 
     def at(self, n: float) -> tuple[float, float]:
         """The policy's and the judge's tokens of n attempts a task, interpolated."""
@@ -173,7 +173,7 @@ class FirstAttempts:
     critique_report: JudgingReport
     score_report: JudgingReport
     rest_report: JudgingReport
-    """Of those to be tried again, in the scores' mode, and of the others."""
+    """Judging in the scores' mode: `score_report` of attempts to be retried, this of the others."""
 
     @property
     def judge_tokens(self) -> int:
@@ -206,7 +206,9 @@ class Choosing:
     metrics: Mapping[str, Grader] = field(default_factory=lambda: ToolEnv.metrics)
 
     def evaluate(self, tasks: Sequence[Task], retries: int = 0) -> tuple[dict[str, Any], list[Episode]]:
-        """Figures and episodes, second attempts last, with choices noted on the transcripts."""
+        """Figures and episodes, second attempts last, with choices noted on the transcripts.
+
+        Raises JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows."""
         played = self.play(tasks, retries)
         episodes, scores = played.episodes, played.scores
         how = {"is_graded": self.is_graded, "metrics": self.metrics}

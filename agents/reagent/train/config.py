@@ -116,7 +116,7 @@ class RolloutConfig(Section):
     max_episode_tokens: Count = 768
     max_observation_tokens: Whole = 256
     env_timeout_s: Positive = 300.0
-    """For an environment's reset or step; tools have time-outs of their own."""
+    """Seconds an environment's reset or step may take; tools have their own time-outs."""
     temperature: Positive = 0.8
     """Above 0. At 1 small policies slip in every other episode; below 0.7 attempts hardly differ."""
     template_options: dict[str, Any] = Field(default_factory=dict)
@@ -144,9 +144,9 @@ class RolloutConfig(Section):
 
 class OptimConfig(Section):
     learning_rate: NotNegative = 1e-4
-    """For LoRA; all weights (`policy.lora` null) want about a tenth, 1e-5 to 1e-6."""
+    """The default suits LoRA; whole weights (`policy.lora` null) want 1e-5 to 1e-6."""
     value_learning_rate: NotNegative | None = None
-    """Of the value head; null: the policy's."""
+    """Learning rate of the value head; null: the policy's."""
     lr_schedule: Literal["constant", "linear"] = "constant"
     warmup_updates: Whole = 5
     """Updates in which the rate rises: Adam's first steps may throw a policy off its format."""
@@ -206,7 +206,7 @@ class EvalConfig(Section):
     """Episodes of each task (for pass@k)."""
     temperature: NotNegative = 0.0
     sampled: Whole = 1
-    """With `temperature` 0: further attempts at `rollout.temperature`, for `sampled_success`; 0: none."""
+    """Further attempts at `rollout.temperature`, for `sampled_success`; only if `temperature` is 0."""
 
 
 class GateConfig(Section):
@@ -279,7 +279,7 @@ class AgentConfig(Section):
     threads: Count | None = None
     mixed_precision: Literal["no", "bf16"] = "no"
     sharding: Sharding = "none"
-    """Of several processes each holds the policy (`none`, DDP) or a part (`fsdp`, FSDP2, docs/agents.md).
+    """Part of the policy on each process: all (`none`, DDP) or a shard (`fsdp`, FSDP2, docs/agents.md).
     The same losses either way; a run may be continued under the other, and on another number of processes."""
     environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
     policy: PolicyConfig = Field(default_factory=PolicyConfig)

@@ -82,7 +82,9 @@ class SFTLearner(Learner):
     """Learner of the mean negative log-likelihood of sampled tokens, at temperature 1."""
 
     def imitate_episodes(self, episodes: Sequence[Episode], where: str) -> dict[str, float]:
-        """One optimiser step; returns `nll` (before it), `tokens`, `grad_norm`, `learning_rate`."""
+        """One optimiser step; returns `nll` (before it), `tokens`, `grad_norm`, `learning_rate`.
+
+        Raises TrainingError: the loss or the gradient is not finite."""
         batch = make_batch(episodes)
         batch.rollout_logprobs.zero_()
         mask = batch.action_mask
@@ -166,7 +168,9 @@ class Distilling:
         return Path(self.config.output_dir)
 
     def run(self, train_tasks: Sequence[Task], eval_tasks: Sequence[Task]) -> dict[str, Any]:
-        """Play, choose, learn, and evaluate before and after; returns the summary."""
+        """Play, choose, learn, and evaluate before and after; returns the summary.
+
+        Raises JudgeFailure: too many judgements failed; RRMError: nothing to learn from; TrainingError."""
         newest = newest_whole(checkpoints(self.folder / "checkpoints"))
         if newest is not None:
             restore_logs(newest, self.folder)

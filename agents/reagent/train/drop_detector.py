@@ -19,7 +19,7 @@ LEAST_SLOPE = 0.1
 FEWEST = 10
 NEARLY = 1e-9
 Score = Mapping[str, float] | tuple[float, ...]
-"""By task, or by update; or means alone, of the updates since the last point."""
+"""Scores by task or by update, or just the means of the updates since the last point."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Point:
     when: str
     truth: Mapping[str, float]
     score: Score | None
-    """By task, or by update; None is a constant score: any fall of the truth counts."""
+    """Scores by task or by update; None: a constant score, so any fall of the truth counts."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Compared:
     missing: MeanDifference
     """`expected` fall of the score less `paid_less`."""
     slope: float
-    """Of the score on the truth in the stretch before, within [0, 1]; NaN where it is unknown."""
+    """Slope of the score on the truth in the stretch before, within [0, 1]; NaN where unknown."""
 
     def unseen(self, least: float, level: float) -> bool:
         """True where the truth has certainly fallen, by `least`, and the score has not followed."""
@@ -187,7 +187,7 @@ def mean_error(values: np.ndarray) -> tuple[float, float]:
 
 
 def slope(truth: np.ndarray, score: np.ndarray) -> float:
-    """Of the least-squares line of scores on truths, within [0, 1]; 0 of a constant truth."""
+    """Slope of the least-squares line of scores on truths, clipped to [0, 1]; 0 for a constant truth."""
     away = truth - truth.mean()
     return min(max(float(away @ score / (away @ away)), 0.0), 1.0) if away @ away > NEARLY else 0.0
 

@@ -21,7 +21,7 @@ class SamplingStats:
     tasks: int
     groups: int
     differing: int
-    """Of `groups` with several known rows, before surplus ones were left out."""
+    """Groups whose rewards differ, surplus ones included; `groups` counts those with several known rows."""
 
     def figures(self) -> dict[str, float]:
         return {f"sampling/{name}": float(value) for name, value in vars(self).items()}

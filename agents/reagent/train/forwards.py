@@ -80,6 +80,7 @@ class Forwards:
         return float(total)
 
     def split_minibatches(self, batch: Batch, mask: torch.Tensor, index: Sequence[int]) -> list[list[int]]:
+        """Split rows `index` into micro-batches; `mask` (B, T): the tokens whose outputs are needed."""
         if self.policy.sharing is None:
             return microbatches(batch.lengths, index, self.config.optim.microbatch_tokens)
         return self.policy.sharing.split_minibatches(batch.input_ids, mask, batch.group, index)

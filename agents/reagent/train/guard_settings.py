@@ -58,11 +58,11 @@ class AuditorGuard(GuardConfig):
     """A second judge, which pays nothing, disagrees with the first."""
 
     judge: str | None = None
-    """As `feedback.judge`; another model, or kind of judge, than the one that pays. null: none."""
+    """Auditing judge, named like `feedback.judge`, of another model or kind than that; null: none."""
     judge_options: FeedbackJudgeOptions = Field(default_factory=FeedbackJudgeOptions)
     judge_mode: JudgeMode = "score"
     share: Share = 0.25
-    """Of an update's tasks, drawn by seed, whose first attempts it reads; of an evaluation's it reads all."""
+    """Share of an update's tasks, by seed, whose first attempts it reads; of an evaluation it reads all."""
     fall: Positive = 0.05
     """Fall of its mean score below its best, by more than chance, that the first judge's has not followed."""
     min_correlation: float = Field(default=0.0, ge=-1, le=1)
@@ -75,7 +75,7 @@ class GuardsConfig(Section):
 
     renamed: ClassVar = {"outside": "out_of_domain"}
     evaluate: bool = True
-    """With `eval.every`: also evaluate before the first update; the judge reads every evaluation."""
+    """Evaluate also before the first update (if `eval.every`); the judge reads every evaluation."""
     keep_best: bool = True
     """Keep the policy of the best evaluation in `best/`."""
     success: SuccessGuard = Field(default_factory=SuccessGuard)

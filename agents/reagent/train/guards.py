@@ -130,7 +130,7 @@ def check_placed(config: AgentConfig, says: bool | None) -> None:
 
 
 def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
-    """By guard, the reason why it can never fire before the last update; "" where it can."""
+    """Guard → why it can never fire before the last update; "" where it can."""
     guards, every, updates = config.guards, config.eval.every, config.max_updates
     stages = _stretches(config)
     evaluations = max(sum(n > 0 or guards.evaluate for n in stage if every and n % every == 0) for stage in stages)

@@ -62,7 +62,7 @@ def without_copies(episodes: Sequence[Episode], rows: Sequence[Scored | None]) -
 class AuditSample:
     scored: list[Scored]
     compared: list[Scored] = field(default_factory=list)
-    """Of `scored`, one of each content."""
+    """One of each content in `scored`."""
     attempts: int = 0
     tokens: int = 0
     problem: str | None = None

@@ -238,6 +238,7 @@ class Learner(Forwards):
     def _loss(
         self, prepared: Prepared, rows: list[int], mask: torch.Tensor, denominator: float
     ) -> tuple[torch.Tensor, LossMetrics]:
+        """A micro-batch's share of the loss, over `mask` (B, T)."""
         settings, batch, advantages = self.config.loss, prepared.batch, prepared.advantages
         width = int(batch.lengths[rows].max())
 

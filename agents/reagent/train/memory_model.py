@@ -28,7 +28,7 @@ class Shape:
     kept: int
     """Bytes autograd keeps of a full micro-batch of episodes as long as the config allows."""
     kept_a_layer: int
-    """Of one layer of it, with gradient checkpointing; else 0."""
+    """Bytes kept of one layer, with gradient checkpointing; else 0."""
     kept_tokens: int
     wide_head: int
     """Bytes of the output head's float32 copy, where it has 16 bits."""

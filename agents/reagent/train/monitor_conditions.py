@@ -34,7 +34,7 @@ WINDOW = 5
 Seen = str | None
 """A sentence where the condition holds, "" where not, None without data."""
 Source = Literal["held-out", "training"]
-"""Of the judge's score beside an evaluation: its own episodes, or the updates since the last one."""
+"""Source of the judge's score beside an evaluation: its episodes, or the updates since the last."""
 
 
 def after(update: int) -> str:

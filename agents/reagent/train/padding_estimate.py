@@ -12,11 +12,11 @@ from reagent.train.config import AgentConfig
 class Padded:
     own: float
     learning: float
-    """Of one pass over an update's rows, dealt minibatch by minibatch."""
+    """Tokens of one pass over an update's rows, batched within each minibatch."""
     forwards: float
-    """Of one forward without gradients, all rows dealt together."""
+    """Tokens of one forward without gradients, all rows batched together."""
     widest: float
-    """Of the largest micro-batch in the training."""
+    """Tokens of the largest micro-batch in training."""
 
 
 def padded(config: AgentConfig, rows: int, mean: float, spread: float | None) -> Padded:

@@ -25,9 +25,9 @@ from rrm.errors import RRMError
 LOGITS_CHUNK = 1024
 """Masked tokens whose logits are held at once (`reagent.algorithms.logprobs.token_logprobs`)."""
 LOGITS_COPIES = 4
-"""Of a chunk, at once: in the forward three more for the entropy, in the backward two gradients."""
+"""Copies of a chunk at once: in the forward three more (entropy), in the backward two gradients."""
 GLIBC_LOSS = 0.6
-"""Of the activations, memory that glibc's malloc cannot reuse on the CPU under an adapter.
+"""Share of the activations that glibc's malloc cannot reuse on the CPU under an adapter.
 Measured with SmolLM2 and LoRA: 0.5 to 0.7; 0 where every weight is trained or with jemalloc (docs/decisions.md, ADR 12)."""
 ADAMW_STATES = 2
 PROMPT_SHARE = 0.5
@@ -43,9 +43,9 @@ class Memory:
     optimizer: int
     reference: int
     copy: int
-    """Of trained weights, for `rollout.max_lag=1` in this process; of all, where they are sharded."""
+    """Copy of the trained (if sharded: all) weights, for `rollout.max_lag=1` in this process."""
     gathered: int
-    """With `sharding: fsdp`: weights outside of the layers and two layers, with their gradients."""
+    """Weights and gradients gathered under `sharding: fsdp`: two layers, and all outside of layers."""
     activations: int
     recomputed: int
     logits: int
@@ -54,7 +54,7 @@ class Memory:
     kv: int
     """Keys and values of the episodes at play, where the engine is in this process."""
     sent: int
-    """On the first process's host at each update, of weights on their way to servers."""
+    """Weights on their way to servers, at each update, on the first process's host."""
 
     @property
     def standing(self) -> int:
@@ -79,7 +79,7 @@ class UpdateWork:
     tokens: float
     """All tokens of the episodes: prompts, outputs, observations."""
     forwards: int
-    """Of all tokens without gradients: old log-probabilities, reference."""
+    """Forwards over all tokens without gradients: old log-probabilities, reference."""
     padded: Padded
     draws: int
     """Most times that so many episodes are played (`rollout.dynamic_sampling`)."""
@@ -133,6 +133,7 @@ def plan(config: AgentConfig, *, processes: int = 1, device: str = "cpu", like: 
 
 
 def memory_of(config: AgentConfig, shape: Shape, processes: int, device: str, widest: float) -> Memory:
+    """Bytes on one process, whose largest micro-batch has `widest` tokens."""
     rollout = config.rollout
     here = not rollout.engine.is_remote
     trains_all = config.policy.lora is None
@@ -235,6 +236,7 @@ def update_flops(config: AgentConfig, shape: Shape, rows: int, padding: Padded, 
 
 
 def forward_flops(config: AgentConfig, shape: Shape, tokens: float, sampled: float) -> float:
+    """FLOPs of one episode of `tokens` forward, adapter included, the head on the `sampled` ones alone."""
     head = shape.vocabulary * shape.hidden
     body = shape.parameters - head * (1 if shape.tied else 2)
     return 2 * (body * tokens + head * sampled) + 2 * shape.layers * shape.heads_by_size * tokens**2

@@ -122,6 +122,7 @@ class PrefixSharing:
             )
 
     def packs(self, ids: Tensor, ends: Tensor, order: Sequence[int]) -> list[PackedRows]:
+        """Pack neighbours in `order` where a shared prefix pays. `ids`: (B, T); `ends`: (B,)."""
         result: list[PackedRows] = []
         for row in order:
             end = int(ends[row])
@@ -147,7 +148,9 @@ class PrefixSharing:
         return PackedRows(rows, prefix, tokens) if (apart - tokens) * self.pairs > added else None
 
     def split_minibatches(self, ids: Tensor, mask: Tensor, group: Tensor, index: Sequence[int]) -> list[list[int]]:
-        """Rows `index` in lists whose packs × longest stay within the budget, groups together."""
+        """Rows `index` in lists whose packs × longest stay within the budget, groups together.
+
+        `ids`, `mask`: (B, T); `group`: (B,), whose rows begin alike. A longer row stands alone."""
         last = ends(mask)
         longest = {int(g): int(last[group == g].max()) for g in group[list(index)].unique()}
         order = sorted(index, key=lambda i: (-longest[int(group[i])], int(group[i]), -int(last[i])))
@@ -198,6 +201,7 @@ def _even(tokens: int) -> int:
 
 
 def lay_out(packs: Sequence[PackedRows], ids: Tensor, ends: Tensor) -> PackedTensors:
+    """Packs of rows (B, T) as (packs, longest) tensors."""
     shape = len(packs), _even(max(pack.tokens for pack in packs))
     tokens, positions = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
     segment = torch.full(shape, -1, dtype=torch.long)  # 0 the prefix, −1 padding, k the k-th row's rest

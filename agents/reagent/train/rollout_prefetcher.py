@@ -26,7 +26,7 @@ class RoundCancelled(Exception): ...
 
 
 class RolloutPrefetcher:
-    """At most one round at play, in a daemon thread."""
+    """Plays at most one round at a time, in a daemon thread."""
 
     def __init__(self) -> None:
         self._update = -1
@@ -61,7 +61,9 @@ class RolloutPrefetcher:
         threading.Thread(target=work, daemon=True, name=f"round {update}").start()
 
     def take(self, update: int) -> tuple[Round, float, float] | None:
-        """(round, seconds at play, seconds waited) of an update, None if not started; raises what play raised."""
+        """(round, seconds at play, seconds waited) of an update, None if not started; raises what play raised.
+
+        Raises ValueError: the round at play is another update's."""
         if self._future is None:
             return None
         if update != self._update:

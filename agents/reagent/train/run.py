@@ -56,7 +56,9 @@ def build(
     auditor: AgentRRM | None = None,
     accelerator: Accelerator | None = None,
 ) -> tuple[AgentTrainer, list[Task]]:
-    """A config's trainer and held-out tasks. Raises RRMError: a policy or judge cannot be loaded."""
+    """A config's trainer and held-out tasks; the arguments replace what the config names.
+
+    Raises RRMError: a policy or judge cannot be loaded; ConfigError: like `reagent.train.prepare.prepare`."""
     folder = Path(config.output_dir)
     accelerator = accelerator or make_accelerator(config, folder)
     env_factory, train_tasks, eval_tasks = prepare(

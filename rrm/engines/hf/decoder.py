@@ -256,6 +256,7 @@ class Decoder:
     # ---- decoding ----
 
     def _decode(self) -> torch.Tensor:
+        """Run every row's last token; returns states (B, H) after it."""
         assert self._cache is not None
         starts = [row.cached for row in self.active]
         states = self.engine.forward(self._cache, 0, [[row.ids[-1]] for row in self.active], starts)[:, 0]

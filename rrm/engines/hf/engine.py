@@ -102,7 +102,8 @@ class HFEngine:
     ) -> list[Completion]:
         """See `TokenEngine`. Log-probabilities are those before any nucleus cut (temperature 1 if greedy).
 
-        A finished row stays cached under its key until `release`. A stop text stays in the output, with the rest of its last token.
+        A finished row stays cached under its key until `release`, within `kept_bytes`. A stop text stays in the output, with the rest
+        of its last token. Raises EngineError: an empty row, or one that with `max_new_tokens` exceeds the model's positions.
         """
         work = self.work(rows, keys, params.max_new_tokens)
         if params.max_new_tokens < 1:
@@ -142,7 +143,9 @@ class HFEngine:
     def continuation_logprobs(
         self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
     ) -> list[list[float]]:
-        """See `TokenEngine`: a prefill, and one forward over the inner nodes of the continuations' trie."""
+        """See `TokenEngine`: a prefill, and one forward over the inner nodes of the continuations' trie.
+
+        `rrm.engines.hf.trie.off_grid_mass` gives the mass of anything else."""
         trie = build_trie(continuations)
         work = self.work(rows, keys, len(trie.tokens))
         results: list[list[float]] = [[] for _ in work]
@@ -160,7 +163,9 @@ class HFEngine:
         choices: Sequence[int],
         keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
-        """See `TokenEngine`: one prefill a row; the head runs in float32, for the choices alone."""
+        """See `TokenEngine`: one prefill a row; the head runs in float32, for the choices alone.
+
+        Raises EngineError: an empty row, a position outside its row, or choices that are not two tokens of the vocabulary."""
         check_choices(rows, positions, choices)
         tokens = self.head.layer.weight.shape[0]
         if max(choices) >= tokens:
@@ -382,6 +387,7 @@ class HFEngine:
         return self.head.logits(states)
 
     def keep(self, key: str, ids: list[int], kv: KV) -> None:
+        """Keep a row's keys and values; drop the least recently used ones beyond `kept_bytes`."""
         self.release([key])
         self._kept[key] = _Kept(ids, kv, kv_bytes(kv))
         self._held += self._kept[key].size

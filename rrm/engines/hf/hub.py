@@ -69,7 +69,9 @@ def upload(
     revision: str | None = None,
     message: str = "Upload a judge",
 ) -> str:
-    """Commit a folder to a repository, created where missing; returns the commit's address."""
+    """Commit a folder to a repository, created where missing; returns the commit's address.
+
+    Raises HubError: no access, no network, or a name that the hub does not take."""
     from huggingface_hub import HfApi
 
     api = HfApi(token=token)

@@ -62,7 +62,9 @@ class _SlotLayer(CacheLayerMixin):
 
 
 class SlotCache(Cache):
-    """`slots` rows of at most `capacity` tokens over `n_layers` layers."""
+    """`slots` rows of at most `capacity` tokens over `n_layers` layers.
+
+    Bytes: slots × capacity × n_layers × 2 × kv_heads × head_dim × bytes a value."""
 
     def __init__(self, n_layers: int, slots: int, capacity: int) -> None:
         self.slots, self.capacity = slots, capacity
@@ -93,6 +95,7 @@ class SlotCache(Cache):
             layer.values[low:high, :, :tokens] = values[:, :tokens]
 
     def take(self, slot: int, tokens: int) -> KV:
+        """Clone a slot's first `tokens` positions."""
         return [
             (layer.keys[slot, :, :tokens].clone(), layer.values[slot, :, :tokens].clone())
             for layer in self.rows_layers
@@ -100,6 +103,7 @@ class SlotCache(Cache):
         ]
 
     def copy(self, source: int, low: int, high: int, tokens: int) -> None:
+        """Copy a slot's first `tokens` positions over slots [low, high)."""
         for layer in self.rows_layers:
             assert layer.keys is not None and layer.values is not None
             layer.keys[low:high, :, :tokens] = layer.keys[source, :, :tokens]

@@ -39,7 +39,8 @@ class VisionEngine:
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
 
     def complete(self, messages: list[dict[str, Any]], params: SamplingParams, key: str = "") -> Reply:
-        """Get one reply; TooLong, or EngineError where model, template or picture fails."""
+        """Get one reply. Raises TooLong: prompt, pictures and reply exceed the model's positions;
+        EngineError: model or template refuses the messages, a picture cannot be shown, or memory is full."""
         import torch
 
         try:

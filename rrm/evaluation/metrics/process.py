@@ -101,7 +101,7 @@ def first_errors(
 class Threshold:
     value: float
     mcc: float
-    """On the steps it was fitted on; on others it is lower."""
+    """Value on the fitted steps; lower on others."""
     steps: int
 
 
