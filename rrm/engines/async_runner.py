@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -22,8 +22,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except RuntimeError:
         with STOPS.left_to_asyncio():
             return asyncio.run(_stoppable(work))
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(asyncio.run, work).result()
+    loop = Background("run")
+    try:
+        return loop.run(work)
+    finally:
+        loop.close()
 
 
 async def _stoppable(work: Coroutine[Any, Any, T]) -> T:

@@ -21,6 +21,7 @@ MAX_OUT_S = 300.0
 LONG_S = 10.0  # a pause that a server asks for is logged from here on
 MANY = 3  # tries after which a server that always says "too much" has closed
 THROTTLED_S = 65.0  # or so long: more than a minute, after which per-minute limits begin anew
+LOOK_S = 0.1  # a reply in another thread's event loop frees a slot, and wakes nobody here
 SPARE_FILES = 256  # files beside connections that a process may need
 
 
@@ -148,7 +149,7 @@ class ConcurrencyLimiter:
         async with self._changed:
             while (endpoint := self.endpoints.free(before)) is None:
                 try:
-                    async with asyncio.timeout(self.endpoints.wait_s()):
+                    async with asyncio.timeout(min(self.endpoints.wait_s() or LOOK_S, LOOK_S)):
                         await self._changed.wait()
                 except TimeoutError:
                     continue

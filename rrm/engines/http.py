@@ -115,6 +115,8 @@ async def ask(
             try:
                 return Answer(response.status_code, response.headers, await read(response))
             except ValueError as error:
+                if response.is_error:  # the status says enough
+                    return Answer(response.status_code, response.headers, f"({error})".encode())
                 raise UnreadableAnswer(str(error), response.status_code) from error
     except TimeoutError as error:
         raise NoAnswer("late", error) from error

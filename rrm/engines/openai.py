@@ -89,8 +89,11 @@ class OpenAIEngine:
         if concurrency < 1 or max_retries < 0:
             raise EngineError(f"concurrency must be ≥ 1 and max_retries ≥ 0, got {concurrency} and {max_retries}")
         key = (api_key or os.environ.get("OPENAI_API_KEY") or "none").strip()
-        if not key.isascii() or not key.isprintable():
-            raise EngineError("the API key holds characters that cannot be sent in a header; set OPENAI_API_KEY again")
+        account = {name: value for name in ACCOUNT if (value := os.environ.get(name, "").strip())}
+        for name, value in {"OPENAI_API_KEY": key, **account}.items():
+            if not value.isascii() or not value.isprintable():
+                raise EngineError(f"{name} holds characters that cannot be sent in a header; set it again")
+        self._account = {ACCOUNT[name]: value for name, value in account.items()}
         self.base_url, self.model, self._api_key = ",".join(urls), model, key
         self.concurrency = room_for(concurrency) if concurrency > 1 else 1
         self.max_retries, self.timeout_s, self.backoff_s = max_retries, timeout_s, backoff_s
@@ -348,8 +351,7 @@ class OpenAIEngine:
 
     def _way_to(self, url: str) -> dict[str, Any]:
         """Headers and parameters of an address; HTTP libraries log addresses, so passwords go in headers."""
-        own = {header: os.environ[name] for name, header in ACCOUNT.items() if os.environ.get(name)}
-        headers = {"Authorization": f"Bearer {self._api_key}", **own, **self.options.headers_to(url)}
+        headers = {"Authorization": f"Bearer {self._api_key}", **self._account, **self.options.headers_to(url)}
         return {"headers": headers, "params": query_of(url) or None}
 
     def _error(self, endpoint: Endpoint, reason: str, hint: str) -> EngineError:

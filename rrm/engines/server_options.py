@@ -198,7 +198,7 @@ def is_address(url: str) -> bool:
 def public(spec: str) -> str:
     """An address, or a server judge's name, without its users, passwords and queries."""
     where, sep, model = spec.rpartition("#") if "#" in spec else (spec, "", "")
-    where = re.sub(r"(?<=://)[^/@#,\s]*@", "", where)
+    where = re.sub(r"(?<=://)[^/@#,\s]*@(?:[^/?#,\s]*@)?", "", where)
     return re.sub(r"\?[^,\s]*", "", where) + sep + model
 
 

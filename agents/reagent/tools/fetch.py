@@ -49,22 +49,22 @@ def fetch(
 
     async def follow(url: str) -> Page:
         deadline = asyncio.get_running_loop().time() + timeout_s
-        async with client(trust_env=False) as http:
-            for _ in range(max_redirects + 1):
-                destination = target(url, allow, ports, deny)
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        answer = await _get(http, destination, timeout_s, max_bytes)
-                except TimeoutError as error:
-                    problem = f"{destination.host} did not answer in full within {timeout_s:g} s"
-                    raise ToolError(problem, "fetch_timeout") from error
-                if isinstance(answer, Page):
-                    return answer
-                try:
-                    url = urljoin(url, answer)
-                except ValueError as error:
-                    problem = f"{destination.host} redirects to what is no URL: {answer[:100]}"
-                    raise ToolError(problem, "address_refused") from error
+        for _ in range(max_redirects + 1):
+            destination = target(url, allow, ports, deny)
+            try:
+                # a client of its own: it would send cookies on, to other hosts of the address too
+                async with asyncio.timeout_at(deadline), client(trust_env=False) as http:
+                    answer = await _get(http, destination, timeout_s, max_bytes)
+            except TimeoutError as error:
+                problem = f"{destination.host} did not answer in full within {timeout_s:g} s"
+                raise ToolError(problem, "fetch_timeout") from error
+            if isinstance(answer, Page):
+                return answer
+            try:
+                url = urljoin(url, answer)
+            except ValueError as error:
+                problem = f"{destination.host} redirects to what is no URL: {answer[:100]}"
+                raise ToolError(problem, "address_refused") from error
         raise ToolError(f"more than {max_redirects} redirects; the last one led to {url[:200]}", "too_many_redirects")
 
     return run(follow(url))

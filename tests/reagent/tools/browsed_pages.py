@@ -57,6 +57,12 @@ class Pages(http.server.BaseHTTPRequestHandler):
     def page_moved(self) -> None:
         self.reply(b"", status=302, Location="/towns")
 
+    def page_marked(self) -> None:
+        self.reply(b"", status=302, Location=self.path.partition("?")[2], Set_Cookie="visitor=7; Path=/")
+
+    def page_cookies(self) -> None:
+        self.reply(str(self.headers.get("Cookie")).encode(), "text/plain")
+
     def page_around(self) -> None:
         self.reply(b"", status=301, Location="/around")
 

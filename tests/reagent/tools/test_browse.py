@@ -157,6 +157,14 @@ def test_a_redirect_from_an_allowed_server_leads_nowhere_else(server: Any) -> No
     assert kind(browse(server, "/inside?file:///etc/passwd")) == "address_refused"
 
 
+def test_a_cookie_is_sent_on_to_no_host(server: Any) -> None:
+    """The host behind a redirect got it, where it had the same address."""
+    other = f"localhost:{server.server_port}"
+    result = browse(server, f"/marked?http://{other}/cookies", allow=[*server.allow, other])
+    assert "None" in result.content and "visitor" not in result.content
+    assert "visitor" not in browse(server, "/marked?/cookies").content
+
+
 DENIED = ["sets.example", "code.example/lab"]
 
 

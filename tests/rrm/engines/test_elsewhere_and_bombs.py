@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import tracemalloc
@@ -10,9 +11,11 @@ import pytest
 from openai_server import Answer, complete_many, completion, serve
 
 from rrm.data.sizes import VARIABLE
+from rrm.engines.async_runner import run
 from rrm.engines.base import SamplingParams
+from rrm.engines.http_errors import Retry
 from rrm.engines.openai import OpenAIEngine
-from rrm.engines.server_options import ServerOptions, filled
+from rrm.engines.server_options import ServerOptions, filled, public
 from rrm.engines.vllm_http import servers_at, servers_of
 from rrm.errors import ConfigError, EngineError, KeyRefused
 
@@ -69,6 +72,40 @@ def test_a_packing_that_was_not_asked_for_is_an_error(coding: str) -> None:
         pytest.raises(EngineError, match=f"packed as '{coding}'"),
     ):
         engine(server.url).complete(ASK, PARAMS)
+
+
+@pytest.mark.parametrize("coding", ["br", "gzip"])
+def test_an_error_is_tried_again_whatever_its_body_is_packed_as(coding: str) -> None:
+    """A proxy's 503 with a page that could not be unpacked failed the row at once."""
+    busy = Answer(503, b"busy", {"Content-Encoding": coding, "Retry-After": "0"})
+    with serve(lambda n, body: completion("fine") if n else busy) as server:
+        patient = OpenAIEngine(server.url, "m", "key", max_retries=1, backoff_s=0.0)
+        assert patient.complete(ASK, PARAMS).text == "fine"
+        (vllm,) = servers_at([server.url.removesuffix("/v1")], 1, 5.0)
+        server.requests.clear()
+        with pytest.raises(Retry, match=r"HTTP 503: .*(packed|damaged)"):
+            run(vllm.send("/completions", {}))
+
+
+def test_a_password_with_an_at_sign_is_sent_whole() -> None:
+    """What followed the first one stayed in the address, and its user replaced the key."""
+    with serve(lambda n, body: completion("fine")) as server:
+        address = server.url.replace("://", "://me:p@ss@word@")
+        assert engine(address).complete(ASK, PARAMS).text == "fine"
+    assert server.keys == [f"Basic {base64.b64encode(b'me:p@ss@word').decode()}"]
+    assert public(f"openai:{address}#m@x") == f"openai:{server.url}#m@x"
+
+
+@pytest.mark.parametrize("value", ["org\nx", "\xf6rg"])
+def test_an_account_that_no_header_carries_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a traceback of the HTTP client."""
+    monkeypatch.setenv("OPENAI_ORG_ID", value)
+    with pytest.raises(EngineError, match="OPENAI_ORG_ID holds characters"):
+        engine("http://127.0.0.1:1")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1\n")
+    with serve(lambda n, body: completion("fine")) as server:
+        engine(server.url).complete(ASK, PARAMS)
+    assert server.headers[0]["openai-organization"] == "org-1"
 
 
 def test_a_reply_of_many_small_values_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

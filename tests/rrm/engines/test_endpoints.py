@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -195,3 +196,30 @@ def test_files_are_made_room_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     assert room_for(500) == 500 and limits == [(1024, 4096)]
     assert room_for(1000) == 1000 and limits[-1] == (1000 + module.SPARE_FILES, 4096)
     assert room_for(5000) == 4096 - module.SPARE_FILES and "ulimit -n" in caplog.text
+
+
+def test_threads_of_one_engine_do_not_wait_for_each_other_for_ever() -> None:
+    """A thread that found all slots taken by another one was never woken."""
+    taken = threading.Barrier(2)
+
+    def answer(n: int, body: dict[str, Any]) -> Answer:
+        if n < 2:
+            taken.wait(10)
+        time.sleep(0.3)
+        return completion("fine")
+
+    replies: list[Any] = []
+
+    def ask() -> None:
+        replies.extend(complete_many(engine, [[{"role": "user", "content": "x"}]] * 2, PARAMS, ["a", "b"]))
+
+    with serve(answer) as server:
+        engine = OpenAIEngine(server.url, "m", "key", concurrency=2)
+        threads = [threading.Thread(target=ask, daemon=True) for _ in range(2)]
+        threads[0].start()
+        while len(server.requests) < 2:
+            time.sleep(0.01)
+        threads[1].start()
+        for thread in threads:
+            thread.join(10)
+    assert len(replies) == 4 and server.most_at_once == 2
