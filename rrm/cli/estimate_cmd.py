@@ -69,7 +69,7 @@ def estimates_of(
                 figure,
             )
     for name, reason in (
-        ("labels_of_other_runs", "of no run here"),
+        ("labels_of_other_runs", "of no run here, or of an id that several have,"),
         ("labels_not_chosen", "of runs that were not chosen"),
     ):
         if figures[name]:

@@ -132,7 +132,7 @@ def estimates(
         chances: digest → chance to be labelled; labels of other runs are left out, and counted. None: all alike.
 
     Raises:
-        RRMError: no label is of one of these runs.
+        RRMError: no label is of one of these runs, or no group has two.
     """
     groups: dict[str, list[ScoredRun]] = {}
     for run in runs:
@@ -141,7 +141,9 @@ def estimates(
     labelled = {digest for labels in figures.values() for digest in labels}
     usable = labelled & here if chances is None else labelled & here & chances.keys()
     if not usable:
-        raise RRMError("no label is of one of these runs: were other transcripts labelled, or did they change since?")
+        raise RRMError(
+            "no label is of one of these runs: were other transcripts labelled, did they change since, or have several the id (a column `digest` tells them apart)?"
+        )
     wanted = usable if chances is None else here & chances.keys()
     result: dict[str, Any] = {
         "runs": len(runs),
@@ -168,6 +170,10 @@ def estimates(
             elif first_group == name:
                 first[figure] = estimated
         result["groups"][name] = of_group
+    if not any(figures.keys() & group.keys() for group in result["groups"].values()):
+        raise RRMError(
+            f"an interval takes two labels of a group's runs, and {len(usable)} labels are of {len(groups)} groups"
+        )
     return result
 
 

@@ -94,6 +94,9 @@ def test_what_cannot_be_estimated_says_so(tmp_path: Path, scored: Path) -> None:
     labels = write(tmp_path / "labels.jsonl", [label(run(99), 1.0)])
     with pytest.raises(RRMError, match="no label is of one of these runs"):
         estimates_of([scored], [labels])
+    two = write(tmp_path / "two.jsonl", [label(t, 1.0) for t in RUNS[:2]])
+    with pytest.raises(RRMError, match="takes two labels of a group's runs, and 2 labels are of 60 groups"):
+        estimates_of([scored], [two], by="id")
     with pytest.raises(ConfigError, match="--by agent: no row has such a field"):
         estimates_of([scored], [labels], by="agent")
     with pytest.raises(ConfigError, match="no output of `rrm score`"):
