@@ -107,9 +107,9 @@ def done(path: Path) -> list[Row]:
     return [json.loads(line) for line in whole]
 
 
-def restore(runs: Path, record_of: dict[str, Any] | None, weights: str) -> None:
-    """Write the rows that a record of the same weights holds, where this folder has none: a study that another machine began goes on."""
-    if record_of is None or record_of["weights"] != weights:
+def restore(runs: Path, record_of: dict[str, Any] | None, weights: str, dtype: str) -> None:
+    """Write the rows that a record of the same weights in the same precision holds, where this folder has none: a study that another machine began goes on."""
+    if record_of is None or (record_of["weights"], record_of["dtype"]) != (weights, dtype):
         return
     for arm, rows in record_of["rows"].items():
         if not (path := runs / f"{arm}.jsonl").is_file():
@@ -156,7 +156,7 @@ def main() -> None:
     hashed = sha256(weights) if weights.is_file() else args.model
     target = record.RESULTS / f"{args.output}.json"
     begin(runs, model=hashed, dtype=args.dtype, questions=args.questions, new_tokens=NEW_TOKENS)
-    restore(runs, record.load(args.output), hashed)
+    restore(runs, record.load(args.output), hashed, args.dtype)
     without, shipped = (config_of(args.model, args.dtype, args.questions, o) for o in ({"tools": []}, {}))
     tasks = held_out_tasks(shipped.environment)
     players = [load_player(config) for config in (without, shipped)]

@@ -6,6 +6,7 @@ LABELS.chosen.jsonl has a line for each chosen run.
 from __future__ import annotations
 
 import json
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +20,8 @@ from rrm.data.output import write_lines
 from rrm.data.seeds import derive_seed
 from rrm.errors import ConfigError
 from rrm.evaluation.share_estimate import chances_of, drawn
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,14 @@ def chosen_path(labels: Path) -> Path:
 
 def read_chosen(path: Path) -> list[ChosenRun]:
     """Read the chosen runs; raises ReadError for a line of another form."""
-    return list(read_lines(path, lambda line: ChosenRun(**json.loads(line)), "a run that `rrm label --choose` chose"))
+    return list(read_lines(path, _chosen, "a run that `rrm label --choose` chose"))
+
+
+def _chosen(line: str) -> ChosenRun:
+    run = ChosenRun(**json.loads(line))
+    if not 0 < run.chance <= 1:
+        raise ValueError("its chance is not in (0, 1]")
+    return run
 
 
 def choose_runs(
@@ -67,7 +77,12 @@ def keep_chosen(
     pool: TranscriptPool, path: Path, scores: Mapping[str, float], kinds: Mapping[str, str], n: int, seed: int
 ) -> list[ChosenRun]:
     """Choose runs and store them, or read earlier ones, and leave only those in the pool.
-    Raises ConfigError where another number was chosen before, or some are not here."""
+    Raises ConfigError where another number was chosen before, some are not here, or no run has a row among the scores."""
+    unscored = sum(item.digest not in kinds for item in pool.items)
+    if unscored == len(pool):
+        raise ConfigError("--scores has no row of these transcripts: were others scored, or did they change since?")
+    if unscored:
+        log.warning("--scores has no row of %d of %d transcripts: the estimate leaves them out", unscored, len(pool))
     if path.is_file():
         chosen = read_chosen(path)
         if len(chosen) != min(n, len(pool)) or chosen[0].n_runs != len(pool):

@@ -51,12 +51,25 @@ def estimates_of(
     refuse_missing([*map(str, scored), *map(str, labels), *([str(chosen)] if chosen else [])])
     runs = read_scored(scored, by)
     beside = [chosen] if chosen else [path for path in map(chosen_path, labels) if path.is_file()]
-    chances = chances_by_digest([run for path in beside for run in read_chosen(path)]) if beside else None
+    drawn = [read_chosen(path) for path in beside]
+    chances = chances_by_digest([run for one in drawn for run in one]) if beside else None
     figures = estimates(runs, label_figures(read_annotations(*labels), runs), chances)
     if chances is None:
         log.warning("no file says how the labelled runs were chosen: the figures hold if they were drawn at random")
+    elif (now := len({run.digest for run in runs})) > (then := sum(one[0].n_runs for one in drawn if one)):
+        log.warning(
+            "the labelled runs were chosen from %d, and here are %d: later ones are taken to be like those", then, now
+        )
+    for figure, n in figures["without_a_label"].items():
+        if n:
+            log.warning(
+                "%d runs %s have no label for %r (not reached, unsure): they are taken to be like the labelled ones",
+                n,
+                "with another label" if chances is None else "that were chosen",
+                figure,
+            )
     for name, reason in (
-        ("labels_of_other_runs", "of no run here"),
+        ("labels_of_other_runs", "of no run here, or of an id that several have,"),
         ("labels_not_chosen", "of runs that were not chosen"),
     ):
         if figures[name]:

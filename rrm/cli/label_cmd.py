@@ -117,7 +117,10 @@ def command(
     if choose is not None:
         summary["chosen"] = str(chosen_path(path))
         if summary["done"] >= 2:
-            summary["estimates"] = estimates_of(scores, [path])
+            try:
+                summary["estimates"] = estimates_of(scores, [path])
+            except RRMError as error:  # labels may all be unsure
+                log.warning("no estimate: %s", error)
     finish(summary)
 
 

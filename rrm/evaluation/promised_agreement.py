@@ -34,14 +34,16 @@ def promise(
 
     Args:
         scores: (N,) calibrated by maps that did not see the row's own question (out of fold).
-        labels: (N,) what people say, in {0, 1}.
-        questions: (N,) what each is an attempt at; of one question the first row counts, as a binomial test takes independent rows.
+        labels: (N,) what people say, in [0, 1]; with one half, where they part, no verdict agrees.
+        questions: (N,) what each is an attempt at; of one question a drawn row counts, as a binomial test takes independent rows.
     """
-    first = np.sort(np.unique(np.asarray(questions, dtype=object).astype(str), return_index=True)[1])
-    p, y = scores[first], labels[first]
+    drawn = np.random.default_rng(0).permutation(len(labels))  # rows may be in the order of their labels
+    names = np.asarray(questions, dtype=object).astype(str)
+    rows_of_questions = np.sort(drawn[np.unique(names[drawn], return_index=True)[1]])
+    p, y = scores[rows_of_questions], labels[rows_of_questions]
     sure = np.maximum(p, 1 - p)
     order = np.argsort(-sure, kind="stable")
-    sure, wrong = sure[order], ((p >= 0.5) != (y >= 0.5))[order]
+    sure, wrong = sure[order], np.where(p >= 0.5, y <= 0.5, y >= 0.5)[order]
     last_of_ties = np.flatnonzero(np.append(sure[1:] < sure[:-1], True))
     rows = last_of_ties + 1
     # chance of as few disagreements among n verdicts, if one in 1/(1 − agreement) disagreed

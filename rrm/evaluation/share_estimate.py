@@ -7,7 +7,8 @@ Zrnic & Candès 2024, arXiv 2403.03208, eq. 2):
     θ = λ · mean(f) + Σ w · (y − λ · f),   w ∝ 1/π, Σ w = 1
 
 λ ≥ 0 is the weighted regression of y on f, 0 for a judge that knows nothing: the interval holds whatever the judge is worth.
-Against intervals of no width, two successes and two failures are added (Agresti & Coull 1998), as far as runs are unlabelled.
+Against intervals of no width, two successes and two failures are added (Agresti & Coull 1998), as far as runs are unlabelled. Their middle
+is one half only as far as the judge leaves labels unexplained, else the estimate: a good judge would be pulled away from the truth.
 """
 
 from __future__ import annotations
@@ -62,26 +63,45 @@ def estimate(
     filled = np.where(finite, scores, mean)
     unseen = 1 - n / runs
     weights = np.ones(n) if chances is None else 1 / chances
-    weights = weights / weights.sum() * n
-    added = np.full(4, ADDED / 4 * unseen)
-    weights = np.concatenate([weights, added])
-    weights /= weights.sum()
-    y = np.concatenate([labels.astype(float), [0.0, 0.0, 1.0, 1.0]])
-    f = np.concatenate([filled[labelled], np.full(4, mean)]) - mean
+    weights = weights / weights.sum()
+    y, f, spread = labels.astype(float), filled[labelled] - mean, float(filled.var())
+    slope, middle, left = _regress(weights, y, f, spread)
+    if slope and n > 2:
+        total = _regress(weights, y, np.zeros(n), 0.0)[2]
+        unexplained = min(1.0, left / total * (n - 1) / (n - 2))
+        middle = min(1.0, max(0.0, middle + (0.5 - middle) * unexplained))
+    else:
+        middle = 0.5
+    added = np.full(4, ADDED / 4 * unseen / n)
 
-    def fitted(slope: float, lost: int) -> tuple[float, float, float]:
-        value = float(weights @ (y - slope * f))
-        variance = float((weights**2) @ (y - slope * f - value) ** 2) * (n / (n - 1)) * unseen
-        return value, math.sqrt(variance), float(student.ppf((1 + level) / 2, max(1, n + 2 - lost)))
+    def interval(middle: float, f: np.ndarray) -> tuple[float, float, float, float, float]:
+        known = np.concatenate([y, middle + np.array([-0.5, -0.5, 0.5, 0.5])])
+        every = np.concatenate([weights, added]) / (1 + added.sum())
+        slope, value, variance = _regress(every, known, np.concatenate([f, np.zeros(4)]), spread)
+        error = math.sqrt(variance * n / (n - 1) * unseen)
+        reach = float(student.ppf((1 + level) / 2, max(1, n + (0 if slope else 1)))) * error
+        return (
+            slope,
+            min(1.0, max(0.0, value)),
+            min(1.0, max(0.0, value - reach)),
+            max(0.0, min(1.0, value + reach)),
+            error,
+        )
 
-    squares = float((weights**2) @ (f - weights @ f) ** 2)
-    slope = float((weights**2) @ ((f - weights @ f) * (y - weights @ y))) / squares if squares > 1e-12 else 0.0
-    slope = max(0.0, slope)
-    value, error, times = fitted(slope, 2 if slope else 1)
-    alone, alone_error, alone_times = fitted(0.0, 1)
-    low, high = max(0.0, value - times * error), min(1.0, value + times * error)
-    by_labels = (max(0.0, alone - alone_times * alone_error), min(1.0, alone + alone_times * alone_error))
-    return ShareEstimate(min(1.0, max(0.0, value)), low, high, n, runs, slope, by_labels, error)
+    slope, value, low, high, error = interval(middle, f)
+    _, _, alone_low, alone_high, _ = interval(0.5, np.zeros(n))
+    return ShareEstimate(value, low, high, n, runs, slope, (alone_low, alone_high), error)
+
+
+def _regress(weights: np.ndarray, y: np.ndarray, f: np.ndarray, spread: float) -> tuple[float, float, float]:
+    """Return λ ≥ 0, θ and its variance; `f` is centred at the mean of all scores.
+    `spread` is the variance of all scores: the slope through labelled ones that lie closer says nothing of the others."""
+    of_f = f - weights @ f
+    squares = max(float(weights**2 @ of_f**2), float((weights[f != 0] ** 2).sum()) * spread)
+    slope = max(0.0, float(weights**2 @ (of_f * (y - weights @ y))) / squares) if squares > 1e-12 else 0.0
+    rest = y - slope * f
+    value = float(weights @ rest)
+    return slope, value, float(weights**2 @ (rest - value) ** 2)
 
 
 def difference(first: ShareEstimate, second: ShareEstimate, level: float = 0.95) -> tuple[float, float, float]:

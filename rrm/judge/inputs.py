@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rrm.data.trajectory import Trajectory
@@ -10,18 +10,22 @@ from rrm.errors import RRMError
 from rrm.readers import read_value
 
 
-def as_trajectories(runs: Sequence[Any]) -> list[Trajectory]:
+def as_trajectories(runs: Iterable[Any]) -> list[Trajectory]:
     """Convert each run to a trajectory.
 
     A run is a Trajectory, a list of messages (OpenAI's dicts, or LangChain's objects), or a dict of a format that `rrm score`
     reads. Raises RRMError, naming the index, for a run that cannot be read or holds several.
     """
-    if isinstance(runs, Mapping) or (len(runs) and isinstance(runs[0], Mapping) and "role" in runs[0]):
+    one = isinstance(runs, Trajectory | Mapping | str)
+    runs = [] if one else list(runs)
+    if one or (runs and isinstance(runs[0], Mapping) and "role" in runs[0]):
         raise RRMError("a list of runs is wanted, and this is one run: judge([messages])")
     return [run if isinstance(run, Trajectory) else _as_trajectory(run, index) for index, run in enumerate(runs)]
 
 
 def _as_trajectory(run: Any, index: int) -> Trajectory:
+    if isinstance(run, str) or not isinstance(run, Iterable):
+        raise RRMError(f"run {index} is a {type(run).__name__}: a Trajectory, a list of messages or a dict is")
     if not isinstance(run, Mapping):
         messages = [message if isinstance(message, Mapping) else _plain(message, index) for message in run]
         run = {"id": f"run-{index}", "messages": messages}

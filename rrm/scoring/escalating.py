@@ -7,7 +7,7 @@ sample. A row's `judge` names who judged, its `usage` is of both; the limit of m
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rrm.data.feedback import Feedback, Mode
@@ -15,6 +15,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.engines.cost import CostTracker
 from rrm.errors import SpendingLimit
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.inputs import as_trajectories
 from rrm.scoring.cascade import Escalation, failure_of, is_sure, merged_row, sureness
 
 log = logging.getLogger(__name__)
@@ -28,20 +29,21 @@ class EscalatingJudge(AgentRRM):
 
     def judge(
         self,
-        trajectories: Sequence[Trajectory],
+        trajectories: Sequence[Trajectory | Sequence[Any] | Mapping[str, Any]],
         *,
-        mode: Mode = "full",
+        mode: Mode | None = None,
         samples: int = 1,
         seed: int = 0,
         on_feedback: Callable[[Feedback], None] | None = None,
         **how: Any,
     ) -> list[Feedback]:
         """Judge as `AgentRRM.judge`; `on_feedback` is called once all rows are final."""
+        runs, mode = as_trajectories(trajectories), mode or self.settings.default_mode or "full"
         slots = mode == "score" and self.abilities.reads_slots(
             mode
         )  # only in `steps` its rows show what it is unsure of
-        rows = super().judge(trajectories, mode="steps" if slots else mode, samples=samples, seed=seed, **how)
-        rows = self.again(rows, trajectories, mode=mode, samples=samples, seed=seed)
+        rows = super().judge(runs, mode="steps" if slots else mode, samples=samples, seed=seed, **how)
+        rows = self.again(rows, runs, mode=mode, samples=samples, seed=seed)
         if slots:
             rows = [_score_alone(row) if row.judge.mode == "steps" else row for row in rows]
         if on_feedback is not None:
@@ -120,7 +122,7 @@ def escalating(small: AgentRRM, stronger: AgentRRM) -> EscalatingJudge:
 
 
 def _of_last(row: Feedback, step: int) -> Feedback:
-    return row.model_copy(update={"findings": [f for f in row.findings if f.step == step]})
+    return row.model_copy(update={"findings": [f for f in row.findings if f.step == step], "verdict": None})
 
 
 def _score_alone(row: Feedback) -> Feedback:

@@ -26,6 +26,14 @@ def test_attempts_at_one_question_count_once_and_weak_judges_promise_nothing() -
     assert promise(scores, coin.astype(float), [str(k) for k in range(300)], "score") is None
 
 
+def test_the_order_of_attempts_and_split_raters_flatter_nobody() -> None:
+    """The first attempt of each question counted, so that a file with the failures last promised what half of the runs break; and where
+    raters were one against one, a verdict of good agreed."""
+    scores, labels = np.full(400, 0.9), np.repeat([1.0, 0.0], 200)
+    assert promise(scores, labels, [str(k % 200) for k in range(400)], "score") is None
+    assert promise(scores, np.full(400, 0.5), [str(k) for k in range(400)], "score") is None
+
+
 @pytest.mark.parametrize(("signal", "labels"), [(2.0, 100), (2.0, 300), (3.0, 100)])
 def test_it_is_held(signal: float, labels: int) -> None:
     random = np.random.default_rng(0)

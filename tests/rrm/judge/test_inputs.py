@@ -76,3 +76,14 @@ def test_a_judge_takes_messages_and_its_own_mode(judge: AgentRRM) -> None:
     (row,) = judge.judge([MESSAGES])
     assert row.judge.mode == "score"
     assert row.score == judge.judge(as_trajectories([MESSAGES]), mode="score")[0].score
+
+
+def test_one_run_alone_and_what_is_none_say_so() -> None:
+    """A Trajectory, a generator and None were TypeErrors."""
+    (trajectory,) = as_trajectories(run for run in [MESSAGES])
+    for one in (trajectory, "text"):
+        with pytest.raises(RRMError, match="a list of runs is wanted"):
+            as_trajectories(one)
+    for run, name in ((None, "NoneType"), ("text", "str"), (5, "int")):
+        with pytest.raises(RRMError, match=f"run 1 is a {name}"):
+            as_trajectories([trajectory, run])

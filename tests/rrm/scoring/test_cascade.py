@@ -112,6 +112,12 @@ def test_the_least_sure_goes_first() -> None:
     assert order_of_escalation([], 0) == []
 
 
+def test_of_runs_without_a_verdict_the_one_nearest_a_half_goes_first() -> None:
+    """The lowest score went first, however sure it was."""
+    rows = [said(str(score), score=score).model_copy(update={"verdict": "unsure"}) for score in (0.2, 0.48, 0.6)]
+    assert order_of_escalation(rows, 0, share=0.0) == ["0.48", "0.6", "0.2"]
+
+
 def test_a_run_out_of_domain_whose_verdicts_are_kept_goes_on_too() -> None:
     kept = said("a", 0.99, outside=True).model_copy(update={"findings": [Finding(step=1, verdict="good", p_good=0.99)]})
     assert order_of_escalation([kept, said("b", 0.99)], 0, share=0.0) == ["a"]

@@ -27,6 +27,7 @@ from rrm.engines.openai import OpenAIEngine
 from rrm.engines.scripted import ScriptedEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.guard import Guard, GuardPolicy, read_audit
+from rrm.judge.abstention import AgreementPromise
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.prompter import Prompter
@@ -133,6 +134,22 @@ def test_a_guard_asks_of_the_latest_step_alone_and_counts_money_over_its_audit(t
     ]  # fmt: skip
     assert [row.verdict for row in rows if row.run == "r0"][:2] == ["continue", "halt"]
     assert said[-1].unsure and said[-1].action == "continue" and "unsure_band" in (said[-1].reason or "")
+
+
+def test_it_takes_runs_as_other_judges_do_and_a_promise_asks_nobody_of_a_guard_s_steps() -> None:
+    """Lists of messages were an AttributeError, and a verdict `unsure` on the whole run sent every step of a guarded run on."""
+    promise = AgreementPromise(
+        mode="steps", agreement=0.9, confidence=0.9, least_sure=0.8, coverage=0.5, agreed=0.9, labels=100
+    )
+    with serve(says_bad) as server:
+        judge = judge_with(server)
+        judge.settings.promise, judge.settings.default_mode = promise, "steps"
+        guarded = run("sure", "stone")
+        small = AgentRRM.judge(judge, [guarded])
+        assert small[0].verdict == "unsure" and small[0].findings[0].verdict == "good"
+        assert judge.again(small, [guarded], mode="steps", latest=True) == small and not server.requests
+        (row,) = judge.judge([[message.model_dump(exclude_none=True) for message in guarded.messages]])
+        assert row.judge.model.endswith("#big")
 
 
 def test_a_worker_of_rrm_serve_holds_both_judges() -> None:
