@@ -8,6 +8,7 @@ import os
 import random
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -158,10 +159,10 @@ async def send(
     return answer
 
 
-async def read(response: httpx2.Response, label: str = "the reply") -> bytes:
-    """Read and unpack a bounded body; ValueError where it is damaged, too large or oddly encoded."""
+async def read(response: httpx2.Response, label: str = "the reply", until: float | None = None) -> bytes:
+    """Read and unpack a bounded body; ValueError where it is damaged, too large or oddly encoded, TimeoutError after `until`."""
     blocks, size, most = list[bytes](), 0, most_bytes()
-    async for block in response.aiter_raw():
+    async for block in _blocks(response, until):
         size += len(block)
         if size > most:
             raise TooManyBytes(label)
@@ -175,10 +176,10 @@ async def read(response: httpx2.Response, label: str = "the reply") -> bytes:
     return body
 
 
-async def lines(response: httpx2.Response, label: str) -> AsyncIterator[bytes]:
-    """Read the lines of an uncompressed answer as they come. TooManyBytes where a line is too large."""
+async def lines(response: httpx2.Response, label: str, until: float | None = None) -> AsyncIterator[bytes]:
+    """Read the lines of an uncompressed answer as they come. TooManyBytes where a line is too large, TimeoutError after `until`."""
     parts, size, most = list[bytes](), 0, most_bytes()
-    async for block in response.aiter_raw():
+    async for block in _blocks(response, until):
         for line in block.splitlines(keepends=True):
             size += len(line)
             if size > most:
@@ -189,6 +190,17 @@ async def lines(response: httpx2.Response, label: str) -> AsyncIterator[bytes]:
                 parts, size = [], 0
     if parts:
         yield b"".join(parts)
+
+
+async def _blocks(response: httpx2.Response, until: float | None) -> AsyncIterator[bytes]:
+    """Yield a body's bytes; TimeoutError after `until` (`time.monotonic`), also of a server that drips bytes."""
+    blocks = response.aiter_raw()
+    while True:
+        async with asyncio.timeout(None if until is None else max(0.0, until - time.monotonic())):
+            block = await anext(blocks, None)
+        if block is None:
+            return
+        yield block
 
 
 def backoff(first_s: float, tries: int, most_s: float) -> float:

@@ -114,6 +114,8 @@ class ServerAddress:
                 if reply.status_code != 200:
                     await self._refused(reply)
                 yield reply
+        except TimeoutError as error:
+            raise Busy(f"{self.url} did not answer in full in time", timed_out=True) from error
         except NoAnswer as error:
             why = {
                 "unconnected": f"nobody answers at {self.url} ({error})",
@@ -131,7 +133,7 @@ class ServerAddress:
         async with self._reply(path, body, self.timeout_s) as reply:
             with calls.accepted():
                 try:
-                    async for line in lines(reply, "a line of the answer"):
+                    async for line in lines(reply, "a line of the answer", self.until):
                         check_weight(line, "a line of the answer")
                         cut = begun or (line[:1] == b"{" and line[-1:] != b"\n")
                         begun = True
@@ -157,7 +159,7 @@ class ServerAddress:
     async def _refused(self, reply: httpx2.Response) -> NoReturn:
         status = reply.status_code
         try:
-            answer = json.loads(await read(reply))["error"]
+            answer = json.loads(await read(reply, until=self.until))["error"]
             why = f"{answer['message']}{' (at ' + answer['at'] + ')' if 'at' in answer else ''}"
         except (ValueError, KeyError, TypeError, RecursionError, httpx2.TransportError):
             why = reply.reason_phrase
@@ -204,7 +206,7 @@ class ServerAddress:
             try:
                 async with self._reply(path, body, timeout_s or self.timeout_s) as reply:
                     with calls.accepted():
-                        content = await read(reply, "the answer")
+                        content = await read(reply, "the answer", self.until)
                 pauses.answered()
                 return json.loads(content)
             except (ValueError, RecursionError) as error:

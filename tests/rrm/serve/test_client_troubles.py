@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from serving import run, serving
 
 from rrm.data.feedback import Feedback
 from rrm.data.trajectory import Trajectory
-from rrm.errors import ConfigError, RRMError
+from rrm.errors import ConfigError, RRMError, ServerGone
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.serve import calls as calls_module
 from rrm.serve.address import ServerAddress
@@ -270,3 +271,27 @@ def test_an_end_does_not_wait_for_a_slow_row() -> None:
             RemoteJudge(ServerAddress(server.url)).judge(runs("a", "b"), mode="score", on_feedback=stop)
         assert not over.is_set()
         over.set()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_that_drips_ends_with_the_time_that_is_left(streamed: bool) -> None:
+    """Each byte began the time anew: a hook's agent waited for as long as bytes came."""
+    over = threading.Event()
+
+    def drips(connection: socket.socket, _: Any) -> None:
+        connection.sendall(OPEN_END + b"{")
+        while not over.wait(0.05):
+            connection.sendall(b" ")
+
+    async def all_lines(address: ServerAddress) -> list[Any]:
+        return [line async for line in address.lines("/v1/score", {"transcripts": []})]
+
+    with cutting([drips]) as server:
+        begun = time.monotonic()
+        address = ServerAddress(server.url, until=begun + 0.5)
+        try:
+            with pytest.raises(Busy if streamed else ServerGone, match="in full in time"):
+                asyncio.run(all_lines(address) if streamed else address.ask("/v1/measure", {"transcripts": []}))
+            assert time.monotonic() - begun < 5
+        finally:
+            over.set()
