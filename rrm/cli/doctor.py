@@ -39,7 +39,7 @@ UNREADY = {
     "starting": "its judge is being loaded: ask again in a moment",
     "failing": "its judge cannot be loaded: its log says why",
 }
-JEMALLOC = "LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1"
+JEMALLOC = "LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=oversize_threshold:0,dirty_decay_ms:5000,muzzy_decay_ms:5000"
 
 
 def versions() -> dict[str, str]:
