@@ -89,7 +89,10 @@ def example_call(tool: Mapping[str, Any]) -> ToolCall:
     return ToolCall(name=function["name"], arguments={name: _sample(properties.get(name, {})) for name in names})
 
 
-def _sample(schema: Mapping[str, Any]) -> Any:
+def _sample(schema: Mapping[str, Any] | bool) -> Any:
+    if isinstance(schema, bool):  # JSON Schema: any value
+        return "text"
     if schema.get("enum"):
         return schema["enum"][0]
-    return _SAMPLES.get(str(schema.get("type", "string")), "text")
+    kind = schema.get("type", "string")
+    return _SAMPLES.get(str(kind[0] if isinstance(kind, list) and kind else kind), "text")
