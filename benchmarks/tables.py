@@ -43,6 +43,7 @@ SHOWN: dict[str, dict[str, Any]] = {
     "needle": {"rows": ("trained on logs up to 3,000 tokens",), "columns": (2, 3, 4, 5, 6)},
     "rl_search": {"rows": (
         "base policy (tool calls, before RL)", "PPO", "GRPO", "RLOO", "REINFORCE++", "PPO, no advantage mask", "PPO, neither mask", "GRPO, no action mask")},
+    "smollm2_gsm8k_few": {"columns": (0, 1, 2, 4, 5, 7)},
     "smollm2_qa": {"columns": (0, 1, 2, 3, 7, 9), "rows": ("`naive_rag`", "`tool_call`", "`grpo`", "`filled`", "`judge`", "`ppo`")},
     "no_answer_key_arms": {"columns": (1, 2, 3, 5, 9), "named": 1, "rows": tuple(f"`{arm}`" for arm in (
         "outcome", "judge", "nothing", "tenth+judge", "tenth", "weak", "placebo", "outcome+judge", "gamed", "noisy",
