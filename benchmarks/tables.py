@@ -185,32 +185,24 @@ def rl_search() -> str:
 
 
 def feedback() -> str:
-    """Every arm's first and second attempts; then the paired differences, and what kind of second attempt helps."""
+    """Every arm's first and second attempts; then the paired differences."""
     found = needed("feedback_modes")
     frozen = found["frozen"]
     arms = [_head("mode | seeds | first attempt | second, after a critique")]
     differences = [_head("difference, same seeds and questions | first attempt | second, after a critique | seeds")]
-    kinds = [_head("second attempt after | own critique | another task's | none | own − another's | seeds")]
 
     def attempts(row: dict[str, Any]) -> list[str]:
         return [interval(row[stage]["success"]) for stage in ("first", "refined")]
 
     arms.append(["before training", "–", *attempts(frozen["c"])])
-    kinds.append(
-        ["before training", *(interval(frozen[k]["refined"]["success"]) for k in ("c", "placebo", "retry")), *"––"]
-    )
     for arm in FEEDBACK_ARMS:
         row = found["arms"][arm]
         arms.append([arm, str(row["seeds"]), *attempts(row)])
-        if arm in ("c", "u"):
-            second = row["second_attempts"]
-            cells = [interval(second[k]) for k in ("c", "placebo", "retry", "c - placebo")]
-            kinds.append([arm, *cells, str(second["seeds"])])
     for name in FEEDBACK_DIFFERENCES:
         pair = found["differences"][name]
         cells = [interval(pair["first"]), interval(pair["refined"]), str(pair["first"]["seeds"])]
         differences.append([name.replace(" - ", " − "), *cells])
-    return "\n\n".join(map(_table, (arms, differences, kinds)))
+    return "\n\n".join(map(_table, (arms, differences)))
 
 
 def no_answer_key(rows: Callable[[dict[str, Any]], list[list[str]]]) -> str:
