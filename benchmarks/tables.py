@@ -43,6 +43,7 @@ SHOWN: dict[str, dict[str, Any]] = {
     "needle": {"rows": ("trained on logs up to 3,000 tokens",), "columns": (2, 3, 4, 5, 6)},
     "rl_search": {"rows": (
         "base policy (tool calls, before RL)", "PPO", "GRPO", "RLOO", "REINFORCE++", "PPO, no advantage mask", "PPO, neither mask", "GRPO, no action mask")},
+    "smollm2_gsm8k_few": {"columns": (0, 1, 2, 4, 5, 7)},
     "smollm2_qa": {"columns": (0, 1, 2, 3, 7, 9), "rows": ("`naive_rag`", "`tool_call`", "`grpo`", "`filled`", "`judge`", "`ppo`")},
     "no_answer_key_arms": {"columns": (1, 2, 3, 5, 9), "named": 1, "rows": tuple(f"`{arm}`" for arm in (
         "outcome", "judge", "nothing", "tenth+judge", "tenth", "weak", "placebo", "outcome+judge", "gamed", "noisy",
@@ -184,32 +185,24 @@ def rl_search() -> str:
 
 
 def feedback() -> str:
-    """Every arm's first and second attempts; then the paired differences, and what kind of second attempt helps."""
+    """Every arm's first and second attempts; then the paired differences."""
     found = needed("feedback_modes")
     frozen = found["frozen"]
     arms = [_head("mode | seeds | first attempt | second, after a critique")]
     differences = [_head("difference, same seeds and questions | first attempt | second, after a critique | seeds")]
-    kinds = [_head("second attempt after | own critique | another task's | none | own − another's | seeds")]
 
     def attempts(row: dict[str, Any]) -> list[str]:
         return [interval(row[stage]["success"]) for stage in ("first", "refined")]
 
     arms.append(["before training", "–", *attempts(frozen["c"])])
-    kinds.append(
-        ["before training", *(interval(frozen[k]["refined"]["success"]) for k in ("c", "placebo", "retry")), *"––"]
-    )
     for arm in FEEDBACK_ARMS:
         row = found["arms"][arm]
         arms.append([arm, str(row["seeds"]), *attempts(row)])
-        if arm in ("c", "u"):
-            second = row["second_attempts"]
-            cells = [interval(second[k]) for k in ("c", "placebo", "retry", "c - placebo")]
-            kinds.append([arm, *cells, str(second["seeds"])])
     for name in FEEDBACK_DIFFERENCES:
         pair = found["differences"][name]
         cells = [interval(pair["first"]), interval(pair["refined"]), str(pair["first"]["seeds"])]
         differences.append([name.replace(" - ", " − "), *cells])
-    return "\n\n".join(map(_table, (arms, differences, kinds)))
+    return "\n\n".join(map(_table, (arms, differences)))
 
 
 def no_answer_key(rows: Callable[[dict[str, Any]], list[list[str]]]) -> str:
