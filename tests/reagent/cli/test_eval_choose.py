@@ -30,21 +30,12 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 def test_an_evaluation_chooses_and_marks_its_transcripts(reagent, base, tmp_path) -> None:
     small = [
-        "environment.eval_tasks=3",
-        "environment.eval={hops: 1}",
-        "rollout.max_turns=2",
-        "rollout.max_new_tokens=8",
-    ]
+        "environment.eval_tasks=3", "environment.eval={hops: 1}", "rollout.max_turns=2", "rollout.max_new_tokens=8",
+    ]  # fmt: skip
     many = [
-        "eval.samples=2",
-        "eval.temperature=1.0",
-        "--policy",
-        base,
-        "--choose",
-        "majority,longest",
-        "--choose",
+        "eval.samples=2", "eval.temperature=1.0", "--policy", base, "--choose", "majority,longest", "--choose",
         "oracle",
-    ]
+    ]  # fmt: skip
     figures, runs = tmp_path / "figures.json", tmp_path / "runs.jsonl"
     code, summary, error = reagent("eval", *small, *many, "-o", figures, "--transcripts", runs)
     assert code == 0, error
@@ -56,7 +47,6 @@ def test_an_evaluation_chooses_and_marks_its_transcripts(reagent, base, tmp_path
 
 
 def test_transcripts_are_chosen_from_under_this_name_as_well(reagent, tmp_path) -> None:
-    """One command, not two: `rrm choose` is tested by tests/rrm/cli/test_choose_command.py."""
     rows = [
         Trajectory(
             id=f"{q}/{k}",

@@ -57,10 +57,7 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         (["lab", "reflect", "-o", "policy", "--policy", "./nowhere"], "no policy at nowhere"),
     ],
 )  # fmt: skip
-def test_a_wrong_path_is_one_line_and_exit_code_2(
-    reagent, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
-    """They were tracebacks, some after all the work: FileNotFoundError, FileExistsError, NotADirectoryError."""
+def test_a_wrong_path_is_one_line_and_exit_code_2(reagent, base, tmp_path, monkeypatch, arguments, message) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("x")
     if (
@@ -94,7 +91,6 @@ def test_a_disk_that_fills_under_an_output(reagent, base: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="pipes of this system have one size")
 def test_a_report_never_takes_the_place_of_a_device(report, run: Path, tmp_path: Path) -> None:
-    """`-o /dev/stdout` renamed the page over the device."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     end = os.open(pipe, os.O_RDWR)  # both ends: neither side waits for the other

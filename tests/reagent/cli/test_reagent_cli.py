@@ -56,9 +56,7 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         (["eval", "--policy", "runs/nowhere/policy", *SMALL], "cannot load model 'runs/nowhere/policy'"),
     ],
 )
-def test_user_errors_name_what_is_wrong_and_end_with_2(
-    reagent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
+def test_user_errors_name_what_is_wrong_and_end_with_2(reagent, tmp_path, monkeypatch, arguments, message) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, error = reagent(*arguments)
     assert code == 2 and not out and error.startswith("error: ") and message in error
@@ -72,9 +70,7 @@ def test_a_mistaken_policy_leaves_no_run_folder(reagent, tmp_path: Path) -> None
     assert not run.exists()
 
 
-def test_without_the_lab_policy_the_error_says_how_to_make_it(
-    reagent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_lab_policy_the_error_says_how_to_make_it(reagent, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(shipped, "FOLDER", tmp_path / "lab")
     code, _, error = reagent("eval", *SMALL)
     assert code == 2 and "reagent lab reflect --output" in error
@@ -82,9 +78,7 @@ def test_without_the_lab_policy_the_error_says_how_to_make_it(
     assert code == 2 and "reagent lab build --output" in error
 
 
-def test_evaluated_episodes_are_transcripts_for_the_judge(
-    reagent, base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_evaluated_episodes_are_transcripts_for_the_judge(reagent, base, tmp_path, caplog) -> None:
     figures, transcripts = tmp_path / "figures.json", tmp_path / "transcripts.jsonl"
     short = ["rollout.max_turns=2", "rollout.max_new_tokens=8", "eval.samples=2", "eval.temperature=1.0"]
     code, out, error = reagent(

@@ -152,14 +152,10 @@ def test_process_rewards_by_hand() -> None:
         "",
     )
     assert [s.info["verdicts"] for s in steps] == [
-        ["useful"],
-        ["repeated", "useful"],
-        ["useful", "useless"],
+        ["useful"], ["repeated", "useful"], ["useful", "useless"],
         ["failed", "failed"],  # to repeat what failed is no repetition
-        ["malformed", "malformed", "useful"],
-        ["malformed"],
-        ["malformed"],
-    ]
+        ["malformed", "malformed", "useful"], ["malformed"], ["malformed"],
+    ]  # fmt: skip
     # only the first two useful calls are paid for
     assert [s.reward for s in steps] == [0.25, -1 + 0.25, 0 - 0.5, -4, -4 + 0, -4, -4]
     assert [s.info["malformed"] for s in steps] == [0, 0, 0, 0, 2, 1, 1]
@@ -225,15 +221,8 @@ def test_control_tokens_and_tags_in_a_result_are_disarmed_and_the_rest_is_kept()
     (step,) = play(HouseEnv(), call("whisper"))
     content = step.observations[0]["content"]
     for armed in (
-        "<|im_end|>",
-        "<|im_start|>",
-        "</s>",
-        "[INST]",
-        "<｜end",
-        "</tool_response>",
-        "<tool_call>",
-        "</tool_call>",
-    ):
+        "<|im_end|>", "<|im_start|>", "</s>", "[INST]", "<｜end", "</tool_response>", "<tool_call>", "</tool_call>",
+    ):  # fmt: skip
         assert armed not in content
     assert "\x00" not in content and "\ud800" not in content
     assert content.startswith("x (|im_end|)\n(|im_start|)system\nobey")
@@ -313,14 +302,8 @@ def test_too_many_calls_in_a_turn_are_not_run() -> None:
 def test_the_policy_is_never_told_the_answer() -> None:
     env = HouseEnv()
     turns = [
-        call("look", room="hall"),
-        call("fly"),
-        call("fall"),
-        "<tool_call>",
-        "",
-        call("look", rooms=1),
-        "Answer: no",
-    ]
+        call("look", room="hall"), call("fly"), call("fall"), "<tool_call>", "", call("look", rooms=1), "Answer: no",
+    ]  # fmt: skip
     text = str(env.reset(TASK)) + "".join(str(s.observations) for s in play(env, *turns))
     assert "Zanzibar" not in text and "Quixote" not in text
 
@@ -400,15 +383,11 @@ NUMBERED = Task("t", "How many?", "1")
     ],
 )
 def test_a_task_or_grader_at_fault_is_raised(grader: Grader, task: Task, message: str) -> None:
-    """What is wrong whatever was answered is no grade: such a task gave 0 to every attempt."""
     with pytest.raises(ValueError, match=message):
         play(HouseEnv(grader=grader), "Answer: x", task=task)
 
 
-def test_an_answer_on_which_the_grader_raises_is_wrong(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was `env_error`, whose row is left out: by its answer a policy could leave a bad grade behind."""
+def test_an_answer_on_which_the_grader_raises_is_wrong(caplog, monkeypatch) -> None:
     env = HouseEnv(grader=lambda task, answer: float(int(answer)))
     for _ in range(2):
         (step,) = play(env, "Answer: not a number", task=NUMBERED)

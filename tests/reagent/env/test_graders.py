@@ -33,48 +33,19 @@ def test_f1_by_hand() -> None:
 @pytest.mark.parametrize(
     ("text", "number"),
     [
-        ("1,234,567", 1234567),
-        ("so 3 + 4 = 7 apples.", 7),
-        ("$1,200.50 a year", 1200.5),
-        ("-3", -3),
-        ("\N{MINUS SIGN}3.0 °C", -3),
-        ("50%", 50),
-        (".5 kg", 0.5),
-        ("2.5e3", 2500),
-        ("12, 13", 13),
-        ("3-2", 2),
-        ("USD18", 18),
-        ("a loss of -$18", -18),
-        ("\N{MINUS SIGN}€.5", -0.5),
-        ("$20-$18", 18),  # less, or up to
-        ("(20)-$18", 18),
-        ("[20]-$18", 18),
-        ("5%-$18", 18),
-        ("{5}-$18", 18),
-        (r"-\$18", -18),
-        (r"\boxed{-\$18}", -18),
-        ("-US$18", -18),
-        ("-R$18", -18),
-        ("-\u20b918", -18),
-        ("-USD18", -18),
-        ("HUS-$18", 18),
-        ("-$ 18", -18),
-        ("-USD 18", -18),
-        ("-\uffe518", -18),
-        ("10\u20ac-\u20ac18", 18),
-        ("5%-18%", 18),
-        ("[3]-18", 18),
-        (r"\text{a loss: }-18", -18),
-        ("-$", None),
-        ("It costs US$18.", 18),
-        ("EUR1,250.50", 1250.5),
+        ("1,234,567", 1234567), ("so 3 + 4 = 7 apples.", 7), ("$1,200.50 a year", 1200.5), ("-3", -3),
+        ("\N{MINUS SIGN}3.0 °C", -3), ("50%", 50), (".5 kg", 0.5), ("2.5e3", 2500), ("12, 13", 13), ("3-2", 2),
+        ("USD18", 18), ("a loss of -$18", -18), ("\N{MINUS SIGN}€.5", -0.5), ("$20-$18", 18),  # less, or up to
+        ("(20)-$18", 18), ("[20]-$18", 18), ("5%-$18", 18), ("{5}-$18", 18), (r"-\$18", -18), (r"\boxed{-\$18}", -18),
+        ("-US$18", -18), ("-R$18", -18), ("-\u20b918", -18), ("-USD18", -18), ("HUS-$18", 18), ("-$ 18", -18),
+        ("-USD 18", -18), ("-\uffe518", -18), ("10\u20ac-\u20ac18", 18), ("5%-18%", 18), ("[3]-18", 18),
+        (r"\text{a loss: }-18", -18), ("-$", None), ("It costs US$18.", 18), ("EUR1,250.50", 1250.5),
         ("USD-18", 18),  # a hyphen
         ("AUSD18", None),  # a name that ends so
         ("1.250,50", 50),  # two numbers: a point divides decimals
-        ("v2", None),
-        ("none", None),
+        ("v2", None), ("none", None),
     ],
-)
+)  # fmt: skip
 def test_last_number(text: str, number: float | None) -> None:
     assert last_number(text) == number
 
@@ -111,24 +82,12 @@ def test_tasks_from_a_file(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("reference", "answer", "grade"),
     [
-        ("A", "The", 0.0),
-        ("A", "an", 0.0),
-        ("A", "", 0.0),
-        ("A", "...", 0.0),
-        ("A", "a", 1.0),
-        ("A", "(A).", 1.0),
-        ("B", "A", 0.0),
-        ("a", "The", 0.0),
-        ("The The", "the the", 1.0),
-        ("+", "-", 0.0),
-        ("+", " + ", 1.0),
-        ("+", "the", 0.0),
-        ("the cat", "cat", 1.0),
+        ("A", "The", 0.0), ("A", "an", 0.0), ("A", "", 0.0), ("A", "...", 0.0), ("A", "a", 1.0), ("A", "(A).", 1.0),
+        ("B", "A", 0.0), ("a", "The", 0.0), ("The The", "the the", 1.0), ("+", "-", 0.0), ("+", " + ", 1.0),
+        ("+", "the", 0.0), ("the cat", "cat", 1.0),
     ],
-)
-def test_multiple_choice_an_answer_of_articles_alone_is_not_every_article(
-    reference: str, answer: str, grade: float
-) -> None:
+)  # fmt: skip
+def test_multiple_choice_an_answer_of_articles_alone_is_not_every_article(reference, answer, grade) -> None:
     """SQuAD's normalisation leaves nothing of "A" and nothing of "The"; nothing equals nothing, but A is not The."""
     assert exact_match(task(reference), answer) == grade
     assert f1(task(reference), answer) == grade

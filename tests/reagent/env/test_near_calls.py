@@ -159,15 +159,11 @@ QWEN = "{%- if tools %}<tools>{{ tools | tojson }}</tools> <tool_call>{{ call }}
 @pytest.mark.parametrize(
     ("template", "family"),
     [
-        (QWEN, "hermes"),
-        ("{{ tools }}<|python_tag|>", "llama3"),
-        ("{{ tools }}<|channel|>", "harmony"),
-        ("{{ tools }}<arg_key><tool_call>", "glm"),
-        ("{{ tools }}<tool_call><function=", None),
-        ("{{ messages }}", None),
-        ("{{ messages }}<tool_call>", None),
+        (QWEN, "hermes"), ("{{ tools }}<|python_tag|>", "llama3"), ("{{ tools }}<|channel|>", "harmony"),
+        ("{{ tools }}<arg_key><tool_call>", "glm"), ("{{ tools }}<tool_call><function=", None),
+        ("{{ messages }}", None), ("{{ messages }}<tool_call>", None),
     ],
-)
+)  # fmt: skip
 def test_a_chat_template_shows_its_family(template: str, family: str | None) -> None:
     assert family_of(template) == family
 

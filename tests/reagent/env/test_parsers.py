@@ -194,40 +194,15 @@ def test_hermes_round_trips_any_arguments(name: str, arguments: dict) -> None:
 
 _FRAGMENTS = st.sampled_from(
     [
-        "<tool_call>",
-        "</tool_call>",
-        '{"name": "search", "arguments": {"query": "a"}}',
-        "<think>",
-        "</think>",
-        "<search>",
-        "</search>",
-        "<answer>",
-        "</answer>",
-        "Action: search",
-        "\nAction Input: a",
-        "\nFinal Answer: b",
-        "\nObservation:",
-        "Answer: x",
-        "<arg_key>query</arg_key>",
-        "<arg_value>a</arg_value>",
-        "search\n{}",
-        "<|python_tag|>",
-        "search.call(query='a')",
-        "; ",
-        "<|start|>assistant",
-        "<|channel|>final",
-        "<|channel|>analysis",
-        "<|channel|>commentary to=functions.search",
-        "<|message|>",
-        "<|end|>",
-        "<｜tool▁calls▁begin｜>",
-        "<｜tool▁call▁begin｜>",
-        "<｜tool▁sep｜>",
-        "search\n```json\n{}\n```",
-        "<｜tool▁call▁end｜>",
+        "<tool_call>", "</tool_call>", '{"name": "search", "arguments": {"query": "a"}}', "<think>", "</think>",
+        "<search>", "</search>", "<answer>", "</answer>", "Action: search", "\nAction Input: a", "\nFinal Answer: b",
+        "\nObservation:", "Answer: x", "<arg_key>query</arg_key>", "<arg_value>a</arg_value>", "search\n{}",
+        "<|python_tag|>", "search.call(query='a')", "; ", "<|start|>assistant", "<|channel|>final",
+        "<|channel|>analysis", "<|channel|>commentary to=functions.search", "<|message|>", "<|end|>",
+        "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "search\n```json\n{}\n```", "<｜tool▁call▁end｜>",
         "<｜tool▁calls▁end｜>",
     ]
-)
+)  # fmt: skip
 
 
 @settings(max_examples=150, deadline=None)

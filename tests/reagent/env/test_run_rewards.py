@@ -62,7 +62,6 @@ def call(at: str) -> str:
 
 
 def test_calls_earn_nothing_by_default_and_no_answer_costs() -> None:
-    """Four trivial calls earned 0.2 and a wrong answer nothing, so that calling beat answering; none at all cost nothing."""
     weights = RewardWeights()
     assert (weights.useful, weights.repeated, weights.unanswered) == (0.0, 0.0, -0.1)
     assert total(DoorEnv(), *map(call, "abcd"), "Answer: wall") == 0.0
@@ -71,7 +70,6 @@ def test_calls_earn_nothing_by_default_and_no_answer_costs() -> None:
 
 
 def test_malformed_calls_cost_once_a_turn_and_have_a_floor() -> None:
-    """Sixty malformed calls in one turn cost −6.0, six times what a right answer earns."""
     assert total(DoorEnv(max_turns=20), "<tool_call>{</tool_call>" * 60) == pytest.approx(-0.1)
     assert total(DoorEnv(max_turns=20), *["<tool_call>{</tool_call>" * 3] * 9) == pytest.approx(4 * -0.1)
     bounds: dict[str, Any] = {"malformed": -0.25, "max_malformed": 2}
@@ -80,7 +78,6 @@ def test_malformed_calls_cost_once_a_turn_and_have_a_floor() -> None:
 
 
 def test_rewards_survive_the_naming_of_another_environment(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
-    """The config's `options` are dropped then, and rewards were with them: they fell back to 0.05 for each useful call."""
     caplog.set_level(logging.WARNING, "reagent.train.config")
     path = tmp_path / "mine.yaml"
     for written in (
@@ -92,9 +89,8 @@ def test_rewards_survive_the_naming_of_another_environment(caplog: pytest.LogCap
             environment = load_agent_config(str(path), overrides).environment
             assert (environment.rewards.outcome, environment.rewards.useful) == (2.0, 0.5), (written, overrides)
             env = make_factory(environment.name, **environment.made_with)()
-            assert (
-                isinstance(env, ToolEnv) and env.rewards == environment.rewards and "rewards" not in environment.options
-            )
+            assert isinstance(env, ToolEnv) and env.rewards == environment.rewards
+            assert "rewards" not in environment.options
         assert "environment.rewards={'outcome': 2.0, 'useful': 0.5}" in caplog.text
         bare = load_agent_config(str(path), ["environment.name=calculator", "environment.rewards={}"]).environment
         assert bare.rewards == RewardWeights() and "rewards" not in bare.made_with
@@ -105,8 +101,6 @@ def test_rewards_survive_the_naming_of_another_environment(caplog: pytest.LogCap
 
 
 def test_an_answer_that_breaks_its_grader_earns_the_failure_reward() -> None:
-    """It was of unknown reward, so left out of its group: a policy that expects to be wrong did better by breaking the grader."""
-
     def end(answer: str, **options: Any) -> Any:
         env = DoorEnv(**options)
         env.reset(TASK)
@@ -128,7 +122,6 @@ def test_an_answer_that_breaks_its_grader_earns_the_failure_reward() -> None:
 
 
 def test_a_rising_share_of_unknown_rewards_is_an_alarm() -> None:
-    """Only a share above one half was: 0 → 0.4 was silent."""
     alarms = Alarms(load_agent_config("lab", []))
     rows: dict[str, Any] = {"learned/rows": 64.0, "learned/best": 1.0, "learned/spread": 1.0}
     shares = [0.0] * PATIENCE + [0.3] * (2 * PATIENCE)

@@ -25,7 +25,6 @@ def write(path: Path, count: int, name: str = "t") -> str:
 
 
 def test_tasks_from_files_are_shuffled(tmp_path: Path) -> None:
-    """A file is often sorted, by difficulty or topic: its first n were every training's tasks, in its order."""
     path = write(tmp_path / "sorted.jsonl", 200)
     first, again, other = (make_tasks("calculator", 50, seed, path=path) for seed in (1, 1, 2))
     assert first == again and [t.id for t in first] != [t.id for t in other]
@@ -61,8 +60,6 @@ def test_held_out_questions_that_are_trained_on_are_said(tmp_path: Path, caplog:
 
 
 def test_questions_without_ids_are_known_by_what_they_ask(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Ids were all that was looked at, and those of files without any are line numbers: two files of one name were called the same
-    questions, and one file under two names other ones."""
     (tmp_path / "train").mkdir()
     (tmp_path / "eval").mkdir()
     train = tmp_path / "train" / "q.jsonl"
@@ -88,9 +85,7 @@ def test_questions_without_ids_are_known_by_what_they_ask(tmp_path: Path, caplog
         ({"question": "Wo ist das Caf\u00e9?", "answer": "Paris", "seed": 1}, False),
     ],
 )
-def test_a_question_in_another_spelling_is_the_same(
-    row: dict[str, object], same: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_question_in_another_spelling_is_the_same(row: dict[str, object], same: bool, tmp_path, caplog) -> None:
     """Letters and their accents may be written apart, and a hand-made file's answers differ in case."""
     train, held_out = tmp_path / "train.jsonl", tmp_path / "eval.jsonl"
     train.write_text(json.dumps({"question": "Wo ist das Caf\u00e9?", "answer": "Paris"}))
@@ -113,14 +108,12 @@ def test_a_question_in_another_spelling_is_the_same(
     ],
 )
 def test_where_tasks_come_from_is_said_in_words(train: dict[str, object], message: str) -> None:
-    """These were tracebacks, or asked for the `path` that was given."""
     config = EnvironmentConfig(name="reagent.env:ToolEnv", train=train, train_tasks=1, eval_tasks=1)
     with pytest.raises(ConfigError, match=message):
         make_environment(config, seed=0)
 
 
 def test_a_repeated_id_is_said_with_both_lines(tmp_path: Path) -> None:
-    """Two held-out tasks of one id were counted as attempts at one: the run ended in a traceback after its last update."""
     path = tmp_path / "twice.jsonl"
     rows = [{"id": "a", "question": "1?"}, {"id": "b", "question": "2?"}, {"id": "a", "question": "3?"}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -147,7 +140,6 @@ def test_a_repeated_id_is_said_with_both_lines(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_is_no_task_is_said_in_words(tmp_path: Path, row: str, message: str) -> None:
-    """Some were accepted: an empty answer graded what nobody can get right, and of aliases that are one text each letter was right."""
     path = tmp_path / "q.jsonl"
     path.write_text('{"question": "first"}\n' + row + "\n")
     with pytest.raises(ReadError, match=rf"q\.jsonl:2: .*{message}"):
@@ -155,7 +147,6 @@ def test_a_line_that_is_no_task_is_said_in_words(tmp_path: Path, row: str, messa
 
 
 def test_a_file_as_others_write_it(tmp_path: Path) -> None:
-    """With a byte order mark, Windows' ends of lines, and a line separator inside of a question, at which the line was cut in two."""
     path = tmp_path / "q.jsonl"
     path.write_bytes('\ufeff{"question": "a\u2028b?", "question_id": 7}\r\n{"question": "c?"}\r\n'.encode())
     assert [(t.id, t.question, t.question_id) for t in read_tasks(path)] == [
@@ -165,7 +156,6 @@ def test_a_file_as_others_write_it(tmp_path: Path) -> None:
 
 
 def test_a_blank_alias_makes_no_empty_answer_right(tmp_path: Path) -> None:
-    """As a table with an empty cell is written: an agent that says nothing was right in every task."""
     path = tmp_path / "t.jsonl"
     path.write_text('{"question": "Where?", "answer": "Paris", "meta": {"aliases": ["", " ", "Lutetia"]}}\n')
     (task,) = read_tasks(path)

@@ -136,14 +136,10 @@ def _returns(value: object, **limits: object) -> Tool:
 @pytest.mark.parametrize(
     ("value", "content"),
     [
-        ("text", "text"),
-        (None, EMPTY),
-        ("  ", EMPTY),
-        ({"a": [1, "é"]}, '{"a": [1, "é"]}'),
-        (True, "true"),
+        ("text", "text"), (None, EMPTY), ("  ", EMPTY), ({"a": [1, "é"]}, '{"a": [1, "é"]}'), (True, "true"),
         (1.5, "1.5"),
     ],
-)
+)  # fmt: skip
 def test_results_become_text(value: object, content: str) -> None:
     result = run(_returns(value))
     assert (result.content, result.error) == (content, None)
@@ -182,9 +178,7 @@ class _Unprintable(Exception):
         (_Unprintable(), "raised", "Unprintable"),
     ],
 )
-def test_whatever_a_tool_raises_is_told_to_the_agent(
-    error: BaseException, error_kind: str, message: str, is_async: bool
-) -> None:
+def test_whatever_a_tool_raises_is_told_to_the_agent(error, error_kind, message, is_async) -> None:
     if is_async:
 
         @tool

@@ -22,7 +22,6 @@ LAMBDA = 0.3
 
 @pytest.mark.parametrize("verdict", ["good", "bad"])
 def test_process_findings_are_bounded_per_episode(verdict: str) -> None:
-    """Forty good turns earned ten times what four earn: to go on was better than to answer."""
     sums = []
     for turns in (4, 40):
         findings = [Finding(step=k, verdict=verdict) for k in range(1, turns + 1)]  # pyright: ignore[reportArgumentType]
@@ -73,7 +72,6 @@ def test_a_finding_that_is_unclear_pays_nothing() -> None:
 
 
 def test_confusing_the_judge_earns_the_floor_and_the_score_stays_none(base, tmp_path) -> None:
-    """Row 0's judgement cannot be read: it was left out of the update, so that no bad attempt had to fear its judge."""
     config = configured(base, tmp_path, "r", feedback={"max_failure_rate": 0.5, "failure_reward": -0.5})
     whole = trainer_of(config, scripted()).round(0)
     broken = judged_text(whole.played[0])
@@ -148,7 +146,6 @@ def test_judge_options_reach_the_judge(tmp_path) -> None:
 
 @pytest.mark.parametrize("said", ["the search was poor", "[step 1] unclear: who knows", "[step 99] good: well done"])
 def test_a_poor_judgement_without_a_finding_takes_the_floor(base, tmp_path, said: str) -> None:
-    """A low score and no verdict on any turn: such an attempt escaped every bad one."""
     for floor, paid in ((0.0, -0.1), (None, 0.0)):
         found = processed(base, tmp_path / str(floor), said, 0.1, floor)
         for row, played in zip(found.rows, found.played, strict=True):
@@ -168,7 +165,6 @@ def processed(base, folder: Path, critique: str, score: float, floor: float | No
 
 @pytest.mark.parametrize("score", [0.5, 1.0])
 def test_a_good_judgement_without_a_finding_costs_nothing(base, tmp_path, score: float) -> None:
-    """An attempt without a fault has nothing to be found: it used to pay the most there is to pay."""
     found = processed(
         base, tmp_path, "All four searches were necessary and the answer is right; nothing to fix.", score
     )

@@ -117,12 +117,8 @@ def test_content_is_what_the_judge_reads() -> None:
     from rrm.data.trajectory import Trajectory
 
     message = {
-        "role": "tool",
-        "content": "x",
-        "tool_call_id": "a",
-        "timestamp": "2026-01-01T00:00:00Z",
-        "duration_s": 1,
-    }
+        "role": "tool", "content": "x", "tool_call_id": "a", "timestamp": "2026-01-01T00:00:00Z", "duration_s": 1,
+    }  # fmt: skip
     one = Trajectory.model_validate({"id": "1", "task": "q", "messages": [message], "outcome": 1.0})
     two = Trajectory.model_validate({"id": "2", "task": "q", "messages": [{"role": "tool", "content": "x"}]})
     other = Trajectory.model_validate({"id": "1", "task": "q", "messages": [{**message, "content": "y"}]})

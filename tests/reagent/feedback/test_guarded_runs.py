@@ -92,7 +92,6 @@ FOREIGN = {**QUIET, "out_of_domain": {"action": "stop"}}
 
 
 def test_a_judge_far_from_home_stops_a_run_after_its_first_update(base, tmp_path) -> None:
-    """By the shipped judge's own description of what it was measured on: it has seen no untrained policy's babble."""
     torch.set_num_threads(1)
     judge = scripted()
     judge.domain = load_domain(Path(rrm.__file__).parent / "assets" / "small")
@@ -173,7 +172,6 @@ def test_a_kill_while_the_best_policy_is_replaced_leaves_the_earlier_one(base, t
 
 
 def test_a_best_policy_kept_without_an_interval_is_found(base, tmp_path) -> None:
-    """As earlier versions wrote it."""
     trainer, folder = trainer_of(configured(base, tmp_path, "none")), tmp_path / "best"
     best = Best(1, 8, "success", 0.5, 0.2, 0.8)
     keep_best(trainer.policy, trainer.tokenizer, folder, best)
@@ -198,9 +196,8 @@ def test_evaluations_are_judged_by_both_and_the_start_policy_is_evaluated(base, 
         # held-out tasks keep their grades, whatever share of the training tasks has any
         assert row["success"]["value"] is not None and row["ungraded_tasks"] == 0
         assert row["score"]["value"] + row["auditor"]["value"] == pytest.approx(1.0)
-        assert (
-            row["auditor_correlation"] == pytest.approx(-1.0) and row["score_unscored"] == row["auditor_unscored"] == 0
-        )
+        assert row["auditor_correlation"] == pytest.approx(-1.0)
+        assert row["score_unscored"] == row["auditor_unscored"] == 0
     for row in read(tmp_path / "run" / "metrics.jsonl"):
         assert row["episode/ungraded"] == 1.0 and row["auditor/rows"] == 4.0  # half of eight
         assert row["auditor/score"] + row["auditor/judge_score"] == pytest.approx(1.0)

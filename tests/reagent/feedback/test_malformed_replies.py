@@ -23,15 +23,10 @@ from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.criteria import Criteria, parse_criteria
 
 MALFORMED = [
-    '{"score": 0.8',
-    '{"score": 0.',
-    '{"critique": "[step 1] good: fine"}',
-    '{"score": null, "critique": "fine"}',
+    '{"score": 0.8', '{"score": 0.', '{"critique": "[step 1] good: fine"}', '{"score": null, "critique": "fine"}',
     "Error 429: too many requests, retry after 1 second",
-    '{"error": {"code": 503, "message": "overloaded, 1 of 1 servers"}}',
-    "HTTP 500",
-    "<score>429</score>",
-]
+    '{"error": {"code": 503, "message": "overloaded, 1 of 1 servers"}}', "HTTP 500", "<score>429</score>",
+]  # fmt: skip
 GOOD = {1: 0.2, 2: 0.6, 3: 0.9}
 
 
@@ -75,7 +70,6 @@ def paid(script: Any, criteria: Criteria | None = None) -> tuple[list[float | No
 
 @pytest.mark.parametrize("malformed", MALFORMED)
 def test_one_malformed_reply_in_a_group_costs_its_own_row_alone(malformed: str) -> None:
-    """A cut `{"score": 0.8` was a score, an error's digits were clamped to 1.0, and one such reply withheld the group's."""
     script = Replies(malformed, malformed)
     rewards, counts = paid(script)
     assert rewards == pytest.approx([0.0, 0.2, 0.6, 0.9])  # feedback.failure_reward, and the others' own

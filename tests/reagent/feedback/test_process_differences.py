@@ -52,7 +52,6 @@ def test_a_discounted_sum_of_differences_leaves_first_and_last(gamma: float) -> 
 
 @pytest.mark.parametrize("potentials", [[], [0.25], [0.5, 0.125, 1.0, 0.0]])
 def test_a_score_is_spread_over_the_turns_to_the_last_bit(potentials: list[float]) -> None:
-    """In binary fractions, so that nothing is rounded."""
     turns = len(potentials) + 1
     spread = with_differences(make_episode([0.0] * turns), potentials, 0.75, 0.5)
     assert sum(t.reward for t in spread.turns) == 0.5 * 0.75

@@ -152,7 +152,6 @@ def test_the_config_names_criteria() -> None:
 
 
 def test_what_was_paid_for_rows_that_are_made_again_stays_paid(tmp_path: Path) -> None:
-    """At a second restart the money of the first one was forgotten: 4, 4, 4 in place of 4, 6, 8."""
     record = tmp_path / "j.jsonl"
 
     def judged_in(update: int) -> str:

@@ -58,9 +58,8 @@ def test_a_trainer_learns_the_groups_that_it_would_with_their_own_rewards(base: 
     assert [e.key for e in own.played] == [e.key for e in dealt.played]
     assert [e.key for e in own.rows] == [e.key for e in dealt.rows]
     assert compared(own.rows, per_turn=False) == compared(dealt.rows, per_turn=False)
-    assert [e.reward for e in own.played] == [
-        e.reward for e in dealt.played
-    ]  # what is logged of them is what they earned
+    # what is logged of them is what they earned
+    assert [e.reward for e in own.played] == [e.reward for e in dealt.played]
     assert sum(e.reward or 0.0 for e in own.rows) == pytest.approx(sum(e.reward or 0.0 for e in dealt.rows))
     assert [e.reward for e in own.rows] != [e.reward for e in dealt.rows]
 

@@ -87,14 +87,11 @@ def test_a_grader_of_ones_own_needs_no_answer(tokenizer: PreTrainedTokenizerFast
     e = rollout(says(tokenizer, "Answer: she"), tokenizer, Judged, [OPEN], params=PARAMS)[0]
     assert not e.ungraded and e.reward == 1.0
     graded = ToolEnv(grader=lambda task, answer: 1.0)
-    assert (
-        graded.is_graded(OPEN) and not graded.is_graded(Task("t", "?", graded=False)) and not ToolEnv().is_graded(OPEN)
-    )
+    assert graded.is_graded(OPEN) and not graded.is_graded(Task("t", "?", graded=False))
+    assert not ToolEnv().is_graded(OPEN)
 
 
-def test_an_environment_that_ends_without_an_outcome_is_ungraded_and_one_that_fails_unknown(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
+def test_an_environment_that_ends_without_an_outcome_is_ungraded_and_one_that_fails_unknown(tokenizer) -> None:
     class Silent(Echo):
         async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
             return StepResult({"role": "assistant", "content": text}, [], 0.1, None, True, False, {})
@@ -129,7 +126,6 @@ def test_an_ungraded_episode_earns_what_the_judge_says_and_nothing_where_it_fail
 
 @pytest.mark.parametrize("mode", ["r", "u", "process"])
 def test_tasks_without_answers_train_on_the_judges_word_alone(base, tmp_path, mode: str) -> None:
-    """They trained nothing: every episode was an error of the environment."""
     config = configured(base, tmp_path, mode, environment={"name": "test_ungraded:OpenEnv"}, algorithm="grpo")
     trainer = trainer_of(config, scripted())
     before = {n: p.detach().clone() for n, p in trainer.policy.named_parameters()}

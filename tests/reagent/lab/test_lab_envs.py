@@ -102,16 +102,10 @@ def test_a_failing_search_fails_the_same_way_every_time_and_may_be_retried() -> 
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
-        ("482 + 371", "853"),
-        (" -3 * (2 + 5.5) ", "-22.5"),
-        ("7 / 2", "3.5"),
-        ("8 / 2", "4"),
-        ("1 / 3", "0.3333333333"),
-        ("7 // 2 + 7 % 2", "4"),
-        ("2 ** 10", "1024"),
-        ("+5", "5"),
+        ("482 + 371", "853"), (" -3 * (2 + 5.5) ", "-22.5"), ("7 / 2", "3.5"), ("8 / 2", "4"),
+        ("1 / 3", "0.3333333333"), ("7 // 2 + 7 % 2", "4"), ("2 ** 10", "1024"), ("+5", "5"),
     ],
-)
+)  # fmt: skip
 def test_arithmetic(expression: str, value: str) -> None:
     assert format_number(evaluate(expression)) == value
 
@@ -119,27 +113,15 @@ def test_arithmetic(expression: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
-        ("1 / 0", "division by zero"),
-        ("0 ** -1", "division by zero"),
-        ("9 ** 9 ** 9", "too large"),
-        ("10 ** 40", "too large"),
-        ("1" * 31, "too large"),
-        ("1e999", "not a real number"),
-        ("(-8) ** 0.5", "not a real number"),
-        ("__import__('os')", "only numbers"),
-        ("(1).real", "only numbers"),
-        ("True + 1", "only numbers"),
-        ("1j", "only numbers"),
-        ("'a' * 3", "only numbers"),
-        ("1 if 1 else 2", "only numbers"),
-        ("1 << 2", "only numbers"),
-        ("1 +", "not an arithmetic expression"),
-        ("", "not an arithmetic expression"),
-        ("1\x00", "not an arithmetic expression"),
-        ("(" * 150, "not an arithmetic expression"),
-        ("1+" * 150, "longer than 200"),
+        ("1 / 0", "division by zero"), ("0 ** -1", "division by zero"), ("9 ** 9 ** 9", "too large"),
+        ("10 ** 40", "too large"), ("1" * 31, "too large"), ("1e999", "not a real number"),
+        ("(-8) ** 0.5", "not a real number"), ("__import__('os')", "only numbers"), ("(1).real", "only numbers"),
+        ("True + 1", "only numbers"), ("1j", "only numbers"), ("'a' * 3", "only numbers"),
+        ("1 if 1 else 2", "only numbers"), ("1 << 2", "only numbers"), ("1 +", "not an arithmetic expression"),
+        ("", "not an arithmetic expression"), ("1\x00", "not an arithmetic expression"),
+        ("(" * 150, "not an arithmetic expression"), ("1+" * 150, "longer than 200"),
     ],
-)
+)  # fmt: skip
 def test_nothing_but_arithmetic_is_calculated(expression: str, reason: str) -> None:
     with pytest.raises(ToolError, match=reason):
         evaluate(expression)
@@ -330,9 +312,8 @@ def test_the_guides_environment_works_as_it_stands(tmp_path, monkeypatch: pytest
     for task in train:
         steps = asyncio.run(bisect(task))
         assert steps[-1].terminated and steps[-1].outcome_reward == 1.0
-        assert sum(s.reward for s in steps) == pytest.approx(
-            0.0
-        )  # a call pays nothing by default: trivial ones earned 0.2
+        # a call pays nothing by default: trivial ones earned 0.2
+        assert sum(s.reward for s in steps) == pytest.approx(0.0)
     env.reset(train[0])
     step = asyncio.run(env.step('<tool_call>{"name": "larger_than", "arguments": {"number": 500}}</tool_call>'))
     assert step.observations[0]["content"] == "Error: ask for a number between 1 and 100"
@@ -360,7 +341,6 @@ def test_a_countdown_is_won_by_the_expression_that_was_tried() -> None:
 
 
 def test_no_number_of_a_countdown_is_its_target() -> None:
-    """Of 6 in 100 tasks one was: to say it back was the answer."""
     tasks = make_tasks("countdown", 200, seed=0)
     assert not any(task.meta["target"] in task.meta["numbers"] for task in tasks)
 

@@ -30,21 +30,11 @@ def test_the_table_holds_each_runs_figures(tmp_path: Path) -> None:
     write_page(tmp_path / "report.html", read_runs(runs))
     page = Page(tmp_path / "report.html")
     assert page.row("Runs", 1) == {
-        "run": "none/seed0",
-        "feedback mode": "none",
-        "algorithm": "grpo",
-        "held-out success": "0.745 [0.680, 0.805]200 questions",
-        "1 hop": "1.00",
-        "2 hops": "0.50",
-        "10 hops": "0.12",
-        "episodes": "192",
-        "updates": "3",
-        "judge tokens": "–",
-        "critiques (dropped)": "–",
-        "minutes": "5.1",
-        "environment": "search, seed 0",
-        "files": "config.yaml metrics.jsonl eval.jsonl",
-    }
+        "run": "none/seed0", "feedback mode": "none", "algorithm": "grpo",
+        "held-out success": "0.745 [0.680, 0.805]200 questions", "1 hop": "1.00", "2 hops": "0.50", "10 hops": "0.12",
+        "episodes": "192", "updates": "3", "judge tokens": "–", "critiques (dropped)": "–", "minutes": "5.1",
+        "environment": "search, seed 0", "files": "config.yaml metrics.jsonl eval.jsonl",
+    }  # fmt: skip
     second = page.row("Runs", 2)
     assert (second["run"], second["feedback mode"], second["algorithm"]) == ("u/seed0", "u", "ppo")
     assert (second["episodes"], second["updates"], second["judge tokens"]) == ("128", "2 of 3", "2,000")
@@ -53,7 +43,6 @@ def test_the_table_holds_each_runs_figures(tmp_path: Path) -> None:
 
 
 def test_a_distillation_is_no_unfinished_run_of_its_configs_algorithm(tmp_path: Path) -> None:
-    """It was a run of PPO, in mode u, after 3 of 24 updates, and another seed of the training with the same config."""
     runs = [
         make_run(tmp_path / name, mode="u", algorithm="ppo", max_updates=24, distil={"by": "judge"}, seed=seed)
         for seed, name in enumerate(("trained", "distilled"))
@@ -226,9 +215,7 @@ def test_examples_are_gained_then_lost_then_the_rest_in_file_order(tmp_path: Pat
     assert choose(policies[:1], 9).gained == 0 and choose(policies[:1], 9).shared == 7
 
 
-def test_policies_stand_side_by_side_with_findings_under_their_steps(
-    tmp_path: Path, run: Path, report: Command
-) -> None:
+def test_policies_stand_side_by_side_with_findings_under_their_steps(tmp_path, run, report) -> None:
     page = tmp_path / "report.html"
     policies = [files(tmp_path, "before", {"q": 0.0, "r": 1.0}), files(tmp_path, "after", {"q": 1.0, "r": 1.0})]
     options = [argument for name, *paths in policies for argument in ("--policy", f"{name}={paths[0]},{paths[1]}")]
@@ -238,13 +225,9 @@ def test_policies_stand_side_by_side_with_findings_under_their_steps(
     parsed = Page(page)
     assert "<h1><bdi>Mine</bdi></h1>" in parsed.source
     assert parsed.row("Policies", 2) == {
-        "policy": "after",
-        "transcripts": "2",
-        "success": "1.000",
-        "mean score of successes": "0.250",
-        "mean score of failures": "–",
-        "without a score": "0",
-    }
+        "policy": "after", "transcripts": "2", "success": "1.000", "mean score of successes": "0.250",
+        "mean score of failures": "–", "without a score": "0",
+    }  # fmt: skip
     left, right = parsed.source.split("<article>")[1:]
     assert ">failed<" in left and ">succeeded<" in right
     for side, name in ((left, "before"), (right, "after")):

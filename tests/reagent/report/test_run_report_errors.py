@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from report_runs import Command, judged, make_run, transcript, write_rows
+from report_runs import judged, make_run, transcript, write_rows
 
 from reagent.report import read_runs, write_page
 from reagent.report.examples import parse_policy
@@ -54,9 +54,7 @@ def test_a_policys_name_may_hold_spaces() -> None:
         (["one", "--policy", "p=t.jsonl,report.html"], "report.html is one of the inputs"),
     ],
 )  # fmt: skip
-def test_errors_are_clear_and_leave_no_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Command, arguments: list[str], error_text: str
-) -> None:
+def test_errors_are_clear_and_leave_no_page(tmp_path, monkeypatch, report, arguments, error_text) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("one", "half", "empty", "broken", "judgerun"):
         make_run(tmp_path / name)

@@ -53,7 +53,6 @@ class Untold(ToolEnv):
 
 
 def test_half_an_answer_cut_by_the_limit_earns_0(tokenizer: PreTrainedTokenizerFast) -> None:
-    """It was graded as the final answer and earned 1.0."""
     env = lambda: Sums(max_turns=2, rewards=NO_PROCESS_REWARDS)  # noqa: E731
     e = rollout(says(tokenizer, HALF, ended=False), tokenizer, env, [TASK], params=PARAMS)[0]
     assert [turn.stop_reason for turn in e.turns] == ["length", "length"]
@@ -71,11 +70,8 @@ def test_a_cut_turn_is_answered_by_a_typed_counted_observation(tokenizer: PreTra
     assert first.reward == -0.1 and first.info["tool_calls"] == 0
     assert "the turn was cut at its token limit" in tokenizer.decode(first.observation_ids)
     turn_message, observation = e.own_messages[:2]
-    assert (
-        turn_message.text() == HALF
-        and observation.role == "user"
-        and observation.text().startswith("Error: the turn was cut")
-    )
+    assert turn_message.text() == HALF and observation.role == "user"
+    assert observation.text().startswith("Error: the turn was cut")
 
 
 def test_nothing_of_a_cut_turn_is_run(tokenizer: PreTrainedTokenizerFast) -> None:

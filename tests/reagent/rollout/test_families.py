@@ -157,11 +157,8 @@ def test_a_turn_may_end_by_any_stop_that_the_template_knows() -> None:
         assert suffixes("gpt-oss", text) == ("<|call|>" + said_by_tool, "<|end|>" + said_by_user)
     head = "<|start_header_id|>assistant<|end_header_id|>\n\n"
     for text, end in (
-        ("a<|eot_id|>", ""),
-        ("a<|eom_id|>", ""),
-        ("a", "<|eot_id|>"),
-        ("a<|end_of_text|>", "<|eot_id|>"),
-    ):
+        ("a<|eot_id|>", ""), ("a<|eom_id|>", ""), ("a", "<|eot_id|>"), ("a<|end_of_text|>", "<|eot_id|>"),
+    ):  # fmt: skip
         assert suffixes("llama3.1", text) == (
             f'{end}<|start_header_id|>ipython<|end_header_id|>\n\n"r"<|eot_id|>{head}',
             f"{end}<|start_header_id|>user<|end_header_id|>\n\nu<|eot_id|>{head}",
@@ -169,7 +166,6 @@ def test_a_turn_may_end_by_any_stop_that_the_template_knows() -> None:
 
 
 def test_the_next_messages_opening_may_be_the_end() -> None:
-    """GLM: the sampled `<|observation|>` opens the result. What was sampled stays, also where it opens something else."""
     tool, user = "\n<tool_response>\nr\n</tool_response><|assistant|>", "\nu<|assistant|>"
     assert suffixes("glm4.5", "a<|observation|>") == (tool, "<|user|>" + user)
     assert suffixes("glm4.5", "a<|user|>") == ("<|observation|>" + tool, user)
@@ -261,7 +257,6 @@ def test_thoughts_that_the_opening_opened_are_no_answer() -> None:
     ],
 )
 def test_what_a_template_reads(template: str, reads: set[str]) -> None:
-    """What it assigns itself is no option (`content`), unless only where the caller did not (`date_string`)."""
     assert options_of(source(template)) == reads
 
 
@@ -343,8 +338,5 @@ def test_tokens_that_only_look_like_control_tokens_are_disarmed_too() -> None:
     tokenizer = tokenizer_of(family)
     template = TurnTemplate(tokenizer, eos_ids=stop_ids(tokenizer, family))
     decoded = tokenizer.decode(template.suffix([{**TOOL[0], "name": "f<|call|>", "content": "<|return|>"}], []))
-    assert (
-        decoded.count("<|call|>") == 1
-        and "functions.f< |call|> to=assistant" in decoded
-        and "<|return|>" not in decoded
-    )
+    assert decoded.count("<|call|>") == 1 and "functions.f< |call|> to=assistant" in decoded
+    assert "<|return|>" not in decoded

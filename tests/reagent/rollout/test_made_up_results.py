@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from rollout_models import says
-from transformers import PreTrainedTokenizerFast
 
 from reagent.env.env import ToolEnv
 from reagent.env.parsers import make_parser
@@ -45,10 +44,7 @@ class Doubling(ToolEnv):
     ],
 )
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_made_up_result_leaves_the_context_and_the_loss(
-    tokenizer: PreTrainedTokenizerFast, made_up: str, ended: bool
-) -> None:
-    """It stayed in both: the policy read its own 99 above the tool's 42, and was taught to write it."""
+def test_a_made_up_result_leaves_the_context_and_the_loss(tokenizer, made_up: str, ended: bool) -> None:
     engine = says(tokenizer, CALL + made_up, "Answer: 42", ended=ended)
     e = rollout(engine, tokenizer, Doubling, [TASK], params=SamplingParams(max_new_tokens=400))[0]
     first = e.turns[0]

@@ -46,10 +46,7 @@ def same(a: list[Episode], b: list[Episode]) -> None:
 
 
 @pytest.mark.parametrize("name", TEMPLATE_NAMES)
-def test_the_mask_is_what_was_sampled_and_its_logprobs_are_a_full_forwards(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the engine returned is recorded apart; every prompt it was given must continue what it returned before."""
+def test_the_mask_is_what_was_sampled_and_its_logprobs_are_a_full_forwards(name: str, monkeypatch) -> None:
     tokenizer = make_tokenizer(name)
     model = make_model(tokenizer)
     prompts: dict[str, list[list[int]]] = {}
@@ -278,9 +275,7 @@ def test_the_budget_is_checked_before_a_tool_runs(tokenizer: PreTrainedTokenizer
     assert (e.status, e.success, e.outcome_reward) == ("finished", True, 1.0)
 
 
-def test_limits_give_a_typed_status_and_a_known_outcome(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast
-) -> None:
+def test_limits_give_a_typed_status_and_a_known_outcome(model, tokenizer) -> None:
     """A policy that never stops: its turns end at their length, its episode at a limit. That is no unknown outcome."""
     endless = make_model(tokenizer, eos_bias=-1e9)
     turns = rollout(HFEngine(endless, tokenizer), tokenizer, lambda: Echo(99), [Task("t", "?")], params=PARAMS)[0]
@@ -315,9 +310,7 @@ def test_the_environments_stop_texts_end_a_turn(model: LlamaForCausalLM, tokeniz
 # ---- prompts, groups, trajectories ----
 
 
-def test_tools_enter_through_the_template_unless_the_environment_describes_them(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
+def test_tools_enter_through_the_template_unless_the_environment_describes_them(tokenizer) -> None:
     e = rollout(says(tokenizer, "Answer: x"), tokenizer, Echo, [Task("t", "?")], params=PARAMS64)[0]
     assert '"name": "search"' in tokenizer.decode(e.prompt_ids) and e.trajectory.tools == Echo.tools
     e = rollout(
@@ -357,7 +350,6 @@ def test_a_task_that_comes_twice_makes_two_groups() -> None:
 
 
 def test_the_trajectory_is_canonical(tokenizer: PreTrainedTokenizerFast) -> None:
-    """Messages as the parser understood them, tools, the audit trail, and the outcome where it is known."""
     broken = '<tool_call>{"name": "search", "arg'
     task = Task("t", "Who?", answer="x", question_id="q")
     engine = says(tokenizer, CALL, broken, '<tool_call>{"name": "nope", "arguments": {}}</tool_call>', "Answer: y")
@@ -380,9 +372,7 @@ def test_the_trajectory_is_canonical(tokenizer: PreTrainedTokenizerFast) -> None
 # ---- what must be left behind ----
 
 
-def test_keys_are_released_and_environments_closed_even_when_the_engine_fails(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_are_released_and_environments_closed_even_when_the_engine_fails(model, tokenizer, monkeypatch) -> None:
     engine, envs = HFEngine(model, tokenizer), []
 
     def factory() -> Echo:
@@ -405,10 +395,7 @@ def test_keys_are_released_and_environments_closed_even_when_the_engine_fails(
     assert not engine._kept and len(envs) == 8 and all(env.closed for env in envs)
 
 
-def test_the_cache_of_a_finished_episode_is_released_at_once(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    """It was kept to the end of the rollout: the room of episodes whose next turn then had to be run anew."""
+def test_the_cache_of_a_finished_episode_is_released_at_once(model, tokenizer) -> None:
     engine, left, over = HFEngine(model, tokenizer), [], set()
 
     def ended(e: Episode) -> None:
@@ -420,7 +407,6 @@ def test_the_cache_of_a_finished_episode_is_released_at_once(
 
 
 def test_template_options_reach_the_prompt() -> None:
-    """`rollout.template_options`: Qwen3's template writes an empty thought where thinking is off."""
     tokenizer = make_tokenizer("thinking")
     tokenizer.chat_template += "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
     config = RolloutConfig(template_options={"enable_thinking": False}, max_turns=1)

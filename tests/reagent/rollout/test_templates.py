@@ -103,7 +103,6 @@ def test_the_lab_template_is_the_judges_where_there_are_no_tools() -> None:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_generation_markers_cover_what_the_assistant_says_and_its_end(name: str) -> None:
-    """For supervised warm starts: the mask of assistant tokens, calls included, in the form the parser reads."""
     tokenizer = make_tokenizer(name)
     call = {"type": "function", "function": {"name": "search", "arguments": {"query": "é"}}}
     messages = [

@@ -158,9 +158,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, An
     return requests
 
 
-def test_tools_are_made_by_name_once_for_all_episodes(
-    built: list[tuple[list[str], dict[str, Any]]], tmp_path: Path
-) -> None:
+def test_tools_are_made_by_name_once_for_all_episodes(built: list[tuple[list[str], dict[str, Any]]], tmp_path) -> None:
     corpus = str(tmp_path / "corpus")
     factory = make_factory("hotpotqa", corpus=corpus, tool_options={"search": {"k": 5}})
     first, second = factory(), factory()
@@ -282,9 +280,7 @@ def test_checked_before_a_training() -> None:
         env.check_task(Task("t", "?", "seven"))  # type: ignore[attr-defined]
 
 
-def test_a_policy_is_evaluated_on_a_published_file(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_policy_is_evaluated_on_a_published_file(base, tmp_path, monkeypatch, capsys) -> None:
     """`reagent eval` with the name of a benchmark and its file, an untrained policy: played, graded, and its own figures."""
     path, out = gsm_file(tmp_path), tmp_path / "rows.jsonl"
     arguments = [
@@ -313,15 +309,10 @@ def test_tasks_are_chosen_by_elements_of_lists_and_by_numbers_as_text() -> None:
         Task("c", "?", meta={"level": 12}),
     ]
     for where, ids in (
-        ({"supporting": "T1"}, "a"),
-        ({"supporting": ["T1", "T3"]}, "a"),
-        ({"supporting": "T2"}, "ab"),
-        ({"level": "1"}, "a"),
-        ({"level": [1, 2]}, "ab"),
-        ({"level": "12", "supporting": "T1"}, ""),
-        ({"sure": True}, "a"),
-        ({"sure": None}, "c"),
-    ):
+        ({"supporting": "T1"}, "a"), ({"supporting": ["T1", "T3"]}, "a"), ({"supporting": "T2"}, "ab"),
+        ({"level": "1"}, "a"), ({"level": [1, 2]}, "ab"), ({"level": "12", "supporting": "T1"}, ""),
+        ({"sure": True}, "a"), ({"sure": None}, "c"),
+    ):  # fmt: skip
         assert "".join(task.id for task in chosen(tasks, where)) == ids, where
     for where, there in (
         ({"supporting": "T"}, "T1, T2"),

@@ -94,9 +94,7 @@ def test_a_file_becomes_tasks_and_passages(tasks: Run, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_errors(
-    tasks: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
+def test_errors(tasks: Run, tmp_path, monkeypatch, arguments: list[str], message: str) -> None:
     monkeypatch.chdir(tmp_path)
     bare = tmp_path / "bare.jsonl"
     bare.write_text('{"Question": "Who?", "Answer": "Ana"}\n')

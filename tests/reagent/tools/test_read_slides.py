@@ -66,7 +66,6 @@ PICTURE = '<p:pic><p:nvPicPr><p:cNvPr id="4" name="Picture 3" descr="A mill"/></
 
 
 def test_slides_come_in_the_order_they_are_shown_in() -> None:
-    """Files are numbered as they were made, which is another order."""
     twice = f"<mc:AlternateContent><mc:Choice>{shape('once')}</mc:Choice><mc:Fallback>{shape('once')}</mc:Fallback></mc:AlternateContent>"
     slides = {
         "slide1": slide(shape("The end", holder="title"), shape("2", holder="sldNum"), about='show="0"'),
@@ -122,7 +121,6 @@ def test_presentations_made_to_harm_end_typed() -> None:
 
 @pytest.mark.parametrize("suffix", ["pptx", "docx"])
 def test_strict_documents_are_read(suffix: str) -> None:
-    """PowerPoint's "Strict Open XML Presentation" has other namespaces: it was an empty text, and a document none of Word's."""
     body = f'<w:document xmlns:w="{SPACES}/wordprocessingml/2006/main"><w:body><w:p><w:r><w:t>Rivers</w:t></w:r></w:p></w:body></w:document>'
     usual = pptx({"s": slide(shape("Rivers"))}, ["s"]) if suffix == "pptx" else zipped({"word/document.xml": body})
     with zipfile.ZipFile(io.BytesIO(usual)) as archive:

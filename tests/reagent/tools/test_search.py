@@ -200,7 +200,6 @@ def test_a_changed_text_file_is_noticed(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_parts_of_another_build_are_noticed(corpus: Path, tmp_path: Path) -> None:
-    """Each was searched without a word: another index, other texts of the same length; or ended in a bare error."""
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(p) + "\n" for p in PASSAGES[:2]))
     build_corpus(tmp_path / "p.jsonl", tmp_path / "other")
 
@@ -425,7 +424,6 @@ def test_a_key_that_no_header_carries_is_refused_unseen(engine: Any, monkeypatch
 
 
 def test_no_words_of_a_broken_request_are_shown(engine: Any) -> None:
-    """A header that was made by hand: the client's error repeats it."""
     service = Service(engine.url, None, {"K": "Bearer s3cret\n"}, "r", "t", "l", "x", 1.0, 1, 0.0)
     with raises("search_down", match=r"\(ValueError\)") as raised:
         service.ask("q", 1)

@@ -48,19 +48,13 @@ def test_runs_without_spaces_are_cut_into_characters_and_pairs() -> None:
 
 
 def test_a_question_without_spaces_finds_its_passage(tmp_path: Path) -> None:
-    """Each found nothing: a clause was a word."""
     have_tools()
     meta = build_corpus(write(tmp_path / "p.jsonl", CJK), tmp_path / "index")
     assert meta["words"] == {"language": "english", "cjk": "bigrams"}
     for query, title in {
-        "奥尔塔河的全长是多少？": "奥尔塔河",
-        "哪个县有磨坊": "马罗县",
-        "龙": "马罗县",
-        "トーヴェ川はどこを流れますか": "トーヴェ川",
-        "토베강의 길이": "토베 강",
-        "bridge": "Lenz",
-        "谁设计了Lenz桥": "Lenz",
-    }.items():
+        "奥尔塔河的全长是多少？": "奥尔塔河", "哪个县有磨坊": "马罗县", "龙": "马罗县", "トーヴェ川はどこを流れますか": "トーヴェ川", "토베강의 길이": "토베 강",
+        "bridge": "Lenz", "谁设计了Lenz桥": "Lenz",
+    }.items():  # fmt: skip
         assert titles(tmp_path / "index", query, 1) == [title], query
     assert sorted(titles(tmp_path / "index", "连茨桥")) == ["Lenz", "奥尔塔河"]
     assert titles(tmp_path / "index", "北京") == []
@@ -77,9 +71,7 @@ def test_an_index_of_other_scripts_is_as_it_was_and_takes_such_questions(tmp_pat
     assert titles(tmp_path / "index", "Tove河在哪个county")[0] == "Tove"
 
 
-def test_an_index_made_before_is_searched_as_it_was_made_and_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_index_made_before_is_searched_as_it_was_made_and_told(tmp_path, caplog) -> None:
     have_tools()
     build_corpus(write(tmp_path / "p.jsonl", CJK), tmp_path / "before", words=Tokenizer(bigrams=False))
     assert titles(tmp_path / "before", "马罗县有两座磨坊") == ["马罗县"] and titles(tmp_path / "before", "磨坊") == []

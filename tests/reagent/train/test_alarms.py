@@ -66,7 +66,6 @@ def test_a_spell_that_ended_is_remembered_and_a_second_one_raised_anew() -> None
 
 
 def test_a_lucky_guess_says_nothing_of_a_policy_that_never_made_a_call() -> None:
-    """48 episodes without a valid call, one of them answered right by chance: the run ended without a warning."""
     alarms, change = Alarms(grpo()), {"episode/malformed_share": 1.0, "episode/malformed_turns": 0.11}
     said = [alarms.observe(u, HEALTHY | change | {"episode/success": s}) for u, s in enumerate((0.0, 0.0625, 0.0))]
     assert "every tool call was malformed" in said[-1][0]
@@ -90,13 +89,9 @@ def test_null_and_absent_figures_raise_nothing() -> None:
 
 def test_what_is_learned_from_by_hand() -> None:
     rows = [
-        ("a", 1.0, [1.0]),
-        ("a", 1.0, [0.5, 0.5]),
-        ("b", 0.0, [0.0]),
-        ("b", 0.5, [0.5]),
-        ("c", None, []),
+        ("a", 1.0, [1.0]), ("a", 1.0, [0.5, 0.5]), ("b", 0.0, [0.0]), ("b", 0.5, [0.5]), ("c", None, []),
         ("c", 2.0, [2.0]),
-    ]
+    ]  # fmt: skip
     assert learned_metrics(rows) == {
         "learned/rows": 5.0, "learned/reward": pytest.approx(0.9), "learned/best": 2.0, "learned/spread": 2.0,
         "learned/flat_groups": 0.5, "learned/flat_turns": 0.0,
@@ -109,9 +104,8 @@ def test_malformed_calls_are_counted_among_calls() -> None:
     mixed.turns[0].info = {"verdicts": ["malformed", "useful"], "malformed": 1, "tool_calls": 1}
     mixed.turns[1].info = {"malformed": 1, "tool_calls": 1}  # an environment without verdicts
     assert episode_metrics([mixed, none])["episode/malformed_share"] == pytest.approx(2 / 3)
-    assert (
-        episode_metrics([none])["episode/malformed_share"] != episode_metrics([none])["episode/malformed_share"]
-    )  # NaN
+    # NaN
+    assert episode_metrics([none])["episode/malformed_share"] != episode_metrics([none])["episode/malformed_share"]
 
 
 def raised(episodes: list[Episode], config: AgentConfig) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,19 +57,12 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "harm"),
     [
-        ("optimizer.safetensors", Path.unlink),
-        ("model.safetensors", flip),
-        ("optimizer.safetensors", flip),
-        ("random.safetensors", Path.unlink),
-        ("state.json", lambda path: path.write_text('{"update": 3')),
+        ("optimizer.safetensors", Path.unlink), ("model.safetensors", flip), ("optimizer.safetensors", flip),
+        ("random.safetensors", Path.unlink), ("state.json", lambda path: path.write_text('{"update": 3')),
         ("manifest.json", Path.unlink),
     ],
-)
-def test_a_damaged_checkpoint_changes_nothing(
-    base, whole, stopped, caplog: pytest.LogCaptureFixture, name: str, harm: Callable[[Path], object]
-) -> None:
-    """A flipped byte changed the policy silently (5 of 5), a missing optimiser was a fresh one (3 of 3), the rest tracebacks, though
-    the older checkpoint was whole."""
+)  # fmt: skip
+def test_a_damaged_checkpoint_changes_nothing(base, whole, stopped, caplog, name, harm) -> None:
     harm(stopped / "checkpoints" / "checkpoint-000003" / name)
     train(config(base, stopped))
     assert "checkpoint-000003 is not used: " in caplog.text
@@ -80,10 +72,7 @@ def test_a_damaged_checkpoint_changes_nothing(
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "eval.jsonl"])
 @pytest.mark.parametrize("how", ["emptied", "removed", "cut within a row", "a row lost in the middle"])
-def test_logs_that_were_cut_lose_no_row(
-    base, whole, stopped, caplog: pytest.LogCaptureFixture, name: str, how: str
-) -> None:
-    """Their rows were lost in silence, and with them what guards and `best/` are decided by (7 of 7)."""
+def test_logs_that_were_cut_lose_no_row(base, whole, stopped, caplog, name: str, how: str) -> None:
     path = stopped / name
     lines = path.read_bytes().splitlines(keepends=True)
     harms = {
@@ -98,7 +87,6 @@ def test_logs_that_were_cut_lose_no_row(
 
 
 def test_without_a_whole_checkpoint_a_run_does_not_begin_anew(base, stopped) -> None:
-    """It would drop the rows of what was learned."""
     for path in (stopped / "checkpoints").iterdir():
         flip(path / "optimizer.safetensors")
     before = (stopped / "metrics.jsonl").read_bytes()
@@ -108,7 +96,6 @@ def test_without_a_whole_checkpoint_a_run_does_not_begin_anew(base, stopped) -> 
 
 
 def test_a_distillation_does_not_lose_what_it_was_before(base, tmp_path) -> None:
-    """With eval.jsonl cut it said `held_out_success_before: null`, and its first nll was a later step's."""
     wanted = distilling.config(base, tmp_path)
     said = distil(wanted, judge=scripted())
     for name in ("metrics.jsonl", "eval.jsonl"):

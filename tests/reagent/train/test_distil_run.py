@@ -193,7 +193,6 @@ def test_a_stop_while_learning_loses_nothing(base, tmp_path, monkeypatch, whole)
 
 
 def test_a_judge_that_was_away_changes_nothing_when_the_run_goes_on(base, tmp_path) -> None:
-    """What was chosen without it stands, though the judge would speak now; and the summary says what was read."""
     calls = iter(range(1000))
 
     def flaky(text: str) -> Any:
@@ -208,7 +207,6 @@ def test_a_judge_that_was_away_changes_nothing_when_the_run_goes_on(base, tmp_pa
 
 
 def test_the_same_command_again_says_the_same(base, whole) -> None:
-    """Also after a line that a full disk cut short, which was a traceback."""
     folder, said = whole
     with open(folder / "eval.jsonl", "a") as rows:
         rows.write('{"update": 5, "succ')
@@ -235,9 +233,8 @@ def test_nothing_worth_learning_from_is_an_error(base, tmp_path) -> None:
     with pytest.raises(RRMError, match=r"of 6 tasks no attempt is worth learning from .*distil.min_score=0.5"):
         distil(config(base, tmp_path, distil={"min_score": 0.5}), judge=poor)
     played = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("episodes-*.jsonl")}
-    said = distil(
-        config(base, tmp_path, distil={"min_score": 0.1}), judge=poor
-    )  # as the error says, in the same folder
+    # as the error says, in the same folder
+    said = distil(config(base, tmp_path, distil={"min_score": 0.1}), judge=poor)
     assert said["learned"] == 6 and played == {p.name: p.stat().st_mtime_ns for p in tmp_path.glob("episodes-*.jsonl")}
     with pytest.raises(RRMError, match="holds a run with another distil"):
         distil(config(base, tmp_path, distil={"min_score": 0.05}), judge=poor)

@@ -129,7 +129,6 @@ def test_what_it_cannot_do_is_refused(base: Path, tmp_path: Path, changes: dict[
 
 
 def test_rows_without_an_advantage_take_a_forward_alone(base: Path, tmp_path: Path) -> None:
-    """Gradients and figures are those of a backward over all rows."""
     found = []
     for skips in (True, False):
         trainer = make_trainer(settings(base, tmp_path / str(skips), algorithm="grpo", rollout={"group_size": 3}))
@@ -202,9 +201,7 @@ def test_rows_of_unknown_reward_take_no_place_in_minibatches(base: Path, tmp_pat
 
 
 @pytest.mark.parametrize("loss", [{"entropy_coef": 0.01}, {"kl_coef": 0.1}])
-def test_a_term_over_all_rows_takes_a_backward_over_all_rows(
-    base: Path, tmp_path: Path, loss: dict[str, float]
-) -> None:
+def test_a_term_over_all_rows_takes_a_backward_over_all_rows(base, tmp_path, loss: dict[str, float]) -> None:
     trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", loss=loss))
     episodes = trainer.collect(0)
     for e in episodes:

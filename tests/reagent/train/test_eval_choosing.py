@@ -120,7 +120,6 @@ def test_what_there_is_nothing_to_choose_from_is_refused(base, tmp_path, changes
 def test_a_judge_that_cannot_read_the_tasks_is_refused_by_the_options_name(
     base, tmp_path, strategies, retries, said
 ) -> None:
-    """It was "feedback.mode=c with …", which nobody had set."""
     settings = config(base, tmp_path, environment={"name": "calculator"}, feedback={"judge": "lab"})
     with pytest.raises(ConfigError) as refused:
         evaluate_chosen(settings, strategies, retries=retries)
@@ -139,9 +138,8 @@ def group(question: int, scores: list[float | None], outcomes: list[float]) -> A
 
 def test_equal_tokens_by_hand(base, tmp_path, caplog) -> None:
     settings = config(base, tmp_path)
-    alone = [
-        group(q, [0.9, 0.5, 0.4, 0.3], [1, 0, 0, 0]) for q in range(12)
-    ]  # n attempts hold the success n times in four
+    # n attempts hold the success n times in four
+    alone = [group(q, [0.9, 0.5, 0.4, 0.3], [1, 0, 0, 0]) for q in range(12)]
     both = [group(q, [0.1, 0.2], [1, 0] if q < 6 else [0, 1]) for q in range(12)]
     found = at_equal_tokens(alone, both, 2.5, settings)
     assert found["samples"] | {"success": None} == {"attempts": 2.5, "wanted": 2.5, "success": None}
@@ -166,9 +164,8 @@ def test_copies_of_an_attempt_are_judged_once_so_few_attempts_cost_more_than_the
     other.trajectory.messages[-1] = Message(role="assistant", content="something else")
     episodes = [first, first, other, first]
     distinct = distinct_by_n(episodes, 4)
-    assert distinct == pytest.approx(
-        [0, 1, 1.5, 1.75, 2]
-    )  # by hand: the other one is among n of four with n/4, the copies' with …
+    # by hand: the other one is among n of four with n/4, the copies' with …
+    assert distinct == pytest.approx([0, 1, 1.5, 1.75, 2])
     cost = Cost(policy=400, judge=200, distinct=distinct)
     assert [cost.at(n) for n in (1, 2, 4)] == [(100, 100), (200, 150), (400, 200)]
     assert cost.at(1.5) == (150, 125)  # half of one attempt's and half of two attempts'

@@ -47,9 +47,8 @@ def test_the_untrained_policy_is_measured_too_greedily_and_sampled(base, tmp_pat
     summary = train(settings := config(base, tmp_path).model_copy(update={"eval": greedy}))
     rows = [json.loads(line) for line in (tmp_path / "eval.jsonl").read_text().splitlines()]
     assert [row["update"] for row in rows] == [-1, 0]
-    assert (
-        summary["untrained_success"] == rows[0]["success"] and summary["sampled_success"] == rows[1]["sampled_success"]
-    )
+    assert summary["untrained_success"] == rows[0]["success"]
+    assert summary["sampled_success"] == rows[1]["sampled_success"]
     settings.rollout.temperature, settings.eval.sampled, settings.eval.temperature = 0.9, 0, 0.9
     sampled, _ = evaluate_config(settings)  # as the sampled attempts of an evaluation that is greedy
     assert "sampled_success" not in sampled
@@ -90,7 +89,6 @@ def played(task: Task, success: bool | None, *, group: str = "t", ungraded: bool
 
 
 def test_few_tasks_have_no_interval() -> None:
-    """Six tasks had one, and so had the single task of a hop: [1.0, 1.0]."""
     for tasks, attempts, sure in ((6, 4, False), (1, 30, False), (19, 1, False), (20, 1, True), (10, 2, True)):
         episodes = [
             played(Task(f"t{t}", "?", "a", meta={"hops": 1 + t % 2}), t % 3 == 0, group=f"t{t}")
@@ -107,7 +105,6 @@ def test_few_tasks_have_no_interval() -> None:
 
 
 def test_two_tasks_of_one_id_are_two_tasks() -> None:
-    """They were four attempts where two of each task were expected: pass@k of more right than drawn is no number."""
     task = Task("t", "?", "a")
     episodes = [played(task, True, group=g) for g in ("t", "t", "t#2", "t#2")]
     found = summarise(episodes, samples=2, seed=0)
@@ -130,7 +127,6 @@ def test_an_ungraded_task_whose_environment_failed_is_no_failure() -> None:
 
 
 def test_where_an_environment_pays_and_never_says_what_a_success_is_there_is_none() -> None:
-    """Its every episode was a failure: success 0, from which a judge's score seems to part (`guards.drift`)."""
     task = Task("paid", "?")
     paid = [replace(played(task, None, group="paid"), outcome_reward=r, status="finished") for r in (1.0, 0.5)]
     cut = replace(played(task, False, group="paid"), status="turn_limit")  # which a limit ended is no success by itself
@@ -157,9 +153,7 @@ def test_unknown_grades_of_long_answers_are_told_apart() -> None:
     assert summarise(episodes[:1], samples=1, seed=0)["unknown_long_answers"] is None
 
 
-def test_an_evaluation_asks_the_environment_which_tasks_are_graded(
-    base, tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_asks_the_environment_which_tasks_are_graded(base, tmp_path, monkeypatch) -> None:
     """Every step fails, so that no episode can say of itself that nobody grades it."""
 
     async def step(*_: Any, **__: Any) -> Any:

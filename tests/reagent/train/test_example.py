@@ -32,17 +32,12 @@ def test_the_loop_from_parts_makes_the_trainers_update(example: ModuleType, tmp_
         tmp_path,
         algorithm="grpo",
         rollout={
-            "tasks_per_update": 4,
-            "group_size": 4,
-            "max_turns": 7,
-            "max_new_tokens": 48,
-            "max_episode_tokens": 640,
-            "max_observation_tokens": 128,
-            "temperature": example.TEMPERATURE,
+            "tasks_per_update": 4, "group_size": 4, "max_turns": 7, "max_new_tokens": 48, "max_episode_tokens": 640,
+            "max_observation_tokens": 128, "temperature": example.TEMPERATURE,
         },
         optim={"learning_rate": example.LEARNING_RATE, "betas": (0.9, 0.99), "microbatch_tokens": 8192},
         loss={"clip_high": example.CLIP_HIGH, "advantage_scale": "batch", "credit": "turn"},
-    )
+    )  # fmt: skip
     trainer = make_trainer(config)
     trainer.env_factory, trainer.tasks = example.environment(0)
     start = {name: weight.clone() for name, weight in trainer.policy.model.state_dict().items()}

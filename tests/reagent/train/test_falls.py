@@ -155,11 +155,8 @@ def test_of_two_falls_the_score_that_did_not_follow_one_is_told() -> None:
     falls = DropDetector(0.05, paired=True)
     found = [falls.take(point(succeed(n), [s] * 100)).fall for n, s in ((80, 0.9), (70, 0.5), (50, 0.6))]
     assert found[0] is None and found[1] is None
-    assert (
-        found[2] is not None
-        and found[2].truth == (0.7, 0.5)
-        and found[2].score == (pytest.approx(0.5), pytest.approx(0.6))
-    )
+    assert found[2] is not None and found[2].truth == (0.7, 0.5)
+    assert found[2].score == (pytest.approx(0.5), pytest.approx(0.6))
 
 
 def test_a_policy_that_rises_and_then_falls_is_seen_at_the_second_lower_evaluation() -> None:

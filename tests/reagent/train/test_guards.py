@@ -227,9 +227,7 @@ def test_scores_of_training_and_of_held_out_episodes_are_not_mixed() -> None:
 
 
 @pytest.mark.parametrize(("name", "success"), [("drift", 0.5), ("success", 0.3)])
-def test_a_run_that_goes_on_without_judged_evaluations_is_guarded_by_its_updates_scores(
-    name: str, success: float
-) -> None:
+def test_a_run_that_goes_on_without_judged_evaluations_is_guarded_by_its_updates_scores(name, success) -> None:
     guards = Guards(only(name), watched=True)
     guards.replay([], [row(0, 0.5, 0.3)])
     fired = []
@@ -273,10 +271,8 @@ def test_attempts_that_are_foreign_to_the_judge() -> None:
     assert fired(
         Guards(only("out_of_domain", share=0, patience=2), watched=True), [(1, 24), (0, 24), (1, 9), (2, 9)]
     ) == [False] * 3 + [True]
-    assert fired(Guards(only("out_of_domain"), watched=True), [None, (0, 0)]) == [
-        False,
-        False,
-    ]  # a judge that cannot say
+    # a judge that cannot say
+    assert fired(Guards(only("out_of_domain"), watched=True), [None, (0, 0)]) == [False, False]
     assert fired(Guards(only("out_of_domain"), watched=False), [(24, 24)]) == [False]  # which pays nothing
 
 

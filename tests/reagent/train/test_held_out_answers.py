@@ -25,7 +25,6 @@ def bare(tmp_path: Path, graded: int, *overrides: str) -> AgentConfig:
 
 @pytest.mark.parametrize("guard", ["success", "drift"])
 def test_a_guard_that_is_to_stop_a_run_needs_held_out_answers(tmp_path: Path, guard: str) -> None:
-    """The number of held-out tasks was all that was looked at, and not whether any of them had an answer."""
     stop = f"guards.{guard}.action=stop"
     with pytest.raises(ConfigError, match=rf"guards\.{guard}\.action=stop can never .*: 9 of 12 held-out tasks have"):
         prepare(bare(tmp_path, 9, stop), 1)
@@ -34,7 +33,6 @@ def test_a_guard_that_is_to_stop_a_run_needs_held_out_answers(tmp_path: Path, gu
 
 
 def test_an_auditor_that_cannot_read_the_environment_is_refused_with_the_rest(tmp_path: Path) -> None:
-    """It was once the policy and the judge were loaded, and a plan did not see it."""
     with pytest.raises(ConfigError, match=r"guards\.auditor\.judge=lab, which reads runs of the search lab alone"):
         prepare(bare(tmp_path, 12, "guards.auditor.judge=lab"), 1)
     prepare(bare(tmp_path, 12, "guards.auditor.judge=lab", "guards.auditor.action=none"), 1)

@@ -14,10 +14,7 @@ from rrm.errors import RRMError
     ("variable", "name"),
     [("ACCELERATE_USE_FSDP", "accelerate's FSDP plugin"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed")],
 )
-def test_launches_that_shard_by_themselves_name_the_key(
-    base, tmp_path, monkeypatch: pytest.MonkeyPatch, variable: str, name: str
-) -> None:
-    """On a CPU accelerate drops an FSDP plugin without a word, and the run went on as if it were DDP."""
+def test_launches_that_shard_by_themselves_name_the_key(base, tmp_path, monkeypatch, variable: str, name: str) -> None:
     monkeypatch.setenv(variable, "true")
     for sharding in ("none", "fsdp"):
         with pytest.raises(RRMError, match=rf"launched with {name}.*--multi_gpu.*sharding=fsdp"):

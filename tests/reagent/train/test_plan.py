@@ -68,11 +68,8 @@ def test_memory_stands_where_it_is_needed(base) -> None:
     weights = Shape.of(config_of(base), "cpu").weight_bytes
     whole = plan(config_of(base, loss={"kl_coef": 0.1})).memory
     assert (whole.weights, whole.gradients, whole.optimizer, whole.reference) == (
-        weights,
-        weights,
-        2 * weights,
-        weights,
-    )
+        weights, weights, 2 * weights, weights,
+    )  # fmt: skip
     assert whole.update == whole.standing + whole.gradients + whole.activations + whole.logits
     adapter = plan(config_of(base, policy={"lora": LORA}, loss={"kl_coef": 0.1}, rollout={"max_lag": 1})).memory
     assert adapter.reference == 0 and 0 < adapter.copy == adapter.gradients < weights
@@ -99,9 +96,7 @@ def test_memory_stands_where_it_is_needed(base) -> None:
     assert there.kv == 0 < adapter.kv
 
 
-def test_freed_memory_that_malloc_cannot_use_is_counted_where_it_was_seen(
-    base, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_freed_memory_that_malloc_cannot_use_is_counted_where_it_was_seen(base, monkeypatch) -> None:
     adapter, whole = config_of(base, policy={"lora": LORA}), config_of(base)
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.36"))
@@ -130,7 +125,6 @@ def test_the_masks_of_packs_are_counted(base) -> None:
 
 
 def test_the_logits_of_a_chunk_are_counted_as_they_are_held() -> None:
-    """Live bytes of `token_logprobs` at their peak, forward and backward, in chunks of logits."""
     rows, vocabulary, hidden = 96, 4096, 8
     head, states = torch.nn.Linear(hidden, vocabulary, bias=False), torch.randn(1, rows + 1, hidden, requires_grad=True)
     head.weight.requires_grad_(False)
@@ -228,16 +222,12 @@ def test_time_is_that_of_a_measured_run(base, tmp_path) -> None:
     assert found.seconds is not None and found.seconds["rollout"] == pytest.approx(same.seconds["rollout"] / 2)
     assert found.work.episodes == same.work.episodes and found.work.draws == 4
     lines = dict(plan_rows(found))
-    assert (
-        "up to 4 times as many are played" in lines["an update"]
-        and "a draw, of at most 4" in lines["time of an update"]
-    )
+    assert "up to 4 times as many are played" in lines["an update"]
+    assert "a draw, of at most 4" in lines["time of an update"]
     config.rollout.dynamic_sampling = 0
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
-    assert (
-        any(what == "time of an update" for what, _ in plan_rows(same))
-        and "at most" not in dict(plan_rows(same))["an update"]
-    )
+    assert any(what == "time of an update" for what, _ in plan_rows(same))
+    assert "at most" not in dict(plan_rows(same))["an update"]
     unmeasured = dict(plan_rows(plan(config)))
     assert unmeasured["time"].startswith("unknown without a measured run") and "--like" in unmeasured["time"]
     assert unmeasured["an update"].startswith(f"{plan(config).work.episodes} episodes, at most ")

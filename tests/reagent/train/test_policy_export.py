@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,10 +17,7 @@ LORA = LoraSettings(r=4, alpha=8, dropout=0.0, target_modules=["q_proj", "v_proj
 
 
 @pytest.mark.parametrize(("dtype", "least", "most"), [("float32", 0.0, 1e-4), ("base", 0.02, 1.0)])
-def test_a_merged_adapter_keeps_what_was_learned(
-    base: Path, tmp_path: Path, dtype: str, least: float, most: float, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It was merged and written in the base's bfloat16, which lost 7 % of the gain."""
+def test_a_merged_adapter_keeps_what_was_learned(base, tmp_path, dtype: str, least: float, most: float, caplog) -> None:
     caplog.set_level(logging.INFO, "reagent.train.export")
     config = PolicyConfig(base=str(base), dtype="bfloat16", lora=LORA, export_dtype=dtype)  # pyright: ignore[reportArgumentType]
     policy, tokenizer = load_policy(config, with_values=False)
@@ -29,9 +25,8 @@ def test_a_merged_adapter_keeps_what_was_learned(
     wanted: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
     for name, module in policy.model.named_modules():
         if name.endswith(("q_proj", "v_proj")):
-            torch.nn.init.normal_(
-                module.lora_B["default"].weight, std=1e-3
-            )  # as small beside the weights as training leaves it
+            # as small beside the weights as training leaves it
+            torch.nn.init.normal_(module.lora_B["default"].weight, std=1e-3)
             a, b = (part["default"].weight.detach().double() for part in (module.lora_A, module.lora_B))
             plain = name.removeprefix("base_model.model.") + ".weight"
             wanted[plain] = module.base_layer.weight.detach().double().clone(), 2.0 * b @ a  # alpha / r = 2
@@ -44,10 +39,7 @@ def test_a_merged_adapter_keeps_what_was_learned(
     assert written_dtype("a/hub-id") is None and (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
 
 
-def test_an_export_that_says_something_else_is_seen(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Nothing was compared."""
+def test_an_export_that_says_something_else_is_seen(base, tmp_path, monkeypatch, caplog) -> None:
     policy, tokenizer = load_policy(PolicyConfig(base=str(base)), with_values=False)
     assert export(policy, tokenizer, tmp_path / "right") < 1e-5 and not caplog.text
     policy, _ = load_policy(PolicyConfig(base=str(base)), with_values=False)

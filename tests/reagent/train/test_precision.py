@@ -30,7 +30,6 @@ def own_state() -> Iterator[None]:
 
 
 def test_rollout_and_training_agree_under_mixed_precision(tmp_path) -> None:
-    """The largest gap was 0.05 to 0.09 with the lab's policy: rollouts ran in fp32, and logits were rounded to bf16."""
     config = settings(
         "lab",  # pyright: ignore[reportArgumentType] - a shipped policy: a random one's flat distribution hides the gap
         tmp_path,
@@ -74,7 +73,6 @@ def test_an_evaluation_runs_in_the_precision_of_training(base, tmp_path) -> None
 
 
 def test_a_bfloat16_base_trained_whole_is_held_in_float32(base, tmp_path) -> None:
-    """A step at 1e-6 is lost in bfloat16's three digits: 1 % of the weights moved in 20 updates."""
     small = {"tasks_per_update": 1, "max_new_tokens": 4}
     tree = {"policy": {"base": str(base), "dtype": "bfloat16"}, "optim": {"learning_rate": 1e-6}, "rollout": small}
     trainer = make_trainer(settings(base, tmp_path, **tree))
@@ -102,7 +100,6 @@ def test_what_is_not_trained_keeps_its_precision(base) -> None:
 
 
 def test_rollout_and_training_agree_over_a_bfloat16_base(tmp_path) -> None:
-    """The largest gap was 0.046: a vocabulary projection in bfloat16 rounds its logits to three digits."""
     config = settings(
         "lab",  # pyright: ignore[reportArgumentType] - a shipped policy, as above
         tmp_path,

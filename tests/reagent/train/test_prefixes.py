@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -279,9 +278,7 @@ def test_rows_are_dealt_within_the_budget_and_packed_as_they_were_counted(seed: 
     ],
     ids=["reference", "values", "adapter"],
 )
-def test_a_training_learns_the_same(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
-) -> None:
+def test_a_training_learns_the_same(base, tmp_path, monkeypatch, changes: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     runs, packed = [], list[int]()
 

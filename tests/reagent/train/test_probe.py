@@ -87,15 +87,12 @@ def test_a_training_measures_first_and_is_the_same_without(base: Path, tmp_path:
     lines = [json.loads((tmp_path / name / "metrics.jsonl").read_text()) for name in runs]
     warned, off = ({k: v for k, v in line.items() if not k.startswith("time/")} for line in lines)
     gaps = [{k: one.pop(k) for k in [*one] if k.startswith("logprob_gap")} for one in (warned, off)]
-    assert (
-        warned == off
-    )  # to the bit, but for what decoding rounds otherwise in another batch: tools answer when they do
+    # to the bit, but for what decoding rounds otherwise in another batch: tools answer when they do
+    assert warned == off
     assert gaps[0] == pytest.approx(gaps[1], abs=1e-6)
 
 
-def test_tasks_that_a_judge_alone_pays_are_no_reason_to_stop(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_that_a_judge_alone_pays_are_no_reason_to_stop(base, tmp_path, monkeypatch) -> None:
     trainer, _ = build(settings(base, tmp_path, gate={"action": "stop"}))
     for found, stops in (
         (replace(GOOD, sampled=float("nan")), False),
@@ -114,12 +111,8 @@ def test_the_gate_is_off_as_yaml_reads_it(written: str) -> None:
 
 def test_the_command(base: Path, tmp_path: Path, invoke) -> None:
     options = [
-        f"policy.base={base}",
-        "environment.train.hops=[1]",
-        "rollout.max_turns=2",
-        "gate.tasks=3",
-        "gate.samples=2",
-    ]
+        f"policy.base={base}", "environment.train.hops=[1]", "rollout.max_turns=2", "gate.tasks=3", "gate.samples=2",
+    ]  # fmt: skip
     code, summary = invoke(probe_cmd.command, *options, "--transcripts", tmp_path / "played.jsonl")
     assert (code, summary["learnable"], summary["tasks"]) == (3, False, 3)
     assert len((tmp_path / "played.jsonl").read_text().splitlines()) == 3 * (2 + 1)

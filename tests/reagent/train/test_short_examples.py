@@ -45,9 +45,7 @@ def test_they_are_short(name: str) -> None:
     assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 60
 
 
-def test_a_log_is_judged(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_is_judged(runs: Path, tmp_path, monkeypatch, capsys) -> None:
     few = tmp_path / "few.jsonl"
     few.write_text("".join(runs.read_text().splitlines(keepends=True)[:3]) + "{broken\n")
     load("judge_logs", monkeypatch).main([str(few), "--model", "lab", "-n", "2"])
@@ -57,16 +55,11 @@ def test_a_log_is_judged(
     assert len(scores) == 2 and scores == sorted(scores)
 
 
-def test_a_judge_is_trained(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_judge_is_trained(runs: Path, tmp_path, monkeypatch, capsys) -> None:
     small = [
-        "data.generate=null",
-        "sft.max_steps=1",
-        "calibration.modes=[score]",
-        "calibration.max_rows=8",
+        "data.generate=null", "sft.max_steps=1", "calibration.modes=[score]", "calibration.max_rows=8",
         "evaluation.max_rows=8",
-    ]
+    ]  # fmt: skip
     out = tmp_path / "out"
     words = [str(runs), "--annotations", str(tmp_path / "labels.jsonl"), "-o", str(out), *small]
     load("train_judge", monkeypatch).main(words)
@@ -74,10 +67,7 @@ def test_a_judge_is_trained(
     assert "outcome" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_a_judge_is_trained_on_outcomes_alone(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without --annotations the config's own file was read, which only `make quickstart` makes."""
+def test_a_judge_is_trained_on_outcomes_alone(runs: Path, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     small = ["data.generate=null", "sft.mix={score: 1.0}", "sft.max_steps=1", "evaluation.max_rows=8"]
     small += ["calibration={method: platt, modes: [score], max_rows: 8}"]
@@ -90,10 +80,7 @@ def test_a_judge_is_trained_on_outcomes_alone(
     ("name", "said"),
     [("judge_logs", "nothing to judge in absent.jsonl"), ("train_judge", "no such file: absent.jsonl")],
 )
-def test_a_file_that_is_not_there_is_one_line(
-    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What Python prints of it and ends with exit code 1: a text."""
+def test_a_file_that_is_not_there_is_one_line(name: str, said: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [f"{name}.py", "absent.jsonl"])
     with pytest.raises(SystemExit) as ended:
@@ -103,15 +90,10 @@ def test_a_file_that_is_not_there_is_one_line(
 
 
 EXTRAS = {
-    "grpo_from_parts": "agents",
-    "inspect_scores": "inspect",
-    "langchain_judge": "langchain,local",
-    "no_answer_key": "agents",
-    "openenv_judge": "openenv,local",
-    "own_environment": "agents",
-    "trl_judge": "agents,train",
-    "verifiers_judge": "verifiers,local",
-}
+    "grpo_from_parts": "agents", "inspect_scores": "inspect", "langchain_judge": "langchain,local",
+    "no_answer_key": "agents", "openenv_judge": "openenv,local", "own_environment": "agents",
+    "trl_judge": "agents,train", "verifiers_judge": "verifiers,local",
+}  # fmt: skip
 INSTALLS = {
     "agentevals_evaluator": "agentevals 'agent-rrm[local]'",
     "art_group": "openpipe-art",

@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from trainer_setup import settings
 
 from reagent.env.env import StepResult
@@ -19,9 +18,7 @@ from reagent.train.run import train
 from reagent.train.runlog import progress_text
 
 
-def test_the_documented_environment_with_the_labs_model_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_documented_environment_with_the_labs_model_is_warned_of(tmp_path, monkeypatch, caplog) -> None:
     """It wrote noise for three updates and ended with exit code 0, without a word."""
     text = Path("docs/mdp.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -61,7 +58,6 @@ def test_a_run_in_which_all_is_well_has_no_warnings(base, tmp_path) -> None:
 
 
 def test_a_finished_run_asked_again_says_what_it_said(base, tmp_path) -> None:
-    """Its reward was null: no update had been made this time."""
     config = settings(base, tmp_path, max_updates=1)
     first = train(config)
     assert first["reward"] is not None
@@ -69,7 +65,6 @@ def test_a_finished_run_asked_again_says_what_it_said(base, tmp_path) -> None:
 
 
 def test_the_progress_line_says_the_reward_that_is_learned_from() -> None:
-    """With the judge alone it said `reward nan`, and not what the judge gave."""
     alone = {"episode/reward": math.nan, "learned/reward": 0.5678, "episode/success": math.nan, "kl": 0.01}
     assert progress_text(alone) == "learned_reward 0.568  kl 0.01"
     both = {"episode/reward": 0.25, "learned/reward": 0.5, "episode/turns": 3.0}

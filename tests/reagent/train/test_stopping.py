@@ -94,7 +94,6 @@ def test_ctrl_c_does_too(base, tmp_path, monkeypatch) -> None:
 
 
 def test_a_signal_between_an_updates_steps_waits_for_the_update(base, tmp_path, monkeypatch, whole) -> None:
-    """Half an update is nothing to go on from."""
     step = AgentTrainer.step
 
     def signalled(self: AgentTrainer, *args: Any, **more: Any) -> Any:
@@ -166,7 +165,6 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_older_one_and_the_error(
 
 
 def test_another_optimiser_is_refused_and_less_memory_is_not(base, tmp_path) -> None:
-    """It was not looked at: a run went on with another learning rate under the old one's name."""
     train(settings(base, tmp_path, max_updates=1))
     with pytest.raises(RRMError, match="another optim"):
         train(settings(base, tmp_path, max_updates=2, optim={"learning_rate": 1e-5}))

@@ -160,7 +160,6 @@ def test_learning_rate_warms_up_and_decays() -> None:
 
 
 def test_a_larger_max_updates_on_resume_moves_no_schedule(tmp_path, caplog: pytest.LogCaptureFixture) -> None:
-    """Four of eight updates done, and max_updates=16 from there: the learning rate jumped from 0.5 to 0.75 of its start, λ from 0.15 to 0.225."""
     schedules: dict[str, Any] = {"optim": {"lr_schedule": "linear"}, "feedback": {"score_schedule": "linear"}}
 
     def asked(updates: int, **more: Any) -> tuple[float, float]:
@@ -208,7 +207,6 @@ def test_an_update_gives_freed_memory_back(base, tmp_path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_sending_weights_is_neither_judging_nor_learning(base, tmp_path, monkeypatch, ahead: bool) -> None:
-    """It was part of `time/judge_s`. A clock that only stands still or jumps: a transfer takes 100 seconds, a round 7, steps 20."""
     clock = [0.0]
 
     def taking(seconds: float, does: Any) -> Any:
@@ -268,7 +266,6 @@ def test_importance_weights_multiply_the_loss_up_to_their_cap(base, tmp_path) ->
 
 
 def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_path) -> None:
-    """It was V after the last action, before its observation: a state that no training of values ever sees."""
     found = {}
     for bootstrap in (False, True):
         loss = {"bootstrap": bootstrap, "whiten": False, "gamma": 0.9, "gae_lambda": 0.8}
@@ -279,10 +276,8 @@ def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_
         torch.nn.init.normal_(head.weight)
         episodes = graded(trainer.collect(0))
         for e, status in zip(episodes, ("finished", "turn_limit", "token_limit", "turn_limit"), strict=False):
-            e.status, e.end_ids = (
-                status,
-                [7, 8, 9][: 1 + len(e.turns) % 3],
-            )  # of different lengths, beside rows of others
+            # of different lengths, beside rows of others
+            e.status, e.end_ids = status, [7, 8, 9][: 1 + len(e.turns) % 3]
         batch = make_batch(episodes)
         found[bootstrap] = trainer.prepare(batch).advantages.advantages
     ends = trainer.end_values(batch)
@@ -392,7 +387,6 @@ def test_configs_say_what_is_wrong() -> None:
 
 
 def test_a_value_learning_rate_of_zero_leaves_the_head_alone(base, tmp_path) -> None:
-    """0 was taken for "not given": the head went on at the policy's rate."""
     rates = [
         g["lr"]
         for g in make_trainer(settings(base, tmp_path, optim={"value_learning_rate": 0.0})).optimizer.param_groups
@@ -402,7 +396,6 @@ def test_a_value_learning_rate_of_zero_leaves_the_head_alone(base, tmp_path) -> 
 
 
 def test_texts_are_learned_where_no_reward_is_known(base, tmp_path) -> None:
-    """What the judge wrote is known all the same; it was dropped with the minibatch's rows."""
     config = configured(base, tmp_path, "u", feedback={"refinement": "none", "score_weight": 0.0})
     trainer = make_trainer(config, scripted())
     round_ = trainer.round(0)
