@@ -99,14 +99,14 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def transcript(question: str, outcome: float | None, *, id: str | None = None, said: str = "It was Ada.") -> Trajectory:
+def transcript(question: str, outcome: float | None, *, id: str | None = None, text: str = "It was Ada.") -> Trajectory:
     """Two steps: a search, an answer."""
-    call = ToolCall(name="search", arguments={"query": f"query {said}"})
+    call = ToolCall(name="search", arguments={"query": f"query {text}"})
     messages = [
         Message(role="user", content=f"Who was {question}?"),
-        Message(role="assistant", content="I look it up.", reasoning_content=f"thought {said}", tool_calls=[call]),
-        Message(role="tool", name="search", content=f"result {said}"),
-        Message(role="assistant", content=said),
+        Message(role="assistant", content="I look it up.", reasoning_content=f"thought {text}", tool_calls=[call]),
+        Message(role="tool", name="search", content=f"result {text}"),
+        Message(role="assistant", content=text),
     ]
     task = f"Who was {question}?"
     return Trajectory(id=id or f"{question}/0", task=task, question_id=question, messages=messages, outcome=outcome)

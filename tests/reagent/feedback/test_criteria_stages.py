@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from criteria_stages import HARD, answering, asked_by_update, files, staged
 from feedback_lab import calls_of, configured, make_episode, read, trainer_of
 from trainer_setup import settings
 
@@ -179,7 +180,7 @@ def test_a_judge_is_loaded_once_with_room_for_the_longest_reply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("[{from: 1, file: a}]", r"feedback\.criteria: stage 0 is from 1"),
         ("[{from: 0, file: a}, {from: 4, file: b}, {from: 4, file: c}]", "stage 2 is from 4, and the stage before it from 4"),
@@ -193,22 +194,22 @@ def test_a_judge_is_loaded_once_with_room_for_the_longest_reply() -> None:
         ("3", "name a file, or stages as"),
     ],
 )  # fmt: skip
-def test_stages_that_mean_nothing_are_refused(given: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_stages_that_mean_nothing_are_refused(given: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_agent_config("lab", [f"feedback.criteria={given}"])
 
 
 def test_files_are_read_before_any_weights_and_the_stage_is_named(base, tmp_path) -> None:
     nowhere = tmp_path / "no-policy"
     (tmp_path / "broken.yaml").write_text("questions:\n  done: {ask: 'Done?', scal: yes_no}\n")
-    for file, said in (
+    for file, message in (
         ("no-such", r"feedback\.criteria, stage 1 \(from update 8, no-such\): no criteria 'no-such'"),
         (str(tmp_path / "broken.yaml"), r"stage 1 .*questions\.done\.scal.*scale"),
         (staged(tmp_path)[0]["file"], r"stage 1 .*: it asks what the stage before it does"),
     ):
         criteria = [{"from": 0, "file": str(tmp_path / "simple.yaml")}, {"from": 8, "file": file}]
         files(tmp_path)
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             build(configured(nowhere, tmp_path / "run", "r", feedback={"criteria": criteria}), judge=answering())
     # where no judge is asked, nobody reads them
     unread = {"criteria": [{"from": 0, "file": "no-such"}]}
@@ -279,3 +280,48 @@ def test_criteria_without_stages_are_asked_of_a_judge_that_is_handed_in(base, tm
     assert asked_by_update(tmp_path / "run") == {0: {"simple"}} and "feedback/criteria_stage" not in metrics
     assert trainer.feedback.state() == {"criteria": [read_criteria(trainer.config.feedback)[0].hash]}
     assert trainer_of(settings(base, tmp_path / "other")).feedback.state() == {}
+
+
+SIMPLE = "name: simple\nquestions:\n  done: {ask: 'Done?', scale: yes_no}\n"
+HARD = (
+    "name: hard\nquestions:\n  done: {ask: 'Done?', scale: yes_no}\n  short: {ask: 'Short?', scale: unit, weight: 3}\n"
+)
+
+
+def files(folder: Path) -> tuple[str, str]:
+    """The simple file and the hard one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = folder / "simple.yaml", folder / "hard.yaml"
+    for path, text in zip(paths, (SIMPLE, HARD), strict=True):
+        path.write_text(text)
+    return str(paths[0]), str(paths[1])
+
+
+def staged(folder: Path, *firsts: int) -> list[dict[str, Any]]:
+    """`feedback.criteria`: simple and hard in turn, from these updates on; `simple` from the first."""
+    pair = files(folder)
+    return [{"from": first, "file": pair[n % 2]} for n, first in enumerate((0, *firsts))]
+
+
+def answer(messages: list[dict[str, str]], params: object = None, key: str = "") -> str:
+    """To each question that is asked, by what is read alone."""
+    read = zlib.crc32(messages[-1]["content"].encode())
+    said = {"done": "yes" if read % 2 else "no", "short": f"{read % 11 / 10}"}
+    asked = re.findall(r"^- (\w+): ", messages[0]["content"], re.MULTILINE)
+    return "\n".join(
+        f'<criterion name="{name}">\nwhy: w\nsteps: 1\nanswer: {said[name]}\n</criterion>' for name in asked
+    )
+
+
+def answering() -> AgentRRM:
+    """A chat model as anybody would name it: it was asked no criteria yet."""
+    return AgentRRM(ScriptedChatEngine(answer), model="answering")
+
+
+def asked_by_update(folder: Path) -> dict[int, set[str]]:
+    """Names of the criteria on record, by the update that they judged."""
+    found: dict[int, set[str]] = {}
+    for line in (folder / "judgements.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        found.setdefault(row["update"], set()).add(row["feedback"]["judge"]["criteria"].split(" (")[0])
+    return found

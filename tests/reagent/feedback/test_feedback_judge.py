@@ -94,9 +94,9 @@ def test_the_logged_nll_is_of_the_steps_that_have_texts(base, tmp_path, parts: i
     rows, ids = trainer.round(0).rows, [1, 5, 6, 7]
     with torch.no_grad():
         told = trainer.policy.model(torch.tensor([ids])).logits[0].log_softmax(-1)
-    wanted = -sum(float(told[t - 1, ids[t]]) for t in (2, 3)) / 2
+    expected = -sum(float(told[t - 1, ids[t]]) for t in (2, 3)) / 2
     metrics = trainer.learn(rows, [SFTRow(ids, 2, "critique", 0.1)])
-    assert metrics["critique_nll"] == pytest.approx(wanted, rel=1e-3) and "trace_nll" not in metrics
+    assert metrics["critique_nll"] == pytest.approx(expected, rel=1e-3) and "trace_nll" not in metrics
 
 
 def test_what_was_judged_once_is_not_judged_again(base, tmp_path) -> None:

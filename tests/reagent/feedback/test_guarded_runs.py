@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from safetensors.torch import load_file
 from test_feedback import judged_text
 
 import rrm
-from reagent.cli import main
 from reagent.feedback.base import as_judged
 from reagent.feedback.judging import JudgingReport
 from reagent.rollout.episode import Episode
@@ -136,17 +134,14 @@ def test_a_guard_changes_nothing_that_is_learned(base, tmp_path) -> None:
     assert [{k: v for k, v in row.items() if k != "kl"} for row in rows[0]] == rows[1]
 
 
-def test_the_commands_exit_code_says_that_a_guard_stopped_it(base, tmp_path, monkeypatch, capsys) -> None:
+def test_the_commands_exit_code_says_that_a_guard_stopped_it(reagent, base, tmp_path) -> None:
     options = [
         "environment.name=feedback_lab:PaidEnv", "environment.train={hops: 1}", f"policy.base={base}", f"output_dir={tmp_path / 'run'}", "algorithm=grpo", "environment.train_tasks=8",
         "environment.eval_tasks=2", "rollout.tasks_per_update=2", "rollout.group_size=2", "rollout.max_turns=2",
         "rollout.max_new_tokens=8", "guards.kl.max=1e-9", "guards.kl.action=stop", "guards.kl.patience=1", "optim.minibatches=1",
     ]  # fmt: skip
-    monkeypatch.setattr(sys, "argv", ["reagent", "train", *options])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 3
-    assert json.loads(capsys.readouterr().out)["stopped_by"] == ["kl"]
+    code, out, _ = reagent("train", *options)
+    assert code == 3 and json.loads(out)["stopped_by"] == ["kl"]
 
 
 def test_a_kill_while_the_best_policy_is_replaced_leaves_the_earlier_one(base, tmp_path, monkeypatch) -> None:

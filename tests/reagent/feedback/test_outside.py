@@ -38,10 +38,10 @@ class Far:
         return [1 for _ in trajectories]
 
 
-def attempts(*said: str) -> list[Trajectory]:
+def attempts(*text: str) -> list[Trajectory]:
     return [
         Trajectory(id=f"a{n}", task=f"{n}?", messages=[Message(role="user", content="?"), Message(role="assistant", content=one)])
-        for n, one in enumerate(said)
+        for n, one in enumerate(text)
     ]  # fmt: skip
 
 

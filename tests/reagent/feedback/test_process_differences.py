@@ -121,8 +121,8 @@ def test_each_prefix_is_scored_as_a_run_of_its_own(base, tmp_path, pay: str) -> 
         assert start.messages == [*played.trajectory.messages[: played.prompt_messages], *played.own_messages[:2]]
         middle = score_of(judged_text(played.__class__(**{**vars(played), "trajectory": start})))
         end = score_of(judged_text(played)) if pay == "spread" else 0.0
-        wanted = [LAMBDA * middle, LAMBDA * (end - middle)]
-        assert [a.reward - b.reward for a, b in zip(row.turns, played.turns, strict=True)] == pytest.approx(wanted)
+        expected = [LAMBDA * middle, LAMBDA * (end - middle)]
+        assert [a.reward - b.reward for a, b in zip(row.turns, played.turns, strict=True)] == pytest.approx(expected)
         assert row.outcome_reward == played.outcome_reward
         moved += middle != 0
     assert moved

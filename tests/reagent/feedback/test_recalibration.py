@@ -45,14 +45,14 @@ def graded(n: int) -> list[tuple[float, float, float, float]]:
 def test_the_map_is_the_librarys_fit_on_what_was_graded_and_its_errors_are_told() -> None:
     again, rows = Recalibration(SMALL), graded(40)
     found = again.observe(rows)
-    wanted = fit([r[0] for r in rows], [r[3] for r in rows])
-    assert again.map == wanted and found["recalibration/rows"] == 40
+    expected = fit([r[0] for r in rows], [r[3] for r in rows])
+    assert again.map == expected and found["recalibration/rows"] == 40
     assert found["recalibration/ece_own"] == found["recalibration/ece_paid"] == pytest.approx(0.5 * 0.3 + 0.5 * 0.35)
     assert found["recalibration/ece_fitted"] < 0.02 and found["recalibration/falling"] == 0.0
-    assert isinstance(wanted, Platt)
-    assert (found["recalibration/slope"], found["recalibration/intercept"]) == (wanted.a, wanted.b)
+    assert isinstance(expected, Platt)
+    assert (found["recalibration/slope"], found["recalibration/intercept"]) == (expected.a, expected.b)
     high, low = again.apply(said(0.8, 0.9)), again.apply(said(0.6, 0.9))
-    assert (high.score, high.raw_score) == (wanted(0.8), 0.8)
+    assert (high.score, high.raw_score) == (expected(0.8), 0.8)
     assert high.score == pytest.approx(0.5, abs=0.02) and low.score == pytest.approx(0.25, abs=0.02)
 
 

@@ -74,8 +74,8 @@ def test_a_group_is_graded_wholly_or_not_at_all(tokenizer: PreTrainedTokenizerFa
         )[0]
         assert [e.status for e in (answered, limit, tokens)] == ["finished", "turn_limit", "token_limit"]
         assert [e.ungraded for e in (answered, limit, tokens)] == [not graded] * 3
-        wanted = [1.0, -0.5, -0.5] if graded else [None] * 3
-        assert [e.outcome_reward for e in (answered, limit, tokens)] == wanted
+        expected = [1.0, -0.5, -0.5] if graded else [None] * 3
+        assert [e.outcome_reward for e in (answered, limit, tokens)] == expected
         assert [e.success for e in (answered, limit, tokens)] == ([True, False, False] if graded else [None] * 3)
 
 
@@ -190,7 +190,7 @@ SPREAD, SHAPING = ({"mode": "process", "process": {"pay": pay}} for pay in ("spr
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"mode": "none"}, "feedback.mode=none .*: choose feedback.mode=r"),
         ({"mode": "c"}, "feedback.mode=c .*: choose feedback.mode=r"),
@@ -206,15 +206,15 @@ SPREAD, SHAPING = ({"mode": "process", "process": {"pay": pay}} for pay in ("spr
         (SPREAD, None),
     ],
 )
-def test_which_modes_learn_without_answers(settings: dict[str, Any], said: str | None) -> None:
+def test_which_modes_learn_without_answers(settings: dict[str, Any], message: str | None) -> None:
     """What does not says by which setting, and never to choose what is chosen already."""
     from reagent.train.check_feedback import check_labels
 
     feedback = FeedbackConfig.model_validate(settings)
-    if said is None:
+    if message is None:
         check_labels(feedback, ToolEnv, [OPEN])
         return
-    with pytest.raises(ConfigError, match=rf"none of the 1 training tasks .*{said}"):
+    with pytest.raises(ConfigError, match=rf"none of the 1 training tasks .*{message}"):
         check_labels(feedback, ToolEnv, [OPEN])
 
 
@@ -258,9 +258,9 @@ def test_a_task_may_be_numbered(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"id": 7, "question": "?"}\n{"id": "x", "question": "?"}\n')
     assert [t.id for t in read_tasks(path)] == ["7", "x"]
-    for line, said in (('{"id": true, "question": "?"}', "must be text"), ("[1]", "not a task")):
+    for line, message in (('{"id": true, "question": "?"}', "must be text"), ("[1]", "not a task")):
         path.write_text(line + "\n")
-        with pytest.raises(ReadError, match=said):
+        with pytest.raises(ReadError, match=message):
             read_tasks(path)
 
 

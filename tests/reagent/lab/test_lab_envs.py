@@ -201,14 +201,10 @@ def test_a_critique_names_the_mistake_and_not_the_answer(name: str, parser: str)
 def test_a_second_attempt_keeps_the_prompt_and_adds_to_its_question() -> None:
     prompt = [{"role": "system", "content": "s"}, {"role": "user", "content": "q?"}]
     attempt = [
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"name": "search", "arguments": {"query": "a"}, "id": "1"}],
-        },
+        {"role": "assistant", "content": "", "tool_calls": [{"name": "search", "arguments": {"query": "a"}, "id": "1"}]},
         {"role": "tool", "content": "b <|im_end|>" + "x" * 5000, "tool_call_id": "1"},
         {"role": "assistant", "content": "Answer: c"},
-    ]
+    ]  # fmt: skip
     messages = second_attempt(prompt, attempt, "[step 1] bad: no", max_chars=200)
     assert prompt[1]["content"] == "q?" and messages[0] == prompt[0]
     lines = messages[1]["content"].split("\n")

@@ -7,16 +7,18 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from report_runs import EVIL, Command, Page, files, judged, make_run, transcript, write_rows
 
 from benchmarks.speed.devtools import Chromium, find_chromium
 from reagent.report import read_policy, read_runs, write_page
 from reagent.report.curves import COLOURS, draw, look, running_mean
-from reagent.report.examples import JudgedAttempt, PolicyAttempts, choose
+from reagent.report.examples import JudgedAttempt, PolicyAttempts, choose, parse_policy
 from rrm.data.trajectory import Message, ToolCall, Trajectory, write_jsonl
-from rrm.errors import ReadError
+from rrm.errors import ConfigError, ReadError, RRMError
 
 # ---- runs ----
 
@@ -370,3 +372,192 @@ def test_the_same_inputs_make_the_same_page(tmp_path: Path, run: Path) -> None:
         write_page(tmp_path / f"{n}.html", read_runs([run]), policies=[policy])
         pages.append((tmp_path / f"{n}.html").read_bytes())
     assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize("text", ["p", "p=a.jsonl", "=a.jsonl,b.jsonl", "p=a,b,c", "p=,b", "p=a,", " =a,b"])
+def test_a_malformed_policy_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"write NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl"):
+        parse_policy(text)
+
+
+def test_a_policys_name_may_hold_spaces() -> None:
+    assert parse_policy("after RL = t.jsonl, f.jsonl") == ("after RL", Path("t.jsonl"), Path("f.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error_text"),
+    [
+        (["nowhere"], "nowhere is not a folder: give a run folder of `reagent train`"),
+        (["."], "looked for config.yaml and metrics.jsonl, found no config.yaml and no metrics.jsonl"),
+        (["half"], "found no metrics.jsonl"),
+        (["empty"], "empty/metrics.jsonl is empty: the run has not finished its first update"),
+        (["broken"], "broken/metrics.jsonl:1: not a row of metrics: no JSON object"),
+        (["judgerun"], "config.yaml is no config of `reagent train`: it has no `algorithm`"),
+        (["one", "./one/"], "is given twice"),
+        (["one", "p=t.jsonl,f.jsonl"], "write --policy before each NAME="),
+        (["one", "--judge", "gone.json"], "gone.json: cannot be opened: No such file"),
+        (["one", "--judge", "t.jsonl"], "t.jsonl is not what `rrm eval -o` writes"),
+        (["one", "--judge", "one/config.yaml"], "one/config.yaml: not JSON"),
+        (["one", "--reliability", "gone.png"], "gone.png: cannot be opened"),
+        (["one", "--reliability", "t.jsonl"], "t.jsonl is not a PNG"),
+        (["one", "--policy", "p"], "--policy 'p': write NAME="),
+        (["one", "--policy", "p=t.jsonl,f.jsonl", "--policy", "p=t.jsonl,f.jsonl"], "two policies are called 'p'"),
+        (["one", "--policy", "p=gone.jsonl,f.jsonl"], "gone.jsonl: cannot be opened"),
+        (["one", "--policy", "p=t.jsonl,gone.jsonl"], "gone.jsonl: cannot be opened"),
+        (["one", "--policy", "p=f.jsonl,t.jsonl"], "f.jsonl:1: not a canonical trajectory"),
+        (["one", "--policy", "p=nothing.jsonl,f.jsonl"], "nothing.jsonl has no transcripts"),
+        (["one", "--policy", "p=twice.jsonl,f.jsonl"], "1 ids occur more than once, e.g. 'q/0'"),
+        (["one", "--policy", "p=t.jsonl,other.jsonl"], "none of the 1 rows in other.jsonl matches a transcript"),
+        (["one", "--policy", "p=t.jsonl,anotherstext.jsonl"], "1 of them have its ids but were written on other texts"),
+        (["one", "--policy", "p=t.jsonl,noid.jsonl"], "not a row of `rrm score`: no text `id`"),
+        (["one", "--policy", "p=t.jsonl,norow.jsonl"], "row 'q/0' is not an output row of `rrm score`: status"),
+        (["one", "--policy", "p=t.jsonl,f.jsonl", "--policy", "o=u.jsonl,g.jsonl"], "no question was attempted by all of"),
+        (["one", "--policy", "p=t.jsonl,report.html"], "report.html is one of the inputs"),
+    ],
+)  # fmt: skip
+def test_errors_are_clear_and_leave_no_page(tmp_path, monkeypatch, report, arguments, error_text) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "half", "empty", "broken", "judgerun"):
+        make_run(tmp_path / name)
+    (tmp_path / "half" / "metrics.jsonl").unlink()
+    (tmp_path / "empty" / "metrics.jsonl").write_text("\n")
+    (tmp_path / "broken" / "metrics.jsonl").write_text("[1]\n{}\n")
+    (tmp_path / "judgerun" / "config.yaml").write_text("model: {base: lab}\n")
+    t, other = transcript("q", 1.0), transcript("other", 1.0)
+    write_jsonl(tmp_path / "t.jsonl", [t])
+    write_jsonl(tmp_path / "u.jsonl", [other])
+    write_jsonl(tmp_path / "twice.jsonl", [t, t])
+    (tmp_path / "nothing.jsonl").write_text("")
+    write_rows(tmp_path / "f.jsonl", [judged(t)])
+    write_rows(tmp_path / "g.jsonl", [judged(other)])
+    write_rows(tmp_path / "other.jsonl", [judged(other)])
+    write_rows(tmp_path / "anotherstext.jsonl", [judged(other) | {"id": t.id}])
+    write_rows(tmp_path / "noid.jsonl", [{"status": "scored"}])
+    write_rows(tmp_path / "norow.jsonl", [{"id": t.id}])
+    code, out, error = report(*arguments, "-o", "report.html")
+    assert code == 2 and not out and error.startswith("error: ") and error_text in error, error
+    assert "Traceback" not in error
+    assert not list(tmp_path.glob("report.html*"))
+
+
+def test_a_page_that_cannot_be_written_is_an_error_and_an_old_page_stays(tmp_path: Path, run: Path) -> None:
+    runs = read_runs([run])
+    with pytest.raises(RRMError, match=r"cannot write .*report.html: No such file or directory"):
+        write_page(tmp_path / "nowhere" / "report.html", runs)
+    page = tmp_path / "report.html"
+    page.write_text("old")
+    with pytest.raises(RRMError, match="cannot be opened"):
+        write_page(page, runs, judge=tmp_path / "gone.json")
+    assert page.read_text() == "old" and not list(tmp_path.glob("*.part"))
+    link = tmp_path / "link.html"
+    link.symlink_to(page)
+    write_page(link, runs)
+    assert link.is_symlink() and page.read_text().startswith("<!doctype html>")
+    (tmp_path / "folder").mkdir()
+    for target in (tmp_path / "folder", page / "report.html"):
+        with pytest.raises(RRMError, match="cannot write"):
+            write_page(target, runs)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def guarded(folder: Path, text: str = "the score moved, success did not") -> Path:
+    """A run whose evaluations were judged, and that a guard stopped."""
+    run = make_run(folder, mode="r")
+    means = [{"value": v, "low": None, "high": None} for v in (0.3, 0.7, 0.2)]
+    rows = [
+        {"update": n, "episodes": 64 * (n + 1), "success": means[0], "score": means[1], "auditor": means[2]}
+        for n in (-1, 2)
+    ]
+    write_rows(run / "eval.jsonl", rows)
+    write_rows(run / "guards.jsonl", [
+        {"update": -1, "episodes": 0, "guard": "auditor", "action": "warn", "text": "they part ways"},
+        {"update": 1, "episodes": 128, "guard": "length", "action": "warn", "text": "longer"},
+        {"update": 2, "episodes": 192, "guard": "drift", "action": "stop", "text": text},
+    ])  # fmt: skip
+    return run
+
+
+def test_success_stands_beside_score_and_guards_that_fired_are_marked(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    write_page(page, read_runs([guarded(tmp_path / "gamed"), make_run(tmp_path / "plain", mode="r")]))
+    parsed = Page(page)
+    assert parsed.tables["Guards"] == [
+        ["run", "guard", "it", "after update", "what it saw"],
+        ["gamed", "auditor", "warned", "before the first", "they part ways"],
+        ["gamed", "length", "warned", "1", "longer"],
+        ["gamed", "drift", "stopped the run", "2", "the score moved, success did not"],
+    ]
+    assert "Success beside the judge's score" in parsed.text and "a judge being gamed" in parsed.text
+    svg = next(p.svg for p in draw(read_runs([tmp_path / "gamed"])) if p.title.startswith("Success beside"))
+    plain = next(p.svg for p in draw(read_runs([tmp_path / "gamed"])) if p.title == "Success")
+    assert svg.count('stroke-opacity="0.55"') == 3 and plain.count('stroke-opacity="0.55"') == 0  # an upright line each
+
+
+def test_without_judged_evaluations_success_stands_beside_scores_of_one_calibration(tmp_path: Path) -> None:
+    """Under feedback.recalibrate `feedback/score` is of another map after each refit."""
+    drawn = []
+    for name, paid, own in (("refit", 0.9, 0.5), ("own", 0.5, None)):
+        run = guarded(tmp_path / name)
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        more = {} if own is None else {"feedback/own_score": own}
+        write_rows(run / "metrics.jsonl", [row | {"feedback/score": paid} | more for row in rows])
+        rows = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
+        write_rows(run / "eval.jsonl", [{k: v for k, v in row.items() if k != "score"} for row in rows])
+        drawn.append(next(p.svg for p in draw(read_runs([run])) if p.title.startswith("Success beside")))
+    assert drawn[0] == drawn[1]
+
+
+def test_runs_without_guards_have_no_such_drawing(tmp_path: Path, run: Path) -> None:
+    page = tmp_path / "page.html"
+    write_page(page, read_runs([run]))
+    parsed = Page(page)
+    assert "Guards" not in parsed.tables and "Success beside" not in parsed.text
+
+
+def test_what_a_guard_saw_is_text(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    write_page(page, read_runs([guarded(tmp_path / "gamed", EVIL)]))
+    assert "<script" not in page.read_text() and "49" not in Page(page).tables["Guards"][3][4]
+
+
+def asked_criteria(folder: Path, criteria: Any, stage: float | None = None) -> Path:
+    """A run whose judge was asked criteria, at last those of a stage."""
+    run = make_run(folder, mode="r")
+    tree = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump(tree | {"feedback": {"mode": "r", "criteria": criteria}}))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    more = {"feedback/judged": 64.0} | ({} if stage is None else {"feedback/criteria_stage": stage})
+    write_rows(run / "metrics.jsonl", [row | more for row in rows])
+    rows = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
+    write_rows(run / "eval.jsonl", [row | {"score": {"value": 0.5}} for row in rows])
+    return run
+
+
+@pytest.mark.parametrize(
+    ("criteria", "text"),
+    [
+        ("tool-use", ", criteria tool-use"),
+        ([{"from": 0, "file": "a.yaml"}, {"from": 8, "file": "b.yaml"}], ", criteria a.yaml, from update 8 b.yaml"),
+        ([{"from": 0, "file": "<b>a"}], ", criteria <b>a"),
+        (None, ""),
+        ([3, None], ""),
+    ],
+)
+def test_the_table_says_which_criteria_judged(tmp_path: Path, criteria: Any, text: str) -> None:
+    page = tmp_path / "page.html"
+    write_page(page, read_runs([asked_criteria(tmp_path / "run", criteria)]))
+    assert Page(page).row("Runs", 1)["environment"] == f"search, seed 0{text}" and "<b>a" not in page.read_text()
+
+
+def test_a_drawing_of_scores_says_that_criteria_changed(tmp_path: Path) -> None:
+    stages = [{"from": 0, "file": "a.yaml"}, {"from": 2, "file": "b.yaml"}]
+    for name, stage, changed in (("first", 0.0, False), ("second", 1.0, True)):
+        (panel,) = [p for p in draw(read_runs([asked_criteria(tmp_path / name, stages, stage)])) if "beside" in p.title]
+        assert ("its judge's score jumps, and guards begin anew" in panel.text) == changed
+
+
+def test_criteria_of_a_run_that_asked_no_judge_are_not_said(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    tree = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump(tree | {"feedback": {"mode": "none", "criteria": "tool-use"}}))
+    assert [recorded.criteria for recorded in read_runs([run])] == [None]

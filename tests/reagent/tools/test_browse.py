@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
+import http.server
 import ipaddress
 import socket
+import threading
+import time
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 import pytest
-from browsed_pages import browse, kind, pages_served
 from tool_errors import raises
 
+from reagent.env.tool import ToolResult
+from reagent.errors import ToolError
 from reagent.tools import build
 from reagent.tools.addresses import parse, target, why_not
 from reagent.tools.deny import DenyList
+from reagent.tools.documents.html import html_text
 from reagent.tools.fetch import fetch
 from rrm.errors import ConfigError
 
@@ -210,3 +219,256 @@ def test_a_name_is_resolved_once_and_all_its_addresses_count(server: Any, monkey
 def test_a_name_without_an_address() -> None:
     with raises("host_not_found", match=r"no-such-host\.invalid"):
         target("http://no-such-host.invalid/")
+
+
+PAGE = """<!doctype html><html><head><title>Towns &amp; rivers</title><style>p {color: red}</style>
+<script>document.write("<p>never</p>")</script></head><body>
+<nav><ul><li><a href="/about">About</a></li><li><a href="#here">Here</a></li><li><a href="javascript:alert(1)">Run</a></ul></nav>
+<h1>Towns</h1><p>Aldermoor lies   on the
+<b>Tove</b>.</p><table><tr><th>Town</th><th>People</th></tr><tr><td>Aldermoor</td><td>4,120</td></tr></table>
+<pre>a  b
+c</pre><noscript>hidden</noscript></body></html>"""
+
+
+class Pages(http.server.BaseHTTPRequestHandler):
+    """Ordinary and hostile answers by path."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        server: Any = self.server
+        server.asked.append((self.path, self.headers.get("Host")))
+        name = self.path.partition("?")[0].strip("/").replace("-", "_")
+        getattr(self, f"page_{name}", self.page_missing)()
+
+    def reply(
+        self, body: bytes, content_type: str | None = "text/html; charset=utf-8", status: int = 200, **headers: str
+    ) -> None:
+        self.send_response(status)
+        if content_type is not None:
+            self.send_header("Content-Type", content_type)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def page_missing(self) -> None:
+        self.reply(b"no", status=404)
+
+    def page_towns(self) -> None:
+        self.reply(PAGE.encode())
+
+    def page_moved(self) -> None:
+        self.reply(b"", status=302, Location="/towns")
+
+    def page_marked(self) -> None:
+        self.reply(b"", status=302, Location=self.path.partition("?")[2], Set_Cookie="visitor=7; Path=/")
+
+    def page_cookies(self) -> None:
+        self.reply(str(self.headers.get("Cookie")).encode(), "text/plain")
+
+    def page_around(self) -> None:
+        self.reply(b"", status=301, Location="/around")
+
+    def page_inside(self) -> None:
+        self.reply(b"", status=302, Location=unquote_to_bytes(self.path.partition("?")[2]).decode("latin-1"))
+
+    def page_json(self) -> None:
+        self.reply(b'{"towns": 3}', "application/json")
+
+    def page_picture(self) -> None:
+        self.reply(b"\x89PNG\0", "image/png")
+
+    def page_untold(self) -> None:
+        self.reply(b"<html><p>untold</p></html>", None)
+
+    def page_latin(self) -> None:
+        self.reply("Köln".encode("latin-1"), "text/plain; charset=iso-8859-1")
+
+    def page_long(self) -> None:
+        self.reply(b"word " * 10_000, "text/plain")
+
+    def page_packed(self) -> None:
+        self.reply(gzip.compress(b"packed text"), "text/plain", Content_Encoding="gzip")
+
+    def page_bomb(self) -> None:
+        self.reply(gzip.compress(bytes(30_000_000), 1), "text/plain", Content_Encoding="gzip")
+
+    def page_short(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "5000")
+        self.end_headers()
+        self.wfile.write(b"half a page")
+
+    def page_short_packed(self) -> None:
+        self.reply(gzip.compress(bytes(range(256)) * 9)[:-20], "text/plain", Content_Encoding="gzip")
+
+    def page_members(self) -> None:
+        self.reply(gzip.compress(b"one ") + gzip.compress(b"two") + bytes(8), "text/plain", Content_Encoding="gzip")
+
+    def page_deflate(self) -> None:
+        self.reply(zlib.compress(b"with a header"), "text/plain", Content_Encoding="deflate")
+
+    def page_bare_deflate(self) -> None:
+        self.reply(zlib.compress(b"without", wbits=-15), "text/plain", Content_Encoding="deflate")
+
+    def page_empty_blocks(self) -> None:
+        packer = zlib.compressobj(wbits=31)
+        start = packer.compress(b"x") + packer.flush(zlib.Z_FULL_FLUSH)
+        self.reply(start + b"\0\0\0\xff\xff" * 1_000_000, "text/plain", Content_Encoding="gzip")
+
+    def page_strange(self) -> None:
+        self.reply(b"x", "text/plain", Content_Encoding="br")
+
+    def page_drip(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.end_headers()
+        server: Any = self.server
+        while not server.done.wait(0.05):
+            try:
+                self.wfile.write(b".")
+            except OSError:
+                return
+
+    def page_drip_head(self) -> None:
+        server: Any = self.server
+        try:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX-A: ")
+            while not server.done.wait(0.05):
+                self.wfile.write(b".")
+        except OSError:
+            return
+
+    def page_garbage(self) -> None:
+        self.wfile.write(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
+
+    def page_comments(self) -> None:
+        self.reply(b"<!--" * 200_000)
+
+
+@contextmanager
+def pages_served() -> Iterator[Any]:
+    """Them on a server: `base` is its address, `allow` what lets a tool ask it, `asked` (path, Host) of each request so far."""
+    server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    server.asked, server.done = [], threading.Event()
+    server.base = f"http://127.0.0.1:{server.server_port}"
+    server.allow = (f"127.0.0.1:{server.server_port}",)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.done.set()
+        server.shutdown()
+        server.server_close()
+
+
+def browse(server: Any, path: str, start: int = 0, **options: Any) -> ToolResult:
+    (tool,) = build(["browse"], {"browse": {"allow": list(server.allow), "timeout_s": 2.0} | options})
+    return asyncio.run(tool.call({"url": server.base + path if path.startswith("/") else path, "start": start}))
+
+
+def kind(result: ToolResult) -> str | None:
+    return result.error.kind if result.error else None
+
+
+def test_a_page_as_text(server: Any) -> None:
+    result = browse(server, "/towns?x=1")
+    assert result.error is None
+    assert result.content == (
+        f"{server.base}/towns?x=1\n\nTowns & rivers\n\n- [About]({server.base}/about)\n- Here\n- Run\n\n# Towns\n\n"
+        "Aldermoor lies on the Tove.\n\n| Town | People\n| Aldermoor | 4,120\n\na b\nc"
+    )
+
+
+def test_redirects_are_followed_and_said(server: Any) -> None:
+    assert browse(server, "/moved").content.startswith(f"{server.base}/towns\n")
+    result = browse(server, "/around")
+    assert kind(result) == "too_many_redirects" and "more than 5 redirects" in result.content
+    with raises("too_many_redirects"):
+        fetch(server.base + "/moved", allow=server.allow, max_redirects=0)
+
+
+def test_content_types(server: Any) -> None:
+    assert browse(server, "/json").content.endswith('{"towns": 3}')
+    assert browse(server, "/untold").content.endswith("untold")
+    assert browse(server, "/latin").content.endswith("Köln")
+    assert browse(server, "/packed").content.endswith("packed text")
+    assert kind(browse(server, "/picture")) == "content_refused"
+    assert kind(browse(server, "/strange")) == "fetch_failed"
+    assert "answered 404" in browse(server, "/nothing").content
+
+
+def test_long_pages_are_read_on(server: Any) -> None:
+    first = browse(server, "/long", max_chars=1000)
+    assert first.content.endswith("[characters 0 to 1000 of 50000; read on with start=1000]")
+    last = browse(server, "/long", start=49_900, max_chars=1000)
+    assert last.content.endswith("[characters 49900 to 50000 of 50000]")
+    assert "outside of its 50000 characters" in browse(server, "/long", start=50_000).content
+    cut = browse(server, "/long", max_bytes=500)
+    assert cut.content.endswith("[only the page's first 500 bytes were read]") and cut.content.count("word") == 100
+
+
+def test_a_packed_bomb_is_cut(server: Any) -> None:
+    page = fetch(server.base + "/bomb", allow=server.allow, max_bytes=100_000, timeout_s=10)
+    assert len(page.body) == 100_000 and page.cut
+
+
+@pytest.mark.parametrize("path", ["/drip", "/drip-head"])
+def test_one_deadline_holds_for_all_of_it(server: Any, path: str) -> None:
+    began = time.monotonic()
+    with raises("fetch_timeout", match=r"within 0\.4 s"):
+        fetch(server.base + path, allow=server.allow, timeout_s=0.4)
+    assert 0.3 < time.monotonic() - began < 2
+
+
+def test_a_page_that_keeps_a_parser_busy_is_stopped(server: Any) -> None:
+    """200,000 unclosed comments, which some versions of html.parser read in quadratic time: read, or stopped in time."""
+    from reagent.tools.documents.run import read_document
+
+    began = time.monotonic()
+    try:
+        read_document(b"<!--" * 200_000, "html", timeout_s=1)
+    except ToolError as error:
+        assert error.kind == "reading_timeout"
+    assert time.monotonic() - began < 5
+
+
+def test_broken_answers_are_typed(server: Any) -> None:
+    with raises("fetch_failed", match="could not be read"):
+        fetch(server.base + "/garbage", allow=server.allow)
+    with raises("fetch_failed", match=r"no secure connection|could not be read"):
+        fetch(server.base.replace("http:", "https:") + "/towns", allow=server.allow)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    with raises("fetch_failed", match="ConnectionRefusedError"):
+        fetch(f"http://127.0.0.1:{port}/", allow=[f"127.0.0.1:{port}"])
+
+
+def test_half_a_page_is_none_and_every_packing_is_read_to_its_end(server: Any) -> None:
+    assert browse(server, "/short").error.kind == "fetch_failed"  # pyright: ignore[reportOptionalMemberAccess]
+    assert "broke off after 11 of 5000 bytes" in browse(server, "/short").content
+    assert "the packed page broke off" in browse(server, "/short-packed").content
+    assert browse(server, "/members").content.endswith("one two")
+    assert browse(server, "/deflate").content.endswith("with a header")
+    assert browse(server, "/bare-deflate").content.endswith("without")
+    assert "bytes packed, and 2000000 are read at most" in browse(server, "/empty-blocks").content
+
+
+def test_elements_that_are_not_closed_take_no_page_with_them() -> None:
+    assert html_text("<html><head><title>T</title><meta charset=utf-8><p>Paris<p>More") == "T\n\nParis\n\nMore"
+    assert html_text("<head><title>T</title><style>p {}</style>Paris") == "T\n\nParis"
+    assert html_text("<body><p>a<svg><title>icon</title><path d=1><p>Paris") == "a\n\nParis"
+    assert html_text("<body><select><option>a<h2>Paris") == "## Paris"
+    assert html_text("<p>a<svg><text>icon</text></svg> b<noscript><p>c</noscript>") == "a b"
+
+
+def test_hostile_pages_become_text() -> None:
+    assert html_text("<p>a<script>b</p>c") == "a"  # unclosed script: the rest is script
+    assert html_text("<head><title>t</title><body>x") == "t\n\nx"
+    assert html_text("<a href='http://[bad'>x</a>", "http://a/") == "x"
+    assert html_text("<div>" * 50_000 + "deep") == "deep"
+    assert html_text("") == ""

@@ -133,7 +133,7 @@ def test_another_environment_leaves_out_what_the_file_says_for_its_own(caplog: p
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (
             ["algorithm=ppo", "loss.gamma=0.99", "feedback.mode=process", "feedback.process.pay=spread"],
@@ -141,8 +141,8 @@ def test_another_environment_leaves_out_what_the_file_says_for_its_own(caplog: p
         )
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(overrides: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_settings_that_contradict_each_other_are_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_agent_config("lab", overrides)
 
 

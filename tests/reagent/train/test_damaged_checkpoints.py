@@ -96,9 +96,9 @@ def test_without_a_whole_checkpoint_a_run_does_not_begin_anew(base, stopped) -> 
 
 
 def test_a_distillation_does_not_lose_what_it_was_before(base, tmp_path) -> None:
-    wanted = distilling.config(base, tmp_path)
-    said = distil(wanted, judge=scripted())
+    expected = distilling.config(base, tmp_path)
+    said = distil(expected, judge=scripted())
     for name in ("metrics.jsonl", "eval.jsonl"):
         rows = (tmp_path / name).read_text().splitlines(keepends=True)
         (tmp_path / name).write_text("".join(rows[1:]))
-    assert distil(wanted, judge=scripted()) == said
+    assert distil(expected, judge=scripted()) == said

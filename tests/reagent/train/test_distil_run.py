@@ -92,7 +92,7 @@ def test_the_loss_is_the_mean_over_sampled_tokens_alone(base, tmp_path, whole) -
         total = total - sum((logprobs[i - 1, ids[i]] for i in at), torch.zeros(()))
         tokens += len(at)
     (total / tokens).backward()
-    wanted = {name: p.grad for name, p in model.named_parameters()}
+    expected = {name: p.grad for name, p in model.named_parameters()}
     for budget in (100000, 300):  # however it is cut into micro-batches
         imitator = imitator_of(base, tmp_path, optim={"microbatch_tokens": budget, "max_grad_norm": float("inf")})
         kept: dict[str, torch.Tensor] = {}
@@ -107,7 +107,7 @@ def test_the_loss_is_the_mean_over_sampled_tokens_alone(base, tmp_path, whole) -
         imitator.ddp_optimizer.step = watched
         found = imitator.imitate_episodes(episodes, "here")
         assert found["tokens"] == tokens and found["nll"] == pytest.approx(float(total.detach()) / tokens, abs=1e-5)
-        for name, gradient in wanted.items():
+        for name, gradient in expected.items():
             assert gradient is not None and torch.allclose(kept[name], gradient, atol=1e-5), name
 
 

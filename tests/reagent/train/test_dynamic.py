@@ -113,15 +113,15 @@ def test_a_run_goes_on_with_the_tasks_it_had_come_to(base: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"algorithm": "ppo"}, "compares none"),
         ({"rollout": {"max_lag": 1}}, "set rollout.max_lag=0"),
         ({"rollout": {"dynamic_sampling": -1}}, "greater than or equal to 0"),
     ],
 )
-def test_what_it_cannot_do_is_refused(base: Path, tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_what_it_cannot_do_is_refused(base: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         configured(base, tmp_path, **changes)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import sys
+import random
 import weakref
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from reagent.algorithms.logprobs import token_logprobs
-from reagent.cli import main
+from reagent.rollout.batch import microbatches
 from reagent.train import memory_model as shaping
 from reagent.train.config import AgentConfig
 from reagent.train.memory_model import Shape
-from reagent.train.padding_estimate import normal_score
+from reagent.train.padding_estimate import normal_score, padded, spread_of
 from reagent.train.plan import GLIBC_LOSS, LOGITS_COPIES, forward_flops, plan, plan_rows, speed_of
 from reagent.train.policy import load_policy
 from reagent.train.run import train
@@ -282,18 +283,12 @@ def test_padding_is_learned_from_by_the_run_and_by_what_is_planned(base, tmp_pat
 
 
 @pytest.fixture
-def said(base, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Runs `reagent train` with a few tasks; (exit code, standard output, standard error)."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        few = ["environment.train_tasks=4", "environment.eval_tasks=2", "environment.eval={hops: 1}"]
-        given = [f"policy.base={base}", f"output_dir={tmp_path / 'run'}", "cpu=true", *few, *words]
-        monkeypatch.setattr(sys, "argv", ["reagent", "train", *given])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return int(stopped.value.code or 0), *capsys.readouterr()
-
-    return run
+def train_command(reagent, base, tmp_path):
+    """Runs `reagent train` with a few tasks."""
+    few = ["environment.train_tasks=4", "environment.eval_tasks=2", "environment.eval={hops: 1}"]
+    return functools.partial(
+        reagent, "train", f"policy.base={base}", f"output_dir={tmp_path / 'run'}", "cpu=true", *few
+    )
 
 
 @pytest.mark.parametrize(
@@ -311,35 +306,128 @@ def said(base, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         (["guards.success.action=stop"], "guards.success.action=stop can never stop anything"),
     ],
 )  # fmt: skip
-def test_a_plan_refuses_what_the_training_would_in_its_words(said, tmp_path, words: list[str], why: str) -> None:
+def test_a_plan_refuses_what_the_training_would_in_its_words(
+    train_command, tmp_path, words: list[str], why: str
+) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     words, why = [word.replace("{empty}", str(empty)) for word in words], why.replace("{empty}", str(empty))
-    planned, trained = said("--plan", *words), said(*words)
+    planned, trained = train_command("--plan", *words), train_command(*words)
     assert planned == trained
-    assert planned[0] == 2 and why in " ".join(planned[2].split()) and "Traceback" not in planned[2]
+    assert planned[0] == 2 and why in planned[2] and "Traceback" not in planned[2]
     assert not (tmp_path / "run").exists()
 
 
-def test_a_plan_is_of_processes_that_can_share_the_work(said) -> None:
+def test_a_plan_is_of_processes_that_can_share_the_work(train_command) -> None:
     two = ["--plan", "--processes", "2", "algorithm=grpo"]
-    assert said(*two, "rollout.tasks_per_update=2")[0] == 0
-    code, _, shown = said(*two, "rollout.tasks_per_update=3")
-    assert code == 2 and "rollout.tasks_per_update=3 does not divide among 2 processes" in " ".join(shown.split())
+    assert train_command(*two, "rollout.tasks_per_update=2")[0] == 0
+    code, _, shown = train_command(*two, "rollout.tasks_per_update=3")
+    assert code == 2 and "rollout.tasks_per_update=3 does not divide among 2 processes" in shown
     lag = ["rollout.tasks_per_update=2", "rollout.max_lag=1", "feedback.mode=c"]
-    code, _, shown = said(*two, *lag)
-    assert code == 2 and "rollout.max_lag=1 on several processes: feedback.mode=c" in " ".join(shown.split())
+    code, _, shown = train_command(*two, *lag)
+    assert code == 2 and "rollout.max_lag=1 on several processes: feedback.mode=c" in shown
 
 
-def test_a_plan_of_another_runs_folder_is_refused(said, base, tmp_path) -> None:
+def test_a_plan_of_another_runs_folder_is_refused(train_command, base, tmp_path) -> None:
     train(configured(base, tmp_path / "run", "none", algorithm="grpo", max_updates=1))
-    code, _, shown = said("--plan")
+    code, _, shown = train_command("--plan")
     assert code == 2 and str(tmp_path / "run") in "".join(shown.split())
 
 
-def test_the_command_writes_nothing(said, tmp_path) -> None:
-    code, out, shown = said("--plan")
+def test_the_command_writes_nothing(train_command, tmp_path) -> None:
+    code, out, shown = train_command("--plan")
     assert code == 0 and json.loads(out)["parameters"] > 0 and json.loads(out)["seconds"] is None
     assert "memory at the peak of an update" in shown and not (tmp_path / "run").exists()
-    code, _, problem = said("--processes", "2")
-    assert code and "--like and --processes are of --plan" in " ".join(problem.split())
+    code, _, problem = train_command("--processes", "2")
+    assert code and "--like and --processes are of --plan" in problem
+
+
+def padding_config(budget: int = 16384, minibatches: int = 1, **tree: Any) -> AgentConfig:
+    """One update of episodes of at most 640 tokens."""
+    optim = {"microbatch_tokens": budget, "minibatches": minibatches}
+    return AgentConfig.model_validate(
+        {"cpu": True, "max_updates": 1, "rollout": {"max_episode_tokens": 640}, "optim": optim, **tree}
+    )
+
+
+def test_where_the_longest_of_n_is_expected() -> None:
+    """Φ⁻¹ of 13/18, 21/26 and 9/10 from a table of the normal distribution."""
+    assert normal_score(1, 1) == 0.0
+    assert [normal_score(n, n) for n in (2, 3, 6)] == pytest.approx([0.58946, 0.86942, 1.28155], abs=1e-5)
+    assert normal_score(2, 6) == pytest.approx(-normal_score(5, 6))
+    # the exact expectation of the longer of two is 1/√π, of the longest of six 1.26721 (Harter 1961)
+    assert [normal_score(n, n) for n in (2, 6)] == pytest.approx([0.56419, 1.26721], rel=0.05)
+
+
+def test_the_spread_is_read_off_the_longest_row() -> None:
+    assert spread_of(200.0, 200.0 + 60 * 1.28155, 6) == pytest.approx(60, abs=1e-3)
+    assert spread_of(200.0, 200.0, 6) == 0.0
+    assert spread_of(200.0, 200.0, 1) is None
+
+
+def test_two_rows_are_as_wide_as_the_longer() -> None:
+    found = padded(padding_config(), 2, 200.0, 60.0)
+    assert (found.own, found.forwards, found.widest) == (400.0, found.learning, pytest.approx(found.learning))
+    assert found.learning == pytest.approx(2 * (200 + 60 * 0.58946), abs=1e-2)
+    alone = padded(padding_config(minibatches=2), 2, 200.0, 60.0)  # each is learned from by itself
+    assert alone.learning == 400.0 and alone.forwards == found.forwards
+
+
+def test_six_rows_in_two_minibatches_by_hand() -> None:
+    found = padded(padding_config(budget=600, minibatches=2), 6, 200.0, 60.0)
+    # each minibatch: two of 252.17 (a third would make 756), and one of 200 − 52.17
+    assert found.learning == pytest.approx(2 * (2 * 252.165 + 147.835), abs=1e-2)
+    # all six: 276.89 and 238.60 of the scores 1.28155 and 0.64335, then ±0.20189, then the two shortest
+    assert found.forwards == pytest.approx(2 * (276.893 + 212.113 + 161.399), abs=1e-2)
+    assert found.widest == 600  # three of the update's longest would be 831
+    assert padded(padding_config(minibatches=2), 6, 200.0, 60.0).widest == pytest.approx(3 * 276.893, abs=1e-2)
+
+
+def test_equal_lengths_have_no_padding() -> None:
+    for rows in (1, 2, 7):
+        found = padded(padding_config(budget=600, minibatches=2), rows, 200.0, 0.0)
+        assert found.learning == found.forwards == found.own == rows * 200.0
+    assert found.widest == 600 and padded(padding_config(), 2, 200.0, 0.0).widest == 400
+
+
+def test_lengths_of_unknown_spread_are_not_padded_and_may_fill_a_micro_batch() -> None:
+    found = padded(padding_config(budget=2560, minibatches=4), 1, 200.0, None)
+    assert (found.own, found.learning, found.forwards, found.widest) == (200.0, 200.0, 200.0, 2560)
+    assert padded(padding_config(budget=300), 4, 200.0, None).widest == 640  # a row longer than the budget stands alone
+
+
+def test_no_row_is_longer_than_the_limit() -> None:
+    found = padded(padding_config(), 2, 630.0, 60.0)
+    assert found.learning == 2 * 640 and found.widest == 2 * 640
+    alone = padded(padding_config(budget=300), 2, 630.0, 60.0)
+    assert alone.learning == alone.own == 2 * 630 and alone.widest == 640
+    assert padded(padding_config(), 3, 700.0, None).own == 3 * 640
+
+
+def test_the_widest_micro_batch_is_that_of_the_whole_training() -> None:
+    widest = [padded(padding_config(max_updates=n), 6, 200.0, 60.0).widest for n in (1, 10, 10**6)]
+    assert widest == pytest.approx(
+        [6 * 276.893, 6 * (200 + 60 * normal_score(60, 60)), 6 * (200 + 60 * 5.03)], rel=2e-2
+    )
+    assert sorted(widest) == widest
+    assert padded(padding_config(budget=1500, max_updates=10), 6, 200.0, 60.0).widest == 1500
+
+
+@pytest.mark.parametrize(("rows", "minibatches", "budget"), [(4, 2, 4096), (12, 2, 2560), (64, 4, 2048)])
+def test_as_drawn_and_dealt(rows: int, minibatches: int, budget: int) -> None:
+    """The mean over updates whose lengths are drawn, dealt as a training deals them."""
+    drawn, learning, forwards, widest, updates = random.Random(0), 0, 0, 0, 300
+    for _ in range(updates):
+        lengths = torch.tensor([round(drawn.gauss(200, 50)) for _ in range(rows)])
+
+        def dealt(index: range, lengths: torch.Tensor = lengths) -> list[int]:
+            return [len(group) * int(lengths[group].max()) for group in microbatches(lengths, index, budget)]
+
+        learned = [dealt(range(part, rows, minibatches)) for part in range(minibatches)]
+        learning += sum(map(sum, learned))
+        forwards += sum(dealt(range(rows)))
+        widest = max(widest, *map(max, learned))
+    found = padded(padding_config(budget, minibatches, max_updates=updates), rows, 200.0, 50.0)
+    assert found.learning == pytest.approx(learning / updates, rel=0.02)
+    assert found.forwards == pytest.approx(forwards / updates, rel=0.02)
+    assert found.widest == pytest.approx(widest, rel=0.06)

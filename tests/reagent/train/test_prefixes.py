@@ -269,15 +269,11 @@ def test_rows_are_dealt_within_the_budget_and_packed_as_they_were_counted(seed: 
     "changes",
     [
         {"algorithm": "grpo", "loss": {"kl_coef": 0.01}},
-        {
-            "algorithm": "ppo",
-            "loss": {"bootstrap": True, "gae_lambda": 0.9},
-            "environment": {"rewards": {"unanswered": 0}},
-        },
+        {"algorithm": "ppo", "loss": {"bootstrap": True, "gae_lambda": 0.9}, "environment": {"rewards": {"unanswered": 0}}},
         {"algorithm": "rloo", "policy": {"lora": {"r": 4}, "gradient_checkpointing": True}, "loss": {"kl_coef": 0.01}},
     ],
     ids=["reference", "values", "adapter"],
-)
+)  # fmt: skip
 def test_a_training_learns_the_same(base, tmp_path, monkeypatch, changes: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     runs, packed = [], list[int]()
@@ -303,20 +299,15 @@ def test_a_training_learns_the_same(base, tmp_path, monkeypatch, changes: dict[s
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         (MistralConfig(**SIZES, sliding_window=16), "mistral has layers without full attention"),
-        (
-            GPTNeoConfig(
-                vocab_size=50, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]
-            ),
-            "window_size",
-        ),
+        (GPTNeoConfig(vocab_size=50, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]), "window_size"),
         (Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=16, max_window_layers=1), "sliding_attention"),
     ],
-)
-def test_a_model_that_sees_otherwise_is_refused(config: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: .*{said}.*set it to false"):
+)  # fmt: skip
+def test_a_model_that_sees_otherwise_is_refused(config: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: .*{message}.*set it to false"):
         PrefixSharing.of(model_of(config, "eager"), 100)
 
 
@@ -328,14 +319,14 @@ def test_attention_without_masks_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         (MptConfig(vocab_size=50, d_model=32, n_layers=2, n_heads=4, max_seq_len=128), "mpt computes of rows"),  # ALiBi
         (BloomConfig(vocab_size=50, hidden_size=32, n_layer=2, n_head=4), "bloom takes no mask of our own"),
     ],
 )
-def test_a_model_with_positions_of_its_own_is_found_by_asking_it(config: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: {said}"):
+def test_a_model_with_positions_of_its_own_is_found_by_asking_it(config: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: {message}"):
         PrefixSharing.of(model_of(config, "eager"), 100)
 
 

@@ -117,9 +117,9 @@ def test_an_error_leaves_a_checkpoint(base, tmp_path) -> None:
         judgements.append(text)
         return reply(text) if len(judgements) <= 12 else EngineError("connection refused")
 
-    wanted = configured(base, tmp_path, "r", save_every=100, max_updates=4)
+    expected = configured(base, tmp_path, "r", save_every=100, max_updates=4)
     with pytest.raises(JudgeFailure):
-        train(wanted, judge=scripted(say))
+        train(expected, judge=scripted(say))
     (kept,) = checkpoints(tmp_path / "checkpoints")
     done = json.loads((kept / "state.json").read_text())["update"]
     assert done == len(read(tmp_path / "metrics.jsonl")) > 0

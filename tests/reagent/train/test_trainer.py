@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,21 +19,25 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from feedback_lab import configured, scripted
+from feedback_lab import configured, make_episode, scripted
 from trainer_setup import make_trainer, settings
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from reagent.algorithms.objective import LossMetrics
 from reagent.algorithms.registry import Advantages
+from reagent.feedback.judging import JudgingReport
 from reagent.feedback.shaping import weight_at
 from reagent.rollout.batch import Batch, make_batch, microbatches, minibatches
 from reagent.rollout.episode import Episode
 from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.launch import refuse_launch
 from reagent.train.learner import Prepared, TrainingError
+from reagent.train.metrics import episode_metrics
 from reagent.train.optimizer import learning_rate_factor
 from reagent.train.policy import Policy
 from reagent.train.prepare import with_horizon
 from reagent.train.run import train
+from reagent.train.runlog import RunLog
 from reagent.train.trainer import AgentTrainer
 from rrm.engines.hf.host_memory import freed_memory
 from rrm.errors import ConfigError, RRMError
@@ -408,3 +414,49 @@ def test_texts_are_learned_where_no_reward_is_known(base, tmp_path) -> None:
     assert any(not torch.equal(p, before[name]) for name, p in trainer.policy.named_parameters())
     trainer.update_index += 1
     assert trainer.learn(round_.rows)["grad_norm"] == 0.0  # without a text there is nothing to step on
+
+
+def test_tokens_of_all_kinds_are_counted_of_the_mean_and_the_longest_episode() -> None:
+    """Two of the prompt and one a turn; an observation adds its own."""
+    short, long = make_episode([0.0]), make_episode([0.0, 0.0])
+    long.turns[0] = replace(long.turns[0], observation_ids=[7, 8, 9])
+    found = episode_metrics([short, long], "refined")
+    assert (found["refined/tokens"], found["refined/longest_tokens"]) == (5.0, 7.0)
+    assert math.isnan(episode_metrics([])["episode/longest_tokens"])
+
+
+def test_the_summary_says_how_many_judgements_failed_and_of_what(tmp_path: Path) -> None:
+    """It stood in the run's files alone, and there without the kinds."""
+    updates: list[dict[str, int]] = [
+        {"judged": 8, "failed": 3, "failed_unparsable": 2, "failed_judge_error": 1},
+        {"judged": 8},
+        {"judged": 8, "failed": 1, "failed_unparsable": 1},
+    ]
+    path: Any = tmp_path / "metrics.jsonl"
+    rows = [JudgingReport(counts=Counter(counts)).figures() for counts in updates]
+    path.write_text("".join(json.dumps({"update": n, **row}) + "\n" for n, row in enumerate(rows)))
+    log: Any = SimpleNamespace(metrics=path)
+    assert RunLog.judgements(log) == {"judged": 24, "failed": 4, "judge_error": 1, "unparsable": 3}
+    path.write_text(json.dumps({"update": 0, "learned/rows": 4.0}) + "\n")
+    assert RunLog.judgements(log) is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"),
+    [("ACCELERATE_USE_FSDP", "accelerate's FSDP plugin"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed")],
+)
+def test_launches_that_shard_by_themselves_name_the_key(base, tmp_path, monkeypatch, variable: str, name: str) -> None:
+    monkeypatch.setenv(variable, "true")
+    for sharding in ("none", "fsdp"):
+        with pytest.raises(RRMError, match=rf"launched with {name}.*--multi_gpu.*sharding=fsdp"):
+            train(settings(base, tmp_path / "run", sharding=sharding))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_launch_is_read_from_the_environment() -> None:
+    refuse_launch({"ACCELERATE_USE_FSDP": "false", "ACCELERATE_USE_CPU": "True", "WORLD_SIZE": "2", "MASTER_PORT": "1"})
+    refuse_launch({}, "MULTI_GPU")
+    with pytest.raises(RRMError, match="FSDP"):
+        refuse_launch({}, "FSDP")
+    with pytest.raises(RRMError, match="starts one process"):
+        refuse_launch({"ACCELERATE_USE_CPU": "True", "MASTER_PORT": "1"})
