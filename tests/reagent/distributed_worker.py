@@ -77,8 +77,8 @@ def run(policy: Path, output: Path) -> None:
             turns = sum(len(e.turns) for e in episodes)
             updates.append({"metrics": metrics, "episodes": rows, "turns": turns})
         name = f"{case}-{trainer.accelerator.process_index}"
-        found = {"processes": trainer.accelerator.num_processes, "updates": updates}
-        (output / f"{name}.json").write_text(json.dumps(found))
+        results = {"processes": trainer.accelerator.num_processes, "updates": updates}
+        (output / f"{name}.json").write_text(json.dumps(results))
         weights = {k: p.detach().clone() for k, p in trainer.policy.named_parameters()}
         save_file(weights, output / f"{name}.safetensors")
     dynamic(policy, output)

@@ -89,8 +89,8 @@ def make_run(folder: Path, *, mode: str = "none", algorithm: str = "grpo", updat
     write_rows(folder / "metrics.jsonl", rows)
     hops = {str(h): {"value": v, "low": 0.0, "high": 1.0} for h, v in ((1, 1.0), (2, 0.5), (10, 0.125))}
     success = {"value": 0.745, "low": 0.68, "high": 0.805}
-    found = {"update": updates - 1, "episodes": 64 * updates, "tasks": 200}
-    write_rows(folder / "eval.jsonl", [found | {"success": success, "success_by_hops": hops}])
+    results = {"update": updates - 1, "episodes": 64 * updates, "tasks": 200}
+    write_rows(folder / "eval.jsonl", [results | {"success": success, "success_by_hops": hops}])
     return folder
 
 
@@ -115,12 +115,12 @@ def transcript(question: str, outcome: float | None, *, id: str | None = None, t
 def judged(t: Trajectory, score: float | None = 0.25, **row: Any) -> dict[str, Any]:
     """A row as `rrm score` writes it."""
     findings = [{"step": 1, "verdict": "bad", "text": f"asks too little of {t.question_id}"}]
-    found = {"id": t.id, "status": "scored", "score": score, "raw_score": score, "findings": findings, "judge": JUDGE}
-    return found | {"source": {"digest": t.digest}} | row
+    results = {"id": t.id, "status": "scored", "score": score, "raw_score": score, "findings": findings, "judge": JUDGE}
+    return results | {"source": {"digest": t.digest}} | row
 
 
 def files(folder: Path, name: str, outcomes: dict[str, float | None], **options: Any) -> tuple[str, Path, Path]:
     """A policy's transcripts and feedback, one attempt a question."""
-    found = [transcript(question, outcome, said=f"{name} says", **options) for question, outcome in outcomes.items()]
-    write_jsonl(folder / f"{name}.jsonl", found)
-    return name, folder / f"{name}.jsonl", write_rows(folder / f"{name}.scored.jsonl", [judged(t) for t in found])
+    results = [transcript(question, outcome, said=f"{name} says", **options) for question, outcome in outcomes.items()]
+    write_jsonl(folder / f"{name}.jsonl", results)
+    return name, folder / f"{name}.jsonl", write_rows(folder / f"{name}.scored.jsonl", [judged(t) for t in results])

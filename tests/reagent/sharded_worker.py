@@ -89,8 +89,8 @@ def steps(policy: Path, output: Path, case: str, sharding: str) -> None:
         trainer.update_index += 1
         updates.append({"metrics": metrics, "rows": len(round_.rows), "texts": len(round_.texts)})
     accelerator = trainer.accelerator
-    found = {"processes": accelerator.num_processes, "sharded": trainer.sharded, "updates": updates}
-    (output / f"{case}-{sharding}-{accelerator.process_index}.json").write_text(json.dumps(found))
+    results = {"processes": accelerator.num_processes, "sharded": trainer.sharded, "updates": updates}
+    (output / f"{case}-{sharding}-{accelerator.process_index}.json").write_text(json.dumps(results))
     weights = gathered(dict(trainer.policy.named_parameters()), keep=accelerator.is_main_process)
     if accelerator.is_main_process:
         save_file(weights, output / f"{case}-{sharding}.safetensors")

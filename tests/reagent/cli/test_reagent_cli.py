@@ -37,7 +37,6 @@ SMALL = ["environment.train_tasks=1", "environment.eval_tasks=3", "environment.e
         (["eval", "some/model", "--policy", "other", "--task", "gsm8k"], "two policies are named, some/model and --policy other"),
         (["probe", "some/model", "--task", "gsm9k"], "no environment 'gsm9k'"),
         (["eval", "./nowhere", "--task", "search", *SMALL], "model directory './nowhere' does not exist"),
-        (["eval", "--policy", "./nowhere", *SMALL], "model directory './nowhere' does not exist"),
         (["eval", "--policy", "runs/nowhere/policy", *SMALL], "cannot load model 'runs/nowhere/policy'"),
     ],
 )  # fmt: skip
@@ -46,13 +45,6 @@ def test_user_errors_name_what_is_wrong_and_end_with_2(reagent, tmp_path, monkey
     code, out, error = reagent(*arguments)
     assert code == 2 and not out and error.startswith("error: ") and message in error
     assert "Traceback" not in error
-
-
-def test_a_mistaken_policy_leaves_no_run_folder(reagent, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    code, _, error = reagent("train", *SMALL, "policy.base=./nowhere", f"output_dir={run}")
-    assert code == 2 and "model directory './nowhere' does not exist" in error
-    assert not run.exists()
 
 
 def test_without_the_lab_policy_the_error_says_how_to_make_it(reagent, tmp_path, monkeypatch) -> None:

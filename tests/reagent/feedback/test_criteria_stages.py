@@ -39,13 +39,13 @@ def config(base: Path, output: Path, *firsts: int, **changes: Any) -> AgentConfi
 
 def episodes(*merits: int) -> list[Episode]:
     """Attempts at one task."""
-    found = []
+    results = []
     for number, merit in enumerate(merits):
         said = [Message(role="user", content="?"), Message(role="assistant", content=f"merit {merit}")]
         trajectory = Trajectory(id=f"g/{number}", task="?", messages=said)
         made = make_episode([0.0], outcome=0.25)
-        found.append(replace(made, group_id="g", attempt=number, trajectory=trajectory, prompt_messages=1))
-    return found
+        results.append(replace(made, group_id="g", attempt=number, trajectory=trajectory, prompt_messages=1))
+    return results
 
 
 def adapter(folder: Path, judge: AgentRRM, **feedback: Any) -> ScoreFeedback:
@@ -133,9 +133,9 @@ def test_calibration_begins_anew_with_other_criteria(tmp_path) -> None:
     graded = [(k / 12, k / 12, k / 12, float((k > 6) != (k % 5 == 0))) for k in range(1, 13)]
     held = []
     for update in range(4):
-        found = feedback.report(update, [JudgingReport(graded=graded)])
+        figures = feedback.report(update, [JudgingReport(graded=graded)])
         kept = feedback.recalibration
-        held.append((len(kept.rows), kept.map is not None, found["recalibration/rows"]))
+        held.append((len(kept.rows), kept.map is not None, figures["recalibration/rows"]))
     assert held == [(12, True, 12.0), (0, False, 24.0), (12, True, 12.0), (24, True, 24.0)]
 
 
@@ -320,8 +320,8 @@ def answering() -> AgentRRM:
 
 def asked_by_update(folder: Path) -> dict[int, set[str]]:
     """Names of the criteria on record, by the update that they judged."""
-    found: dict[int, set[str]] = {}
+    results: dict[int, set[str]] = {}
     for line in (folder / "judgements.jsonl").read_text().splitlines():
         row = json.loads(line)
-        found.setdefault(row["update"], set()).add(row["feedback"]["judge"]["criteria"].split(" (")[0])
-    return found
+        results.setdefault(row["update"], set()).add(row["feedback"]["judge"]["criteria"].split(" (")[0])
+    return results

@@ -76,12 +76,6 @@ def test_the_bound_is_in_the_config_and_reaches_the_rows(base, tmp_path) -> None
     assert FeedbackConfig().process.max_rewarded_steps == 4
 
 
-def test_a_finding_that_is_unclear_pays_nothing() -> None:
-    findings = [Finding(step=1, verdict="unclear"), Finding(step=2, verdict="unclear"), Finding(step=2, verdict="good")]
-    paid = with_findings(make_episode([0.0, 0.0]), findings, good=0.05, bad=-0.1)
-    assert [t.reward for t in paid.turns] == [0.0, 0.05]
-
-
 # ---- failures that the policy can cause ----
 
 
@@ -161,13 +155,13 @@ def test_judge_options_reach_the_judge(tmp_path) -> None:
 @pytest.mark.parametrize("text", ["the search was poor", "[step 1] unclear: who knows", "[step 99] good: well done"])
 def test_a_poor_judgement_without_a_finding_takes_the_floor(base, tmp_path, text: str) -> None:
     for floor, paid in ((0.0, -0.1), (None, 0.0)):
-        found = processed(base, tmp_path / str(floor), text, 0.1, floor)
-        for row, played in zip(found.rows, found.played, strict=True):
+        round_ = processed(base, tmp_path / str(floor), text, 0.1, floor)
+        for row, played in zip(round_.rows, round_.played, strict=True):
             assert row.reward is not None and played.reward is not None
             assert row.reward - played.reward == pytest.approx(paid * len(played.turns))
-        counts = found.report.counts
-        assert counts["without_finding"] == len(found.rows) and counts["failed"] == 0
-        assert counts["floored"] == (0 if floor is None else len(found.rows))
+        counts = round_.report.counts
+        assert counts["without_finding"] == len(round_.rows) and counts["failed"] == 0
+        assert counts["floored"] == (0 if floor is None else len(round_.rows))
 
 
 def processed(base, folder: Path, critique: str, score: float, floor: float | None = 0.0) -> Round:
@@ -179,24 +173,24 @@ def processed(base, folder: Path, critique: str, score: float, floor: float | No
 
 @pytest.mark.parametrize("score", [0.5, 1.0])
 def test_a_good_judgement_without_a_finding_costs_nothing(base, tmp_path, score: float) -> None:
-    found = processed(
+    round_ = processed(
         base, tmp_path, "All four searches were necessary and the answer is right; nothing to fix.", score
     )
-    assert [row.reward for row in found.rows] == [played.reward for played in found.played]
-    assert found.report.counts["without_finding"] == len(found.rows) and found.report.counts["floored"] == 0
+    assert [row.reward for row in round_.rows] == [played.reward for played in round_.played]
+    assert round_.report.counts["without_finding"] == len(round_.rows) and round_.report.counts["floored"] == 0
 
 
 def test_one_praised_turn_of_a_poor_attempt_frees_no_other(base, tmp_path) -> None:
-    found = processed(base, tmp_path, "[step 1] good: x", 0.1)
-    for row, played in zip(found.rows, found.played, strict=True):
+    round_ = processed(base, tmp_path, "[step 1] good: x", 0.1)
+    for row, played in zip(round_.rows, round_.played, strict=True):
         assert len(played.turns) > 1
         earned = [a.reward - b.reward for a, b in zip(row.turns, played.turns, strict=True)]
         assert earned == pytest.approx([0.01] + [-0.1] * (len(played.turns) - 1))
 
 
 def test_a_poor_attempt_whose_bad_turn_is_named_pays_for_that_one(base, tmp_path) -> None:
-    found = processed(base, tmp_path, "[step 2] bad: x", 0.1)
-    for row, played in zip(found.rows, found.played, strict=True):
+    round_ = processed(base, tmp_path, "[step 2] bad: x", 0.1)
+    for row, played in zip(round_.rows, round_.played, strict=True):
         earned = [a.reward - b.reward for a, b in zip(row.turns, played.turns, strict=True)]
         assert earned == pytest.approx([0.0, -0.1] + [0.0] * (len(played.turns) - 2))
 
@@ -211,13 +205,13 @@ GOOD = {1: 0.2, 2: 0.6, 3: 0.9}
 
 def group() -> list[Episode]:
     """Four attempts at a task; the first is the one whose judgement is malformed."""
-    found = []
+    results = []
     for n in range(4):
         messages = [Message(role="user", content="?"), Message(role="assistant", content=f"attempt {n}")]
         shown = Trajectory(id=f"g/{n}", task="?", messages=messages)
         made = make_episode([0.0], outcome=0.25)
-        found.append(replace(made, group_id="g", attempt=n, trajectory=shown, prompt_messages=1))
-    return found
+        results.append(replace(made, group_id="g", attempt=n, trajectory=shown, prompt_messages=1))
+    return results
 
 
 class Replies:

@@ -82,12 +82,12 @@ def test_process_pays_nothing_for_a_finding_without_a_clear_verdict() -> None:
 
 def test_process_pays_nothing_for_what_the_judge_is_unsure_of(base, tmp_path) -> None:
     unsure = [Finding(step=k, verdict="unsure", p_good=p) for k, p in ((1, 0.1), (2, 0.9))]
-    found = [*unsure, Finding(step=3, verdict="good", p_good=0.8)]
-    assert with_findings_rewards([0.1, 0.2, 0.3], found) == pytest.approx([0.1, 0.2, 0.3 + 0.8 * 0.05])
+    results = [*unsure, Finding(step=3, verdict="good", p_good=0.8)]
+    assert with_findings_rewards([0.1, 0.2, 0.3], results) == pytest.approx([0.1, 0.2, 0.3 + 0.8 * 0.05])
     # nor does a poor score blame a turn for which the judge has no verdict
     info = JudgeInfo(model="m", prompt_version="2", mode="steps")
     adapter = trainer_of(configured(base, tmp_path, "process"), scripted()).feedback
-    poor = Feedback(id="a", status="scored", score=0.1, raw_score=0.1, findings=found[:2], judge=info)
+    poor = Feedback(id="a", status="scored", score=0.1, raw_score=0.1, findings=results[:2], judge=info)
     paid = adapter.paid_findings(JudgedEpisode(make_episode([0.0] * 3), poor, 0.1), JudgingReport())
     assert paid is not None and [(f.step, f.verdict) for f in paid] == [(1, "unsure"), (2, "unsure"), (3, "bad")]
 

@@ -64,8 +64,8 @@ def test_counts_of_processes_add_up() -> None:
     one, other = JudgingReport(), JudgingReport()
     for report, said in ((one, ("far", "near")), (other, ("far", "far"))):
         Judging(cast(Any, Far()), seed=0).ask(attempts(*said), "score", 0, report)
-    found = one.merge(other).figures()
-    assert (found["feedback/outside"], found["feedback/placed"]) == (3, 4)
+    figures = one.merge(other).figures()
+    assert (figures["feedback/outside"], figures["feedback/placed"]) == (3, 4)
 
 
 def test_stages_of_one_judge_say_it_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -45,9 +45,9 @@ def test_a_discounted_sum_of_differences_leaves_first_and_last(gamma: float) -> 
     """Σ γ^k F_k = γ^K Φ(s_K) − Φ(s_0): with Φ(end) = 0 it is −Φ(start), whatever happens between: no policy gains by it."""
     for between in ([0.1, 0.9, 0.3], [0.7], [], [1.0, 0.0, 1.0, 0.0, 1.0]):
         for end in (0.0, 0.75):
-            found = differences([0.4, *between, end], gamma=gamma)
-            total = sum(gamma**k * f for k, f in enumerate(found))
-            assert total == pytest.approx(gamma ** len(found) * end - 0.4, abs=1e-12)
+            differs = differences([0.4, *between, end], gamma=gamma)
+            total = sum(gamma**k * f for k, f in enumerate(differs))
+            assert total == pytest.approx(gamma ** len(differs) * end - 0.4, abs=1e-12)
 
 
 @pytest.mark.parametrize("potentials", [[], [0.25], [0.5, 0.125, 1.0, 0.0]])

@@ -48,14 +48,14 @@ def episode(group: str, number: int, merit: int, **changes: Any) -> Episode:
 
 
 def rank_by_merit(messages: list[dict[str, str]], params: Any, key: str) -> str:
-    found = re.findall(r"^attempt ([A-Z]) \w{6}\n\[step 1\]\nagent: merit (\d)", messages[1]["content"], re.M)
-    order = [name for name, _ in sorted(found, key=lambda pair: -int(pair[1]))]
+    matches = re.findall(r"^attempt ([A-Z]) \w{6}\n\[step 1\]\nagent: merit (\d)", messages[1]["content"], re.M)
+    order = [name for name, _ in sorted(matches, key=lambda pair: -int(pair[1]))]
     return f"<ranking>{' > '.join(order)}</ranking>"
 
 
 def rewards(feedback: ScoreFeedback, episodes: list[Episode]) -> tuple[list[float | None], dict[str, float]]:
-    found = feedback.round(0, [], lambda attempts, **hooks: episodes)
-    return [row.outcome_reward for row in found.rows], dict(found.report.counts)
+    round_ = feedback.round(0, [], lambda attempts, **hooks: episodes)
+    return [row.outcome_reward for row in round_.rows], dict(round_.report.counts)
 
 
 def ranked(judge: AgentRRM, record: Path | None = None, **settings: Any) -> ScoreFeedback:
@@ -176,12 +176,12 @@ def test_what_was_paid_for_rows_that_are_made_again_stays_paid(tmp_path: Path) -
 
 def group(name: str, *outcomes: float | None) -> list[Episode]:
     """Attempts at one task: turns that earned 0.25, and the outcome."""
-    found = []
+    results = []
     for number, outcome in enumerate(outcomes):
         episode = make_episode([0.25] * (1 + number % 2), outcome)
         episode.group_id, episode.attempt = name, number
-        found.append(episode)
-    return found
+        results.append(episode)
+    return results
 
 
 def test_each_group_keeps_its_rewards_and_its_episodes() -> None:
@@ -209,11 +209,11 @@ def test_a_reward_says_nothing_of_its_row() -> None:
 def test_a_trainer_learns_the_groups_that_it_would_with_their_own_rewards(base: Path, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"algorithm": "grpo", "environment": {"name": "feedback_lab:RareEnv"}}
     rollout = {"dynamic_sampling": 9, "group_size": 3, "tasks_per_update": 2, "max_episode_tokens": 700}
-    found = {
+    results = {
         mode: trainer_of(configured(base, tmp_path / mode, mode, rollout=rollout, **changes)).round(0)
         for mode in ("none", "shuffled")
     }
-    own, dealt = found["none"], found["shuffled"]
+    own, dealt = results["none"], results["shuffled"]
     assert [e.key for e in own.played] == [e.key for e in dealt.played]
     assert [e.key for e in own.rows] == [e.key for e in dealt.rows]
     assert compared(own.rows, per_turn=False) == compared(dealt.rows, per_turn=False)

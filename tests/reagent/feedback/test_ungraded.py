@@ -105,8 +105,8 @@ def test_an_environment_that_ends_without_an_outcome_is_ungraded_and_one_that_fa
     )
     assert silent.ungraded and judgeable(silent) and silent.status == "finished"
     assert not broken.ungraded and not judgeable(broken) and broken.status == "env_error"
-    found = episode_metrics([silent, broken, make_episode([0.0]), make_episode([0.0])])
-    assert found["episode/ungraded"] == found["episode/unknown"] == 0.25
+    figures = episode_metrics([silent, broken, make_episode([0.0]), make_episode([0.0])])
+    assert figures["episode/ungraded"] == figures["episode/unknown"] == 0.25
 
 
 # ---- what feedback makes of them ----
@@ -297,15 +297,15 @@ def test_evaluation_of_ungraded_tasks_reports_reward_and_score_not_success(base,
     config = configured(base, tmp_path, "r", environment={"name": "test_ungraded:OpenEnv"}, eval={"temperature": 1.0})
     trainer = trainer_of(config, scripted())
     tasks = OpenEnv.make_tasks(3, 0, split="heldout", hops=1)
-    found, _ = evaluate(replace(trainer.player(), env_factory=OpenEnv), tasks, trainer.feedback)
-    json.dumps(found, allow_nan=False)
-    assert (found["tasks"], found["ungraded_tasks"], found["by_task"]) == (3, 3, {})
-    assert found["success"] == {"value": None, "low": None, "high": None}
-    assert (found["exact_match"], found["pass_at_k"]) == (None, {"1": None})
-    assert 0.0 <= found["feedback/score"] <= 1.0
+    figures, _ = evaluate(replace(trainer.player(), env_factory=OpenEnv), tasks, trainer.feedback)
+    json.dumps(figures, allow_nan=False)
+    assert (figures["tasks"], figures["ungraded_tasks"], figures["by_task"]) == (3, 3, {})
+    assert figures["success"] == {"value": None, "low": None, "high": None}
+    assert (figures["exact_match"], figures["pass_at_k"]) == (None, {"1": None})
+    assert 0.0 <= figures["feedback/score"] <= 1.0
     weight = config.feedback.score_weight
-    assert found["feedback/reward"] == pytest.approx(
-        weight * found["feedback/score"] + process_of(trainer, tasks, config)
+    assert figures["feedback/reward"] == pytest.approx(
+        weight * figures["feedback/score"] + process_of(trainer, tasks, config)
     )
 
 
@@ -318,6 +318,6 @@ def test_graded_tasks_keep_their_success_beside_ungraded_ones() -> None:
     right, wrong, open_ = make_episode([0.0], 1.0), make_episode([0.0], 0.0), make_episode([0.0], None)
     right.success, right.task, right.group_id = True, Task("right", "?", "a"), "right"
     open_.ungraded, open_.task, open_.group_id, open_.success = True, OPEN, OPEN.id, None
-    found = summarise([right, wrong, open_], samples=1, seed=0)
-    assert found["success"]["value"] == 0.5 and (found["tasks"], found["ungraded_tasks"]) == (3, 1)
-    assert found["by_task"] == {"right": 1.0, "t": 0.0} and PaidEnv().is_graded(OPEN)
+    figures = summarise([right, wrong, open_], samples=1, seed=0)
+    assert figures["success"]["value"] == 0.5 and (figures["tasks"], figures["ungraded_tasks"]) == (3, 1)
+    assert figures["by_task"] == {"right": 1.0, "t": 0.0} and PaidEnv().is_graded(OPEN)

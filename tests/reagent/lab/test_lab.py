@@ -77,10 +77,10 @@ def test_a_world_is_a_function_of_its_seed_and_every_fact_is_unique() -> None:
 def test_search_finds_the_fact_beside_distractors() -> None:
     world = make_world(7)
     for fact in world.facts:
-        found = world.find(f"{fact.relation} of {fact.subject}")
-        assert fact in found
-        assert 2 <= len(found) <= 3
-        assert sum(f.subject == fact.subject and f.relation == fact.relation for f in found) == 1
+        facts = world.find(f"{fact.relation} of {fact.subject}")
+        assert fact in facts
+        assert 2 <= len(facts) <= 3
+        assert sum(f.subject == fact.subject and f.relation == fact.relation for f in facts) == 1
     assert world.search("nothing here") == NOTHING_FOUND
     assert world.search("mother") == NOTHING_FOUND  # a relation alone names nobody
     query = f"mother of {world.entities['person'][0]}"
@@ -156,10 +156,10 @@ def test_a_replay_labels_scripted_runs_as_their_construction_does(rows, heldout_
     unlike = 0
     for trajectory, annotation in rows + heldout_rows:
         world, question, _ = question_of(trajectory.question_id)
-        found = label(trajectory, world, question)
-        same = [f.verdict for f in found.findings] == [f.verdict for f in annotation.findings]
-        unlike += not (same and found.score == annotation.score)
-        assert found.trajectory_id == trajectory.id
+        labels = label(trajectory, world, question)
+        same = [f.verdict for f in labels.findings] == [f.verdict for f in annotation.findings]
+        unlike += not (same and labels.score == annotation.score)
+        assert labels.trajectory_id == trajectory.id
     assert unlike <= 3  # a made-up value may be one that was asked for before
 
 
@@ -181,8 +181,8 @@ def test_a_replay_labels_what_no_script_plays() -> None:
         return Trajectory(id="t", task=question.phrase, messages=messages)
 
     def verdicts(*turns: str | dict[str, str] | None) -> tuple[str, float | None]:
-        found = label(run(*turns), world, question)
-        return "".join("+" if f.verdict == "good" else "-" for f in found.findings), found.score
+        labels = label(run(*turns), world, question)
+        return "".join("+" if f.verdict == "good" else "-" for f in labels.findings), labels.score
 
     right = f"Answer: {question.answer}"
     assert verdicts({"query": first}, {"query": second}, right) == ("+++", 1.0)
@@ -196,14 +196,14 @@ def test_a_replay_labels_what_no_script_plays() -> None:
 
 
 def test_wanderers_err_at_most_steps_in_no_held_out_way() -> None:
-    found = make_wanderers(400, seed=2)
-    assert [t.to_json() for t, _ in make_wanderers(10, seed=2)] == [t.to_json() for t, _ in found[:10]]
-    assert not {t.question_id for t, _ in make_wanderers(10, seed=3)} & {t.question_id for t, _ in found}
-    verdicts = Counter(f.verdict for _, a in found for f in a.findings)
+    wanderers = make_wanderers(400, seed=2)
+    assert [t.to_json() for t, _ in make_wanderers(10, seed=2)] == [t.to_json() for t, _ in wanderers[:10]]
+    assert not {t.question_id for t, _ in make_wanderers(10, seed=3)} & {t.question_id for t, _ in wanderers}
+    verdicts = Counter(f.verdict for _, a in wanderers for f in a.findings)
     assert 0.4 < verdicts["bad"] / verdicts.total() < 0.7
-    assert 0.2 < sum(t.outcome for t, _ in found) / len(found) < 0.6
+    assert 0.2 < sum(t.outcome for t, _ in wanderers) / len(wanderers) < 0.6
     held_out = [text.split("{")[0] for kind in ("stops_early", "ignored_error") for text in FINDING[kind]]
-    for trajectory, annotation in found:
+    for trajectory, annotation in wanderers:
         bad = [f.step for f in annotation.findings if f.verdict == "bad"]
         assert trajectory.meta["fault_step"] == min(bad, default=None)
         assert parse_findings(annotation.critique, len(trajectory.steps)) == annotation.findings
@@ -297,7 +297,6 @@ def test_the_rules_find_the_planted_faults_they_can_see(rows) -> None:
 
 
 def test_tokenizer_and_model() -> None:
-    pytest.importorskip("torch")
     from reagent.lab.model import END, PAD, build_lab_model, build_lab_tokenizer
     from rrm.prompt.rendering import render_transcript, rubric
 
@@ -367,8 +366,8 @@ def test_the_search_ranks_the_asked_fact_first_and_brings_distractors_unless_tol
         world = make_world(seed)
         for fact in world.facts:
             query = f"{fact.relation} of {fact.subject}"
-            found = world.find(query)
-            assert found[0] == fact and len(found) in (2, 3) and fact not in found[1:]
+            facts = world.find(query)
+            assert facts[0] == fact and len(facts) in (2, 3) and fact not in facts[1:]
             assert world.find(query, distractors=False) == [fact]
     assert world.search("mother of nobody", distractors=False) == NOTHING_FOUND
 
@@ -386,11 +385,11 @@ def test_the_labs_model_starts_by_copying() -> None:
 
 @pytest.mark.parametrize("name", ["search", "calculator"])
 def test_a_rollout_that_says_the_same_makes_the_same_tokens(name) -> None:
-    found = list(demonstrations(name, 6, 0, imperfect=0.0))
-    tokenizer = build_lab_tokenizer((m["content"] for d in found for m in d.messages), 600)
+    demos = list(demonstrations(name, 6, 0, imperfect=0.0))
+    tokenizer = build_lab_tokenizer((m["content"] for d in demos for m in d.messages), 600)
     tokenizer.chat_template = LAB_TEMPLATE
     template = TurnTemplate(tokenizer)
-    for demo, row in zip(found, rows_of(found, template, tokenizer), strict=True):
+    for demo, row in zip(demos, rows_of(demos, template, tokenizer), strict=True):
         turns = [m["content"] for m in demo.messages if m["role"] == "assistant"]
         script = [[*tokenizer.encode(text, add_special_tokens=False), template.end_id] for text in turns]
         engine = ScriptedEngine(script, eos_token_id=template.end_id)
@@ -404,9 +403,9 @@ def test_a_rollout_that_says_the_same_makes_the_same_tokens(name) -> None:
 
 
 def test_mistakes_are_shown_but_not_learned() -> None:
-    found = list(demonstrations("search", 40, 1, imperfect=1.0))
+    demos = list(demonstrations("search", 40, 1, imperfect=1.0))
     wrong = [
-        d for d in found if any(m["role"] == "assistant" and not t for m, t in zip(d.messages, d.train_on, strict=True))
+        d for d in demos if any(m["role"] == "assistant" and not t for m, t in zip(d.messages, d.train_on, strict=True))
     ]
     assert wrong, "forty imperfect demonstrations hold no mistake"
     tokenizer = build_lab_tokenizer((m["content"] for d in wrong for m in d.messages), 600)
@@ -420,11 +419,11 @@ def test_mistakes_are_shown_but_not_learned() -> None:
 
 
 def test_the_mixture_holds_both_environments_and_second_attempts() -> None:
-    found = lab_demonstrations(LabSettings(rows=100))
-    names = [d.task.id.split("-")[0] for d in found]
+    demos = lab_demonstrations(LabSettings(rows=100))
+    names = [d.task.id.split("-")[0] for d in demos]
     assert (names.count("search"), names.count("calculator")) == (60, 40)
-    assert sum("Critique:" in d.messages[-1]["content"] or any("Critique:" in m["content"] for m in d.messages) for d in found) == 30  # fmt: skip
-    assert {d.task.meta["hops"] for d in found if d.task.id.startswith("search")} == {1, 2, 3, 4}
+    assert sum("Critique:" in d.messages[-1]["content"] or any("Critique:" in m["content"] for m in d.messages) for d in demos) == 30  # fmt: skip
+    assert {d.task.meta["hops"] for d in demos if d.task.id.startswith("search")} == {1, 2, 3, 4}
 
 
 def test_batches_are_of_one_length_and_drop_no_more_than_a_batch() -> None:

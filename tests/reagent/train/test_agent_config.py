@@ -88,16 +88,16 @@ def test_servers_that_load_what_they_are_told_are_started_for_this_machine_alone
 
 def _numbers(model: type[BaseModel], value: BaseModel, path: str = "") -> list[str]:
     """Keys of a config whose default is a number, section by section."""
-    found: list[str] = []
+    results: list[str] = []
     for name, field in model.model_fields.items():
         inner: Any = getattr(value, name)
         if isinstance(inner, BaseModel):
-            found += _numbers(type(inner), inner, f"{path}{name}.")
+            results += _numbers(type(inner), inner, f"{path}{name}.")
             continue
         absent = inner is None and any(kind in str(field.annotation).split("Literal")[0] for kind in ("int", "float"))
         if absent or (isinstance(inner, int | float) and not isinstance(inner, bool)):
-            found.append(path + name)
-    return found
+            results.append(path + name)
+    return results
 
 
 def test_no_number_is_without_bounds() -> None:

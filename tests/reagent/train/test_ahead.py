@@ -47,7 +47,7 @@ def recorded(folder: Path) -> list[dict[str, Any]]:
 
 def by_hand(trainer: AgentTrainer, updates: int) -> list[dict[str, Any]]:
     """The same without a thread: each round is played whole, on the weights from before the update before it."""
-    found, waiting = [], None
+    results, waiting = [], None
     for update in range(updates):
         if waiting is None:
             trainer.sync()
@@ -59,8 +59,8 @@ def by_hand(trainer: AgentTrainer, updates: int) -> list[dict[str, Any]]:
             trainer.sync()
             waiting = trainer.timed_round(update + 1)
         metrics, _ = trainer.update()
-        found.append(metrics)
-    return timeless([{k: v if math.isfinite(v) else None for k, v in row.items()} for row in found])
+        results.append(metrics)
+    return timeless([{k: v if math.isfinite(v) else None for k, v in row.items()} for row in results])
 
 
 def test_each_round_is_played_on_the_weights_of_one_update_before(base, tmp_path) -> None:

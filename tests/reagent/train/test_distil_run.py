@@ -105,8 +105,8 @@ def test_the_loss_is_the_mean_over_sampled_tokens_alone(base, tmp_path, whole) -
             then(*args)
 
         imitator.ddp_optimizer.step = watched
-        found = imitator.imitate_episodes(episodes, "here")
-        assert found["tokens"] == tokens and found["nll"] == pytest.approx(float(total.detach()) / tokens, abs=1e-5)
+        figures = imitator.imitate_episodes(episodes, "here")
+        assert figures["tokens"] == tokens and figures["nll"] == pytest.approx(float(total.detach()) / tokens, abs=1e-5)
         for name, gradient in expected.items():
             assert gradient is not None and torch.allclose(kept[name], gradient, atol=1e-5), name
 
@@ -174,10 +174,10 @@ def test_a_stop_while_learning_loses_nothing(base, tmp_path, monkeypatch, whole)
     learn = SFTLearner.imitate_episodes
 
     def signalled(self: SFTLearner, *args: Any) -> Any:
-        found = learn(self, *args)
+        metrics = learn(self, *args)
         if self.update_index == 2:
             os.kill(os.getpid(), signal.SIGINT)
-        return found
+        return metrics
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(SFTLearner, "imitate_episodes", signalled)

@@ -32,12 +32,12 @@ def configured(base: Path, output: Path, **changes: Any) -> AgentConfig:
 
 def group(name: str, *rows: tuple[list[float], float | None]) -> list[Episode]:
     """Episodes of one task: what each turn earned, and the outcome."""
-    found = []
+    results = []
     for number, (rewards, outcome) in enumerate(rows):
         episode = make_episode(rewards, outcome)
         episode.group_id, episode.attempt = name, number
-        found.append(episode)
-    return found
+        results.append(episode)
+    return results
 
 
 # ---- which groups count ----
@@ -129,7 +129,7 @@ def test_what_it_cannot_do_is_refused(base: Path, tmp_path: Path, changes: dict[
 
 
 def test_rows_without_an_advantage_take_a_forward_alone(base: Path, tmp_path: Path) -> None:
-    found = []
+    results = []
     for skips in (True, False):
         trainer = make_trainer(settings(base, tmp_path / str(skips), algorithm="grpo", rollout={"group_size": 3}))
         episodes = trainer.collect(0)
@@ -149,8 +149,10 @@ def test_rows_without_an_advantage_take_a_forward_alone(base: Path, tmp_path: Pa
         trainer.ddp_optimizer.zero_grad = lambda set_to_none=True: None
         metrics = trainer.learn(episodes)
         assert sorted(trained) == ([0, 1, 2, 9, 10, 11] if skips else list(range(12)))
-        found.append((metrics, {n: p.grad.clone() for n, p in trainer.policy.named_parameters() if p.grad is not None}))
-    (mine, gradients), (whole, expected) = found
+        results.append(
+            (metrics, {n: p.grad.clone() for n, p in trainer.policy.named_parameters() if p.grad is not None})
+        )
+    (mine, gradients), (whole, expected) = results
     assert mine == pytest.approx(whole, rel=1e-5, abs=1e-6) and mine["grad_norm"] > 0
     assert gradients.keys() == expected.keys()
     for name, gradient in expected.items():
@@ -158,7 +160,7 @@ def test_rows_without_an_advantage_take_a_forward_alone(base: Path, tmp_path: Pa
 
 
 def test_a_row_of_unknown_reward_takes_no_forward_in_a_step(base: Path, tmp_path: Path) -> None:
-    found = []
+    results = []
     for known in (True, False):
         trainer = make_trainer(settings(base, tmp_path / str(known), algorithm="grpo"))
         episodes = trainer.collect(0)
@@ -175,8 +177,8 @@ def test_a_row_of_unknown_reward_takes_no_forward_in_a_step(base: Path, tmp_path
 
         trainer._loss = noted
         metrics = trainer.learn(episodes)
-        found.append((sorted(seen), metrics["tokens"], metrics["unknown_rows"]))
-    (every, tokens, _), (some, fewer, unknown) = found
+        results.append((sorted(seen), metrics["tokens"], metrics["unknown_rows"]))
+    (every, tokens, _), (some, fewer, unknown) = results
     assert every == list(range(8)) and some == [4, 5, 6, 7] and 0 < fewer < tokens and unknown == 4
 
 

@@ -49,9 +49,9 @@ def test_a_run_and_reagent_eval_measure_the_same_policy_alike(base, tmp_path) ->
     train(settings)
     *_, during = [json.loads(line) for line in (tmp_path / "eval.jsonl").read_text().splitlines()]
     settings.policy.base = str(tmp_path / "policy")
-    found, episodes = evaluate_config(settings)
+    figures, episodes = evaluate_config(settings)
     assert len(episodes) == 6
-    assert {k: during[k] for k in found} == json.loads(json.dumps(found))
+    assert {k: during[k] for k in figures} == json.loads(json.dumps(figures))
 
 
 def test_the_untrained_policy_is_measured_too_greedily_and_sampled(base, tmp_path) -> None:
@@ -82,10 +82,10 @@ def test_evaluating_makes_no_training_tasks(base, tmp_path, monkeypatch: pytest.
 
 
 def test_intervals_are_over_tasks_and_nothing_has_none() -> None:
-    found = mean_interval([1.0] * 60 + [0.0] * 140, 200, seed=0)
+    interval = mean_interval([1.0] * 60 + [0.0] * 140, 200, seed=0)
     width = 1.96 * (0.3 * 0.7 / 200) ** 0.5
-    assert found["value"] == pytest.approx(0.3)
-    assert found["low"] == pytest.approx(0.3 - width, abs=0.01) and found["high"] == pytest.approx(
+    assert interval["value"] == pytest.approx(0.3)
+    assert interval["low"] == pytest.approx(0.3 - width, abs=0.01) and interval["high"] == pytest.approx(
         0.3 + width, abs=0.01
     )
     assert mean_interval([], 0, seed=0) == summarise([], samples=1, seed=0)["success"]
@@ -107,31 +107,35 @@ def test_few_tasks_have_no_interval() -> None:
             for t in range(tasks)
             for _ in range(attempts)
         ]
-        found = summarise(episodes, samples=attempts, seed=0)
-        assert found["success"]["value"] == pytest.approx(-(-tasks // 3) / tasks)
-        assert (found["success"]["low"] is not None) == sure, (tasks, attempts)
-        hops = [f"success_by_hops.{h}" for h in found["success_by_hops"]]
-        assert without_interval(found) == ([] if sure else ["success"]) + hops
-    one = {"success": {"value": None, "low": None, "high": None}, "refined": found, "tasks": 3}
+        figures = summarise(episodes, samples=attempts, seed=0)
+        assert figures["success"]["value"] == pytest.approx(-(-tasks // 3) / tasks)
+        assert (figures["success"]["low"] is not None) == sure, (tasks, attempts)
+        hops = [f"success_by_hops.{h}" for h in figures["success_by_hops"]]
+        assert without_interval(figures) == ([] if sure else ["success"]) + hops
+    one = {"success": {"value": None, "low": None, "high": None}, "refined": figures, "tasks": 3}
     assert without_interval(one) == ["refined.success_by_hops.1", "refined.success_by_hops.2"]
 
 
 def test_two_tasks_of_one_id_are_two_tasks() -> None:
     task = Task("t", "?", "a")
     episodes = [played(task, True, group=g) for g in ("t", "t", "t#2", "t#2")]
-    found = summarise(episodes, samples=2, seed=0)
-    assert (found["tasks"], found["pass_at_k"], found["by_task"]) == (2, {"1": 1.0, "2": 1.0}, {"t": 1.0, "t#2": 1.0})
+    figures = summarise(episodes, samples=2, seed=0)
+    assert (figures["tasks"], figures["pass_at_k"], figures["by_task"]) == (
+        2,
+        {"1": 1.0, "2": 1.0},
+        {"t": 1.0, "t#2": 1.0},
+    )
 
 
 def test_an_ungraded_task_whose_environment_failed_is_no_failure() -> None:
     open_, known = Task("open", "?"), Task("known", "?", "a")
     graded = [played(known, True, group="known"), played(known, None, group="known")]
     once = [played(open_, None, group="open", ungraded=True), played(open_, None, group="open")]
-    found = summarise([*graded, *once], samples=2, seed=0)
-    assert (found["tasks"], found["ungraded_tasks"], found["by_task"]) == (2, 1, {"known": 0.5})
+    figures = summarise([*graded, *once], samples=2, seed=0)
+    assert (figures["tasks"], figures["ungraded_tasks"], figures["by_task"]) == (2, 1, {"known": 0.5})
     always = [played(open_, None, group="open"), played(open_, None, group="open")]
-    found = summarise([*graded, *always], samples=2, seed=0, is_graded=lambda task: task.answer is not None)
-    assert (found["ungraded_tasks"], found["by_task"], found["unknown"]) == (1, {"known": 0.5}, 0.75)
+    figures = summarise([*graded, *always], samples=2, seed=0, is_graded=lambda task: task.answer is not None)
+    assert (figures["ungraded_tasks"], figures["by_task"], figures["unknown"]) == (1, {"known": 0.5}, 0.75)
     off = [played(replace(known, graded=False), None, group="off")] * 2  # the task says so itself
     assert summarise(off, samples=2, seed=0)["ungraded_tasks"] == 1
     failed = [played(known, None, group="known")] * 2  # graded, and never played to an end: no success
@@ -143,9 +147,9 @@ def test_where_an_environment_pays_and_never_says_what_a_success_is_there_is_non
     paid = [replace(played(task, None, group="paid"), outcome_reward=r, status="finished") for r in (1.0, 0.5)]
     cut = replace(played(task, False, group="paid"), status="turn_limit")  # which a limit ended is no success by itself
     for attempts in (paid, [*paid, cut]):
-        found = summarise(attempts, samples=len(attempts), seed=0)
-        assert (found["ungraded_tasks"], found["success"]["value"], found["by_task"]) == (1, None, {})
-    assert found["reward"] == pytest.approx(0.5)
+        figures = summarise(attempts, samples=len(attempts), seed=0)
+        assert (figures["ungraded_tasks"], figures["success"]["value"], figures["by_task"]) == (1, None, {})
+    assert figures["reward"] == pytest.approx(0.5)
 
 
 def test_unknown_grades_of_long_answers_are_told_apart() -> None:
@@ -160,8 +164,8 @@ def test_unknown_grades_of_long_answers_are_told_apart() -> None:
     episodes = [
         answered(n, s) for n, s in ((2, True), (3, None), (4, False), (5, True), (6, None), (7, True), (90, None))
     ]
-    found = summarise(episodes, samples=7, seed=0)
-    assert (found["unknown"], found["unknown_long_answers"]) == (pytest.approx(3 / 7), pytest.approx(2 / 3))
+    figures = summarise(episodes, samples=7, seed=0)
+    assert (figures["unknown"], figures["unknown_long_answers"]) == (pytest.approx(3 / 7), pytest.approx(2 / 3))
     assert summarise(episodes[:1], samples=1, seed=0)["unknown_long_answers"] is None
 
 
@@ -173,9 +177,9 @@ def test_an_evaluation_asks_the_environment_which_tasks_are_graded(base, tmp_pat
 
     monkeypatch.setattr(SearchEnv, "step", step)
     monkeypatch.setattr(SearchEnv, "is_graded", lambda self, task: False)
-    found, episodes = evaluate_config(config(base, tmp_path))
+    figures, episodes = evaluate_config(config(base, tmp_path))
     assert {e.status for e in episodes} == {"env_error"} and not any(e.ungraded for e in episodes)
-    assert (found["tasks"], found["ungraded_tasks"], found["by_task"]) == (3, 3, {})
+    assert (figures["tasks"], figures["ungraded_tasks"], figures["by_task"]) == (3, 3, {})
 
 
 class OpenEnv(PaidEnv):
@@ -296,17 +300,19 @@ def test_equal_tokens_by_hand(base, tmp_path, caplog) -> None:
     # n attempts hold the success n times in four
     alone = [group(q, [0.9, 0.5, 0.4, 0.3], [1, 0, 0, 0]) for q in range(12)]
     both = [group(q, [0.1, 0.2], [1, 0] if q < 6 else [0, 1]) for q in range(12)]
-    found = at_equal_tokens(alone, both, 2.5, settings)
-    assert found["samples"] | {"success": None} == {"attempts": 2.5, "wanted": 2.5, "success": None}
-    assert found["samples"]["success"]["value"] == pytest.approx((0.5 + 0.75) / 2)
-    assert found["success"]["value"] == 0.5
-    assert found["minus_samples"]["value"] == pytest.approx(0.5 - 0.625)
-    assert found["minus_samples"]["low"] < found["minus_samples"]["value"] < found["minus_samples"]["high"]
+    comparison = at_equal_tokens(alone, both, 2.5, settings)
+    assert comparison["samples"] | {"success": None} == {"attempts": 2.5, "wanted": 2.5, "success": None}
+    assert comparison["samples"]["success"]["value"] == pytest.approx((0.5 + 0.75) / 2)
+    assert comparison["success"]["value"] == 0.5
+    assert comparison["minus_samples"]["value"] == pytest.approx(0.5 - 0.625)
+    assert (
+        comparison["minus_samples"]["low"] < comparison["minus_samples"]["value"] < comparison["minus_samples"]["high"]
+    )
     assert not caplog.text
     four = [replace(g, question=f"{g.question}/{n}", asked=g.question) for g in both for n in range(4)]
     of_four = [replace(g, question=f"{g.question}/{n}", asked=g.question) for g in alone for n in range(4)]
     together = at_equal_tokens(of_four, four, 2.5, settings)  # each question asked in four ways
-    assert together["success"] == found["success"] and together["minus_samples"] == found["minus_samples"]
+    assert together["success"] == comparison["success"] and together["minus_samples"] == comparison["minus_samples"]
     more = at_equal_tokens(alone, both, 5.2, settings)
     assert (more["samples"]["attempts"], more["samples"]["success"]["value"]) == (4.0, 1.0)
     assert "set eval.samples=6 or more" in caplog.text
@@ -372,16 +378,16 @@ def test_figures_by_hand() -> None:
     """a: 1 of 4 right; b: none, all alike; c: nobody can grade it."""
     sampled = [episode("a", k == 0, float(k == 0)) for k in range(4)]
     sampled += [episode("b", False, 0.0) for _ in range(4)] + [episode("c", None, None) for _ in range(4)]
-    found = measured(sampled, [episode("a", True, 1.0), episode("b", False, 0.0), episode("c", None, None)], 4)
-    assert (found.tasks, found.greedy, found.sampled, found.best, found.live_groups) == (3, 0.5, 0.125, 0.5, 0.5)
-    assert found.turn_tokens == 2.0 and found.malformed == 0.0 and found.learnable is False
+    probed = measured(sampled, [episode("a", True, 1.0), episode("b", False, 0.0), episode("c", None, None)], 4)
+    assert (probed.tasks, probed.greedy, probed.sampled, probed.best, probed.live_groups) == (3, 0.5, 0.125, 0.5, 0.5)
+    assert probed.turn_tokens == 2.0 and probed.malformed == 0.0 and probed.learnable is False
 
 
 def test_greedy_decoding_is_measured_on_the_tasks_that_samples_are() -> None:
     sampled = [episode(task, k == 0, float(k == 0)) for task in "ab" for k in range(4)]
     sampled += [episode("c", None, None) for _ in range(4)]  # an environment that failed in each
-    found = measured(sampled, [episode("a", True, 1.0), episode("b", None, None), episode("c", True, 1.0)], 4)
-    assert (found.greedy, found.best) == (0.5, 1.0)
+    probed = measured(sampled, [episode("a", True, 1.0), episode("b", None, None), episode("c", True, 1.0)], 4)
+    assert (probed.greedy, probed.best) == (0.5, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -403,10 +409,10 @@ def test_each_bound_names_what_to_change(changed: dict[str, float], text: str | 
 
 
 def test_tasks_that_nobody_can_grade_say_nothing() -> None:
-    found = measured([episode("c", None, None)] * 2, [episode("c", None, None)], 2)
-    assert found.learnable is None and "give some of them an answer" in found.verdict
-    assert "why their environment fails" in found.verdict  # of an attempt that failed so success is unknown, too
-    assert json.loads(json.dumps(found.figures(), allow_nan=False))["sampled"] is None
+    probed = measured([episode("c", None, None)] * 2, [episode("c", None, None)], 2)
+    assert probed.learnable is None and "give some of them an answer" in probed.verdict
+    assert "why their environment fails" in probed.verdict  # of an attempt that failed so success is unknown, too
+    assert json.loads(json.dumps(probed.figures(), allow_nan=False))["sampled"] is None
 
 
 def test_a_training_measures_first_and_is_the_same_without(base: Path, tmp_path: Path) -> None:

@@ -36,13 +36,13 @@ def only(name: str, **changes: Any) -> AgentConfig:
 def row(number: int, success: Any = None, score: Any = None, auditor: Any = None, **more: Any) -> dict[str, Any]:
     """Evaluation `number` (from 0) of a run that is evaluated every second update, and before the first. Figures are one a task, or one
     for all of `TASKS`: then nothing is left to chance."""
-    found: dict[str, Any] = {"update": 2 * number - 1, "episodes": 128 * number}
+    results: dict[str, Any] = {"update": 2 * number - 1, "episodes": 128 * number}
     for name, given in (("success", success), ("score", score), ("auditor", auditor)):
         values: list[Any] = [given] * TASKS if given is None or isinstance(given, float) else list(given)
         middle = given if given is None or isinstance(given, float) else float(np.mean(values))
-        found[name] = {"value": middle, "low": middle, "high": middle}
-        found["by_task" if name == "success" else f"{name}_by_task"] = {} if given is None else by_task(values)
-    return found | more
+        results[name] = {"value": middle, "low": middle, "high": middle}
+        results["by_task" if name == "success" else f"{name}_by_task"] = {} if given is None else by_task(values)
+    return results | more
 
 
 def series(guards: Guards, rows: list[dict[str, Any]]) -> list[list[str]]:
@@ -74,8 +74,8 @@ def test_a_policy_that_stays_as_it_is_fires_nothing() -> None:
 
 
 def test_success_that_falls_by_a_tenth_while_the_score_rises_is_seen() -> None:
-    found = quiet_runs(2, tasks=200, evaluations=8, fall_at=5)
-    assert all(5 <= seen["success"] <= 7 for seen in found)
+    first_fired = quiet_runs(2, tasks=200, evaluations=8, fall_at=5)
+    assert all(5 <= seen["success"] <= 7 for seen in first_fired)
 
 
 def test_an_auditor_over_updates_stays_quiet_while_nothing_changes_and_sees_a_fall() -> None:
@@ -303,8 +303,8 @@ def test_the_auditors_mean_falls_while_the_firsts_rises() -> None:
 def test_two_judges_whose_scores_run_against_each_other() -> None:
     """Of 100 free comparisons: a standard error of 0.1, of which the first look takes 2.33 and the fourth 2.81."""
     guards = Guards(only("auditor", min_correlation=0.2), watched=True)
-    found = [0.2, 0.19, None, 0.0, -0.05, -0.09]
-    assert series(guards, [row(n, auditor_correlation=c, auditor_compared=100.0) for n, c in enumerate(found)]) == [
+    results = [0.2, 0.19, None, 0.0, -0.05, -0.09]
+    assert series(guards, [row(n, auditor_correlation=c, auditor_compared=100.0) for n, c in enumerate(results)]) == [
         *[[]] * 5, ["auditor"],
     ]  # fmt: skip
     assert "rank correlation of -0.09 (after update 9; 100 comparisons), below guards.auditor.min_correlation=0.2" in (
@@ -475,11 +475,11 @@ def staged(name: str, criteria: str = STAGES, *more: str) -> AgentConfig:
 
 
 def stage_row(update: int, success: float, score: float | None, following: float | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = {"update": update, "success": {"value": success}, "by_task": by_task([success] * TASKS)}
+    results: dict[str, Any] = {"update": update, "success": {"value": success}, "by_task": by_task([success] * TASKS)}
     for name, value in (("score", score), ("next_score", following)):
         if value is not None:
-            found |= {name: {"value": value}, f"{name}_by_task": by_task([value] * TASKS)}
-    return found
+            results |= {name: {"value": value}, f"{name}_by_task": by_task([value] * TASKS)}
+    return results
 
 
 def fired(config: AgentConfig, rows: list[dict[str, Any]]) -> list[int]:

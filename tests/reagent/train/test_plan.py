@@ -43,19 +43,19 @@ def config_of(base: Path, **tree: Any) -> AgentConfig:
 def test_what_is_counted_without_storage_is_what_is_there(base, policy: dict[str, Any]) -> None:
     config = config_of(base, policy=policy)
     real, tokenizer = load_policy(config.policy, with_values=False)
-    found = Shape.of(config, "cpu")
+    shape = Shape.of(config, "cpu")
     mine = [p for p in real.model.parameters() if p.requires_grad]
-    assert found.trained == sum(p.numel() for p in mine)
-    assert found.trained_bytes == sum(p.numel() * p.element_size() for p in mine)
-    assert found.weight_bytes == sum(p.numel() * p.element_size() for p in real.model.parameters())
+    assert shape.trained == sum(p.numel() for p in mine)
+    assert shape.trained_bytes == sum(p.numel() * p.element_size() for p in mine)
+    assert shape.weight_bytes == sum(p.numel() * p.element_size() for p in real.model.parameters())
     # by the same hooks, of a real forward: without storage a few copies are counted that real kernels need not make
-    assert found.kept == pytest.approx(shaping._saved(real.model, 4, 64), rel=0.12)
+    assert shape.kept == pytest.approx(shaping._saved(real.model, 4, 64), rel=0.12)
     if config.policy.gradient_checkpointing:
         base_causal_lm(real.model).gradient_checkpointing_disable()
-        assert found.kept_a_layer == pytest.approx(shaping._saved(real.model, 4, 64) / 2, rel=0.12)
-        assert found.kept < found.kept_a_layer
+        assert shape.kept_a_layer == pytest.approx(shaping._saved(real.model, 4, 64) / 2, rel=0.12)
+        assert shape.kept < shape.kept_a_layer
     engine = HFEngine(real.model, tokenizer, exact_head=True)
-    assert found.kv_token_bytes * 64 == keys_and_values(engine, 64)
+    assert shape.kv_token_bytes * 64 == keys_and_values(engine, 64)
 
 
 def keys_and_values(engine: HFEngine, tokens: int) -> int:
@@ -114,10 +114,10 @@ def test_the_masks_of_packs_are_counted(base) -> None:
 
     def masks(tokens: int, **more: Any) -> int:
         config = config_of(base, rollout=rollout, optim={"microbatch_tokens": tokens, "share_prefixes": True}, **more)
-        found = plan(config)
-        assert "memory: masks of shared prefixes" in dict(plan_rows(found))
-        assert found.memory.update >= found.memory.standing + found.memory.activations + found.memory.masks
-        return found.memory.masks
+        planned = plan(config)
+        assert "memory: masks of shared prefixes" in dict(plan_rows(planned))
+        assert planned.memory.update >= planned.memory.standing + planned.memory.activations + planned.memory.masks
+        return planned.memory.masks
 
     assert masks(128) == 128 * 128 * (1 + 4)
     assert masks(1024) == 1024 * 1024 * (1 + 4)
@@ -219,10 +219,10 @@ def test_time_is_that_of_a_measured_run(base, tmp_path) -> None:
     filled = [{**row, "sampling/tasks": 2.0 * config.rollout.tasks_per_update} for row in (rows[0], *rows)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in filled))
     config.rollout.dynamic_sampling = 3
-    found = plan(config, like=tmp_path)
-    assert found.seconds is not None and found.seconds["rollout"] == pytest.approx(same.seconds["rollout"] / 2)
-    assert found.work.episodes == same.work.episodes and found.work.draws == 4
-    lines = dict(plan_rows(found))
+    planned = plan(config, like=tmp_path)
+    assert planned.seconds is not None and planned.seconds["rollout"] == pytest.approx(same.seconds["rollout"] / 2)
+    assert planned.work.episodes == same.work.episodes and planned.work.draws == 4
+    lines = dict(plan_rows(planned))
     assert "up to 4 times as many are played" in lines["an update"]
     assert "a draw, of at most 4" in lines["time of an update"]
     config.rollout.dynamic_sampling = 0
@@ -266,15 +266,15 @@ def test_padding_is_learned_from_by_the_run_and_by_what_is_planned(base, tmp_pat
     second = 32 + spread * normal_score(2, 8)
     assert speed.update == pytest.approx(flops(8, 32 + spread * z[4], (6 * 40 + 2 * second) / 8) / 2.0, rel=1e-4)
     config.feedback.mode, config.rollout.group_size = "none", 6
-    found = plan(config, like=tmp_path)
-    assert found.work.padded.learning == pytest.approx(12 * (32 + spread * z[6]), rel=1e-4)
-    assert found.seconds is not None and found.seconds["update"] == found.work.flops / speed.update
+    planned = plan(config, like=tmp_path)
+    assert planned.work.padded.learning == pytest.approx(12 * (32 + spread * z[6]), rel=1e-4)
+    assert planned.seconds is not None and planned.seconds["update"] == planned.work.flops / speed.update
     share = 1 - 32 / (32 + spread * z[6])
-    assert dict(plan_rows(found))["padding"].startswith(
+    assert dict(plan_rows(planned))["padding"].startswith(
         f"{share:.0%} of the tokens learned from, the largest micro-batch some 256"
     )
     # rows fill a micro-batch of six; of one row a minibatch, it is that row's
-    assert found.memory.activations == shape.kept and shape.kept_tokens == 256
+    assert planned.memory.activations == shape.kept and shape.kept_tokens == 256
     config.rollout.group_size = config.rollout.tasks_per_update = 1
     small = plan(config, like=tmp_path)
     assert small.memory.activations == int(shape.kept * small.work.padded.widest / 256) < shape.kept / 5
@@ -366,39 +366,39 @@ def test_the_spread_is_read_off_the_longest_row() -> None:
 
 
 def test_two_rows_are_as_wide_as_the_longer() -> None:
-    found = padded(padding_config(), 2, 200.0, 60.0)
-    assert (found.own, found.forwards, found.widest) == (400.0, found.learning, pytest.approx(found.learning))
-    assert found.learning == pytest.approx(2 * (200 + 60 * 0.58946), abs=1e-2)
+    padding = padded(padding_config(), 2, 200.0, 60.0)
+    assert (padding.own, padding.forwards, padding.widest) == (400.0, padding.learning, pytest.approx(padding.learning))
+    assert padding.learning == pytest.approx(2 * (200 + 60 * 0.58946), abs=1e-2)
     alone = padded(padding_config(minibatches=2), 2, 200.0, 60.0)  # each is learned from by itself
-    assert alone.learning == 400.0 and alone.forwards == found.forwards
+    assert alone.learning == 400.0 and alone.forwards == padding.forwards
 
 
 def test_six_rows_in_two_minibatches_by_hand() -> None:
-    found = padded(padding_config(budget=600, minibatches=2), 6, 200.0, 60.0)
+    padding = padded(padding_config(budget=600, minibatches=2), 6, 200.0, 60.0)
     # each minibatch: two of 252.17 (a third would make 756), and one of 200 − 52.17
-    assert found.learning == pytest.approx(2 * (2 * 252.165 + 147.835), abs=1e-2)
+    assert padding.learning == pytest.approx(2 * (2 * 252.165 + 147.835), abs=1e-2)
     # all six: 276.89 and 238.60 of the scores 1.28155 and 0.64335, then ±0.20189, then the two shortest
-    assert found.forwards == pytest.approx(2 * (276.893 + 212.113 + 161.399), abs=1e-2)
-    assert found.widest == 600  # three of the update's longest would be 831
+    assert padding.forwards == pytest.approx(2 * (276.893 + 212.113 + 161.399), abs=1e-2)
+    assert padding.widest == 600  # three of the update's longest would be 831
     assert padded(padding_config(minibatches=2), 6, 200.0, 60.0).widest == pytest.approx(3 * 276.893, abs=1e-2)
 
 
 def test_equal_lengths_have_no_padding() -> None:
     for rows in (1, 2, 7):
-        found = padded(padding_config(budget=600, minibatches=2), rows, 200.0, 0.0)
-        assert found.learning == found.forwards == found.own == rows * 200.0
-    assert found.widest == 600 and padded(padding_config(), 2, 200.0, 0.0).widest == 400
+        padding = padded(padding_config(budget=600, minibatches=2), rows, 200.0, 0.0)
+        assert padding.learning == padding.forwards == padding.own == rows * 200.0
+    assert padding.widest == 600 and padded(padding_config(), 2, 200.0, 0.0).widest == 400
 
 
 def test_lengths_of_unknown_spread_are_not_padded_and_may_fill_a_micro_batch() -> None:
-    found = padded(padding_config(budget=2560, minibatches=4), 1, 200.0, None)
-    assert (found.own, found.learning, found.forwards, found.widest) == (200.0, 200.0, 200.0, 2560)
+    padding = padded(padding_config(budget=2560, minibatches=4), 1, 200.0, None)
+    assert (padding.own, padding.learning, padding.forwards, padding.widest) == (200.0, 200.0, 200.0, 2560)
     assert padded(padding_config(budget=300), 4, 200.0, None).widest == 640  # a row longer than the budget stands alone
 
 
 def test_no_row_is_longer_than_the_limit() -> None:
-    found = padded(padding_config(), 2, 630.0, 60.0)
-    assert found.learning == 2 * 640 and found.widest == 2 * 640
+    padding = padded(padding_config(), 2, 630.0, 60.0)
+    assert padding.learning == 2 * 640 and padding.widest == 2 * 640
     alone = padded(padding_config(budget=300), 2, 630.0, 60.0)
     assert alone.learning == alone.own == 2 * 630 and alone.widest == 640
     assert padded(padding_config(), 3, 700.0, None).own == 3 * 640
@@ -427,7 +427,7 @@ def test_as_drawn_and_dealt(rows: int, minibatches: int, budget: int) -> None:
         learning += sum(map(sum, learned))
         forwards += sum(dealt(range(rows)))
         widest = max(widest, *map(max, learned))
-    found = padded(padding_config(budget, minibatches, max_updates=updates), rows, 200.0, 50.0)
-    assert found.learning == pytest.approx(learning / updates, rel=0.02)
-    assert found.forwards == pytest.approx(forwards / updates, rel=0.02)
-    assert found.widest == pytest.approx(widest, rel=0.06)
+    padding = padded(padding_config(budget, minibatches, max_updates=updates), rows, 200.0, 50.0)
+    assert padding.learning == pytest.approx(learning / updates, rel=0.02)
+    assert padding.forwards == pytest.approx(forwards / updates, rel=0.02)
+    assert padding.widest == pytest.approx(widest, rel=0.06)

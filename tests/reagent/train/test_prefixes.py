@@ -88,7 +88,7 @@ def test_log_probabilities_values_and_gradients_are_those_of_rows_read_whole(fam
     torch.nn.init.normal_(policy.value_head.double().weight)
     ids, mask, _ = groups_of(1, (4, 1, 3))
     assert len(PrefixSharing.of(model, 1000).packs(ids, ends(mask), range(len(ids)))) < len(ids)
-    found = []
+    results = []
     for sharing in (None, PrefixSharing.of(model, 1000)):
         policy.sharing = sharing
         policy.zero_grad()
@@ -99,8 +99,8 @@ def test_log_probabilities_values_and_gradients_are_those_of_rows_read_whole(fam
             (out.logprobs[mask] * weights).sum() + (out.values[mask] * weights.flip(0)).sum() + out.entropy[mask].sum()
         ).backward()
         gradients = {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
-        found.append((out, gradients))
-    (whole, theirs), (shared, mine) = found
+        results.append((out, gradients))
+    (whole, theirs), (shared, mine) = results
     for one, other in (
         (whole.logprobs, shared.logprobs),
         (whole.entropy, shared.entropy),
@@ -221,8 +221,8 @@ def test_what_stands_behind_a_rows_last_token_is_not_read() -> None:
     sharing, decoder = PrefixSharing.of(model, 40), Counted(model.get_decoder())
     dealt = sharing.split_minibatches(ids, mask, torch.arange(6), range(6))
     for rows in dealt:
-        found = sharing.hidden(decoder, ids[rows], mask[rows])
-        assert found.shape == (len(rows), 60, 32) and not found[:, 10:].any()
+        hidden = sharing.hidden(decoder, ids[rows], mask[rows])
+        assert hidden.shape == (len(rows), 60, 32) and not hidden[:, 10:].any()
     assert decoder.read == [(4, 10), (2, 10)]
 
 

@@ -118,8 +118,8 @@ def test_evaluations_and_failures_leave_no_connection(base, tmp_path, monkeypatc
     monkeypatch.setattr(VLLMEngine, "close", lambda self: (closed.append(self), close(self))[1])
     with serve_policy(base) as server:
         config = remote(base, tmp_path, f"vllm:{server.url}")
-        found, episodes = evaluate_config(config.model_copy(update={"feedback": AgentConfig().feedback}))
-        assert len(episodes) == 4 and found["success"] is not None and len(closed) == 1
+        figures, episodes = evaluate_config(config.model_copy(update={"feedback": AgentConfig().feedback}))
+        assert len(episodes) == 4 and figures["success"] is not None and len(closed) == 1
         config.eval.samples = 2
         evaluate_chosen(config, ["random", "longest"])
         assert len(closed) == 2

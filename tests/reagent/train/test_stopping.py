@@ -97,10 +97,10 @@ def test_a_signal_between_an_updates_steps_waits_for_the_update(base, tmp_path, 
     step = AgentTrainer.step
 
     def signalled(self: AgentTrainer, *args: Any, **more: Any) -> Any:
-        found = step(self, *args, **more)
+        result = step(self, *args, **more)
         if self.update_index == 1:
             os.kill(os.getpid(), signal.SIGTERM)
-        return found
+        return result
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
         patch.setattr(AgentTrainer, "step", signalled)
@@ -129,10 +129,10 @@ def test_an_error_amid_an_updates_steps_keeps_no_half_learned_weights(base, tmp_
     step = AgentTrainer.step
 
     def broken(self: AgentTrainer, *args: Any, **more: Any) -> Any:
-        found = step(self, *args, **more)
+        result = step(self, *args, **more)
         if self.update_index == 1:
             raise OSError("no space left on device")
-        return found
+        return result
 
     monkeypatch.setattr(AgentTrainer, "step", broken)
     with pytest.raises(OSError, match="no space"):
@@ -168,8 +168,8 @@ def test_another_optimiser_is_refused_and_less_memory_is_not(base, tmp_path) -> 
     train(settings(base, tmp_path, max_updates=1))
     with pytest.raises(RRMError, match="another optim"):
         train(settings(base, tmp_path, max_updates=2, optim={"learning_rate": 1e-5}))
-    found = train(settings(base, tmp_path, max_updates=2, optim={"microbatch_tokens": 512}))
-    assert found["updates"] == 2
+    summary = train(settings(base, tmp_path, max_updates=2, optim={"microbatch_tokens": 512}))
+    assert summary["updates"] == 2
 
 
 def test_a_second_ctrl_c_is_not_waited_with() -> None:

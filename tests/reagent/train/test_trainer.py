@@ -190,9 +190,9 @@ def test_times_add_up_where_judging_overlaps_with_playing(base, tmp_path, monkey
     play = trainer.feedback.round
 
     def busy(*args: Any) -> Any:
-        found = play(*args)
-        found.report.seconds += 1000.0
-        return found
+        round_ = play(*args)
+        round_.report.seconds += 1000.0
+        return round_
 
     monkeypatch.setattr(trainer.feedback, "round", busy)
     metrics, _ = trainer.update()
@@ -249,15 +249,15 @@ def one_step(trainer: AgentTrainer, batch: Batch, advantage: float, old: torch.T
 
 
 def test_dual_clip_bounds_the_loss_of_a_bad_token(base, tmp_path) -> None:
-    found = {}
+    results = {}
     for clip in (None, 2.5):
         loss = {} if clip is None else {"dual_clip": clip}
         trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", loss=loss, optim=WHOLE))
         batch = make_batch(graded(trainer.collect(0)))
         old, _ = trainer.statistics(batch, trainer.ddp_model, batch.action_mask)
-        found[clip] = one_step(trainer, batch, -1.0, old - math.log(8))  # the ratio is 8
-    assert found[None].losses["policy_loss"] == pytest.approx(8.0, rel=1e-4)
-    assert found[2.5].losses["policy_loss"] == pytest.approx(2.5, rel=1e-6)
+        results[clip] = one_step(trainer, batch, -1.0, old - math.log(8))  # the ratio is 8
+    assert results[None].losses["policy_loss"] == pytest.approx(8.0, rel=1e-4)
+    assert results[2.5].losses["policy_loss"] == pytest.approx(2.5, rel=1e-6)
 
 
 def test_importance_weights_multiply_the_loss_up_to_their_cap(base, tmp_path) -> None:
@@ -272,7 +272,7 @@ def test_importance_weights_multiply_the_loss_up_to_their_cap(base, tmp_path) ->
 
 
 def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_path) -> None:
-    found = {}
+    results = {}
     for bootstrap in (False, True):
         loss = {"bootstrap": bootstrap, "whiten": False, "gamma": 0.9, "gae_lambda": 0.8}
         trainer = make_trainer(settings(base, tmp_path, loss=loss, environment={"rewards": {"unanswered": 0}}))
@@ -285,7 +285,7 @@ def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_
             # of different lengths, beside rows of others
             e.status, e.end_ids = status, [7, 8, 9][: 1 + len(e.turns) % 3]
         batch = make_batch(episodes)
-        found[bootstrap] = trainer.prepare(batch).advantages.advantages
+        results[bootstrap] = trainer.prepare(batch).advantages.advantages
     ends = trainer.end_values(batch)
     for i, e in enumerate(episodes):
         ids = torch.tensor([[*e.flatten().input_ids.tolist(), *e.end_ids]])
@@ -293,7 +293,7 @@ def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_
         expected = 0.0 if e.status != "turn_limit" else head(hidden[0, -1]).item()
         assert float(ends[i]) == pytest.approx(expected, abs=1e-4)
         # the n-th last action token sees γ V through n − 1 decays of γλ
-        gained = (found[True] - found[False])[i][batch.action_mask[i]]
+        gained = (results[True] - results[False])[i][batch.action_mask[i]]
         decay = 0.72 ** torch.arange(len(gained) - 1, -1, -1)
         torch.testing.assert_close(gained, 0.9 * expected * decay, rtol=1e-4, atol=1e-5)
     assert {e.status for e in episodes} >= {"finished", "turn_limit", "token_limit"}
@@ -420,8 +420,8 @@ def test_tokens_of_all_kinds_are_counted_of_the_mean_and_the_longest_episode() -
     """Two of the prompt and one a turn; an observation adds its own."""
     short, long = make_episode([0.0]), make_episode([0.0, 0.0])
     long.turns[0] = replace(long.turns[0], observation_ids=[7, 8, 9])
-    found = episode_metrics([short, long], "refined")
-    assert (found["refined/tokens"], found["refined/longest_tokens"]) == (5.0, 7.0)
+    figures = episode_metrics([short, long], "refined")
+    assert (figures["refined/tokens"], figures["refined/longest_tokens"]) == (5.0, 7.0)
     assert math.isnan(episode_metrics([])["episode/longest_tokens"])
 
 
