@@ -149,15 +149,10 @@ def test_an_answer_ends_the_episode_with_its_grade() -> None:
 def test_process_rewards_by_hand() -> None:
     weights = RewardWeights(useful=0.25, useless=-0.5, repeated=-1, failed=-2, malformed=-4, max_useful=2)
     steps = play(
-        HouseEnv(rewards=weights),
-        call("look", room="hall"),
-        call("look", room="hall") + call("look", room="attic"),
-        call("look", room="barn") + call("knock"),
-        call("fall") + call("fall"),
-        call("jump") + call("look", rooms="x") + call("look", room="y"),
-        "<tool_call>{",
-        "",
-    )
+        HouseEnv(rewards=weights), call("look", room="hall"), call("look", room="hall") + call("look", room="attic"),
+        call("look", room="barn") + call("knock"), call("fall") + call("fall"),
+        call("jump") + call("look", rooms="x") + call("look", room="y"), "<tool_call>{", "",
+    )  # fmt: skip
     assert [s.info["verdicts"] for s in steps] == [
         ["useful"], ["repeated", "useful"], ["useful", "useless"],
         ["failed", "failed"],  # to repeat what failed is no repetition
@@ -243,37 +238,29 @@ def test_a_late_answer_never_turns_up_in_another_turn() -> None:
 
     class SlowEnv(ToolEnv):
         @tool(timeout_s=0.05)
-        def slow(self, question: str) -> str:
-            """Answer late.
-
-            Args:
-                question: What.
-            """
+        def slow(self) -> str:
+            """Answer late."""
             release.wait(5)
             ended.set()
-            return f"late answer to {question}"
+            return "late answer"
 
         @tool
-        async def quick(self, question: str) -> str:
-            """Answer.
-
-            Args:
-                question: What.
-            """
-            return f"answer to {question}"
+        async def quick(self) -> str:
+            """Answer."""
+            return "answer"
 
     async def main() -> list[StepResult]:
         env = SlowEnv()
         env.reset(TASK)
-        first = await env.step(call("slow", question="a"))
+        first = await env.step(call("slow"))
         release.set()
         while not ended.is_set():
             await asyncio.sleep(0)
-        return [first, await env.step(call("quick", question="b")), await env.step("Answer: x")]
+        return [first, await env.step(call("quick")), await env.step("Answer: x")]
 
     first, second, last = asyncio.run(main())
     assert first.info["tool_errors"][0]["kind"] == "timeout"
-    assert [o["content"] for o in second.observations] == ["answer to b"]
+    assert [o["content"] for o in second.observations] == ["answer"]
     assert "late answer" not in str([first, second, last])
 
 
@@ -316,23 +303,16 @@ def test_the_policy_is_never_told_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parser", "turns", "observation"),
+    ("parser", "turn", "answer_turn", "observation"),
     [
-        (
-            "search_tags",
-            ["<look>hall</look>", "<answer>beneath Quixote</answer>"],
-            "<information>The hall is empty.</information>",
-        ),
-        (
-            "react",
-            ["Action: look\nAction Input: hall", "Final Answer: beneath Quixote"],
-            "Observation: The hall is empty.",
-        ),
+        ("search_tags", "<look>hall</look>", "<answer>beneath Quixote</answer>", "<information>{}</information>"),
+        ("react", "Action: look\nAction Input: hall", "Final Answer: beneath Quixote", "Observation: {}"),
     ],
 )
-def test_other_formats_play_the_same_episode(parser: str, turns: list[str], observation: str) -> None:
-    look, answer = play(HouseEnv(parser=parser), *turns)
-    assert (look.observations[0]["role"], look.observations[0]["content"]) == ("user", observation)
+def test_other_formats_play_the_same_episode(parser: str, turn: str, answer_turn: str, observation: str) -> None:
+    look, answer = play(HouseEnv(parser=parser), turn, answer_turn)
+    result = look.observations[0]
+    assert (result["role"], result["content"]) == ("user", observation.format("The hall is empty."))
     assert answer.outcome_reward == 1.0 and "beneath Quixote" in answer.message["content"]
 
 
@@ -413,12 +393,13 @@ def test_an_answer_on_which_the_grader_raises_is_wrong(caplog, monkeypatch) -> N
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"rewards: usefull: .* there are: useful, useless"):
-        HouseEnv(rewards={"usefull": 1})
-    with pytest.raises(ConfigError, match="max_turns"):
-        HouseEnv(max_turns=0)
-    with pytest.raises(ConfigError, match="no tool-call format"):
-        HouseEnv(parser="xml")
+    for options, message in (
+        ({"rewards": {"usefull": 1}}, r"rewards: usefull: .* there are: useful, useless"),
+        ({"max_turns": 0}, "max_turns"),
+        ({"parser": "xml"}, "no tool-call format"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            HouseEnv(**options)
 
 
 DOOR = Task("t", "What is behind the door?", "stairs")

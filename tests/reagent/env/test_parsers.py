@@ -19,13 +19,13 @@ from rrm.errors import ConfigError
 from rrm.prompt.actions import final_answer
 
 
-def schema(name: str, *arguments: str) -> dict:
-    properties = {a: {"type": "string"} for a in arguments}
-    parameters = {"type": "object", "properties": properties, "required": list(arguments[:1])}
+def schema(name: str, **kinds: object) -> dict:
+    properties = {key: type_ if isinstance(type_, dict) else {"type": type_} for key, type_ in kinds.items()}
+    parameters = {"type": "object", "properties": properties, "required": list(kinds)[:1]}
     return {"type": "function", "function": {"name": name, "description": "A tool.", "parameters": parameters}}
 
 
-TOOLS = [schema("search", "query"), schema("sum", "numbers", "note")]
+TOOLS = [schema("search", query="string"), schema("sum", numbers="string", note="string")]
 hermes, tags, react = (make_parser(name, TOOLS) for name in ("hermes", "search_tags", "react"))
 
 
@@ -38,9 +38,8 @@ def test_the_rules_know_the_answer_of_every_format(name: str) -> None:
     """Both as the agent wrote it and as the environment keeps it in the transcript."""
     text = make_parser(name, TOOLS).render_turn(reasoning="I have read it.", answer="the Pell")
     plain = make_parser(name, TOOLS).parse(text).content
-    for content in (
-        (plain,) if name == "harmony" else (text, plain)
-    ):  # no transcript holds channels: who samples splits them
+    # no transcript holds channels: who samples splits them
+    for content in (plain,) if name == "harmony" else (text, plain):
         messages = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": content}]
         trajectory = Trajectory.model_validate({"id": "a", "task": "Where?", "messages": messages})
         assert final_answer(trajectory) == (1, "the Pell")
@@ -125,16 +124,12 @@ def test_search_tags() -> None:
 @pytest.mark.parametrize(
     ("text", "reasons"),
     [
-        ("<search>boss of Kavomi", ["</search> is missing"]),
-        ("boss</search>", ["</search> closes nothing"]),
-        ("<search> </search>", ["<search> is empty"]),
-        ("<answer></answer>", ["<answer> is empty"]),
-        ("<answer>Kavomi", ["</answer> is missing"]),
-        ("<search>a<search>b</search>", ["</search> is missing", None]),
-        ("<search>a</answer>", ["</search> is missing"]),
-        ("Kavomi", ["neither a call nor an answer"]),
+        ("<search>boss of Kavomi", ["</search> is missing"]), ("boss</search>", ["</search> closes nothing"]),
+        ("<search> </search>", ["<search> is empty"]), ("<answer></answer>", ["<answer> is empty"]),
+        ("<answer>Kavomi", ["</answer> is missing"]), ("<search>a<search>b</search>", ["</search> is missing", None]),
+        ("<search>a</answer>", ["</search> is missing"]), ("Kavomi", ["neither a call nor an answer"]),
     ],
-)
+)  # fmt: skip
 def test_search_tags_without_their_partner_are_malformed(text: str, reasons: list) -> None:
     turn = tags.parse(text)
     assert turn.answer is None and len(turn.calls) == len(reasons)
@@ -176,12 +171,9 @@ def test_react_says_what_is_wrong(text: str, reason: str) -> None:
 @pytest.mark.parametrize("name", list(PARSERS))
 def test_what_is_rendered_is_understood(name: str) -> None:
     parser = make_parser(name, TOOLS)
-    calls_made = [
-        ToolCall(name="search", arguments={"query": "boss of Kavomi"}),
-        ToolCall(name="sum", arguments={"numbers": "1"}),
-    ]
-    turn = parser.parse(parser.render_turn(reasoning="Let me see.", calls=calls_made))
-    assert turn.calls == calls_made and turn.reasoning == "Let me see."
+    both = [ToolCall(name="search", arguments={"query": "boss"}), ToolCall(name="sum", arguments={"numbers": "1"})]
+    turn = parser.parse(parser.render_turn(reasoning="Let me see.", calls=both))
+    assert turn.calls == both and turn.reasoning == "Let me see."
     assert parser.parse(parser.render_turn(reasoning="Now.", answer="Kavomi")).answer == "Kavomi"
     message = parser.observation("42", "sum", "call_1")
     assert "42" in message["content"] and (message["name"], message["tool_call_id"]) == ("sum", "call_1")
@@ -231,15 +223,9 @@ def test_schemas_are_written_out_for_models_that_know_the_form() -> None:
     assert hermes.instructions(TOOLS, brief=True).startswith("search(query): A tool.\nsum(numbers, note): A tool.\n")
 
 
-def typed_schema(name: str, **kinds: object) -> dict:
-    properties = {key: type_ if isinstance(type_, dict) else {"type": type_} for key, type_ in kinds.items()}
-    parameters = {"type": "object", "properties": properties, "required": list(kinds)[:1]}
-    return {"type": "function", "function": {"name": name, "description": "A tool.", "parameters": parameters}}
-
-
 FAMILY_TOOLS = [
-    typed_schema("search", query="string", top="integer", place={"anyOf": [{"type": "string"}, {"type": "null"}]}),
-    typed_schema("add", numbers="array"),
+    schema("search", query="string", top="integer", place={"anyOf": [{"type": "string"}, {"type": "null"}]}),
+    schema("add", numbers="array"),
 ]
 llama3, harmony, glm, glm4, deepseek = (
     make_parser(n, FAMILY_TOOLS) for n in ("llama3", "harmony", "glm", "glm4", "deepseek")
@@ -483,27 +469,16 @@ def test_what_can_only_be_one_call_is_read_as_it(text: str) -> None:
         '{"name": "search", "arguments": {"query": "a"}}',  # no such tool
         '{"name": "calculator", "arguments": {"expression": "1"}} and {"name": "calculator", "arguments": {"expression": "2"}}',
         '{"name": "calculator", "arguments": {"expression": "1"}, "parameters": {"expression": "2"}}',
-        '{"name": "calculator", "arguments": [1]}',
-        '{"name": "calculator"}',
-        "I call calculator('2*3')",
-        "calculator(expression=__import__('os').getcwd())",
-        "calculator(*values)",
-        "calculator('1', 2, 3)",
-        "calculator('1', expression='2')",
-        "calculator(expression='1', expression='2')",
+        '{"name": "calculator", "arguments": [1]}', '{"name": "calculator"}', "I call calculator('2*3')",
+        "calculator(expression=__import__('os').getcwd())", "calculator(*values)", "calculator('1', 2, 3)",
+        "calculator('1', expression='2')", "calculator(expression='1', expression='2')",
         "{'name': 'calculator', 'arguments': {'expression': {1, 2}}}",  # JSON has no sets
         "{'name': 'calculator', 'arguments': {'expression': b'1'}}",
         "{'name': 'calculator', 'arguments': {'expression': 0x" + "f" * 5_000 + "}}",
-        '{"name": "calculator", "arguments": {"expression": NaN}}',
-        "calculator('1'); calculator('2')",
-        "the number 6",
-        "6",
-        "",
-        "{" * 10_000,
-        "calculator(" * 5_000,
-        "calculator(" + "9" * 19_000 + ")",
+        '{"name": "calculator", "arguments": {"expression": NaN}}', "calculator('1'); calculator('2')", "the number 6",
+        "6", "", "{" * 10_000, "calculator(" * 5_000, "calculator(" + "9" * 19_000 + ")",
     ],
-)
+)  # fmt: skip
 def test_what_could_be_two_things_or_none_is_left_to_the_parser(text: str) -> None:
     assert near_call(text, NEAR_TOOLS) is None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from feedback_lab import calls_of, configured, make_episode, read, trainer_of
+from feedback_lab import calls_of, configured, make_episode, read, same_run, trainer_of
 from trainer_setup import settings
 
 from reagent.feedback.judging import Judging, JudgingReport
@@ -97,9 +97,7 @@ def test_a_run_that_was_stopped_in_a_stage_goes_on_in_it_to_the_bit(base, tmp_pa
     for stopped in (2, 4):
         run(f"stopped-{stopped}", stopped)
         folder = run(f"stopped-{stopped}", 5)
-        assert read(folder / "metrics.jsonl") == rows and read(folder / "eval.jsonl") == read(whole / "eval.jsonl")
-        weights = [(f / "policy" / "model.safetensors").read_bytes() for f in (whole, folder)]
-        assert weights[0] == weights[1]
+        same_run(folder, whole)
 
 
 def test_relative_scores_are_asked_for_by_the_stages_questions(tmp_path) -> None:

@@ -326,19 +326,15 @@ def test_a_critique_that_names_the_answer_is_dropped_and_counted(base, tmp_path)
 @pytest.mark.parametrize(
     ("answer", "said", "seen", "leaked"),
     [
-        ("U.S.A.", "it is the USA", "nothing", True),
-        ("O'Brien", "ask OBrien", "nothing", True),
+        ("U.S.A.", "it is the USA", "nothing", True), ("O'Brien", "ask OBrien", "nothing", True),
         ("Lord of the Rings", "Lord of Rings it is", "nothing", True),
-        ("42", "[step 1] bad: it is 42.0", "nothing", True),
-        ("3.5", "half of 7 is 3.50", "7", True),
-        ("1,200", "it is 1200", "nothing", True),
-        ("42", "it is 42.0", "6 times 7 is 42", False),
-        ("42", "it is 420 and 4.2", "nothing", False),
-        ("1", "[step 1] bad: calls nothing", "nothing", False),
+        ("42", "[step 1] bad: it is 42.0", "nothing", True), ("3.5", "half of 7 is 3.50", "7", True),
+        ("1,200", "it is 1200", "nothing", True), ("42", "it is 42.0", "6 times 7 is 42", False),
+        ("42", "it is 420 and 4.2", "nothing", False), ("1", "[step 1] bad: calls nothing", "nothing", False),
         ("42", "[step 42] bad: there is no such step", "nothing", True),
         ("Room 42", "42 is the number of a bus", "nothing", False),
     ],
-)
+)  # fmt: skip
 def test_an_answer_leaks_in_every_form_a_grader_takes(answer, said, seen, leaked) -> None:
     messages = [Message(role="user", content="?"), Message(role="assistant", content=seen)]
     assert leaks(said, Task("t", "?", answer), Trajectory(id="t", task="?", messages=messages)) is leaked

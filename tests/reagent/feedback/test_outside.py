@@ -24,15 +24,11 @@ class Far:
         marks = {"far": True, "near": False, "unknown": None}
         return [
             Feedback(
-                id=t.id,
-                judge=INFO,
-                status="scored",
-                score=0.5,
-                raw_score=0.5,
+                id=t.id, judge=INFO, status="scored", score=0.5, raw_score=0.5,
                 out_of_domain=marks[t.messages[-1].text()],
             )
             for t in trajectories
-        ]
+        ]  # fmt: skip
 
     def count_tokens(self, trajectories: Sequence[Trajectory], mode: str) -> list[int]:
         return [1 for _ in trajectories]

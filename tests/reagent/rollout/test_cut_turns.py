@@ -28,10 +28,9 @@ TASK = Task("t", "Three times fourteen?", "42")
 PARAMS = SamplingParams(max_new_tokens=64)
 
 
-class Sums(ToolEnv):
-    """Grades by the last number, as GSM8K does; counts its calls."""
+class Doubling(ToolEnv):
+    """One tool, which counts its calls."""
 
-    grader = staticmethod(numeric)
     calls = 0
 
     @tool
@@ -43,6 +42,12 @@ class Sums(ToolEnv):
         """
         type(self).calls += 1
         return 2 * number
+
+
+class Sums(Doubling):
+    """Grades by the last number, as GSM8K does."""
+
+    grader = staticmethod(numeric)
 
 
 class Untold(ToolEnv):
@@ -140,19 +145,6 @@ def test_a_policy_that_never_ends_a_turn_earns_nothing(tokenizer: PreTrainedToke
 
 
 TWICE = Task("t", "Twice 21?", "42")
-
-
-class Doubling(ToolEnv):
-    """One tool."""
-
-    @tool
-    def double(self, number: int) -> int:
-        """Double a number.
-
-        Args:
-            number: Which.
-        """
-        return 2 * number
 
 
 @pytest.mark.parametrize(

@@ -426,18 +426,10 @@ def episode(outcome: float | None = 1.0) -> Episode:
     ]
     messages = [Message(role="user", content="?"), Message(role="assistant", content="x\u2028y")]
     return Episode(
-        task=Task("t", "?", "a", 7, "q", {"hops": 2}),
-        prompt_ids=[1, 2],
-        turns=turns,
-        outcome_reward=outcome,
-        status="finished",
-        error=None,
-        success=True,
-        group_id="t",
-        stage="refined",
-        trajectory=Trajectory(id="t/0", messages=messages, outcome=1.0),
-        attempt=3,
-    )
+        task=Task("t", "?", "a", 7, "q", {"hops": 2}), prompt_ids=[1, 2], turns=turns, outcome_reward=outcome,
+        status="finished", error=None, success=True, group_id="t", stage="refined",
+        trajectory=Trajectory(id="t/0", messages=messages, outcome=1.0), attempt=3,
+    )  # fmt: skip
 
 
 def test_the_arrays_by_hand() -> None:

@@ -431,17 +431,13 @@ def test_thoughts_that_the_opening_opened_are_no_answer() -> None:
 @pytest.mark.parametrize(
     ("template", "reads"),
     [
-        ("qwen3", {"enable_thinking"}),
-        ("glm4moe", {"enable_thinking"}),
-        ("gptoss", {"builtin_tools", "model_identity", "reasoning_effort"}),
-        ("llama3", set()),
+        ("qwen3", {"enable_thinking"}), ("glm4moe", {"enable_thinking"}),
+        ("gptoss", {"builtin_tools", "model_identity", "reasoning_effort"}), ("llama3", set()),
         ("llama3_1", {"builtin_tools", "custom_tools", "date_string", "tools_in_user_message"}),
-        ("llama3_2", {"custom_tools", "date_string", "tools_in_user_message"}),
-        ("deepseekv3", set()),
-        ("deepseek_v31", {"thinking"}),
-        ("qwen3_training", {"enable_thinking"}),
+        ("llama3_2", {"custom_tools", "date_string", "tools_in_user_message"}), ("deepseekv3", set()),
+        ("deepseek_v31", {"thinking"}), ("qwen3_training", {"enable_thinking"}),
     ],
-)
+)  # fmt: skip
 def test_what_a_template_reads(template: str, reads: set[str]) -> None:
     assert options_of(source(template)) == reads
 

@@ -43,28 +43,19 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
-        (YES, "correct"),
-        (NO, "incorrect"),
-        (f"Here it is:\n```json\n{YES}\n```", "correct"),
-        (f"{NO}\nOnce more:\n{NO}", "incorrect"),
-        (f"{YES}\nOn second thought:\n{NO}", "unreadable"),
-        (f"The answer says {YES}, but it is wrong.", "unreadable"),
-        (f"<think>{YES}</think>{NO}", "incorrect"),
-        ('{"said": "", "why": "", "verdict": " Correct "}', "correct"),
-        ('{"verdict": "correct"}', "unreadable"),
+        (YES, "correct"), (NO, "incorrect"), (f"Here it is:\n```json\n{YES}\n```", "correct"),
+        (f"{NO}\nOnce more:\n{NO}", "incorrect"), (f"{YES}\nOn second thought:\n{NO}", "unreadable"),
+        (f"The answer says {YES}, but it is wrong.", "unreadable"), (f"<think>{YES}</think>{NO}", "incorrect"),
+        ('{"said": "", "why": "", "verdict": " Correct "}', "correct"), ('{"verdict": "correct"}', "unreadable"),
         ('{"said": "", "why": "", "verdict": "incorrect", "verdict": "correct"}', "unreadable"),
         ('{"said": {"verdict": "correct"}, "why": "", "verdict": "incorrect"}', "unreadable"),
-        (f"<think>{YES}", "unreadable"),
-        ('{"said": "", "why": "", "verdict": "partly"}', "unreadable"),
+        (f"<think>{YES}", "unreadable"), ('{"said": "", "why": "", "verdict": "partly"}', "unreadable"),
         ('{"said": "", "why": "", "verdict": true}', "unreadable"),
         ('{"said": "", "why": "", "verdict": 1}', "unreadable"),
-        ('{"said": "", "why": "", "verdict": ["correct"]}', "unreadable"),
-        ("correct", "unreadable"),
-        ('{"correct": "yes"}', "unreadable"),
-        ("", "unreadable"),
-        ("{" * 5000, "unreadable"),
+        ('{"said": "", "why": "", "verdict": ["correct"]}', "unreadable"), ("correct", "unreadable"),
+        ('{"correct": "yes"}', "unreadable"), ("", "unreadable"), ("{" * 5000, "unreadable"),
     ],
-)
+)  # fmt: skip
 def test_a_verdict_is_one_of_three(text: str, verdict: str) -> None:
     assert read_verdict(text).kind == verdict
 

@@ -193,14 +193,11 @@ def test_web_tools_are_kept_from_published_answers(built: list[tuple[list[str], 
     "url",
     [
         "https://datasets-server.huggingface.co/rows?dataset=cais/hle",
-        "https://raw.githubusercontent.com/a/b/main/dev.json",
-        "https://cdn.jsdelivr.net/gh/a/b/dev.json",
-        "https://fastly.jsdelivr.net/gh/a/b/dev.json",
-        "https://raw.githack.com/a/b/main/dev.json",
-        "https://rawcdn.githack.com/a/b/main/dev.json",
-        "https://cdn.statically.io/gh/a/b/main/dev.json",
+        "https://raw.githubusercontent.com/a/b/main/dev.json", "https://cdn.jsdelivr.net/gh/a/b/dev.json",
+        "https://fastly.jsdelivr.net/gh/a/b/dev.json", "https://raw.githack.com/a/b/main/dev.json",
+        "https://rawcdn.githack.com/a/b/main/dev.json", "https://cdn.statically.io/gh/a/b/main/dev.json",
     ],
-)
+)  # fmt: skip
 def test_copies_of_published_files_are_on_the_list(url: str) -> None:
     assert DenyList(PUBLISHERS).entry_for(url) is not None
     assert DenyList(PUBLISHERS).entry_for("https://cdn.jsdelivr.net/npm/a") is None

@@ -87,19 +87,15 @@ def test_calls_and_their_audit(tools: dict[str, Tool], trail: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"url": "https://sets.example/dev.json"},
-        {"url": "sets.example"},
+        {"url": "https://sets.example/dev.json"}, {"url": "sets.example"},
         {"url": "https://reader.example/?url=https%253A%252F%252FSETS%252Eexample./x"},
-        {"url": "https://sets\u3002example:443/x"},
-        {"url": "https://\uff53ets.example"},
-        {"url": "http://se\nts.exam\u200bple/"},
-        {"url": "see\nsets.example"},
-        {"url": "https:\\\\code.example\\x\\..\\lab"},
-        {"url": "x" * 5000 + " https://raw.code.example//lab/x"},
+        {"url": "https://sets\u3002example:443/x"}, {"url": "https://\uff53ets.example"},
+        {"url": "http://se\nts.exam\u200bple/"}, {"url": "see\nsets.example"},
+        {"url": "https:\\\\code.example\\x\\..\\lab"}, {"url": "x" * 5000 + " https://raw.code.example//lab/x"},
         {"url": "https://a.example", "headers": {"Referer": "https://sets.example"}},
         {"url": "https://a.example", "headers": {"https://sets.example": ""}},
     ],
-)
+)  # fmt: skip
 def test_a_call_that_names_a_denied_address_is_not_sent(tools, trail, arguments: dict[str, Any]) -> None:
     result = call(tools["visit"], **arguments)
     assert (kind(result), result.denied) == ("host_denied", 1) and "nothing was sent" in result.content

@@ -328,13 +328,9 @@ def _started(way: str, code: str) -> dict[str, object]:
     }  # fmt: skip
     folder = str(Path(run_module.__file__).parents[1])
     process = subprocess.Popen(
-        [setpriv, *prefix[way], python, "-I", "-S", "-c", run_module._START, folder],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd="/",
-        env={},
-    )
+        [setpriv, *prefix[way], python, "-I", "-S", "-c", run_module._START, folder], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env={},
+    )  # fmt: skip
     assert process.stdin and process.stdout and process.stderr
     with process:
         with contextlib.suppress(BrokenPipeError):

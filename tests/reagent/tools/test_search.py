@@ -132,12 +132,9 @@ def test_searching_starts_no_jax(tmp_path: Path) -> None:
     )
     path = os.pathsep.join([str(tmp_path), *sys.path])
     run = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
+        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True,
         text=True,
-    )
+    )  # fmt: skip
     assert run.stdout.splitlines() == ["0", "jax was started"], run.stderr  # by the program's own import alone
     assert run.returncode == 0, run.stderr
 
@@ -394,14 +391,11 @@ def test_an_api_that_fails_is_asked_again(engine: Any) -> None:
 @pytest.mark.parametrize(
     ("script", "error_kind"),
     [
-        ((403, b""), "search_refused"),
-        ((302, b""), "search_refused"),
-        ((200, b"<html>"), "search_unreadable"),
-        ((200, b'{"web": 3}'), "search_unreadable"),
-        ((200, b'{"web": {"results": ["x"]}}'), "search_unreadable"),
+        ((403, b""), "search_refused"), ((302, b""), "search_refused"), ((200, b"<html>"), "search_unreadable"),
+        ((200, b'{"web": 3}'), "search_unreadable"), ((200, b'{"web": {"results": ["x"]}}'), "search_unreadable"),
         (("hang", b""), "search_down"),
     ],
-)
+)  # fmt: skip
 def test_an_apis_failures_are_typed(engine: Any, script: tuple[Any, bytes], error_kind: str) -> None:
     engine.script = [script]
     result = ask(engine, tries=1, timeout_s=0.4)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import test_distil_run as distilling
-from feedback_lab import read, scripted
+from feedback_lab import same_run, scripted
 from trainer_setup import settings
 
 from reagent.train.config import AgentConfig
@@ -40,14 +40,6 @@ def stopped(whole: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def same(folder: Path, whole: Path) -> None:
-    """Both logged, evaluated and learned the same, to the bit."""
-    assert read(folder / "metrics.jsonl") == read(whole / "metrics.jsonl")
-    assert (folder / "eval.jsonl").read_bytes() == (whole / "eval.jsonl").read_bytes()
-    weights = [(f / "policy" / "model.safetensors").read_bytes() for f in (folder, whole)]
-    assert weights[0] == weights[1]
-
-
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) * 3 // 4] ^= 1
@@ -67,7 +59,7 @@ def test_a_damaged_checkpoint_changes_nothing(base, whole, stopped, caplog, name
     train(config(base, stopped))
     assert "checkpoint-000003 is not used: " in caplog.text
     assert f"continuing from {stopped / 'checkpoints' / 'checkpoint-000002'}" in caplog.text
-    same(stopped, whole)
+    same_run(stopped, whole)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "eval.jsonl"])
@@ -83,7 +75,7 @@ def test_logs_that_were_cut_lose_no_row(base, whole, stopped, caplog, name: str,
     path.unlink() if how == "removed" else path.write_bytes(harms[how])
     train(config(base, stopped))
     assert f"{path} was cut or changed since" in caplog.text
-    same(stopped, whole)
+    same_run(stopped, whole)
 
 
 def test_without_a_whole_checkpoint_a_run_does_not_begin_anew(base, stopped) -> None:

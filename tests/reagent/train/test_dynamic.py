@@ -21,13 +21,10 @@ from reagent.train.run import train
 def configured(base: Path, output: Path, **changes: Any) -> AgentConfig:
     rollout = {"dynamic_sampling": 9, "group_size": 3, "tasks_per_update": 2, "max_episode_tokens": 700}
     return settings(
-        base,
-        output,
-        algorithm=changes.pop("algorithm", "grpo"),
+        base, output, algorithm=changes.pop("algorithm", "grpo"),
         environment={"name": "feedback_lab:RareEnv", **changes.pop("environment", {})},
-        rollout={**rollout, **changes.pop("rollout", {})},
-        **changes,
-    )
+        rollout={**rollout, **changes.pop("rollout", {})}, **changes,
+    )  # fmt: skip
 
 
 def group(name: str, *rows: tuple[list[float], float | None]) -> list[Episode]:

@@ -32,15 +32,12 @@ from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference
 
 def config(base: Path, output: Path) -> AgentConfig:
     tree: dict[str, Any] = {
-        "output_dir": str(output),
-        "cpu": True,
-        "threads": 1,
-        "max_updates": 1,
+        "output_dir": str(output), "cpu": True, "threads": 1, "max_updates": 1,
         "environment": {"train": {"hops": 1}, "eval": {"hops": 1}, "train_tasks": 8, "eval_tasks": 3},
         "policy": {"base": str(base)},
         "rollout": {"tasks_per_update": 2, "group_size": 2, "max_turns": 2, "max_new_tokens": 12},
         "eval": {"samples": 2, "temperature": 0.7},
-    }
+    }  # fmt: skip
     return AgentConfig.model_validate(tree)
 
 
@@ -85,9 +82,7 @@ def test_intervals_are_over_tasks_and_nothing_has_none() -> None:
     interval = mean_interval([1.0] * 60 + [0.0] * 140, 200, seed=0)
     width = 1.96 * (0.3 * 0.7 / 200) ** 0.5
     assert interval["value"] == pytest.approx(0.3)
-    assert interval["low"] == pytest.approx(0.3 - width, abs=0.01) and interval["high"] == pytest.approx(
-        0.3 + width, abs=0.01
-    )
+    assert [interval["low"], interval["high"]] == pytest.approx([0.3 - width, 0.3 + width], abs=0.01)
     assert mean_interval([], 0, seed=0) == summarise([], samples=1, seed=0)["success"]
     assert mean_interval([], 0, seed=0) == {"value": None, "low": None, "high": None}
 
@@ -120,11 +115,8 @@ def test_two_tasks_of_one_id_are_two_tasks() -> None:
     task = Task("t", "?", "a")
     episodes = [played(task, True, group=g) for g in ("t", "t", "t#2", "t#2")]
     figures = summarise(episodes, samples=2, seed=0)
-    assert (figures["tasks"], figures["pass_at_k"], figures["by_task"]) == (
-        2,
-        {"1": 1.0, "2": 1.0},
-        {"t": 1.0, "t#2": 1.0},
-    )
+    assert (figures["tasks"], figures["pass_at_k"]) == (2, {"1": 1.0, "2": 1.0})
+    assert figures["by_task"] == {"t": 1.0, "t#2": 1.0}
 
 
 def test_an_ungraded_task_whose_environment_failed_is_no_failure() -> None:
@@ -222,11 +214,8 @@ def test_what_the_judge_chooses_is_what_it_scores_best(base, tmp_path) -> None:
     assert success["oracle"]["value"] == pytest.approx(np.mean(best))
     assert success["oracle"]["value"] == pytest.approx(figures["pass_at_k"]["4"])
     assert [*figures["choose"]["by_n"]] == ["2", "4"]
-    assert (
-        figures["choose"]["policy_tokens"]
-        == policy_tokens(episodes)
-        == sum(len(e.flatten().input_ids) for e in episodes)
-    )
+    tokens = sum(len(e.flatten().input_ids) for e in episodes)
+    assert figures["choose"]["policy_tokens"] == policy_tokens(episodes) == tokens
     assert len(calls_of(judge)) == len({content_key(e.trajectory) for e in episodes})  # each content once
     assert figures["choose"]["judge_tokens"] == figures["feedback/judge_tokens"] > 0
     plain, same = evaluate_config(settings)  # the attempts are those of an evaluation without choosing
@@ -305,9 +294,8 @@ def test_equal_tokens_by_hand(base, tmp_path, caplog) -> None:
     assert comparison["samples"]["success"]["value"] == pytest.approx((0.5 + 0.75) / 2)
     assert comparison["success"]["value"] == 0.5
     assert comparison["minus_samples"]["value"] == pytest.approx(0.5 - 0.625)
-    assert (
-        comparison["minus_samples"]["low"] < comparison["minus_samples"]["value"] < comparison["minus_samples"]["high"]
-    )
+    minus = comparison["minus_samples"]
+    assert minus["low"] < minus["value"] < minus["high"]
     assert not caplog.text
     four = [replace(g, question=f"{g.question}/{n}", asked=g.question) for g in both for n in range(4)]
     of_four = [replace(g, question=f"{g.question}/{n}", asked=g.question) for g in alone for n in range(4)]
@@ -319,7 +307,7 @@ def test_equal_tokens_by_hand(base, tmp_path, caplog) -> None:
 
 
 def test_copies_of_an_attempt_are_judged_once_so_few_attempts_cost_more_than_their_share() -> None:
-    """Of four attempts at a task three are the same: the judge reads two of them. One attempt was said to cost a quarter of that."""
+    """Of four attempts at a task three are the same: the judge reads two of them."""
     first = make_episode([0.0])
     other = make_episode([0.0])
     other.trajectory.messages[-1] = Message(role="assistant", content="something else")
@@ -369,9 +357,8 @@ GOOD = Probe(100, 8, greedy=0.4, sampled=0.4, best=0.6, live_groups=0.6, truncat
 def episode(task: str, success: bool | None, reward: float | None, turn: dict[str, Any] | None = None) -> Episode:
     messages = [Message(role="user", content="?"), Message(role="assistant", content="!")]
     made = Turn([1, 2], [-1.0, -1.0], [], 0.0, **(turn or {}))
-    told = Trajectory(id=task, task="?", messages=messages)
-    found = Episode(Task(task, "?", "a"), [1], [made], reward, "finished", None, False, task, "initial", told)
-    return replace(found, success=success)
+    transcript = Trajectory(id=task, task="?", messages=messages)
+    return Episode(Task(task, "?", "a"), [1], [made], reward, "finished", None, success, task, "initial", transcript)
 
 
 def test_figures_by_hand() -> None:
@@ -393,15 +380,11 @@ def test_greedy_decoding_is_measured_on_the_tasks_that_samples_are() -> None:
 @pytest.mark.parametrize(
     ("changed", "text"),
     [
-        ({}, None),
-        ({"sampled": 0.19}, "demonstrations first"),
-        ({"sampled": 0.61}, "harder tasks"),
-        ({"live_groups": 0.59}, "rollout.group_size"),
-        ({"best": 0.54}, "little for rewards to find"),
-        ({"truncated": 0.11}, "rollout.max_new_tokens"),
-        ({"malformed": 0.21}, "environment.options.parser"),
+        ({}, None), ({"sampled": 0.19}, "demonstrations first"), ({"sampled": 0.61}, "harder tasks"),
+        ({"live_groups": 0.59}, "rollout.group_size"), ({"best": 0.54}, "little for rewards to find"),
+        ({"truncated": 0.11}, "rollout.max_new_tokens"), ({"malformed": 0.21}, "environment.options.parser"),
     ],
-)
+)  # fmt: skip
 def test_each_bound_names_what_to_change(changed: dict[str, float], text: str | None) -> None:
     found = replace(GOOD, **changed)
     assert found.learnable is (text is None)
@@ -424,8 +407,8 @@ def test_a_training_measures_first_and_is_the_same_without(base: Path, tmp_path:
     }
     for config in runs.values():
         train(config)
-    said = json.loads((tmp_path / "warn" / "probe.json").read_text())
-    assert (said["tasks"], said["samples"]) == (4, 2) and said["verdict"].startswith("hardly learnable")
+    probed = json.loads((tmp_path / "warn" / "probe.json").read_text())
+    assert (probed["tasks"], probed["samples"]) == (4, 2) and probed["verdict"].startswith("hardly learnable")
     assert not (tmp_path / "off" / "probe.json").exists()
     lines = [json.loads((tmp_path / name / "metrics.jsonl").read_text()) for name in runs]
     warned, off = ({k: v for k, v in line.items() if not k.startswith("time/")} for line in lines)
@@ -437,12 +420,9 @@ def test_a_training_measures_first_and_is_the_same_without(base: Path, tmp_path:
 
 def test_tasks_that_a_judge_alone_pays_are_no_reason_to_stop(base, tmp_path, monkeypatch) -> None:
     trainer, _ = build(settings(base, tmp_path, gate={"action": "stop"}))
-    for found, stops in (
-        (replace(GOOD, sampled=float("nan")), False),
-        (GOOD, False),
-        (replace(GOOD, sampled=0.0), True),
-    ):
-        monkeypatch.setattr(run, "probe", lambda *_, found=found: (found, []))
+    for sampled, stops in ((float("nan"), False), (GOOD.sampled, False), (0.0, True)):
+        probed = replace(GOOD, sampled=sampled)
+        monkeypatch.setattr(run, "probe", lambda *_, probed=probed: (probed, []))
         with pytest.raises(NotLearnable) if stops else nullcontext():
             check_gate(trainer)
 

@@ -98,21 +98,18 @@ def test_an_auditor_over_updates_stays_quiet_while_nothing_changes_and_sees_a_fa
     ("points", "fires_at"),
     [
         ([(0.4, 0.4), (0.5, 0.5), (0.45, 0.6)], 2),  # 0.05 below the best
-        ([(0.4, 0.4), (0.5, 0.5), (0.46, 0.6)], None),
-        ([(0.5, 0.5), (0.5, 0.5), (0.5, 0.6), (0.46, 0.7)], None),
+        ([(0.4, 0.4), (0.5, 0.5), (0.46, 0.6)], None), ([(0.5, 0.5), (0.5, 0.5), (0.5, 0.6), (0.46, 0.7)], None),
         (
             [(0.5, 0.5), (0.4, 0.49)],
             None,
         ),  # the score follows: half of a tenth of the fall is enough where it tells tasks apart by less
-        ([(0.5, 0.5), (0.4, 0.496)], 1),
-        ([(0.5, 0.5), (0.4, 0.5)], 1),
+        ([(0.5, 0.5), (0.4, 0.496)], 1), ([(0.5, 0.5), (0.4, 0.5)], 1),
         ([(0.5, None), (0.4, None), (0.4, None)], None),  # nobody knows the score
         ([(0.5, 0.4), (0.4, None), (0.4, None)], None),
         ([(0.5, 0.5), (None, 0.9), (None, 0.9)], None),  # nobody knows success
-        ([(0.5, 0.5), (None, 0.9), (0.4, 0.5)], 2),
-        ([(0.2, 0.2), (0.4, 0.5), (0.6, 0.9)], None),
+        ([(0.5, 0.5), (None, 0.9), (0.4, 0.5)], 2), ([(0.2, 0.2), (0.4, 0.5), (0.6, 0.9)], None),
     ],
-)
+)  # fmt: skip
 def test_success_falls_and_the_score_does_not_follow(points: list[Any], fires_at: int | None) -> None:
     guards = Guards(only("success"), watched=True)
     fired = series(guards, [row(n, *point) for n, point in enumerate(points)])
@@ -491,12 +488,9 @@ def fired(config: AgentConfig, rows: list[dict[str, Any]]) -> list[int]:
 def test_a_jump_between_two_stages_is_no_drift_and_a_rise_within_one_is() -> None:
     """Harder questions, then easier ones than before: the scale alone moves."""
     quiet = [
-        stage_row(-1, 0.3, 0.3),
-        stage_row(1, 0.3, 0.35),
-        stage_row(3, 0.3, 0.4, 0.8),
-        stage_row(5, 0.3, 0.85),
+        stage_row(-1, 0.3, 0.3), stage_row(1, 0.3, 0.35), stage_row(3, 0.3, 0.4, 0.8), stage_row(5, 0.3, 0.85),
         stage_row(7, 0.3, 0.9),
-    ]
+    ]  # fmt: skip
     assert fired(staged("drift"), quiet) == []
     assert fired(staged("drift", "simple.yaml"), quiet) == [5]  # as one scale it would be
     assert fired(staged("drift"), [*quiet, stage_row(9, 0.3, 0.96)]) == [9]  # 0.16 since the stage began
@@ -506,12 +500,9 @@ def test_a_jump_between_two_stages_is_no_drift_and_a_rise_within_one_is() -> Non
 
 def test_success_is_compared_within_a_stage() -> None:
     rows = [
-        stage_row(-1, 0.5, 0.5),
-        stage_row(1, 0.5, 0.5),
-        stage_row(3, 0.5, 0.5, 0.2),
-        stage_row(5, 0.5, 0.2),
+        stage_row(-1, 0.5, 0.5), stage_row(1, 0.5, 0.5), stage_row(3, 0.5, 0.5, 0.2), stage_row(5, 0.5, 0.2),
         stage_row(7, 0.4, 0.2),
-    ]
+    ]  # fmt: skip
     assert fired(staged("success"), rows) == [7]
     # harder criteria give less, whatever success does: a fall that looked as if the judge had seen it
     hidden = [stage_row(-1, 0.5, 0.9), stage_row(1, 0.5, 0.9), stage_row(3, 0.5, 0.9, 0.2), stage_row(5, 0.4, 0.2)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -32,20 +33,25 @@ def own_state() -> Iterator[None]:
     AcceleratorState._reset_state()
 
 
-def test_rollout_and_training_agree_under_mixed_precision(tmp_path) -> None:
-    config = settings(
-        "lab",  # pyright: ignore[reportArgumentType] - a shipped policy: a random one's flat distribution hides the gap
-        tmp_path,
-        mixed_precision="bf16",
-        rollout={"max_new_tokens": 48, "max_turns": 4, "max_episode_tokens": 600, "group_size": 2},
-    )
+LONGER = {"max_new_tokens": 48, "max_turns": 4, "max_episode_tokens": 600, "group_size": 2}
+SHIPPED = Path("lab")
+"""A shipped policy: a random one's flat distribution hides the gap."""
+
+
+def gap_of(config: AgentConfig) -> torch.Tensor:
+    """What rollout and training differ by at each sampled token."""
     trainer = make_trainer(config)
     batch = make_batch(trainer.collect(0))
     old, values = trainer.statistics(batch, trainer.ddp_model, batch.action_mask)
-    gap = (old - batch.rollout_logprobs).abs()[batch.action_mask]
+    assert values is not None
+    return (old - batch.rollout_logprobs).abs()[batch.action_mask]
+
+
+def test_rollout_and_training_agree_under_mixed_precision(tmp_path) -> None:
+    config = settings(SHIPPED, tmp_path, mixed_precision="bf16", rollout=LONGER)
+    gap = gap_of(config)
     assert gap.max() < 0.02 and gap.mean() < 2e-4 and len(gap) > 200
     assert gap.max() > 1e-6  # the body does run in bf16: in fp32 the two agree to the seventh digit
-    assert values is not None
 
 
 def test_the_value_head_is_float32_under_mixed_precision(base, tmp_path) -> None:
@@ -96,23 +102,14 @@ def test_what_is_not_trained_keeps_its_precision(base) -> None:
     assert {p.dtype for p in read.parameters()} == {torch.bfloat16}
     lora = half.model_copy(update={"lora": LORA})
     adapted, _ = load_policy(lora, with_values=False)
-    assert {(p.dtype, p.requires_grad) for p in adapted.parameters()} == {
-        (torch.bfloat16, False),
-        (torch.float32, True),
-    }
+    kinds = {(p.dtype, p.requires_grad) for p in adapted.parameters()}
+    assert kinds == {(torch.bfloat16, False), (torch.float32, True)}
 
 
 def test_rollout_and_training_agree_over_a_bfloat16_base(tmp_path) -> None:
-    config = settings(
-        "lab",  # pyright: ignore[reportArgumentType] - a shipped policy, as above
-        tmp_path,
-        policy={"base": "lab", "dtype": "bfloat16", "lora": LORA.model_dump()},
-        rollout={"max_new_tokens": 48, "max_turns": 4, "max_episode_tokens": 600, "group_size": 2},
-    )
-    trainer = make_trainer(config)
-    batch = make_batch(trainer.collect(0))
-    old, _ = trainer.statistics(batch, trainer.ddp_model, batch.action_mask)
-    gap = (old - batch.rollout_logprobs).abs()[batch.action_mask]
+    policy = {"base": "lab", "dtype": "bfloat16", "lora": LORA.model_dump()}
+    config = settings(SHIPPED, tmp_path, policy=policy, rollout=LONGER)
+    gap = gap_of(config)
     assert gap.max() < 0.03 and gap.mean() < 1e-3 and len(gap) > 200
 
 

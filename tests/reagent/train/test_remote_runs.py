@@ -32,15 +32,8 @@ LORA = {"r": 2, "alpha": 4, "target_modules": ["q_proj", "v_proj"]}
 def remote(base: Path, folder: Path, engine: Any, **changes: Any) -> AgentConfig:
     """Judged episodes of an untrained policy with an adapter."""
     policy = {"base": str(base), "lora": LORA}
-    changes = {
-        "algorithm": "grpo",
-        "max_updates": 3,
-        "save_every": 50,
-        "eval": {"every": 0},
-        "policy": policy,
-        **changes,
-    }
-    config = configured(base, folder, "r", **changes)
+    usual = {"algorithm": "grpo", "max_updates": 3, "save_every": 50, "eval": {"every": 0}, "policy": policy}
+    config = configured(base, folder, "r", **usual | changes)
     tree = config.model_dump(mode="json", exclude_unset=True)
     tree["rollout"] |= {"engine": engine, "tasks_per_update": 2}
     return AgentConfig.model_validate(tree)
@@ -69,9 +62,8 @@ def test_a_server_speaks_with_what_was_trained_whole(base, tmp_path) -> None:
         summary = train(config, judge=scripted())
         assert (server.version, server.whole) == ("default", str(base)) and not list((tmp_path / "adapters").iterdir())
         sent = [body["kwargs"]["weights_path"] for path, body in server.asked if path == "/collective_rpc"]
-        assert [Path(folder).name.rpartition("-")[2] for folder in sent[:-1]] == ["0", "1", "2", "3"] and sent[
-            -1
-        ] == str(base)
+        assert [Path(folder).name.rpartition("-")[2] for folder in sent[:-1]] == ["0", "1", "2", "3"]
+        assert sent[-1] == str(base)
         changes = {"max_updates": 4, "policy": {"base": str(base)}}
         train(remote(base, tmp_path, f"vllm:{server.url}", **changes), judge=scripted())  # goes on
     assert summary["updates"] == 3
@@ -170,18 +162,8 @@ def test_gaps_are_those_of_the_server_that_sampled() -> None:
     blank = torch.zeros(2, 5)
     rest = torch.zeros(2, dtype=torch.long)
     batch = Batch(
-        blank.long(),
-        mask,
-        turns,
-        blank,
-        -mask.float(),
-        rest,
-        rest,
-        rest,
-        torch.tensor([True, False]),
-        torch.zeros(2, 0, dtype=torch.long),
-        rest,
-        rest,
-    )
+        blank.long(), mask, turns, blank, -mask.float(), rest, rest, rest, torch.tensor([True, False]),
+        torch.zeros(2, 0, dtype=torch.long), rest, rest,
+    )  # fmt: skip
     said = torch.tensor([[0.0, -1.5, -1.0, -9.0, -3.0], [0.0, -7.0, -7.0, 0.0, 0.0]])
     assert gaps_by_server(said, batch, [["a", "b"], ["b"]]) == {"a": (0.5, 2), "b": (2.0, 1)}

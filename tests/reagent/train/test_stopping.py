@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from feedback_lab import PaidEnv, configured, read, reply, scripted
+from feedback_lab import PaidEnv, configured, read, reply, same_run, scripted
 from trainer_setup import settings
 
 from reagent.env.task import Task
@@ -61,14 +61,6 @@ def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def same(folder: Path, whole: Path) -> None:
-    """Both runs logged, evaluated and learned the same, to the bit."""
-    assert read(folder / "metrics.jsonl") == read(whole / "metrics.jsonl")
-    assert (folder / "eval.jsonl").read_text() == (whole / "eval.jsonl").read_text()
-    weights = [(f / "policy" / "model.safetensors").read_bytes() for f in (folder, whole)]
-    assert weights[0] == weights[1]
-
-
 @pytest.mark.parametrize(
     ("at", "kept"),
     [(8 + 3, 1), (24 + 2, 3)],  # while the second update plays, and in the evaluation after the last
@@ -82,7 +74,7 @@ def test_sigterm_leaves_a_checkpoint_from_which_the_run_goes_on(base, tmp_path, 
     assert len(read(tmp_path / "metrics.jsonl")) == kept and not (tmp_path / "policy").exists()
     arm(monkeypatch, -1)
     train(config(base, tmp_path))
-    same(tmp_path, whole)
+    same_run(tmp_path, whole)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # as it was
 
 
@@ -107,7 +99,7 @@ def test_a_signal_between_an_updates_steps_waits_for_the_update(base, tmp_path, 
         train(config(base, tmp_path))
     assert [path.name for path in checkpoints(tmp_path / "checkpoints")] == ["checkpoint-000002"]
     train(config(base, tmp_path))
-    same(tmp_path, whole)
+    same_run(tmp_path, whole)
 
 
 def test_an_error_leaves_a_checkpoint(base, tmp_path) -> None:
