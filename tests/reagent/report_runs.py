@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from reagent.report import write_page
+from reagent.report.runs import RecordedRun
 from rrm.data.trajectory import Message, ToolCall, Trajectory, write_jsonl
 
 JUDGE = {"model": "judge", "prompt_version": "1", "mode": "full", "score_source": "expected"}
@@ -73,6 +75,12 @@ class Page(HTMLParser):
         return dict(zip(clean[0], clean[n], strict=True))
 
 
+def page_of(folder: Path, runs: Sequence[RecordedRun], **options: Any) -> Page:
+    """The report of these runs."""
+    write_page(folder / "report.html", runs, **options)
+    return Page(folder / "report.html")
+
+
 def make_run(folder: Path, *, mode: str = "none", algorithm: str = "grpo", updates: int = 3, **config: Any) -> Path:
     """A small run folder, evaluated once at its end."""
     folder.mkdir(parents=True)
@@ -121,6 +129,6 @@ def judged(t: Trajectory, score: float | None = 0.25, **row: Any) -> dict[str, A
 
 def files(folder: Path, name: str, outcomes: dict[str, float | None], **options: Any) -> tuple[str, Path, Path]:
     """A policy's transcripts and feedback, one attempt a question."""
-    results = [transcript(question, outcome, said=f"{name} says", **options) for question, outcome in outcomes.items()]
+    results = [transcript(question, outcome, text=f"{name} says", **options) for question, outcome in outcomes.items()]
     write_jsonl(folder / f"{name}.jsonl", results)
     return name, folder / f"{name}.jsonl", write_rows(folder / f"{name}.scored.jsonl", [judged(t) for t in results])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from report_runs import EVIL, Command, Page, files, judged, make_run, transcript, write_rows
+from report_runs import EVIL, Command, Page, files, judged, make_run, page_of, transcript, write_rows
 
 from benchmarks.speed.devtools import Chromium, find_chromium
 from reagent.report import read_policy, read_runs, write_page
@@ -29,8 +29,7 @@ def test_the_table_holds_each_runs_figures(tmp_path: Path) -> None:
         make_run(tmp_path / "u" / "seed0", mode="u", algorithm="ppo", updates=2, seed=4),
     ]
     (runs[0] / "done.json").write_text('{"seconds": 306.0}')
-    write_page(tmp_path / "report.html", read_runs(runs))
-    page = Page(tmp_path / "report.html")
+    page = page_of(tmp_path, read_runs(runs))
     assert page.row("Runs", 1) == {
         "run": "none/seed0", "feedback mode": "none", "algorithm": "grpo",
         "held-out success": "0.745 [0.680, 0.805]200 questions", "1 hop": "1.00", "2 hops": "0.50", "10 hops": "0.12",
@@ -58,8 +57,7 @@ def test_a_distillation_is_no_unfinished_run_of_its_configs_algorithm(tmp_path: 
         write_rows(folder / f"episodes-{file_name:04d}.jsonl", [{}] * count)
     trained, distilled = read_runs(runs)
     assert distilled.setting != trained.setting
-    write_page(tmp_path / "report.html", [trained, distilled])
-    row = Page(tmp_path / "report.html").row("Runs", 2)
+    row = page_of(tmp_path, [trained, distilled]).row("Runs", 2)
     cells = [row[name] for name in ("algorithm", "feedback mode", "updates", "episodes", "judge tokens")]
     assert cells == ["distil (by judge)", "none", "3", "5", "4,321"]
     assert row["held-out success"] == "0.2508 questions"
@@ -83,8 +81,7 @@ def test_what_a_run_lacks_is_left_out_and_said(tmp_path: Path, run: Path) -> Non
         out.write('{"update": 3, "epis')  # being written
     (recorded,) = read_runs([run])
     assert len(recorded.rows) == 3 and recorded.minutes == (1.5, True)
-    write_page(tmp_path / "report.html", [recorded])
-    page = Page(tmp_path / "report.html")
+    page = page_of(tmp_path, [recorded])
     assert page.row("Runs", 1)["held-out success"] == "–"
     assert "1 of the runs has no held-out evaluation" in page.text
     assert "The judge" not in page.text.split("Curves")[0] and "Transcripts" not in page.text
@@ -93,8 +90,7 @@ def test_what_a_run_lacks_is_left_out_and_said(tmp_path: Path, run: Path) -> Non
 def test_an_evaluation_before_the_end_says_when(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     write_rows(run / "eval.jsonl", [{"episodes": 64, "success": {"value": 0.5, "low": None, "high": None}}])
-    write_page(tmp_path / "report.html", read_runs([run]))
-    assert Page(tmp_path / "report.html").row("Runs", 1)["held-out success"] == "0.500after 64 episodes"
+    assert page_of(tmp_path, read_runs([run])).row("Runs", 1)["held-out success"] == "0.500after 64 episodes"
 
 
 @pytest.mark.parametrize(
@@ -105,9 +101,8 @@ def test_success_is_said_of_the_questions_that_are_graded(tmp_path: Path, ungrad
     run = make_run(tmp_path / "run")
     value = {"value": 0.5 if ungraded < 200 else None, "low": None, "high": None}
     write_rows(run / "eval.jsonl", [{"episodes": 192, "tasks": 200, "ungraded_tasks": ungraded, "success": value}])
-    write_page(tmp_path / "report.html", read_runs([run]))
     success = "–" if ungraded == 200 else "0.500"
-    assert Page(tmp_path / "report.html").row("Runs", 1)["held-out success"] == success + text
+    assert page_of(tmp_path, read_runs([run])).row("Runs", 1)["held-out success"] == success + text
 
 
 def test_what_judges_read_for_the_guards_counts_as_judge_tokens(tmp_path: Path) -> None:
@@ -122,21 +117,18 @@ def test_what_judges_read_for_the_guards_counts_as_judge_tokens(tmp_path: Path) 
 
 def test_different_environments_are_pointed_out(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, environment={"name": name}) for name in ("search", "calculator")]
-    write_page(tmp_path / "report.html", read_runs(runs))
-    assert "different environments ( calculator, search )" in Page(tmp_path / "report.html").text
+    assert "different environments ( calculator, search )" in page_of(tmp_path, read_runs(runs)).text
 
 
 def test_numbers_that_are_none_are_no_figures(tmp_path: Path, run: Path) -> None:
     rows = [{"update": 0, "episodes": 64, "episode/success": None, "episode/reward": True, "time/update_s": "long"}]
-    (run / "metrics.jsonl").write_text(
-        json.dumps(rows[0]) + '\n{"update": 1, "episodes": 128, "episode/reward": NaN}\n'
-    )
+    more = '{"update": 1, "episodes": 128, "episode/reward": NaN}\n'
+    (run / "metrics.jsonl").write_text(json.dumps(rows[0]) + "\n" + more)
     write_rows(run / "eval.jsonl", [{"success": {"value": "high"}, "success_by_hops": [1]}])
     (recorded,) = read_runs([run])
     assert recorded.series("episode/reward") == [] and recorded.minutes == (None, False)
     assert draw([recorded]) == []
-    write_page(tmp_path / "report.html", [recorded])
-    assert 'id="curves"' not in Page(tmp_path / "report.html").source
+    assert 'id="curves"' not in page_of(tmp_path, [recorded]).source
 
 
 # ---- curves ----
@@ -170,10 +162,7 @@ def test_running_mean_is_of_the_last_values() -> None:
 def test_the_judges_figures_and_plot_are_shown(tmp_path: Path, run: Path, report: Command) -> None:
     figure = {"value": 0.7329, "low": 0.6941, "high": 0.7697}
     metrics = {
-        "rows": 60,
-        "scored_labelled": 58,
-        "questions": 15,
-        "status": {"scored": 58, "unparsable": 2},
+        "rows": 60, "scored_labelled": 58, "questions": 15, "status": {"scored": 58, "unparsable": 2},
         "metrics": {"judge": {"auroc": figure, "ece": figure, "ece_raw": figure, "new": figure}, "length": {"auroc": figure}},
         "steps": {"steps": 193, "metrics": {"judge": {"mcc": figure}, "all_bad": {"mcc": {"value": 0, "low": 0, "high": 0}}}},
         "format_validity": 0.975,
@@ -246,9 +235,8 @@ def test_results_stand_in_the_order_of_their_calls(tmp_path: Path, run: Path) ->
     message = Message(role="assistant", content="I look.", tool_calls=calls)
     messages = [Message(role="user", content="What is there?"), message, *answers]
     attempt = JudgedAttempt(Trajectory(id="p", task="What is there?", messages=messages, outcome=1.0), None)
-    page = tmp_path / "report.html"
-    write_page(page, read_runs([run]), policies=[PolicyAttempts("one", [attempt], 0, 0)])
-    (step,) = Page(page).source.split('<li class="step">')[1:]
+    page = page_of(tmp_path, read_runs([run]), policies=[PolicyAttempts("one", [attempt], 0, 0)])
+    (step,) = page.source.split('<li class="step">')[1:]
     labels = [f"result of call {n}: look" for n in (1, 2, 3)]
     order = [step.index(text) for text in (labels[0], "thing 0", labels[1], "(no result)", labels[2], "thing 2")]
     assert order == sorted(order)
@@ -260,8 +248,7 @@ def test_the_first_attempt_at_a_question_stands_for_it(tmp_path: Path, run: Path
     scored = write_rows(tmp_path / "f.jsonl", [judged(t) for t in attempts])
     policy = read_policy("p", tmp_path / "t.jsonl", scored)
     assert policy.by_question["q"].trajectory.id == "q/0" and policy.by_question["q"].further == 1
-    write_page(tmp_path / "report.html", read_runs([run]), policies=[policy])
-    assert "The first of 2 attempts at this question." in Page(tmp_path / "report.html").text
+    assert "The first of 2 attempts at this question." in page_of(tmp_path, read_runs([run]), policies=[policy]).text
 
 
 def test_rows_that_match_nothing_or_another_text_are_counted(tmp_path: Path, run: Path) -> None:
@@ -273,8 +260,7 @@ def test_rows_that_match_nothing_or_another_text_are_counted(tmp_path: Path, run
     policy = read_policy(name, transcripts, feedback)
     assert (policy.unmatched, policy.mistaken) == (1, 1)
     assert [a.feedback is None for a in policy.attempts] == [False, True]
-    write_page(tmp_path / "report.html", read_runs([run]), policies=[policy])
-    text = Page(tmp_path / "report.html").text
+    text = page_of(tmp_path, read_runs([run]), policies=[policy]).text
     assert "p : 1 of the judge's rows matches no transcript." in text
     assert "p : 1 of the judge's rows was written on another text with the same id and is left out." in text
     assert "not judged" in text
@@ -285,8 +271,9 @@ def test_a_row_without_a_score_says_why_and_shows_no_number(tmp_path: Path, run:
     write_jsonl(tmp_path / "t.jsonl", [t])
     row = judged(t, 0.9, status="truncated", reason="ran out of room", findings=[], critique="All in all poor.", truncated_tokens=1200)  # fmt: skip
     write_rows(tmp_path / "f.jsonl", [row | {"trace": "It searches."}])
-    write_page(tmp_path / "r.html", read_runs([run]), policies=[read_policy("p", tmp_path / "t.jsonl", tmp_path / "f.jsonl")])  # fmt: skip
-    text = Page(tmp_path / "r.html").text
+    text = page_of(
+        tmp_path, read_runs([run]), policies=[read_policy("p", tmp_path / "t.jsonl", tmp_path / "f.jsonl")]
+    ).text
     assert "no score: truncated (ran out of room)" in text and "0.9" not in text.split("side by side")[1]
     assert "All in all poor." in text and "It searches." in text and "did not see 1,200 tokens" in text
     assert "failed (outcome 0.40)" in text
@@ -294,11 +281,12 @@ def test_a_row_without_a_score_says_why_and_shows_no_number(tmp_path: Path, run:
 
 def test_long_texts_are_folded_and_whole(tmp_path: Path, run: Path) -> None:
     long = "word " * 500 + "END"
-    t = transcript("q", 1.0, said=long)
+    t = transcript("q", 1.0, text=long)
     write_jsonl(tmp_path / "t.jsonl", [t])
     write_rows(tmp_path / "f.jsonl", [judged(t)])
-    write_page(tmp_path / "r.html", read_runs([run]), policies=[read_policy("p", tmp_path / "t.jsonl", tmp_path / "f.jsonl")])  # fmt: skip
-    source = Page(tmp_path / "r.html").source
+    source = page_of(
+        tmp_path, read_runs([run]), policies=[read_policy("p", tmp_path / "t.jsonl", tmp_path / "f.jsonl")]
+    ).source
     assert source.count('<details class="long">') == 4 and f"result {long}" in source
 
 
@@ -311,16 +299,12 @@ def hostile_page(folder: Path) -> Path:
     run = make_run(folder / name, mode=EVIL[:-2], algorithm=EVIL[:-2], environment={"name": EVIL[:-2]})
     evaluation = {"success": {"value": 1, "low": 1, "high": 1}, "success_by_hops": {EVIL: {"value": 1}}}
     write_rows(run / "eval.jsonl", [evaluation])
-    t = transcript(EVIL, 1.0, said=EVIL)
+    t = transcript(EVIL, 1.0, text=EVIL)
     t.messages[1].tool_calls = [ToolCall(name=EVIL, arguments=EVIL)]
     t.messages[2].name = EVIL
     write_jsonl(folder / "t.jsonl", [t])
-    texts = {
-        "critique": EVIL,
-        "trace": EVIL * 20,
-        "findings": [{"step": n, "verdict": "bad", "text": EVIL} for n in (1, 9)],
-    }
-    write_rows(folder / "f.jsonl", [judged(t, **texts)])  # fmt: skip
+    findings = [{"step": n, "verdict": "bad", "text": EVIL} for n in (1, 9)]
+    write_rows(folder / "f.jsonl", [judged(t, critique=EVIL, trace=EVIL * 20, findings=findings)])
     metrics = {"metrics": {"judge": {"auroc": {"value": 1}}, EVIL: {}}, "judge": {"model": EVIL}, "status": {EVIL: 1}}
     (folder / "m.json").write_text(json.dumps(metrics))
     policy = read_policy(EVIL, folder / "t.jsonl", folder / "f.jsonl")
@@ -339,8 +323,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
 
 
 def test_the_policy_names_the_style_and_nothing_else(tmp_path: Path, run: Path) -> None:
-    write_page(tmp_path / "report.html", read_runs([run]))
-    page = Page(tmp_path / "report.html")
+    page = page_of(tmp_path, read_runs([run]))
     policy = next(str(a["content"]) for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     style = re.search(r"<style>(.*?)</style>", page.source, re.DOTALL)
     assert style is not None
@@ -478,16 +461,14 @@ def guarded(folder: Path, text: str = "the score moved, success did not") -> Pat
 
 
 def test_success_stands_beside_score_and_guards_that_fired_are_marked(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    write_page(page, read_runs([guarded(tmp_path / "gamed"), make_run(tmp_path / "plain", mode="r")]))
-    parsed = Page(page)
-    assert parsed.tables["Guards"] == [
+    page = page_of(tmp_path, read_runs([guarded(tmp_path / "gamed"), make_run(tmp_path / "plain", mode="r")]))
+    assert page.tables["Guards"] == [
         ["run", "guard", "it", "after update", "what it saw"],
         ["gamed", "auditor", "warned", "before the first", "they part ways"],
         ["gamed", "length", "warned", "1", "longer"],
         ["gamed", "drift", "stopped the run", "2", "the score moved, success did not"],
     ]
-    assert "Success beside the judge's score" in parsed.text and "a judge being gamed" in parsed.text
+    assert "Success beside the judge's score" in page.text and "a judge being gamed" in page.text
     svg = next(p.svg for p in draw(read_runs([tmp_path / "gamed"])) if p.title.startswith("Success beside"))
     plain = next(p.svg for p in draw(read_runs([tmp_path / "gamed"])) if p.title == "Success")
     assert svg.count('stroke-opacity="0.55"') == 3 and plain.count('stroke-opacity="0.55"') == 0  # an upright line each
@@ -508,16 +489,13 @@ def test_without_judged_evaluations_success_stands_beside_scores_of_one_calibrat
 
 
 def test_runs_without_guards_have_no_such_drawing(tmp_path: Path, run: Path) -> None:
-    page = tmp_path / "page.html"
-    write_page(page, read_runs([run]))
-    parsed = Page(page)
-    assert "Guards" not in parsed.tables and "Success beside" not in parsed.text
+    page = page_of(tmp_path, read_runs([run]))
+    assert "Guards" not in page.tables and "Success beside" not in page.text
 
 
 def test_what_a_guard_saw_is_text(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    write_page(page, read_runs([guarded(tmp_path / "gamed", EVIL)]))
-    assert "<script" not in page.read_text() and "49" not in Page(page).tables["Guards"][3][4]
+    page = page_of(tmp_path, read_runs([guarded(tmp_path / "gamed", EVIL)]))
+    assert "<script" not in page.source and "49" not in page.tables["Guards"][3][4]
 
 
 def asked_criteria(folder: Path, criteria: Any, stage: float | None = None) -> Path:
@@ -544,9 +522,8 @@ def asked_criteria(folder: Path, criteria: Any, stage: float | None = None) -> P
     ],
 )
 def test_the_table_says_which_criteria_judged(tmp_path: Path, criteria: Any, text: str) -> None:
-    page = tmp_path / "page.html"
-    write_page(page, read_runs([asked_criteria(tmp_path / "run", criteria)]))
-    assert Page(page).row("Runs", 1)["environment"] == f"search, seed 0{text}" and "<b>a" not in page.read_text()
+    page = page_of(tmp_path, read_runs([asked_criteria(tmp_path / "run", criteria)]))
+    assert page.row("Runs", 1)["environment"] == f"search, seed 0{text}" and "<b>a" not in page.source
 
 
 def test_a_drawing_of_scores_says_that_criteria_changed(tmp_path: Path) -> None:

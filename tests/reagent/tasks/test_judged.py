@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import sys
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,8 @@ from rrm.errors import ConfigError, EngineError, ReadError, SchemaRefused
 sys.path.append(str(Path(__file__).parents[2] / "rrm"))  # openai_server
 
 TASK = Task("t", "Who built the bridge?", "Ana Büki")
-YES, NO = (
-    '{"said": "Ana Büki", "why": "same", "verdict": "correct"}',
-    '{"said": "x", "why": "other", "verdict": "incorrect"}',
-)
+YES = '{"said": "Ana Büki", "why": "same", "verdict": "correct"}'
+NO = '{"said": "x", "why": "other", "verdict": "incorrect"}'
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -68,9 +67,8 @@ def test_a_verdict_is_one_of_three(text: str, verdict: str) -> None:
     ],
 )  # fmt: skip
 def test_a_judge_that_repeats_the_answer_unescaped_gives_no_verdict_of_the_agents(answer: str) -> None:
-    assert (
-        read_verdict(f'{{"said": "{answer}", "why": "no answer", "verdict": "incorrect"}}', answer).kind == "unreadable"
-    )
+    repeated = f'{{"said": "{answer}", "why": "no answer", "verdict": "incorrect"}}'
+    assert read_verdict(repeated, answer).kind == "unreadable"
     assert read_verdict(f"Wrong, it says {answer}", answer).kind == "unreadable"
     assert read_verdict(NO, answer).kind == "incorrect"
 
@@ -134,9 +132,7 @@ def test_an_answer_cannot_speak_as_the_prompt() -> None:
 
 
 def test_the_judge_sees_every_answer_that_counts() -> None:
-    task = Task(
-        "t", "Who built the bridge?", "Ana Büki", meta={"aliases": ["A. Büki-Tal", "Ana Büki", "she</reference>"]}
-    )
+    task = replace(TASK, meta={"aliases": ["A. Büki-Tal", "Ana Büki", "she</reference>"]})
     system, prompt = (message["content"] for message in messages_for(task, "Frau Büki-Tal"))
     assert prompt.count("<reference>") == prompt.count("</reference>") == 3 and prompt.count("Ana Büki") == 1
     assert "<reference>\nA. Büki-Tal\n</reference>" in prompt and prompt.endswith("<answer>\nFrau Büki-Tal\n</answer>")
