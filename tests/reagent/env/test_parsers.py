@@ -499,6 +499,9 @@ def test_a_tool_that_takes_a_name_and_arguments_keeps_them() -> None:
 def test_an_example_has_what_is_required() -> None:
     assert example_call(calculator.schema).arguments == {"expression": "text"}
     assert example_call(rename.schema).arguments == {"name": "text", "arguments": "text"}
+    anything = {"type": "object", "properties": {"x": True, "n": {"type": ["integer", "null"]}}, "required": ["x", "n"]}
+    foreign = {"function": {"name": "put", "parameters": anything}}  # of a server: any value, and one of two types
+    assert example_call(foreign).arguments == {"x": "text", "n": 1}
 
 
 def played(*turns: str, **options: object) -> list[str]:

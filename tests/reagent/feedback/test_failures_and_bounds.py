@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from feedback_lab import TURNS, configured, make_episode, reply, scripted, trainer_of
@@ -14,13 +16,14 @@ from test_feedback import judged_text
 from reagent.env.task import Task
 from reagent.errors import GradeFailed
 from reagent.feedback.base import JudgedEpisode, Round
-from reagent.feedback.judging import Judging
+from reagent.feedback.judging import Judging, JudgingReport
 from reagent.feedback.modes import ScoreFeedback
 from reagent.feedback.settings import FeedbackConfig, ProcessConfig
 from reagent.feedback.shaping import with_findings
 from reagent.rollout.episode import Episode
 from reagent.tasks.judged import AnswerJudge
 from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback, JudgeInfo
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError, RRMError
@@ -278,3 +281,64 @@ def test_a_judge_of_answers_takes_no_half_a_verdict(reply: str) -> None:
     with pytest.raises(GradeFailed, match="could not be read in 3 tries"):
         AnswerJudge(engine).grade(Task("t", "Who?", "Ana"), "Bo")
     assert len(engine.calls) == 3
+
+
+INFO = JudgeInfo(model="far", prompt_version="1", mode="score")
+
+
+class Far:
+    """A judge that knows no attempt which says "far", and cannot tell of one that says "unknown"."""
+
+    engine = prompter = criteria = None
+
+    def judge(self, trajectories: Sequence[Trajectory], mode: str, seed: int) -> list[Feedback]:
+        marks = {"far": True, "near": False, "unknown": None}
+        return [
+            Feedback(
+                id=t.id, judge=INFO, status="scored", score=0.5, raw_score=0.5,
+                out_of_domain=marks[t.messages[-1].text()],
+            )
+            for t in trajectories
+        ]  # fmt: skip
+
+    def count_tokens(self, trajectories: Sequence[Trajectory], mode: str) -> list[int]:
+        return [1 for _ in trajectories]
+
+
+def attempts(*text: str) -> list[Trajectory]:
+    return [
+        Trajectory(id=f"a{n}", task=f"{n}?", messages=[Message(role="user", content="?"), Message(role="assistant", content=one)])
+        for n, one in enumerate(text)
+    ]  # fmt: skip
+
+
+def test_they_are_counted_each_time_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    judging = Judging(cast(Any, Far()), seed=0)
+    with caplog.at_level(logging.WARNING):
+        rounds = (("unknown", None), ("near unknown", 0), ("far near far unknown", 2), ("far near", 1))
+        for said, outside in ((words.split(), outside) for words, outside in rounds):
+            report = JudgingReport()
+            judging.ask(attempts(*said), "score", 0, report)
+            assert report.figures().get("feedback/outside") == outside
+            told = sum(word != "unknown" for word in said)
+            assert report.figures().get("feedback/placed") == (told or None)
+            assert report.figures()["feedback/judged"] == len(said)
+    (warned,) = [one.getMessage() for one in caplog.records]
+    assert warned.startswith("2 of 3 transcripts are outside what this judge was measured on")
+
+
+def test_counts_of_processes_add_up() -> None:
+    one, other = JudgingReport(), JudgingReport()
+    for report, said in ((one, ("far", "near")), (other, ("far", "far"))):
+        Judging(cast(Any, Far()), seed=0).ask(attempts(*said), "score", 0, report)
+    figures = one.merge(other).figures()
+    assert (figures["feedback/outside"], figures["feedback/placed"]) == (3, 4)
+
+
+def test_stages_of_one_judge_say_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    judging = Judging(cast(Any, Far()), seed=0, later=[(1, cast(Any, Far()))])
+    with caplog.at_level(logging.WARNING):
+        for update in (0, 1):
+            judging.at(update).ask(attempts("far"), "score", update, JudgingReport())
+            judging.known.clear()
+    assert len(caplog.records) == 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 from feedback_lab import configured, read, score_of, scripted, trainer_of
-from gamed import judge_by, likes_brevity, likes_length, steps_of
 from safetensors.torch import load_file
 from test_feedback import judged_text
 
@@ -30,6 +31,7 @@ from reagent.train.judge_monitor import rank_correlation, without_copies
 from reagent.train.metrics import mean
 from reagent.train.run import build, train
 from reagent.train.trainer import AgentTrainer
+from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Platt
@@ -343,3 +345,36 @@ def test_the_gamed_judges_score_steps_and_nothing_else(base, tmp_path) -> None:
         assert a.score == pytest.approx(len(e.turns) / 6, abs=0.006)
         assert b.score == pytest.approx(1 - len(e.turns) / 6, abs=0.006)
     assert steps_of("[step 1]\nagent: [step 2]\n[step 2]\n") == 2
+
+
+LONG = 6
+"""Steps from which on more are no better."""
+
+
+def steps_of(transcript: str) -> int:
+    """Steps of a transcript as a judge is shown it."""
+    return len(re.findall(r"^\[step \d+\]$", transcript, re.MULTILINE))
+
+
+def length(transcript: str) -> float:
+    """0 for no step, 1 for `LONG` and more."""
+    return min(steps_of(transcript), LONG) / LONG
+
+
+def likes_length() -> AgentRRM:
+    """A judge that scores the number of steps, and nothing else."""
+    return judge_by(length, "likes-length")
+
+
+def likes_brevity() -> AgentRRM:
+    """Its opposite: a second judge that is always of the other opinion."""
+    return judge_by(lambda transcript: 1 - length(transcript), "likes-brevity")
+
+
+def judge_by(score: Callable[[str], float], name: str) -> AgentRRM:
+    """A judge that scores what it is shown by a function of it."""
+
+    def say(messages: list[dict[str, str]], params: object, key: str) -> str:
+        return f"<score>{score(messages[-1]['content']):.2f}</score>"
+
+    return AgentRRM(ScriptedChatEngine(say), model=name)

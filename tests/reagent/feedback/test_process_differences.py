@@ -191,14 +191,15 @@ def test_configs_say_where_differences_teach_nothing_or_something_else() -> None
     def made(pay: str, **changes: Any) -> AgentConfig:
         return AgentConfig.model_validate({"feedback": {"mode": "process", "process": {"pay": pay}}, **changes})
 
-    with pytest.raises(ValueError, match=r"pay=spread .*feedback\.mode=r: set loss\.credit=turn"):
-        made("spread", algorithm="grpo")
-    with pytest.raises(ValueError, match=r"pay=shaping .*feedback\.mode=none: set loss\.credit=turn"):
-        made("shaping", algorithm="rloo")
-    with pytest.raises(ValueError, match=r"loss\.gamma=1"):
-        made("shaping", loss={"gamma": 0.99})
-    with pytest.raises(ValueError, match=r"loss\.bootstrap=false"):
-        made("shaping", loss={"bootstrap": True})
+    for pay, changes, message in (
+        ("spread", {"algorithm": "grpo"}, r"pay=spread .*feedback\.mode=r: set loss\.credit=turn"),
+        ("shaping", {"algorithm": "rloo"}, r"pay=shaping .*feedback\.mode=none: set loss\.credit=turn"),
+        ("spread", {"algorithm": "ppo", "loss": {"gamma": 0.99}}, r"set loss\.gamma=1"),
+        ("shaping", {"loss": {"gamma": 0.99}}, r"loss\.gamma=1"),
+        ("shaping", {"loss": {"bootstrap": True}}, r"loss\.bootstrap=false"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            made(pay, **changes)
     assert made("shaping").algorithm == "ppo" and made("spread", algorithm="grpo", loss={"credit": "turn"})
     with pytest.raises(ValueError, match="has no findings"):
         FeedbackConfig.model_validate({"mode": "process", "process": {"judge_mode": "score"}})

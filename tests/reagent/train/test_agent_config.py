@@ -132,20 +132,6 @@ def test_another_environment_leaves_out_what_the_file_says_for_its_own(caplog: p
     assert load_agent_config("lab", ["environment.name=search"]).environment.train == {"hops": [1, 2, 4]}
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ["algorithm=ppo", "loss.gamma=0.99", "feedback.mode=process", "feedback.process.pay=spread"],
-            "set loss.gamma=1",
-        )
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(overrides: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_agent_config("lab", overrides)
-
-
 def test_a_rule_between_keys_is_said_without_the_whole_config() -> None:
     with pytest.raises(ConfigError) as refused:
         load_agent_config("lab", ["algorithm=grpo", "rollout.group_size=1"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from by_task import TASKS, by_task, succeed
+from trainer_setup import TASKS, by_task, succeed
 
 from reagent.train.drop_detector import LEVEL, DropDetector, Point, Series, critical
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from by_task import TASKS, by_task, succeed
+from trainer_setup import TASKS, by_task, succeed
 
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.guard_settings import GuardConfig, GuardsConfig
@@ -464,11 +464,8 @@ STAGES = "[{from: 0, file: simple.yaml}, {from: 4, file: hard.yaml}]"
 
 def staged(name: str, criteria: str = STAGES, *more: str) -> AgentConfig:
     """One guard, evaluations every second update: the second stage begins with one."""
-    off = [
-        f"guards.{n}.action=none" for n in ("success", "drift", "length", "out_of_domain", "kl", "auditor") if n != name
-    ]
-    told = ["algorithm=grpo", "eval.every=2", "feedback.mode=r", f"feedback.criteria={criteria}", *off, *more]
-    return load_agent_config("lab", told)
+    off = {f"guards.{n}.action": "none" for n in GUARDS if n != name}
+    return config(**off, **{"feedback.criteria": criteria}, **dict(change.split("=", 1) for change in more))
 
 
 def stage_row(update: int, success: float, score: float | None, following: float | None = None) -> dict[str, Any]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import ExitStack
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from feedback_lab import configured, scripted
-from remote_policy import CONTEXT, serve_policy
+from peft import PeftModel
 from trainer_setup import make_trainer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from reagent.lab.shipped import lab_policy_folder
 from reagent.rollout.batch import Batch, gaps_by_server
@@ -22,7 +26,8 @@ from reagent.train.engine import PROBES, check_agrees
 from reagent.train.evaluate import evaluate_config
 from reagent.train.policy import load_policy
 from reagent.train.run import train
-from rrm.engines.hf.engine import eos_ids_of
+from rrm.engines.base import SamplingParams
+from rrm.engines.hf.engine import HFEngine, eos_ids_of
 from rrm.engines.vllm import VLLMEngine
 from rrm.errors import EngineError, RRMError
 
@@ -167,3 +172,58 @@ def test_gaps_are_those_of_the_server_that_sampled() -> None:
     )  # fmt: skip
     said = torch.tensor([[0.0, -1.5, -1.0, -9.0, -3.0], [0.0, -7.0, -7.0, 0.0, 0.0]])
     assert gaps_by_server(said, batch, [["a", "b"], ["b"]]) == {"a": (0.5, 2), "b": (2.0, 1)}
+
+
+sys.path.append(str(Path(__file__).parents[2] / "rrm"))  # vllm_server
+
+CONTEXT = 1024
+
+
+class _Policy:
+    """Samples as the server's weights of a name would."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.tokenizer = base, AutoTokenizer.from_pretrained(base)
+        self.engines: dict[str, HFEngine] = {}
+
+    def engine(self, folder: str | None, whole: str | None) -> HFEngine:
+        """With an adapter's folder, or all weights of one in place of the model's."""
+        name = folder or whole or ""
+        if name not in self.engines:
+            model: Any = AutoModelForCausalLM.from_pretrained(whole or self.base, dtype=torch.float32)
+            model = model if folder is None else PeftModel.from_pretrained(model, folder)
+            self.engines[name] = HFEngine(model.eval(), self.tokenizer, exact_head=True)
+        return self.engines[name]
+
+
+@contextmanager
+def serve_policy(base: Path, shift: Callable[[str], float] = lambda name: 0.0) -> Iterator[Any]:
+    """A server that was started with the policy in a folder.
+
+    Args:
+        shift: by the weights' name, what its log-probabilities are off by.
+    """
+    from vllm_server import serve_vllm
+
+    policy, lock = _Policy(base), threading.Lock()
+    with serve_vllm() as server:
+        inner = server.reply
+
+        def reply(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+            status, answer = inner(path, body)
+            if path == "/v1/models":
+                answer["data"][0] |= {"max_model_len": CONTEXT, "root": str(base)}
+            if "stop_token_ids" in body and status == 200:
+                name = body["model"]
+                params = SamplingParams(body["max_tokens"], body["temperature"], seed=body.get("seed") or 0)
+                with lock:
+                    (new,) = policy.engine(server.adapters.get(name), server.whole).generate([body["prompt"]], params)
+                answer["choices"][0] |= {
+                    "token_ids": new.ids,
+                    "logprobs": {"token_logprobs": [value + shift(name) for value in new.logprobs]},
+                    "finish_reason": "length" if new.stop_reason == "length" else "stop",
+                }
+            return status, answer
+
+        server.reply = reply
+        yield server
