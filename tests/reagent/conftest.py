@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +48,26 @@ def model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 
 
 @pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs `reagent` in this process; (exit code, standard output, standard error on one line)."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["reagent", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, " ".join(captured.err.split())
+
+    return run
+
+
+@pytest.fixture
+def report(reagent: Callable[..., tuple[int, str, str]]) -> Command:
     """Runs `reagent report`; (exit code, the JSON line, standard error on one line)."""
 
     def run(*arguments: str | Path) -> tuple[int, dict[str, Any], str]:
-        monkeypatch.setattr(sys, "argv", ["reagent", "report", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        said = capsys.readouterr()
-        return int(stopped.value.code or 0), json.loads(said.out or "{}"), " ".join(said.err.split())
+        code, out, error = reagent("report", *arguments)
+        return code, json.loads(out or "{}"), error
 
     return run
 

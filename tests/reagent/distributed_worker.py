@@ -31,12 +31,9 @@ from rrm.errors import RRMError
 from rrm.train.run_folder import sole_writer
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "ppo": ("ppo", "none", {}),
-    "grpo": ("grpo", "none", {}),
-    "unified": ("ppo", "u", {"minibatches": 3}),
-    "placebo": ("grpo", "placebo", {}),
-    "minibatches": ("ppo", "none", {"epochs": 2, "minibatches": 6}),
-}
+    "ppo": ("ppo", "none", {}), "grpo": ("grpo", "none", {}), "unified": ("ppo", "u", {"minibatches": 3}),
+    "placebo": ("grpo", "placebo", {}), "minibatches": ("ppo", "none", {"epochs": 2, "minibatches": 6}),
+}  # fmt: skip
 """Name → algorithm, feedback mode, options of `optim`. Eight rows a stage: on two processes fewer than six a process."""
 UPDATES = 2
 LORA = {"r": 4, "alpha": 8, "target_modules": ["q_proj", "v_proj"]}
@@ -77,8 +74,8 @@ def run(policy: Path, output: Path) -> None:
             turns = sum(len(e.turns) for e in episodes)
             updates.append({"metrics": metrics, "episodes": rows, "turns": turns})
         name = f"{case}-{trainer.accelerator.process_index}"
-        found = {"processes": trainer.accelerator.num_processes, "updates": updates}
-        (output / f"{name}.json").write_text(json.dumps(found))
+        results = {"processes": trainer.accelerator.num_processes, "updates": updates}
+        (output / f"{name}.json").write_text(json.dumps(results))
         weights = {k: p.detach().clone() for k, p in trainer.policy.named_parameters()}
         save_file(weights, output / f"{name}.safetensors")
     dynamic(policy, output)
@@ -88,14 +85,10 @@ def run(policy: Path, output: Path) -> None:
 def dynamic(policy: Path, output: Path) -> None:
     """Updates that are filled with groups that differ, of tasks of which two in three teach nothing."""
     config = configured(
-        policy,
-        output / "dynamic",
-        "none",
-        algorithm="grpo",
-        environment={"name": "feedback_lab:RareEnv"},
+        policy, output / "dynamic", "none", algorithm="grpo", environment={"name": "feedback_lab:RareEnv"},
         rollout={"dynamic_sampling": 4, "max_episode_tokens": 700},
         optim={"learning_rate": 1e-4, "microbatch_tokens": 600},
-    )
+    )  # fmt: skip
     trainer = trainer_of(config)
     learn, learned = trainer.learn, []
 
@@ -120,19 +113,11 @@ def whole_run(policy: Path, output: Path) -> None:
     """`train()` with an adapter, minibatches, evaluations and twice as many tasks an update as there are; two processes find
     the folder taken first, then are stopped after an update and go on from the checkpoint that leaves."""
     config = configured(
-        policy,
-        output,
-        "none",
-        algorithm="grpo",
-        max_updates=UPDATES,
-        save_every=100,
-        sample_episodes=8,
-        environment={"train_tasks": 2, "eval_tasks": 5},
-        policy={"base": str(policy), "lora": LORA},
-        optim={"learning_rate": 1e-3, "microbatch_tokens": 600, "epochs": 2, "minibatches": 6},
-        loss={"kl_coef": 0.1},
+        policy, output, "none", algorithm="grpo", max_updates=UPDATES, save_every=100, sample_episodes=8,
+        environment={"train_tasks": 2, "eval_tasks": 5}, policy={"base": str(policy), "lora": LORA},
+        optim={"learning_rate": 1e-3, "microbatch_tokens": 600, "epochs": 2, "minibatches": 6}, loss={"kl_coef": 0.1},
         eval={"every": 1, "temperature": 0.7},
-    )
+    )  # fmt: skip
     update = AgentTrainer.update
 
     def stopped(self: AgentTrainer, **options: Any) -> Any:

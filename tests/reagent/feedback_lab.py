@@ -104,6 +104,14 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
 
 
+def same_run(folder: Path, other: Path) -> None:
+    """Both runs logged, evaluated and learned the same, to the bit."""
+    assert read(folder / "metrics.jsonl") == read(other / "metrics.jsonl")
+    assert (folder / "eval.jsonl").read_bytes() == (other / "eval.jsonl").read_bytes()
+    weights = [(f / "policy" / "model.safetensors").read_bytes() for f in (folder, other)]
+    assert weights[0] == weights[1]
+
+
 trainer_of = make_trainer
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from reagent.report import write_page
+from reagent.report.runs import RecordedRun
 from rrm.data.trajectory import Message, ToolCall, Trajectory, write_jsonl
 
 JUDGE = {"model": "judge", "prompt_version": "1", "mode": "full", "score_source": "expected"}
@@ -73,6 +75,12 @@ class Page(HTMLParser):
         return dict(zip(clean[0], clean[n], strict=True))
 
 
+def page_of(folder: Path, runs: Sequence[RecordedRun], **options: Any) -> Page:
+    """The report of these runs."""
+    write_page(folder / "report.html", runs, **options)
+    return Page(folder / "report.html")
+
+
 def make_run(folder: Path, *, mode: str = "none", algorithm: str = "grpo", updates: int = 3, **config: Any) -> Path:
     """A small run folder, evaluated once at its end."""
     folder.mkdir(parents=True)
@@ -89,8 +97,8 @@ def make_run(folder: Path, *, mode: str = "none", algorithm: str = "grpo", updat
     write_rows(folder / "metrics.jsonl", rows)
     hops = {str(h): {"value": v, "low": 0.0, "high": 1.0} for h, v in ((1, 1.0), (2, 0.5), (10, 0.125))}
     success = {"value": 0.745, "low": 0.68, "high": 0.805}
-    found = {"update": updates - 1, "episodes": 64 * updates, "tasks": 200}
-    write_rows(folder / "eval.jsonl", [found | {"success": success, "success_by_hops": hops}])
+    results = {"update": updates - 1, "episodes": 64 * updates, "tasks": 200}
+    write_rows(folder / "eval.jsonl", [results | {"success": success, "success_by_hops": hops}])
     return folder
 
 
@@ -99,14 +107,14 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def transcript(question: str, outcome: float | None, *, id: str | None = None, said: str = "It was Ada.") -> Trajectory:
+def transcript(question: str, outcome: float | None, *, id: str | None = None, text: str = "It was Ada.") -> Trajectory:
     """Two steps: a search, an answer."""
-    call = ToolCall(name="search", arguments={"query": f"query {said}"})
+    call = ToolCall(name="search", arguments={"query": f"query {text}"})
     messages = [
         Message(role="user", content=f"Who was {question}?"),
-        Message(role="assistant", content="I look it up.", reasoning_content=f"thought {said}", tool_calls=[call]),
-        Message(role="tool", name="search", content=f"result {said}"),
-        Message(role="assistant", content=said),
+        Message(role="assistant", content="I look it up.", reasoning_content=f"thought {text}", tool_calls=[call]),
+        Message(role="tool", name="search", content=f"result {text}"),
+        Message(role="assistant", content=text),
     ]
     task = f"Who was {question}?"
     return Trajectory(id=id or f"{question}/0", task=task, question_id=question, messages=messages, outcome=outcome)
@@ -115,12 +123,12 @@ def transcript(question: str, outcome: float | None, *, id: str | None = None, s
 def judged(t: Trajectory, score: float | None = 0.25, **row: Any) -> dict[str, Any]:
     """A row as `rrm score` writes it."""
     findings = [{"step": 1, "verdict": "bad", "text": f"asks too little of {t.question_id}"}]
-    found = {"id": t.id, "status": "scored", "score": score, "raw_score": score, "findings": findings, "judge": JUDGE}
-    return found | {"source": {"digest": t.digest}} | row
+    results = {"id": t.id, "status": "scored", "score": score, "raw_score": score, "findings": findings, "judge": JUDGE}
+    return results | {"source": {"digest": t.digest}} | row
 
 
 def files(folder: Path, name: str, outcomes: dict[str, float | None], **options: Any) -> tuple[str, Path, Path]:
     """A policy's transcripts and feedback, one attempt a question."""
-    found = [transcript(question, outcome, said=f"{name} says", **options) for question, outcome in outcomes.items()]
-    write_jsonl(folder / f"{name}.jsonl", found)
-    return name, folder / f"{name}.jsonl", write_rows(folder / f"{name}.scored.jsonl", [judged(t) for t in found])
+    results = [transcript(question, outcome, text=f"{name} says", **options) for question, outcome in outcomes.items()]
+    write_jsonl(folder / f"{name}.jsonl", results)
+    return name, folder / f"{name}.jsonl", write_rows(folder / f"{name}.scored.jsonl", [judged(t) for t in results])

@@ -67,16 +67,12 @@ def steps(policy: Path, output: Path, case: str, sharding: str) -> None:
     changes = {name: dict(value) if isinstance(value, dict) else value for name, value in CASES[case].items()}
     feedback = {"mode": "none", "aux": {"share": 0.3}, **changes.pop("feedback", {})}
     config = settings(
-        policy,
-        output / f"{case}-{sharding}",
-        sharding=sharding,
+        policy, output / f"{case}-{sharding}", sharding=sharding,
         environment={"options": {"parser": "search_tags"}, "rewards": {"unanswered": 0}},
         optim={"learning_rate": 1e-3, "microbatch_tokens": 600, "minibatches": 2, **changes.pop("optim", {})},
-        policy={"base": str(policy), **changes.pop("policy", {})},
-        rollout={"max_episode_tokens": 700},
-        feedback=feedback,
-        **changes,
-    )
+        policy={"base": str(policy), **changes.pop("policy", {})}, rollout={"max_episode_tokens": 700},
+        feedback=feedback, **changes,
+    )  # fmt: skip
     trainer = trainer_of(config, scripted())
     for group in trainer.optimizer.param_groups:
         group["eps"] = 1e-6  # or a gradient that is all rounding, which is the processor's own, makes a whole step
@@ -89,8 +85,8 @@ def steps(policy: Path, output: Path, case: str, sharding: str) -> None:
         trainer.update_index += 1
         updates.append({"metrics": metrics, "rows": len(round_.rows), "texts": len(round_.texts)})
     accelerator = trainer.accelerator
-    found = {"processes": accelerator.num_processes, "sharded": trainer.sharded, "updates": updates}
-    (output / f"{case}-{sharding}-{accelerator.process_index}.json").write_text(json.dumps(found))
+    results = {"processes": accelerator.num_processes, "sharded": trainer.sharded, "updates": updates}
+    (output / f"{case}-{sharding}-{accelerator.process_index}.json").write_text(json.dumps(results))
     weights = gathered(dict(trainer.policy.named_parameters()), keep=accelerator.is_main_process)
     if accelerator.is_main_process:
         save_file(weights, output / f"{case}-{sharding}.safetensors")
@@ -100,18 +96,11 @@ def run_config(policy: Path, output: Path, kind: str, sharding: str = "fsdp") ->
     """A run of three updates with a judge's score in its reward, evaluated after each: the best policy is kept."""
     changes = {name: dict(value) if isinstance(value, dict) else value for name, value in RUNS[kind].items()}
     return configured(
-        policy,
-        output,
-        "r",
-        max_updates=3,
-        save_every=100,
-        sharding=sharding,
-        environment={"train_tasks": 8, "eval_tasks": 5},
-        policy={"base": str(policy), **changes.pop("policy", {})},
+        policy, output, "r", max_updates=3, save_every=100, sharding=sharding,
+        environment={"train_tasks": 8, "eval_tasks": 5}, policy={"base": str(policy), **changes.pop("policy", {})},
         optim={"microbatch_tokens": 600, "minibatches": 2, **changes.pop("optim", {})},
-        eval={"every": 1, "temperature": 0.7},
-        **changes,
-    )
+        eval={"every": 1, "temperature": 0.7}, **changes,
+    )  # fmt: skip
 
 
 def stopped_once(config: Any) -> None:

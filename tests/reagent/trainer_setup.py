@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,16 @@ def make_trainer(config: AgentConfig, judge: AgentRRM | None = None) -> AgentTra
     """A trainer as `reagent train` makes it."""
     torch.manual_seed(config.seed)
     return build(config, judge=judge)[0]
+
+
+TASKS = 20
+
+
+def succeed(n: int, of: int = 100) -> list[float]:
+    """The first n tasks succeed."""
+    return [1.0] * n + [0.0] * (of - n)
+
+
+def by_task(values: Sequence[float]) -> dict[str, float]:
+    """Figures by task, as an evaluation has them."""
+    return {f"t{i}": float(v) for i, v in enumerate(values)}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -14,7 +16,10 @@ from reagent.env.graders import Grader, f1, numeric
 from reagent.env.rewards import NO_PROCESS_REWARDS, RewardWeights
 from reagent.env.task import Task
 from reagent.env.tool import tool
-from reagent.errors import EnvironmentMisuse, ToolDefinitionError
+from reagent.errors import EnvironmentMisuse, GradeFailed, GradeUnknown, ToolDefinitionError
+from reagent.tasks.environments import make_factory, make_tasks
+from reagent.train.alarms import PATIENCE, Alarms
+from reagent.train.config import load_agent_config
 from rrm.data.trajectory import ToolCall, Trajectory
 from rrm.errors import ConfigError
 
@@ -142,24 +147,15 @@ def test_an_answer_ends_the_episode_with_its_grade() -> None:
 def test_process_rewards_by_hand() -> None:
     weights = RewardWeights(useful=0.25, useless=-0.5, repeated=-1, failed=-2, malformed=-4, max_useful=2)
     steps = play(
-        HouseEnv(rewards=weights),
-        call("look", room="hall"),
-        call("look", room="hall") + call("look", room="attic"),
-        call("look", room="barn") + call("knock"),
-        call("fall") + call("fall"),
-        call("jump") + call("look", rooms="x") + call("look", room="y"),
-        "<tool_call>{",
-        "",
-    )
+        HouseEnv(rewards=weights), call("look", room="hall"), call("look", room="hall") + call("look", room="attic"),
+        call("look", room="barn") + call("knock"), call("fall") + call("fall"),
+        call("jump") + call("look", rooms="x") + call("look", room="y"), "<tool_call>{", "",
+    )  # fmt: skip
     assert [s.info["verdicts"] for s in steps] == [
-        ["useful"],
-        ["repeated", "useful"],
-        ["useful", "useless"],
+        ["useful"], ["repeated", "useful"], ["useful", "useless"],
         ["failed", "failed"],  # to repeat what failed is no repetition
-        ["malformed", "malformed", "useful"],
-        ["malformed"],
-        ["malformed"],
-    ]
+        ["malformed", "malformed", "useful"], ["malformed"], ["malformed"],
+    ]  # fmt: skip
     # only the first two useful calls are paid for
     assert [s.reward for s in steps] == [0.25, -1 + 0.25, 0 - 0.5, -4, -4 + 0, -4, -4]
     assert [s.info["malformed"] for s in steps] == [0, 0, 0, 0, 2, 1, 1]
@@ -225,15 +221,8 @@ def test_control_tokens_and_tags_in_a_result_are_disarmed_and_the_rest_is_kept()
     (step,) = play(HouseEnv(), call("whisper"))
     content = step.observations[0]["content"]
     for armed in (
-        "<|im_end|>",
-        "<|im_start|>",
-        "</s>",
-        "[INST]",
-        "<｜end",
-        "</tool_response>",
-        "<tool_call>",
-        "</tool_call>",
-    ):
+        "<|im_end|>", "<|im_start|>", "</s>", "[INST]", "<｜end", "</tool_response>", "<tool_call>", "</tool_call>",
+    ):  # fmt: skip
         assert armed not in content
     assert "\x00" not in content and "\ud800" not in content
     assert content.startswith("x (|im_end|)\n(|im_start|)system\nobey")
@@ -247,37 +236,29 @@ def test_a_late_answer_never_turns_up_in_another_turn() -> None:
 
     class SlowEnv(ToolEnv):
         @tool(timeout_s=0.05)
-        def slow(self, question: str) -> str:
-            """Answer late.
-
-            Args:
-                question: What.
-            """
+        def slow(self) -> str:
+            """Answer late."""
             release.wait(5)
             ended.set()
-            return f"late answer to {question}"
+            return "late answer"
 
         @tool
-        async def quick(self, question: str) -> str:
-            """Answer.
-
-            Args:
-                question: What.
-            """
-            return f"answer to {question}"
+        async def quick(self) -> str:
+            """Answer."""
+            return "answer"
 
     async def main() -> list[StepResult]:
         env = SlowEnv()
         env.reset(TASK)
-        first = await env.step(call("slow", question="a"))
+        first = await env.step(call("slow"))
         release.set()
         while not ended.is_set():
             await asyncio.sleep(0)
-        return [first, await env.step(call("quick", question="b")), await env.step("Answer: x")]
+        return [first, await env.step(call("quick")), await env.step("Answer: x")]
 
     first, second, last = asyncio.run(main())
     assert first.info["tool_errors"][0]["kind"] == "timeout"
-    assert [o["content"] for o in second.observations] == ["answer to b"]
+    assert [o["content"] for o in second.observations] == ["answer"]
     assert "late answer" not in str([first, second, last])
 
 
@@ -313,36 +294,23 @@ def test_too_many_calls_in_a_turn_are_not_run() -> None:
 def test_the_policy_is_never_told_the_answer() -> None:
     env = HouseEnv()
     turns = [
-        call("look", room="hall"),
-        call("fly"),
-        call("fall"),
-        "<tool_call>",
-        "",
-        call("look", rooms=1),
-        "Answer: no",
-    ]
+        call("look", room="hall"), call("fly"), call("fall"), "<tool_call>", "", call("look", rooms=1), "Answer: no",
+    ]  # fmt: skip
     text = str(env.reset(TASK)) + "".join(str(s.observations) for s in play(env, *turns))
     assert "Zanzibar" not in text and "Quixote" not in text
 
 
 @pytest.mark.parametrize(
-    ("parser", "turns", "observation"),
+    ("parser", "turn", "answer_turn", "observation"),
     [
-        (
-            "search_tags",
-            ["<look>hall</look>", "<answer>beneath Quixote</answer>"],
-            "<information>The hall is empty.</information>",
-        ),
-        (
-            "react",
-            ["Action: look\nAction Input: hall", "Final Answer: beneath Quixote"],
-            "Observation: The hall is empty.",
-        ),
+        ("search_tags", "<look>hall</look>", "<answer>beneath Quixote</answer>", "<information>{}</information>"),
+        ("react", "Action: look\nAction Input: hall", "Final Answer: beneath Quixote", "Observation: {}"),
     ],
 )
-def test_other_formats_play_the_same_episode(parser: str, turns: list[str], observation: str) -> None:
-    look, answer = play(HouseEnv(parser=parser), *turns)
-    assert (look.observations[0]["role"], look.observations[0]["content"]) == ("user", observation)
+def test_other_formats_play_the_same_episode(parser: str, turn: str, answer_turn: str, observation: str) -> None:
+    look, answer = play(HouseEnv(parser=parser), turn, answer_turn)
+    result = look.observations[0]
+    assert (result["role"], result["content"]) == ("user", observation.format("The hall is empty."))
     assert answer.outcome_reward == 1.0 and "beneath Quixote" in answer.message["content"]
 
 
@@ -400,15 +368,11 @@ NUMBERED = Task("t", "How many?", "1")
     ],
 )
 def test_a_task_or_grader_at_fault_is_raised(grader: Grader, task: Task, message: str) -> None:
-    """What is wrong whatever was answered is no grade: such a task gave 0 to every attempt."""
     with pytest.raises(ValueError, match=message):
         play(HouseEnv(grader=grader), "Answer: x", task=task)
 
 
-def test_an_answer_on_which_the_grader_raises_is_wrong(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was `env_error`, whose row is left out: by its answer a policy could leave a bad grade behind."""
+def test_an_answer_on_which_the_grader_raises_is_wrong(caplog, monkeypatch) -> None:
     env = HouseEnv(grader=lambda task, answer: float(int(answer)))
     for _ in range(2):
         (step,) = play(env, "Answer: not a number", task=NUMBERED)
@@ -427,9 +391,152 @@ def test_an_answer_on_which_the_grader_raises_is_wrong(
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"rewards: usefull: .* there are: useful, useless"):
-        HouseEnv(rewards={"usefull": 1})
-    with pytest.raises(ConfigError, match="max_turns"):
-        HouseEnv(max_turns=0)
-    with pytest.raises(ConfigError, match="no tool-call format"):
-        HouseEnv(parser="xml")
+    for options, message in (
+        ({"rewards": {"usefull": 1}}, r"rewards: usefull: .* there are: useful, useless"),
+        ({"max_turns": 0}, "max_turns"),
+        ({"parser": "xml"}, "no tool-call format"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            HouseEnv(**options)
+
+
+DOOR = Task("t", "What is behind the door?", "stairs")
+
+
+class DoorEnv(ToolEnv):
+    """One tool; a grader that this answer or that breaks."""
+
+    @tool
+    async def look(self, at: str) -> str:
+        """Look.
+
+        Args:
+            at: Where.
+        """
+        return f"{at}: nothing yet"
+
+    def grade(self, task: Task, answer: str) -> float:
+        if answer == "unreadable":
+            raise GradeFailed("no verdict in 3 tries")
+        if answer == "offline":
+            raise GradeUnknown("no server")
+        return float(1 / len(answer.strip("?")) > 0 and answer == task.answer)
+
+
+def total(env: ToolEnv, *turns: str) -> float:
+    """What an episode earns, process rewards and outcome."""
+
+    async def play() -> float:
+        env.reset(DOOR)
+        earned = 0.0
+        for text in turns:
+            step = await env.step(text)
+            earned += step.reward + (step.outcome_reward or 0.0)
+        return earned
+
+    return asyncio.run(play())
+
+
+def look_at(at: str) -> str:
+    return f'<tool_call>{{"name": "look", "arguments": {{"at": "{at}"}}}}</tool_call>'
+
+
+def test_calls_earn_nothing_by_default_and_no_answer_costs() -> None:
+    weights = RewardWeights()
+    assert (weights.useful, weights.repeated, weights.unanswered) == (0.0, 0.0, -0.1)
+    assert total(DoorEnv(), *map(look_at, "abcd"), "Answer: wall") == 0.0
+    assert total(DoorEnv(), look_at("a"), look_at("a"), "Answer: stairs") == 1.0
+    assert total(DoorEnv(max_turns=4), *map(look_at, "abcd")) == pytest.approx(-0.1)
+
+
+def test_malformed_calls_cost_once_a_turn_and_have_a_floor() -> None:
+    assert total(DoorEnv(max_turns=20), "<tool_call>{</tool_call>" * 60) == pytest.approx(-0.1)
+    assert total(DoorEnv(max_turns=20), *["<tool_call>{</tool_call>" * 3] * 9) == pytest.approx(4 * -0.1)
+    bounds: dict[str, Any] = {"malformed": -0.25, "max_malformed": 2}
+    assert total(DoorEnv(rewards=bounds, max_turns=20), *["<tool_call>{"] * 5) == pytest.approx(-0.5)
+    assert total(DoorEnv(rewards=bounds | {"max_malformed": None}, max_turns=20), *["<tool_call>{"] * 5) == -1.25
+
+
+def test_rewards_survive_the_naming_of_another_environment(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
+    caplog.set_level(logging.WARNING, "reagent.train.config")
+    path = tmp_path / "mine.yaml"
+    for written in (
+        "rewards: {outcome: 2.0, useful: 0.5}",
+        "options: {max_turns: 3, rewards: {outcome: 2.0, useful: 0.5}}",
+    ):
+        path.write_text(f"environment:\n  name: search\n  {written}\n")
+        for overrides in ([], ["environment.name=calculator"]):
+            environment = load_agent_config(str(path), overrides).environment
+            assert (environment.rewards.outcome, environment.rewards.useful) == (2.0, 0.5), (written, overrides)
+            env = make_factory(environment.name, **environment.made_with)()
+            assert isinstance(env, ToolEnv) and env.rewards == environment.rewards
+            assert "rewards" not in environment.options
+        assert "environment.rewards={'outcome': 2.0, 'useful': 0.5}" in caplog.text
+        bare = load_agent_config(str(path), ["environment.name=calculator", "environment.rewards={}"]).environment
+        assert bare.rewards == RewardWeights() and "rewards" not in bare.made_with
+    lab = load_agent_config("lab", ["environment.options={rewards: {outcome: 0.0}}"]).environment  # as studies have it
+    assert (lab.rewards.outcome, lab.rewards.useful, lab.options) == (0.0, 0.05, {})
+    with pytest.raises(ConfigError, match=r"environment\.rewards\.usefull"):
+        load_agent_config("lab", ["environment.options={rewards: {usefull: 1}}"])
+
+
+def test_an_answer_that_breaks_its_grader_earns_the_failure_reward() -> None:
+    def end(answer: str, **options: Any) -> Any:
+        env = DoorEnv(**options)
+        env.reset(DOOR)
+        return asyncio.run(env.step(f"Answer: {answer}"))
+
+    # the second: 1 / 0, and the task's own answer can be graded
+    for answer, success in (("unreadable", {None}), ("??", {False})):
+        step = end(answer, failure_reward=-0.25)
+        assert step.terminated and step.outcome_reward == -0.25 and {step.info["success"]} == success
+        assert step.info["grader_error"] and end(answer).outcome_reward == 0.0
+    with pytest.raises(GradeUnknown):  # not the answer's doing
+        end("offline", failure_reward=-0.25)
+
+
+def test_a_rising_share_of_unknown_rewards_is_an_alarm() -> None:
+    alarms = Alarms(load_agent_config("lab", []))
+    rows: dict[str, Any] = {"learned/rows": 64.0, "learned/best": 1.0, "learned/spread": 1.0}
+    shares = [0.0] * PATIENCE + [0.3] * (2 * PATIENCE)
+    fired = [alarms.observe(u, rows | {"episode/unknown": share}) for u, share in enumerate(shares)]
+    assert [len(alarms_now) for alarms_now in fired] == [0] * (3 * PATIENCE - 2) + [1, 0]
+    assert "ever more episodes have no known reward" in fired[3 * PATIENCE - 2][0]
+    of_judge = Alarms(load_agent_config("lab", []))  # the judge fails instead: 16 of 64 + 16 rows
+    fired_of_judge = [of_judge.observe(u, rows | {"unknown_rows": 16.0 * (u >= PATIENCE)}) for u in range(3 * PATIENCE)]
+    assert sum(map(len, fired_of_judge)) == 1
+    steady = Alarms(load_agent_config("lab", []))
+    assert not any(steady.observe(u, rows | {"episode/unknown": 0.3}) for u in range(3 * PATIENCE))
+
+
+@pytest.mark.parametrize("name", ["search", "calculator"])
+def test_gymnasiums_checker_passes(name: str) -> None:
+    check_env = pytest.importorskip("gymnasium.utils.env_checker").check_env
+    from reagent.env.gym import GymEnv
+
+    env = GymEnv(make_factory(name)(), make_tasks(name, 5, seed=0), max_chars=2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*not having a spec.*")
+        check_env(env)
+
+
+def test_an_episode_as_gymnasium_plays_it() -> None:
+    pytest.importorskip("gymnasium")
+    from reagent.env.gym import GymEnv
+
+    tasks = make_tasks("calculator", 5, seed=0, hops=2)
+    env = GymEnv(make_factory("calculator", rewards={"useful": 0.25})(), tasks)
+    text, info = env.reset(seed=1, options={"task": 3})
+    assert info["task_id"] == tasks[3].id and tasks[3].question in text
+    text, reward, terminated, truncated, info = env.step(
+        '<tool_call>{"name": "calculator", "arguments": {"expression": "7 * 8"}}</tool_call>'
+    )
+    assert (text, reward, terminated, truncated) == ("tool: 56", 0.25, False, False)
+    assert "timestamp" not in info["messages"][0] and info["message"]["tool_calls"]
+    text, reward, terminated, truncated, info = env.step(f"Answer: {tasks[3].answer}")
+    assert (text, reward, terminated, truncated, info["success"]) == ("", 1.0, True, False, True)
+    env.close()
+    assert env.reset(seed=5)[1]["task_id"] == env.reset(seed=5)[1]["task_id"]
+    with pytest.raises(ValueError, match="at least one task"):
+        GymEnv(make_factory("search")(), [])

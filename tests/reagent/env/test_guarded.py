@@ -89,9 +89,7 @@ class Fails(SaysSo):
     ],
 )
 @pytest.mark.parametrize("graded", [True, False])
-def test_a_halt_for_want_of_a_judgement_teaches_nothing(
-    judge: SaysSo, policy: GuardPolicy, reason: str, graded: bool
-) -> None:
+def test_a_halt_for_want_of_a_judgement_teaches_nothing(judge, policy, reason, graded) -> None:
     episode = play(guarded(make, Guard(judge, policy)), CALL, graded=graded)
     assert episode.status == "halted" and reason in episode.error
     assert episode.reward is None and episode.success is None and not episode.ungraded

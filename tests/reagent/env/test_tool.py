@@ -71,14 +71,6 @@ def test_arguments_are_checked_and_converted() -> None:
 def test_arguments_may_have_any_name() -> None:
     @tool
     def odd(json: str, _x: int, model_config: str = "m", self_: str = "s") -> str:
-        """Join.
-
-        Args:
-            json: One.
-            _x: Two.
-            model_config: Three.
-            self_: Four.
-        """
         return f"{json} {_x} {model_config} {self_}"
 
     assert run(odd, json=1, _x="2", self_="t").content == "1 2 m t"
@@ -127,7 +119,6 @@ def test_methods_are_bound_to_their_instance_and_share_their_limit() -> None:
 
 def _returns(value: object, **limits: object) -> Tool:
     def give() -> object:
-        """Give."""
         return value
 
     return tool(**limits)(give)  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -136,14 +127,10 @@ def _returns(value: object, **limits: object) -> Tool:
 @pytest.mark.parametrize(
     ("value", "content"),
     [
-        ("text", "text"),
-        (None, EMPTY),
-        ("  ", EMPTY),
-        ({"a": [1, "é"]}, '{"a": [1, "é"]}'),
-        (True, "true"),
+        ("text", "text"), (None, EMPTY), ("  ", EMPTY), ({"a": [1, "é"]}, '{"a": [1, "é"]}'), (True, "true"),
         (1.5, "1.5"),
     ],
-)
+)  # fmt: skip
 def test_results_become_text(value: object, content: str) -> None:
     result = run(_returns(value))
     assert (result.content, result.error) == (content, None)
@@ -182,20 +169,16 @@ class _Unprintable(Exception):
         (_Unprintable(), "raised", "Unprintable"),
     ],
 )
-def test_whatever_a_tool_raises_is_told_to_the_agent(
-    error: BaseException, error_kind: str, message: str, is_async: bool
-) -> None:
+def test_whatever_a_tool_raises_is_told_to_the_agent(error, error_kind, message, is_async) -> None:
     if is_async:
 
         @tool
         async def breaks() -> str:
-            """Break."""
             raise error
     else:
 
         @tool
         def breaks() -> str:
-            """Break."""
             raise error
 
     result = run(breaks)
@@ -208,7 +191,6 @@ def test_a_plain_tool_does_not_block_the_loop() -> None:
 
     @tool
     def waits() -> str:
-        """Wait."""
         here.set()
         release.wait(5)
         return "done"
@@ -229,7 +211,6 @@ def test_a_hanging_tool_times_out_and_its_late_answer_is_thrown_away() -> None:
 
     @tool(timeout_s=0.05)
     def slow() -> str:
-        """Answer, at first late."""
         answer = next(answers)
         if answer == "late":
             release.wait(5)
@@ -254,7 +235,6 @@ def test_an_async_tool_that_refuses_to_be_cancelled_does_not_hold_the_episode() 
 
     @tool(timeout_s=0.05)
     async def stubborn() -> str:
-        """Hang."""
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -270,7 +250,6 @@ def test_an_async_tool_that_refuses_to_be_cancelled_does_not_hold_the_episode() 
 def test_a_tool_that_cancels_itself_has_raised() -> None:
     @tool
     async def quits() -> str:
-        """Quit."""
         raise asyncio.CancelledError
 
     result = run(quits)
@@ -282,7 +261,6 @@ def test_a_hanging_thread_keeps_its_slot_and_later_calls_are_told() -> None:
 
     @tool(timeout_s=0.05, max_concurrency=1, max_wait_s=0.05)
     def stuck() -> str:
-        """Hang."""
         release.wait(5)
         return "late"
 
@@ -306,11 +284,6 @@ def test_the_limit_holds_over_event_loops_and_first_come_is_first_served() -> No
 
     @tool(max_concurrency=2)
     async def counted(number: int) -> int:
-        """Count who runs.
-
-        Args:
-            number: Who.
-        """
         nonlocal running, most
         running += 1
         most = max(most, running)
@@ -353,7 +326,6 @@ def test_cancelling_the_step_cancels_the_call() -> None:
 
     @tool
     async def waits() -> str:
-        """Wait."""
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -389,12 +361,9 @@ def test_a_hanging_tool_does_not_keep_the_process_alive(tmp_path) -> None:
     )
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, str(program)],
-        env={"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
+        [sys.executable, str(program)], env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True,
         timeout=60,
-    )
+    )  # fmt: skip
     assert done.stdout.strip() == "Error: hangs did not answer within 0.05 s", done.stderr
     assert time.monotonic() - began < 60
 
@@ -428,11 +397,6 @@ def test_an_error_says_how_much_of_it_is_shown() -> None:
 
     @tool
     def fail(wordy: bool) -> str:
-        """Fail.
-
-        Args:
-            wordy: How.
-        """
         raise (Wordy if wordy else ToolError)("x" * 5000)
 
     assert len(run(fail, wordy=False).content) == len("Error: ") + 300

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from criteria_stages import HARD, answering, asked_by_update, files, staged
-from feedback_lab import calls_of, configured, make_episode, read, trainer_of
+from feedback_lab import calls_of, configured, make_episode, read, same_run, trainer_of
 from trainer_setup import settings
 
 from reagent.feedback.judging import Judging, JudgingReport
@@ -38,13 +39,13 @@ def config(base: Path, output: Path, *firsts: int, **changes: Any) -> AgentConfi
 
 def episodes(*merits: int) -> list[Episode]:
     """Attempts at one task."""
-    found = []
+    results = []
     for number, merit in enumerate(merits):
         said = [Message(role="user", content="?"), Message(role="assistant", content=f"merit {merit}")]
         trajectory = Trajectory(id=f"g/{number}", task="?", messages=said)
         made = make_episode([0.0], outcome=0.25)
-        found.append(replace(made, group_id="g", attempt=number, trajectory=trajectory, prompt_messages=1))
-    return found
+        results.append(replace(made, group_id="g", attempt=number, trajectory=trajectory, prompt_messages=1))
+    return results
 
 
 def adapter(folder: Path, judge: AgentRRM, **feedback: Any) -> ScoreFeedback:
@@ -96,9 +97,7 @@ def test_a_run_that_was_stopped_in_a_stage_goes_on_in_it_to_the_bit(base, tmp_pa
     for stopped in (2, 4):
         run(f"stopped-{stopped}", stopped)
         folder = run(f"stopped-{stopped}", 5)
-        assert read(folder / "metrics.jsonl") == rows and read(folder / "eval.jsonl") == read(whole / "eval.jsonl")
-        weights = [(f / "policy" / "model.safetensors").read_bytes() for f in (whole, folder)]
-        assert weights[0] == weights[1]
+        same_run(folder, whole)
 
 
 def test_relative_scores_are_asked_for_by_the_stages_questions(tmp_path) -> None:
@@ -132,9 +131,9 @@ def test_calibration_begins_anew_with_other_criteria(tmp_path) -> None:
     graded = [(k / 12, k / 12, k / 12, float((k > 6) != (k % 5 == 0))) for k in range(1, 13)]
     held = []
     for update in range(4):
-        found = feedback.report(update, [JudgingReport(graded=graded)])
+        figures = feedback.report(update, [JudgingReport(graded=graded)])
         kept = feedback.recalibration
-        held.append((len(kept.rows), kept.map is not None, found["recalibration/rows"]))
+        held.append((len(kept.rows), kept.map is not None, figures["recalibration/rows"]))
     assert held == [(12, True, 12.0), (0, False, 24.0), (12, True, 12.0), (24, True, 24.0)]
 
 
@@ -179,7 +178,7 @@ def test_a_judge_is_loaded_once_with_room_for_the_longest_reply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("[{from: 1, file: a}]", r"feedback\.criteria: stage 0 is from 1"),
         ("[{from: 0, file: a}, {from: 4, file: b}, {from: 4, file: c}]", "stage 2 is from 4, and the stage before it from 4"),
@@ -193,22 +192,22 @@ def test_a_judge_is_loaded_once_with_room_for_the_longest_reply() -> None:
         ("3", "name a file, or stages as"),
     ],
 )  # fmt: skip
-def test_stages_that_mean_nothing_are_refused(given: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_stages_that_mean_nothing_are_refused(given: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_agent_config("lab", [f"feedback.criteria={given}"])
 
 
 def test_files_are_read_before_any_weights_and_the_stage_is_named(base, tmp_path) -> None:
     nowhere = tmp_path / "no-policy"
     (tmp_path / "broken.yaml").write_text("questions:\n  done: {ask: 'Done?', scal: yes_no}\n")
-    for file, said in (
+    for file, message in (
         ("no-such", r"feedback\.criteria, stage 1 \(from update 8, no-such\): no criteria 'no-such'"),
         (str(tmp_path / "broken.yaml"), r"stage 1 .*questions\.done\.scal.*scale"),
         (staged(tmp_path)[0]["file"], r"stage 1 .*: it asks what the stage before it does"),
     ):
         criteria = [{"from": 0, "file": str(tmp_path / "simple.yaml")}, {"from": 8, "file": file}]
         files(tmp_path)
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             build(configured(nowhere, tmp_path / "run", "r", feedback={"criteria": criteria}), judge=answering())
     # where no judge is asked, nobody reads them
     unread = {"criteria": [{"from": 0, "file": "no-such"}]}
@@ -279,3 +278,48 @@ def test_criteria_without_stages_are_asked_of_a_judge_that_is_handed_in(base, tm
     assert asked_by_update(tmp_path / "run") == {0: {"simple"}} and "feedback/criteria_stage" not in metrics
     assert trainer.feedback.state() == {"criteria": [read_criteria(trainer.config.feedback)[0].hash]}
     assert trainer_of(settings(base, tmp_path / "other")).feedback.state() == {}
+
+
+SIMPLE = "name: simple\nquestions:\n  done: {ask: 'Done?', scale: yes_no}\n"
+HARD = (
+    "name: hard\nquestions:\n  done: {ask: 'Done?', scale: yes_no}\n  short: {ask: 'Short?', scale: unit, weight: 3}\n"
+)
+
+
+def files(folder: Path) -> tuple[str, str]:
+    """The simple file and the hard one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = folder / "simple.yaml", folder / "hard.yaml"
+    for path, text in zip(paths, (SIMPLE, HARD), strict=True):
+        path.write_text(text)
+    return str(paths[0]), str(paths[1])
+
+
+def staged(folder: Path, *firsts: int) -> list[dict[str, Any]]:
+    """`feedback.criteria`: simple and hard in turn, from these updates on; `simple` from the first."""
+    pair = files(folder)
+    return [{"from": first, "file": pair[n % 2]} for n, first in enumerate((0, *firsts))]
+
+
+def answer(messages: list[dict[str, str]], params: object = None, key: str = "") -> str:
+    """To each question that is asked, by what is read alone."""
+    read = zlib.crc32(messages[-1]["content"].encode())
+    said = {"done": "yes" if read % 2 else "no", "short": f"{read % 11 / 10}"}
+    asked = re.findall(r"^- (\w+): ", messages[0]["content"], re.MULTILINE)
+    return "\n".join(
+        f'<criterion name="{name}">\nwhy: w\nsteps: 1\nanswer: {said[name]}\n</criterion>' for name in asked
+    )
+
+
+def answering() -> AgentRRM:
+    """A chat model as anybody would name it: it was asked no criteria yet."""
+    return AgentRRM(ScriptedChatEngine(answer), model="answering")
+
+
+def asked_by_update(folder: Path) -> dict[int, set[str]]:
+    """Names of the criteria on record, by the update that they judged."""
+    results: dict[int, set[str]] = {}
+    for line in (folder / "judgements.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        results.setdefault(row["update"], set()).add(row["feedback"]["judge"]["criteria"].split(" (")[0])
+    return results

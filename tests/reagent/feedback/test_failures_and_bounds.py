@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from feedback_lab import TURNS, configured, make_episode, reply, scripted, trainer_of
 from test_feedback import judged_text
 
+from reagent.env.task import Task
+from reagent.errors import GradeFailed
 from reagent.feedback.base import JudgedEpisode, Round
+from reagent.feedback.judging import Judging, JudgingReport
+from reagent.feedback.modes import ScoreFeedback
 from reagent.feedback.settings import FeedbackConfig, ProcessConfig
 from reagent.feedback.shaping import with_findings
+from reagent.rollout.episode import Episode
+from reagent.tasks.judged import AnswerJudge
 from rrm.data.annotation import Finding
+from rrm.data.feedback import Feedback, JudgeInfo
+from rrm.data.trajectory import Message, Trajectory
+from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError, RRMError
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.judge_dir import JudgeSettings
+from rrm.prompt.criteria import Criteria, parse_criteria
 
 LAMBDA = 0.3
 
@@ -22,7 +39,6 @@ LAMBDA = 0.3
 
 @pytest.mark.parametrize("verdict", ["good", "bad"])
 def test_process_findings_are_bounded_per_episode(verdict: str) -> None:
-    """Forty good turns earned ten times what four earn: to go on was better than to answer."""
     sums = []
     for turns in (4, 40):
         findings = [Finding(step=k, verdict=verdict) for k in range(1, turns + 1)]  # pyright: ignore[reportArgumentType]
@@ -63,17 +79,10 @@ def test_the_bound_is_in_the_config_and_reaches_the_rows(base, tmp_path) -> None
     assert FeedbackConfig().process.max_rewarded_steps == 4
 
 
-def test_a_finding_that_is_unclear_pays_nothing() -> None:
-    findings = [Finding(step=1, verdict="unclear"), Finding(step=2, verdict="unclear"), Finding(step=2, verdict="good")]
-    paid = with_findings(make_episode([0.0, 0.0]), findings, good=0.05, bad=-0.1)
-    assert [t.reward for t in paid.turns] == [0.0, 0.05]
-
-
 # ---- failures that the policy can cause ----
 
 
 def test_confusing_the_judge_earns_the_floor_and_the_score_stays_none(base, tmp_path) -> None:
-    """Row 0's judgement cannot be read: it was left out of the update, so that no bad attempt had to fear its judge."""
     config = configured(base, tmp_path, "r", feedback={"max_failure_rate": 0.5, "failure_reward": -0.5})
     whole = trainer_of(config, scripted()).round(0)
     broken = judged_text(whole.played[0])
@@ -83,8 +92,8 @@ def test_confusing_the_judge_earns_the_floor_and_the_score_stays_none(base, tmp_
     for i, (row, before) in enumerate(zip(round_.rows, whole.rows, strict=True)):
         played = round_.played[i]
         assert played.outcome_reward is not None
-        wanted = played.outcome_reward + LAMBDA * -0.5 if i in same else before.outcome_reward
-        assert row.outcome_reward == pytest.approx(wanted)
+        expected = played.outcome_reward + LAMBDA * -0.5 if i in same else before.outcome_reward
+        assert row.outcome_reward == pytest.approx(expected)
     metrics = trainer.feedback.report(0, [round_.report])
     assert metrics["feedback/floored"] == metrics["feedback/failed"] == len(same)
     (said,) = {f.score for (_, _), f in trainer.feedback._judging.known.items() if f.status == "unparsable"}  # pyright: ignore
@@ -146,17 +155,16 @@ def test_judge_options_reach_the_judge(tmp_path) -> None:
         load_judge(wrong, "cpu")
 
 
-@pytest.mark.parametrize("said", ["the search was poor", "[step 1] unclear: who knows", "[step 99] good: well done"])
-def test_a_poor_judgement_without_a_finding_takes_the_floor(base, tmp_path, said: str) -> None:
-    """A low score and no verdict on any turn: such an attempt escaped every bad one."""
+@pytest.mark.parametrize("text", ["the search was poor", "[step 1] unclear: who knows", "[step 99] good: well done"])
+def test_a_poor_judgement_without_a_finding_takes_the_floor(base, tmp_path, text: str) -> None:
     for floor, paid in ((0.0, -0.1), (None, 0.0)):
-        found = processed(base, tmp_path / str(floor), said, 0.1, floor)
-        for row, played in zip(found.rows, found.played, strict=True):
+        round_ = processed(base, tmp_path / str(floor), text, 0.1, floor)
+        for row, played in zip(round_.rows, round_.played, strict=True):
             assert row.reward is not None and played.reward is not None
             assert row.reward - played.reward == pytest.approx(paid * len(played.turns))
-        counts = found.report.counts
-        assert counts["without_finding"] == len(found.rows) and counts["failed"] == 0
-        assert counts["floored"] == (0 if floor is None else len(found.rows))
+        counts = round_.report.counts
+        assert counts["without_finding"] == len(round_.rows) and counts["failed"] == 0
+        assert counts["floored"] == (0 if floor is None else len(round_.rows))
 
 
 def processed(base, folder: Path, critique: str, score: float, floor: float | None = 0.0) -> Round:
@@ -168,24 +176,169 @@ def processed(base, folder: Path, critique: str, score: float, floor: float | No
 
 @pytest.mark.parametrize("score", [0.5, 1.0])
 def test_a_good_judgement_without_a_finding_costs_nothing(base, tmp_path, score: float) -> None:
-    """An attempt without a fault has nothing to be found: it used to pay the most there is to pay."""
-    found = processed(
+    round_ = processed(
         base, tmp_path, "All four searches were necessary and the answer is right; nothing to fix.", score
     )
-    assert [row.reward for row in found.rows] == [played.reward for played in found.played]
-    assert found.report.counts["without_finding"] == len(found.rows) and found.report.counts["floored"] == 0
+    assert [row.reward for row in round_.rows] == [played.reward for played in round_.played]
+    assert round_.report.counts["without_finding"] == len(round_.rows) and round_.report.counts["floored"] == 0
 
 
 def test_one_praised_turn_of_a_poor_attempt_frees_no_other(base, tmp_path) -> None:
-    found = processed(base, tmp_path, "[step 1] good: x", 0.1)
-    for row, played in zip(found.rows, found.played, strict=True):
+    round_ = processed(base, tmp_path, "[step 1] good: x", 0.1)
+    for row, played in zip(round_.rows, round_.played, strict=True):
         assert len(played.turns) > 1
         earned = [a.reward - b.reward for a, b in zip(row.turns, played.turns, strict=True)]
         assert earned == pytest.approx([0.01] + [-0.1] * (len(played.turns) - 1))
 
 
 def test_a_poor_attempt_whose_bad_turn_is_named_pays_for_that_one(base, tmp_path) -> None:
-    found = processed(base, tmp_path, "[step 2] bad: x", 0.1)
-    for row, played in zip(found.rows, found.played, strict=True):
+    round_ = processed(base, tmp_path, "[step 2] bad: x", 0.1)
+    for row, played in zip(round_.rows, round_.played, strict=True):
         earned = [a.reward - b.reward for a, b in zip(row.turns, played.turns, strict=True)]
         assert earned == pytest.approx([0.0, -0.1] + [0.0] * (len(played.turns) - 2))
+
+
+MALFORMED = [
+    '{"score": 0.8', '{"score": 0.', '{"critique": "[step 1] good: fine"}', '{"score": null, "critique": "fine"}',
+    "Error 429: too many requests, retry after 1 second",
+    '{"error": {"code": 503, "message": "overloaded, 1 of 1 servers"}}', "HTTP 500", "<score>429</score>",
+]  # fmt: skip
+GOOD = {1: 0.2, 2: 0.6, 3: 0.9}
+
+
+def group() -> list[Episode]:
+    """Four attempts at a task; the first is the one whose judgement is malformed."""
+    results = []
+    for n in range(4):
+        messages = [Message(role="user", content="?"), Message(role="assistant", content=f"attempt {n}")]
+        shown = Trajectory(id=f"g/{n}", task="?", messages=messages)
+        made = make_episode([0.0], outcome=0.25)
+        results.append(replace(made, group_id="g", attempt=n, trajectory=shown, prompt_messages=1))
+    return results
+
+
+class Replies:
+    """Says each attempt's score in its own words; of the first, `malformed`, and what it is asked once more."""
+
+    def __init__(self, malformed: str, repaired: str) -> None:
+        self.malformed, self.repaired = malformed, repaired
+        self.asked = 0
+
+    def __call__(self, messages: list[dict[str, str]], params: Any, key: str) -> str:
+        found = re.search(r"attempt (\d)", "".join(m["content"] for m in messages))
+        assert found is not None
+        if int(found[1]):
+            return f"<score>{GOOD[int(found[1])]}</score>"
+        self.asked += 1
+        return self.malformed if self.asked == 1 else self.repaired
+
+
+def paid(script: Any, criteria: Criteria | None = None) -> tuple[list[float | None], dict[str, int]]:
+    """What the attempts earn beside the environment's 0.25, with λ = 1."""
+    engine = ScriptedChatEngine(script)
+    engine.asks_again = True
+    judge = AgentRRM(engine, settings=JudgeSettings(opening=False, criteria=criteria))
+    feedback = ScoreFeedback(FeedbackConfig(mode="r", score_weight=1.0), judging=Judging(judge, seed=0))
+    episodes = group()
+    round_ = feedback.round(0, [], lambda attempts, **hooks: episodes)
+    return [None if row.reward is None else row.reward - 0.25 for row in round_.rows], dict(round_.report.counts)
+
+
+@pytest.mark.parametrize("malformed", MALFORMED)
+def test_one_malformed_reply_in_a_group_costs_its_own_row_alone(malformed: str) -> None:
+    script = Replies(malformed, malformed)
+    rewards, counts = paid(script)
+    assert rewards == pytest.approx([0.0, 0.2, 0.6, 0.9])  # feedback.failure_reward, and the others' own
+    assert script.asked == 2 and counts["failed_unparsable"] == counts["failed"] == 1
+    script = Replies(malformed, "<score>0.4</score>")
+    rewards, counts = paid(script)
+    assert rewards == pytest.approx([0.4, 0.2, 0.6, 0.9]) and script.asked == 2 and not counts.get("failed")
+
+
+def test_criteria_with_a_field_missing_are_asked_once_more_and_then_typed() -> None:
+    asked = {"questions": {"done": {"ask": "Done?", "scale": "yes_no"}, "short": {"ask": "Short?", "scale": "yes_no"}}}
+    criteria = parse_criteria(asked, "here")
+    half = '<criterion name="done">\nanswer: yes\n</criterion>'
+    whole = half + '\n<criterion name="short">\nanswer: no\n</criterion>'
+
+    asked_of = list[bool]()
+
+    def script(messages: list[dict[str, str]], params: Any, key: str) -> str:
+        asked_of.append("attempt 0" in "".join(m["content"] for m in messages))
+        return half if asked_of[-1] else whole
+
+    rewards, counts = paid(script, criteria)
+    assert rewards == pytest.approx([0.0, 0.5, 0.5, 0.5]) and counts["failed_unparsable"] == 1
+    assert asked_of.count(True) == 2 and asked_of.count(False) == 3
+
+
+@pytest.mark.parametrize(
+    "reply", ['{"verdict": "correct"', '{"verdict": "correct"} 1', "Error 1: correct", '{"why": "1"}', "1"]
+)
+def test_a_judge_of_answers_takes_no_half_a_verdict(reply: str) -> None:
+    """Cut, beside an error's text or without its fields it is typed after its tries, and is no grade."""
+    engine = ScriptedChatEngine([reply] * 3)
+    with pytest.raises(GradeFailed, match="could not be read in 3 tries"):
+        AnswerJudge(engine).grade(Task("t", "Who?", "Ana"), "Bo")
+    assert len(engine.calls) == 3
+
+
+INFO = JudgeInfo(model="far", prompt_version="1", mode="score")
+
+
+class Far:
+    """A judge that knows no attempt which says "far", and cannot tell of one that says "unknown"."""
+
+    engine = prompter = criteria = None
+
+    def judge(self, trajectories: Sequence[Trajectory], mode: str, seed: int) -> list[Feedback]:
+        marks = {"far": True, "near": False, "unknown": None}
+        return [
+            Feedback(
+                id=t.id, judge=INFO, status="scored", score=0.5, raw_score=0.5,
+                out_of_domain=marks[t.messages[-1].text()],
+            )
+            for t in trajectories
+        ]  # fmt: skip
+
+    def count_tokens(self, trajectories: Sequence[Trajectory], mode: str) -> list[int]:
+        return [1 for _ in trajectories]
+
+
+def attempts(*text: str) -> list[Trajectory]:
+    return [
+        Trajectory(id=f"a{n}", task=f"{n}?", messages=[Message(role="user", content="?"), Message(role="assistant", content=one)])
+        for n, one in enumerate(text)
+    ]  # fmt: skip
+
+
+def test_they_are_counted_each_time_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    judging = Judging(cast(Any, Far()), seed=0)
+    with caplog.at_level(logging.WARNING):
+        rounds = (("unknown", None), ("near unknown", 0), ("far near far unknown", 2), ("far near", 1))
+        for said, outside in ((words.split(), outside) for words, outside in rounds):
+            report = JudgingReport()
+            judging.ask(attempts(*said), "score", 0, report)
+            assert report.figures().get("feedback/outside") == outside
+            told = sum(word != "unknown" for word in said)
+            assert report.figures().get("feedback/placed") == (told or None)
+            assert report.figures()["feedback/judged"] == len(said)
+    (warned,) = [one.getMessage() for one in caplog.records]
+    assert warned.startswith("2 of 3 transcripts are outside what this judge was measured on")
+
+
+def test_counts_of_processes_add_up() -> None:
+    one, other = JudgingReport(), JudgingReport()
+    for report, said in ((one, ("far", "near")), (other, ("far", "far"))):
+        Judging(cast(Any, Far()), seed=0).ask(attempts(*said), "score", 0, report)
+    figures = one.merge(other).figures()
+    assert (figures["feedback/outside"], figures["feedback/placed"]) == (3, 4)
+
+
+def test_stages_of_one_judge_say_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    judging = Judging(cast(Any, Far()), seed=0, later=[(1, cast(Any, Far()))])
+    with caplog.at_level(logging.WARNING):
+        for update in (0, 1):
+            judging.at(update).ask(attempts("far"), "score", update, JudgingReport())
+            judging.known.clear()
+    assert len(caplog.records) == 1

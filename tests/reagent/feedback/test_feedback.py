@@ -82,12 +82,12 @@ def test_process_pays_nothing_for_a_finding_without_a_clear_verdict() -> None:
 
 def test_process_pays_nothing_for_what_the_judge_is_unsure_of(base, tmp_path) -> None:
     unsure = [Finding(step=k, verdict="unsure", p_good=p) for k, p in ((1, 0.1), (2, 0.9))]
-    found = [*unsure, Finding(step=3, verdict="good", p_good=0.8)]
-    assert with_findings_rewards([0.1, 0.2, 0.3], found) == pytest.approx([0.1, 0.2, 0.3 + 0.8 * 0.05])
+    results = [*unsure, Finding(step=3, verdict="good", p_good=0.8)]
+    assert with_findings_rewards([0.1, 0.2, 0.3], results) == pytest.approx([0.1, 0.2, 0.3 + 0.8 * 0.05])
     # nor does a poor score blame a turn for which the judge has no verdict
     info = JudgeInfo(model="m", prompt_version="2", mode="steps")
     adapter = trainer_of(configured(base, tmp_path, "process"), scripted()).feedback
-    poor = Feedback(id="a", status="scored", score=0.1, raw_score=0.1, findings=found[:2], judge=info)
+    poor = Feedback(id="a", status="scored", score=0.1, raw_score=0.1, findings=results[:2], judge=info)
     paid = adapter.paid_findings(JudgedEpisode(make_episode([0.0] * 3), poor, 0.1), JudgingReport())
     assert paid is not None and [(f.step, f.verdict) for f in paid] == [(1, "unsure"), (2, "unsure"), (3, "bad")]
 
@@ -129,7 +129,6 @@ def test_too_many_failures_stop_training_and_say_why(base, tmp_path) -> None:
 
 
 def test_u_scales_2g_rows_of_a_group_jointly_for_grpo_a_first_attempt_without_its_own_second(base, tmp_path) -> None:
-    """The baseline of a first attempt was the mean over all 2G rows, its own second attempt's, which read it, among them."""
     config = configured(base, tmp_path, "u", algorithm="grpo", loss={"credit": "episode"})
     trainer = trainer_of(config, scripted())
     round_ = trainer.round(0)
@@ -210,10 +209,8 @@ def test_critique_tokens_are_context_and_carry_no_gradient(base, tmp_path) -> No
     for i in rows:
         row = round_.rows[i]
         said = trainer.tokenizer.decode(row.prompt_ids)
-        assert (
-            re.search(r"Critique:\n\[step 1\] (good|bad): look for fact number", said)
-            and said.count("<|im_start|>user") == 1
-        )
+        assert re.search(r"Critique:\n\[step 1\] (good|bad): look for fact number", said)
+        assert said.count("<|im_start|>user") == 1
         assert not batch.action_mask[i, : len(row.prompt_ids)].any()
     seen: list[torch.Tensor] = []
 
@@ -253,7 +250,6 @@ def test_a_second_attempt_is_a_new_episode_of_the_same_group(base, tmp_path) -> 
 
 @pytest.mark.parametrize("mode", ["u", "c"])
 def test_second_attempts_are_learned_after_the_prompt_they_were_sampled_with(base, tmp_path, mode) -> None:
-    """Learned after the question alone, they would be off-policy rows that nothing corrects: there is no such setting."""
     with pytest.raises(ValueError, match="refined_prompt"):
         FeedbackConfig.model_validate({"mode": mode, "refined_prompt": "question"})
     trainer = trainer_of(configured(base, tmp_path, mode), scripted())
@@ -330,19 +326,15 @@ def test_a_critique_that_names_the_answer_is_dropped_and_counted(base, tmp_path)
 @pytest.mark.parametrize(
     ("answer", "said", "seen", "leaked"),
     [
-        ("U.S.A.", "it is the USA", "nothing", True),
-        ("O'Brien", "ask OBrien", "nothing", True),
+        ("U.S.A.", "it is the USA", "nothing", True), ("O'Brien", "ask OBrien", "nothing", True),
         ("Lord of the Rings", "Lord of Rings it is", "nothing", True),
-        ("42", "[step 1] bad: it is 42.0", "nothing", True),
-        ("3.5", "half of 7 is 3.50", "7", True),
-        ("1,200", "it is 1200", "nothing", True),
-        ("42", "it is 42.0", "6 times 7 is 42", False),
-        ("42", "it is 420 and 4.2", "nothing", False),
-        ("1", "[step 1] bad: calls nothing", "nothing", False),
+        ("42", "[step 1] bad: it is 42.0", "nothing", True), ("3.5", "half of 7 is 3.50", "7", True),
+        ("1,200", "it is 1200", "nothing", True), ("42", "it is 42.0", "6 times 7 is 42", False),
+        ("42", "it is 420 and 4.2", "nothing", False), ("1", "[step 1] bad: calls nothing", "nothing", False),
         ("42", "[step 42] bad: there is no such step", "nothing", True),
         ("Room 42", "42 is the number of a bus", "nothing", False),
     ],
-)
+)  # fmt: skip
 def test_an_answer_leaks_in_every_form_a_grader_takes(answer, said, seen, leaked) -> None:
     messages = [Message(role="user", content="?"), Message(role="assistant", content=seen)]
     assert leaks(said, Task("t", "?", answer), Trajectory(id="t", task="?", messages=messages)) is leaked

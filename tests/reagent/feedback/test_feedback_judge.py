@@ -61,10 +61,9 @@ def test_the_texts_loss_is_the_weighted_mean_nll_and_so_is_its_gradient(base, tm
     for budget in (1000, 5):  # in one micro-batch, and each row on its own
         trainer.config.optim.microbatch_tokens = budget
         trainer.policy.zero_grad()
-        found = trainer.imitate(rows)
-        assert (
-            len(found) == len(text_batches(rows, {"trace": 4.0, "critique": 4.0}, budget)) == (1 if budget > 5 else 3)
-        )
+        figures = trainer.imitate(rows)
+        batches = text_batches(rows, {"trace": 4.0, "critique": 4.0}, budget)
+        assert len(figures) == len(batches) == (1 if budget > 5 else 3)
         kept[budget] = {n: p.grad.clone() for n, p in trainer.policy.named_parameters() if p.grad is not None}
     sums = {"trace": 0.0, "critique": 0.0}
     trainer.policy.zero_grad()
@@ -79,8 +78,8 @@ def test_the_texts_loss_is_the_weighted_mean_nll_and_so_is_its_gradient(base, tm
         for gradients in kept.values():
             if parameter.grad is not None:
                 torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=1e-6)
-    assert sum(part.losses.get("trace_nll", 0.0) for part in found) == pytest.approx(sums["trace"], rel=1e-4)
-    assert sum(part.losses.get("critique_nll", 0.0) for part in found) == pytest.approx(sums["critique"], rel=1e-4)
+    assert sum(part.losses.get("trace_nll", 0.0) for part in figures) == pytest.approx(sums["trace"], rel=1e-4)
+    assert sum(part.losses.get("critique_nll", 0.0) for part in figures) == pytest.approx(sums["critique"], rel=1e-4)
 
 
 # ---- judging ----
@@ -94,9 +93,9 @@ def test_the_logged_nll_is_of_the_steps_that_have_texts(base, tmp_path, parts: i
     rows, ids = trainer.round(0).rows, [1, 5, 6, 7]
     with torch.no_grad():
         told = trainer.policy.model(torch.tensor([ids])).logits[0].log_softmax(-1)
-    wanted = -sum(float(told[t - 1, ids[t]]) for t in (2, 3)) / 2
+    expected = -sum(float(told[t - 1, ids[t]]) for t in (2, 3)) / 2
     metrics = trainer.learn(rows, [SFTRow(ids, 2, "critique", 0.1)])
-    assert metrics["critique_nll"] == pytest.approx(wanted, rel=1e-3) and "trace_nll" not in metrics
+    assert metrics["critique_nll"] == pytest.approx(expected, rel=1e-3) and "trace_nll" not in metrics
 
 
 def test_what_was_judged_once_is_not_judged_again(base, tmp_path) -> None:
@@ -189,13 +188,13 @@ def test_texts_end_where_the_policys_turns_end(base, tmp_path) -> None:
 
 def test_reagent_eval_gives_a_frozen_policy_a_second_attempt(base, tmp_path) -> None:
     config = configured(base, tmp_path, "c", environment={"eval_tasks": 3}, eval={"samples": 2, "temperature": 1.0})
-    found, episodes = evaluate_config(config, judge=scripted())
+    figures, episodes = evaluate_config(config, judge=scripted())
     assert [e.stage for e in episodes] == ["initial"] * 6 + ["refined"] * 6
     plain, first = evaluate_config(configured(base, tmp_path, "none", environment={"eval_tasks": 3}, eval=config.eval))
     assert [e.turns[0].output_ids for e in first] == [e.turns[0].output_ids for e in episodes[:6]]
-    assert found["success"] == plain["success"] and "refined" not in plain
-    assert found["refined"]["tasks"] == 3 and set(found["refined"]["by_task"]) == set(found["by_task"])
-    assert found["feedback/judged"] == 6 and "Critique:" in episodes[-1].trajectory.prelude[-1].text()
+    assert figures["success"] == plain["success"] and "refined" not in plain
+    assert figures["refined"]["tasks"] == 3 and set(figures["refined"]["by_task"]) == set(figures["by_task"])
+    assert figures["feedback/judged"] == 6 and "Critique:" in episodes[-1].trajectory.prelude[-1].text()
 
 
 def test_an_evaluation_with_a_judge_that_fails_is_none(base, tmp_path) -> None:
@@ -232,8 +231,6 @@ def test_a_judge_in_this_process_scores_rollouts(base, tmp_path) -> None:
     judge = AgentRRM(HFEngine(model, tokenizer), Prompter(tokenizer, 200), settings=settings)
     trainer = trainer_of(configured(base, tmp_path, "r", environment=TURNS), judge)
     metrics, played = trainer.update()
-    scores = {content_key(e.trajectory): f.score for e, f in zip(played, judge.judge([e.trajectory for e in played], mode="score"), strict=True)}  # fmt: skip
-    assert metrics["feedback/score"] == pytest.approx(
-        statistics.mean(scores[content_key(e.trajectory)] for e in played)
-    )  # pyright: ignore
+    scores = [f.score or 0.0 for f in judge.judge([e.trajectory for e in played], mode="score")]
+    assert metrics["feedback/score"] == pytest.approx(statistics.mean(scores))
     assert metrics["feedback/judge_tokens"] > 8 * 100 and metrics["feedback/failed"] == 0

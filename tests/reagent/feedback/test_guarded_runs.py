@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,10 @@ from typing import Any
 import pytest
 import torch
 from feedback_lab import configured, read, score_of, scripted, trainer_of
-from gamed import judge_by, likes_brevity, likes_length, steps_of
 from safetensors.torch import load_file
 from test_feedback import judged_text
 
 import rrm
-from reagent.cli import main
 from reagent.feedback.base import as_judged
 from reagent.feedback.judging import JudgingReport
 from reagent.rollout.episode import Episode
@@ -32,6 +31,7 @@ from reagent.train.judge_monitor import rank_correlation, without_copies
 from reagent.train.metrics import mean
 from reagent.train.run import build, train
 from reagent.train.trainer import AgentTrainer
+from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Platt
@@ -60,17 +60,17 @@ def played(trainer: AgentTrainer, temperature: float = 1.0) -> list[Episode]:
 def test_a_guard_stops_a_run_and_the_run_goes_on_with_another_setting(base, tmp_path, caplog) -> None:
     torch.set_num_threads(1)
     whole = tmp_path / "whole"
-    found = train(with_kl(base, whole, "warn"))
-    assert found["stopped_by"] == [] and found["policy"] == str(whole / "policy")
-    (text,) = found["guards"]  # one spell
+    summary = train(with_kl(base, whole, "warn"))
+    assert summary["stopped_by"] == [] and summary["policy"] == str(whole / "policy")
+    (text,) = summary["guards"]  # one spell
     assert "nats a token from the one it started from, above guards.kl.max=1e-09" in text
     kl = [row["kl"] for row in read(whole / "metrics.jsonl")]
     assert kl[0] == pytest.approx(0.0, abs=1e-9) and all(k > 1e-9 for k in kl[1:])  # by k3, without loss.kl_coef
 
     folder = tmp_path / "stopped"
     with caplog.at_level(logging.WARNING):
-        found = train(with_kl(base, folder, "stop"))
-    assert (found["stopped_by"], found["updates"], found["policy"]) == (["kl"], 2, None)
+        summary = train(with_kl(base, folder, "stop"))
+    assert (summary["stopped_by"], summary["updates"], summary["policy"]) == (["kl"], 2, None)
     assert "stopped by a guard (kl) after 2 updates" in caplog.text and "guards.kl.action=warn" in caplog.text
     assert [path.name for path in checkpoints(folder / "checkpoints")] == ["checkpoint-000002"]
     assert not (folder / "policy").exists()
@@ -81,8 +81,8 @@ def test_a_guard_stops_a_run_and_the_run_goes_on_with_another_setting(base, tmp_
     assert (again["stopped_by"], again["updates"]) == (["kl"], 2) and len(read(folder / "metrics.jsonl")) == 2
     assert len((folder / "guards.jsonl").read_text().splitlines()) == 1
 
-    found = train(with_kl(base, folder, "warn"))
-    assert (found["stopped_by"], found["updates"]) == ([], 3)
+    summary = train(with_kl(base, folder, "warn"))
+    assert (summary["stopped_by"], summary["updates"]) == ([], 3)
     assert read(folder / "metrics.jsonl") == read(whole / "metrics.jsonl")  # to the bit
     weights = [(f / "policy" / "model.safetensors").read_bytes() for f in (folder, whole)]
     assert weights[0] == weights[1]
@@ -92,14 +92,13 @@ FOREIGN = {**QUIET, "out_of_domain": {"action": "stop"}}
 
 
 def test_a_judge_far_from_home_stops_a_run_after_its_first_update(base, tmp_path) -> None:
-    """By the shipped judge's own description of what it was measured on: it has seen no untrained policy's babble."""
     torch.set_num_threads(1)
     judge = scripted()
     judge.domain = load_domain(Path(rrm.__file__).parent / "assets" / "small")
     config = configured(base, tmp_path / "run", "r", algorithm="grpo", max_updates=2, guards=FOREIGN)
-    found = train(config, judge=judge)
-    assert (found["stopped_by"], found["updates"]) == (["out_of_domain"], 1)
-    assert "8 of 8 judgements are of what lies outside of what the judge was measured on" in found["guards"][0]
+    summary = train(config, judge=judge)
+    assert (summary["stopped_by"], summary["updates"]) == (["out_of_domain"], 1)
+    assert "8 of 8 judgements are of what lies outside of what the judge was measured on" in summary["guards"][0]
 
 
 def test_a_judge_that_cannot_say_where_it_was_measured_is_refused_or_told_of(
@@ -115,17 +114,17 @@ def test_a_judge_that_cannot_say_where_it_was_measured_is_refused_or_told_of(
     monkeypatch.setattr("reagent.feedback.base.RemoteJudge", AgentRRM)  # as if it were on a server
     with caplog.at_level(logging.WARNING):
         for updates, told in ((2, 1), (3, 2)):  # and again where the run is gone on with
-            found = train(configured(base, tmp_path / "run", "r", max_updates=updates, **changes), judge=scripted())
-            assert (found["stopped_by"], found["updates"]) == ([], updates)
+            summary = train(configured(base, tmp_path / "run", "r", max_updates=updates, **changes), judge=scripted())
+            assert (summary["stopped_by"], summary["updates"]) == ([], updates)
             assert caplog.text.count("guards.out_of_domain.action=stop has nothing to look at") == told
 
 
 def test_a_run_that_is_finished_is_not_stopped_by_a_guard(base, tmp_path) -> None:
     """The guard fires at the second update, which is the last."""
     torch.set_num_threads(1)
-    found = train(with_kl(base, tmp_path / "run", "stop", max_updates=2))
-    assert (found["updates"], found["stopped_by"], found["policy"]) == (2, [], str(tmp_path / "run" / "policy"))
-    assert len(found["guards"]) == 1
+    summary = train(with_kl(base, tmp_path / "run", "stop", max_updates=2))
+    assert (summary["updates"], summary["stopped_by"], summary["policy"]) == (2, [], str(tmp_path / "run" / "policy"))
+    assert len(summary["guards"]) == 1
 
 
 def test_a_guard_changes_nothing_that_is_learned(base, tmp_path) -> None:
@@ -137,17 +136,14 @@ def test_a_guard_changes_nothing_that_is_learned(base, tmp_path) -> None:
     assert [{k: v for k, v in row.items() if k != "kl"} for row in rows[0]] == rows[1]
 
 
-def test_the_commands_exit_code_says_that_a_guard_stopped_it(base, tmp_path, monkeypatch, capsys) -> None:
+def test_the_commands_exit_code_says_that_a_guard_stopped_it(reagent, base, tmp_path) -> None:
     options = [
         "environment.name=feedback_lab:PaidEnv", "environment.train={hops: 1}", f"policy.base={base}", f"output_dir={tmp_path / 'run'}", "algorithm=grpo", "environment.train_tasks=8",
         "environment.eval_tasks=2", "rollout.tasks_per_update=2", "rollout.group_size=2", "rollout.max_turns=2",
         "rollout.max_new_tokens=8", "guards.kl.max=1e-9", "guards.kl.action=stop", "guards.kl.patience=1", "optim.minibatches=1",
     ]  # fmt: skip
-    monkeypatch.setattr(sys, "argv", ["reagent", "train", *options])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 3
-    assert json.loads(capsys.readouterr().out)["stopped_by"] == ["kl"]
+    code, out, _ = reagent("train", *options)
+    assert code == 3 and json.loads(out)["stopped_by"] == ["kl"]
 
 
 def test_a_kill_while_the_best_policy_is_replaced_leaves_the_earlier_one(base, tmp_path, monkeypatch) -> None:
@@ -173,7 +169,6 @@ def test_a_kill_while_the_best_policy_is_replaced_leaves_the_earlier_one(base, t
 
 
 def test_a_best_policy_kept_without_an_interval_is_found(base, tmp_path) -> None:
-    """As earlier versions wrote it."""
     trainer, folder = trainer_of(configured(base, tmp_path, "none")), tmp_path / "best"
     best = Best(1, 8, "success", 0.5, 0.2, 0.8)
     keep_best(trainer.policy, trainer.tokenizer, folder, best)
@@ -191,21 +186,22 @@ def test_evaluations_are_judged_by_both_and_the_start_policy_is_evaluated(base, 
         base, tmp_path / "run", "r", max_updates=2, eval={"every": 1, "temperature": 1.0},
         environment={"label_share": 0.0}, guards={"auditor": {"judge": "named", "share": 0.5, "min_correlation": 0.5}},
     )  # fmt: skip
-    found = train(config, judge=scripted(), auditor=judge_by(lambda text: 1 - score_of(text), "against"))
+    summary = train(config, judge=scripted(), auditor=judge_by(lambda text: 1 - score_of(text), "against"))
     rows = read(tmp_path / "run" / "eval.jsonl")
     assert [(row["update"], row["episodes"]) for row in rows] == [(-1, 0), (0, 8), (1, 16)]
     for row in rows:
         # held-out tasks keep their grades, whatever share of the training tasks has any
         assert row["success"]["value"] is not None and row["ungraded_tasks"] == 0
         assert row["score"]["value"] + row["auditor"]["value"] == pytest.approx(1.0)
-        assert (
-            row["auditor_correlation"] == pytest.approx(-1.0) and row["score_unscored"] == row["auditor_unscored"] == 0
-        )
+        assert row["auditor_correlation"] == pytest.approx(-1.0)
+        assert row["score_unscored"] == row["auditor_unscored"] == 0
     for row in read(tmp_path / "run" / "metrics.jsonl"):
         assert row["episode/ungraded"] == 1.0 and row["auditor/rows"] == 4.0  # half of eight
         assert row["auditor/score"] + row["auditor/judge_score"] == pytest.approx(1.0)
-    assert any("rank correlation of -1.00 (before the first update; 3 comparisons)" in text for text in found["guards"])
-    best = found["best"]
+    assert any(
+        "rank correlation of -1.00 (before the first update; 3 comparisons)" in text for text in summary["guards"]
+    )
+    best = summary["best"]
     assert best["by"] == "success" and best["policy"] == str(tmp_path / "run" / "best")
     top = max(rows, key=lambda row: row["success"]["value"])  # the first of equals
     assert best["update"] == top["update"] and best["value"] == top["success"]["value"]
@@ -218,16 +214,16 @@ def test_the_scores_of_an_evaluation_by_hand(base, tmp_path) -> None:
     config = configured(base, tmp_path, "r", eval={"every": 1, "temperature": 1.0})
     trainer = trainer_of(config, scripted())
     episodes = played(trainer)
-    found = trainer.watch.evaluation(episodes, -1)
+    figures = trainer.watch.evaluation(episodes, -1)
     scores = [score_of(judged_text(e)) for e in episodes]
-    assert found["score"]["value"] == pytest.approx(mean(scores))
+    assert figures["score"]["value"] == pytest.approx(mean(scores))
     apart = {True: [], False: []}
     for e, score in zip(episodes, scores, strict=True):
         apart[bool(e.success)].append(score)
     for name, of in (("score_success", True), ("score_failure", False)):
-        assert found[name] == (pytest.approx(mean(apart[of])) if apart[of] else None)
+        assert figures[name] == (pytest.approx(mean(apart[of])) if apart[of] else None)
     record = [json.loads(line) for line in (tmp_path / "judgements.jsonl").read_text().splitlines()]
-    assert {row["update"] for row in record} == {-1} and "auditor" not in found
+    assert {row["update"] for row in record} == {-1} and "auditor" not in figures
 
 
 def test_guards_see_scores_as_they_are_before_recalibration(base, tmp_path) -> None:
@@ -246,11 +242,11 @@ def test_guards_see_scores_as_they_are_before_recalibration(base, tmp_path) -> N
 def test_a_failed_judgement_counts_as_what_it_is_paid_and_an_unreachable_judge_as_nothing(base, tmp_path) -> None:
     config = configured(base, tmp_path, "r", eval={"every": 1, "temperature": 1.0})
     trainer = trainer_of(config, scripted(lambda text: "no score at all"))
-    found = trainer.watch.evaluation(played(trainer), -1)
-    assert found["score"]["value"] == 0.0 and found["score_unscored"] == 0  # feedback.failure_reward
+    figures = trainer.watch.evaluation(played(trainer), -1)
+    assert figures["score"]["value"] == 0.0 and figures["score_unscored"] == 0  # feedback.failure_reward
     trainer = trainer_of(config, scripted(lambda text: EngineError("503")))
-    found = trainer.watch.evaluation(played(trainer), -1)
-    assert found["score"]["value"] is None and found["score_unscored"] == 4
+    figures = trainer.watch.evaluation(played(trainer), -1)
+    assert figures["score"]["value"] is None and figures["score_unscored"] == 4
 
 
 def test_an_auditor_that_cannot_be_reached_guards_nothing_and_that_is_said(base, tmp_path, caplog) -> None:
@@ -265,10 +261,10 @@ def test_an_auditor_that_cannot_be_reached_guards_nothing_and_that_is_said(base,
 @pytest.mark.parametrize(("mode", "changes"), [("none", {}), ("c", {}), ("r", {"guards": {"evaluate": False}})])
 def test_where_no_judge_is_paid_or_none_asked_for_evaluations_are_as_they_were(base, tmp_path, mode, changes) -> None:
     config = configured(base, tmp_path / "run", mode, max_updates=1, eval={"every": 1}, **changes)
-    found = train(config, judge=scripted())
+    summary = train(config, judge=scripted())
     (row,) = read(tmp_path / "run" / "eval.jsonl")
     assert row["update"] == 0 and "score" not in row
-    assert (tmp_path / "run" / "best").exists() == (mode == "r") and (found["best"] is not None)
+    assert (tmp_path / "run" / "best").exists() == (mode == "r") and (summary["best"] is not None)
 
 
 @pytest.mark.filterwarnings("error:No artists with labels")  # of a drawing of success that there is nowhere
@@ -278,8 +274,8 @@ def test_held_out_tasks_without_answers_leave_guards_blind_and_that_is_said(base
     changes = {"max_updates": 1, "eval": {"every": 1}, "environment": environment, "guards": guards}
     config = configured(base, tmp_path / "run", "r", **changes)
     with caplog.at_level(logging.WARNING):
-        found = train(config, judge=scripted())
-    assert caplog.text.count("no held-out task can be graded") == 1 and found["best"] is None
+        summary = train(config, judge=scripted())
+    assert caplog.text.count("no held-out task can be graded") == 1 and summary["best"] is None
     rows = read(tmp_path / "run" / "eval.jsonl")
     assert len(rows) == 1 + judged and all(("score" in r and r["score"]["value"] is not None) == judged for r in rows)
 
@@ -349,3 +345,36 @@ def test_the_gamed_judges_score_steps_and_nothing_else(base, tmp_path) -> None:
         assert a.score == pytest.approx(len(e.turns) / 6, abs=0.006)
         assert b.score == pytest.approx(1 - len(e.turns) / 6, abs=0.006)
     assert steps_of("[step 1]\nagent: [step 2]\n[step 2]\n") == 2
+
+
+LONG = 6
+"""Steps from which on more are no better."""
+
+
+def steps_of(transcript: str) -> int:
+    """Steps of a transcript as a judge is shown it."""
+    return len(re.findall(r"^\[step \d+\]$", transcript, re.MULTILINE))
+
+
+def length(transcript: str) -> float:
+    """0 for no step, 1 for `LONG` and more."""
+    return min(steps_of(transcript), LONG) / LONG
+
+
+def likes_length() -> AgentRRM:
+    """A judge that scores the number of steps, and nothing else."""
+    return judge_by(length, "likes-length")
+
+
+def likes_brevity() -> AgentRRM:
+    """Its opposite: a second judge that is always of the other opinion."""
+    return judge_by(lambda transcript: 1 - length(transcript), "likes-brevity")
+
+
+def judge_by(score: Callable[[str], float], name: str) -> AgentRRM:
+    """A judge that scores what it is shown by a function of it."""
+
+    def say(messages: list[dict[str, str]], params: object, key: str) -> str:
+        return f"<score>{score(messages[-1]['content']):.2f}</score>"
+
+    return AgentRRM(ScriptedChatEngine(say), model=name)

@@ -45,14 +45,13 @@ def test_a_discounted_sum_of_differences_leaves_first_and_last(gamma: float) -> 
     """Σ γ^k F_k = γ^K Φ(s_K) − Φ(s_0): with Φ(end) = 0 it is −Φ(start), whatever happens between: no policy gains by it."""
     for between in ([0.1, 0.9, 0.3], [0.7], [], [1.0, 0.0, 1.0, 0.0, 1.0]):
         for end in (0.0, 0.75):
-            found = differences([0.4, *between, end], gamma=gamma)
-            total = sum(gamma**k * f for k, f in enumerate(found))
-            assert total == pytest.approx(gamma ** len(found) * end - 0.4, abs=1e-12)
+            differs = differences([0.4, *between, end], gamma=gamma)
+            total = sum(gamma**k * f for k, f in enumerate(differs))
+            assert total == pytest.approx(gamma ** len(differs) * end - 0.4, abs=1e-12)
 
 
 @pytest.mark.parametrize("potentials", [[], [0.25], [0.5, 0.125, 1.0, 0.0]])
 def test_a_score_is_spread_over_the_turns_to_the_last_bit(potentials: list[float]) -> None:
-    """In binary fractions, so that nothing is rounded."""
     turns = len(potentials) + 1
     spread = with_differences(make_episode([0.0] * turns), potentials, 0.75, 0.5)
     assert sum(t.reward for t in spread.turns) == 0.5 * 0.75
@@ -122,8 +121,8 @@ def test_each_prefix_is_scored_as_a_run_of_its_own(base, tmp_path, pay: str) -> 
         assert start.messages == [*played.trajectory.messages[: played.prompt_messages], *played.own_messages[:2]]
         middle = score_of(judged_text(played.__class__(**{**vars(played), "trajectory": start})))
         end = score_of(judged_text(played)) if pay == "spread" else 0.0
-        wanted = [LAMBDA * middle, LAMBDA * (end - middle)]
-        assert [a.reward - b.reward for a, b in zip(row.turns, played.turns, strict=True)] == pytest.approx(wanted)
+        expected = [LAMBDA * middle, LAMBDA * (end - middle)]
+        assert [a.reward - b.reward for a, b in zip(row.turns, played.turns, strict=True)] == pytest.approx(expected)
         assert row.outcome_reward == played.outcome_reward
         moved += middle != 0
     assert moved
@@ -192,14 +191,15 @@ def test_configs_say_where_differences_teach_nothing_or_something_else() -> None
     def made(pay: str, **changes: Any) -> AgentConfig:
         return AgentConfig.model_validate({"feedback": {"mode": "process", "process": {"pay": pay}}, **changes})
 
-    with pytest.raises(ValueError, match=r"pay=spread .*feedback\.mode=r: set loss\.credit=turn"):
-        made("spread", algorithm="grpo")
-    with pytest.raises(ValueError, match=r"pay=shaping .*feedback\.mode=none: set loss\.credit=turn"):
-        made("shaping", algorithm="rloo")
-    with pytest.raises(ValueError, match=r"loss\.gamma=1"):
-        made("shaping", loss={"gamma": 0.99})
-    with pytest.raises(ValueError, match=r"loss\.bootstrap=false"):
-        made("shaping", loss={"bootstrap": True})
+    for pay, changes, message in (
+        ("spread", {"algorithm": "grpo"}, r"pay=spread .*feedback\.mode=r: set loss\.credit=turn"),
+        ("shaping", {"algorithm": "rloo"}, r"pay=shaping .*feedback\.mode=none: set loss\.credit=turn"),
+        ("spread", {"algorithm": "ppo", "loss": {"gamma": 0.99}}, r"set loss\.gamma=1"),
+        ("shaping", {"loss": {"gamma": 0.99}}, r"loss\.gamma=1"),
+        ("shaping", {"loss": {"bootstrap": True}}, r"loss\.bootstrap=false"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            made(pay, **changes)
     assert made("shaping").algorithm == "ppo" and made("spread", algorithm="grpo", loss={"credit": "turn"})
     with pytest.raises(ValueError, match="has no findings"):
         FeedbackConfig.model_validate({"mode": "process", "process": {"judge_mode": "score"}})

@@ -10,16 +10,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from feedback_lab import make_episode
+from feedback_lab import configured, make_episode, trainer_of
 from pydantic import ValidationError
 
 from reagent.env.task import Task
 from reagent.feedback.judging import Judging
 from reagent.feedback.modes import CritiqueFeedback, ScoreFeedback
 from reagent.feedback.settings import FeedbackConfig
+from reagent.feedback.shuffled import shuffled
 from reagent.rollout.episode import Episode
 from reagent.train.build_feedback import AskedFor, check_unseen, load_judge
 from reagent.train.config import load_agent_config
+from reagent.train.dynamic_sampling import compared
 from reagent.train.judge_monitor import JudgeMonitor
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.cost import CostTracker, Prices
@@ -46,14 +48,14 @@ def episode(group: str, number: int, merit: int, **changes: Any) -> Episode:
 
 
 def rank_by_merit(messages: list[dict[str, str]], params: Any, key: str) -> str:
-    found = re.findall(r"^attempt ([A-Z]) \w{6}\n\[step 1\]\nagent: merit (\d)", messages[1]["content"], re.M)
-    order = [name for name, _ in sorted(found, key=lambda pair: -int(pair[1]))]
+    matches = re.findall(r"^attempt ([A-Z]) \w{6}\n\[step 1\]\nagent: merit (\d)", messages[1]["content"], re.M)
+    order = [name for name, _ in sorted(matches, key=lambda pair: -int(pair[1]))]
     return f"<ranking>{' > '.join(order)}</ranking>"
 
 
 def rewards(feedback: ScoreFeedback, episodes: list[Episode]) -> tuple[list[float | None], dict[str, float]]:
-    found = feedback.round(0, [], lambda attempts, **hooks: episodes)
-    return [row.outcome_reward for row in found.rows], dict(found.report.counts)
+    round_ = feedback.round(0, [], lambda attempts, **hooks: episodes)
+    return [row.outcome_reward for row in round_.rows], dict(round_.report.counts)
 
 
 def ranked(judge: AgentRRM, record: Path | None = None, **settings: Any) -> ScoreFeedback:
@@ -152,7 +154,6 @@ def test_the_config_names_criteria() -> None:
 
 
 def test_what_was_paid_for_rows_that_are_made_again_stays_paid(tmp_path: Path) -> None:
-    """At a second restart the money of the first one was forgotten: 4, 4, 4 in place of 4, 6, 8."""
     record = tmp_path / "j.jsonl"
 
     def judged_in(update: int) -> str:
@@ -171,3 +172,60 @@ def test_what_was_paid_for_rows_that_are_made_again_stays_paid(tmp_path: Path) -
         with record.open("a") as file:
             file.writelines(map(judged_in, (2, 3)))
     assert spent == [4.0, 6.0, 8.0]
+
+
+def group(name: str, *outcomes: float | None) -> list[Episode]:
+    """Attempts at one task: turns that earned 0.25, and the outcome."""
+    results = []
+    for number, outcome in enumerate(outcomes):
+        episode = make_episode([0.25] * (1 + number % 2), outcome)
+        episode.group_id, episode.attempt = name, number
+        results.append(episode)
+    return results
+
+
+def test_each_group_keeps_its_rewards_and_its_episodes() -> None:
+    played = [*group("a", 0.0, 1.0, None, 2.0), *group("b", 5.0, 5.0), make_episode([])]
+    rows = shuffled(played, 3)
+    assert [row.key for row in rows] == [e.key for e in played]
+    assert sorted(rows[i].reward or 0.0 for i in (0, 1, 3)) == [0.25, 1.5, 2.5]  # turns' rewards are in it
+    assert [rows[2], rows[6]] == [played[2], played[6]] and sorted(r.reward or 0.0 for r in rows[4:6]) == [5.25, 5.5]
+    assert all(turn.reward == 0.0 for i in (0, 1, 3, 4, 5) for turn in rows[i].turns)
+    assert [e.reward for e in played[:2]] == [0.25, 1.5]  # what was played stays as it was
+    # a group's order hangs on nothing that is beside it
+    assert [r.reward for r in shuffled(played[4:6], 3)] == [r.reward for r in rows[4:6]]
+
+
+def test_a_reward_says_nothing_of_its_row() -> None:
+    played = group("a", 0.0, 0.0, 0.0, 1.0)
+    means = [0.0] * 4
+    for seed in range(2000):
+        for i, row in enumerate(shuffled(played, seed)):
+            means[i] += (row.reward or 0.0) / 2000
+    expected = sum(e.reward or 0.0 for e in played) / 4
+    assert means == pytest.approx([expected] * 4, abs=0.05)  # four standard errors
+
+
+def test_a_trainer_learns_the_groups_that_it_would_with_their_own_rewards(base: Path, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"algorithm": "grpo", "environment": {"name": "feedback_lab:RareEnv"}}
+    rollout = {"dynamic_sampling": 9, "group_size": 3, "tasks_per_update": 2, "max_episode_tokens": 700}
+    results = {
+        mode: trainer_of(configured(base, tmp_path / mode, mode, rollout=rollout, **changes)).round(0)
+        for mode in ("none", "shuffled")
+    }
+    own, dealt = results["none"], results["shuffled"]
+    assert [e.key for e in own.played] == [e.key for e in dealt.played]
+    assert [e.key for e in own.rows] == [e.key for e in dealt.rows]
+    assert compared(own.rows, per_turn=False) == compared(dealt.rows, per_turn=False)
+    # what is logged of them is what they earned
+    assert [e.reward for e in own.played] == [e.reward for e in dealt.played]
+    assert sum(e.reward or 0.0 for e in own.rows) == pytest.approx(sum(e.reward or 0.0 for e in dealt.rows))
+    assert [e.reward for e in own.rows] != [e.reward for e in dealt.rows]
+
+
+def test_a_control_that_would_change_nothing_is_refused() -> None:
+    """PPO takes groups of one: the rewards would be their own, under the name of the control."""
+    told = ["algorithm=ppo", "feedback.mode=shuffled"]
+    with pytest.raises(ConfigError, match=r"feedback\.mode=shuffled deals rewards among .*set rollout\.group_size ≥ 2"):
+        load_agent_config("lab", [*told, "rollout.group_size=1"])
+    assert load_agent_config("lab", [*told, "rollout.group_size=2"]).feedback.mode == "shuffled"

@@ -35,24 +35,26 @@ def said(raw: float | None, score: float | None = None) -> Feedback:
 
 def graded(n: int) -> list[tuple[float, float, float, float]]:
     """Attempts that a judge scores 0.8 and 0.6, of which a half and a quarter succeed: it is too high by 0.3 and 0.35."""
-    found = []
+    results = []
     for i in range(n):
         raw, label = (0.8, float(i // 2 % 2 == 0)) if i % 2 == 0 else (0.6, float(i // 2 % 4 == 0))
-        found.append((raw, raw, raw, label))
-    return found
+        results.append((raw, raw, raw, label))
+    return results
 
 
 def test_the_map_is_the_librarys_fit_on_what_was_graded_and_its_errors_are_told() -> None:
     again, rows = Recalibration(SMALL), graded(40)
-    found = again.observe(rows)
-    wanted = fit([r[0] for r in rows], [r[3] for r in rows])
-    assert again.map == wanted and found["recalibration/rows"] == 40
-    assert found["recalibration/ece_own"] == found["recalibration/ece_paid"] == pytest.approx(0.5 * 0.3 + 0.5 * 0.35)
-    assert found["recalibration/ece_fitted"] < 0.02 and found["recalibration/falling"] == 0.0
-    assert isinstance(wanted, Platt)
-    assert (found["recalibration/slope"], found["recalibration/intercept"]) == (wanted.a, wanted.b)
+    figures = again.observe(rows)
+    expected = fit([r[0] for r in rows], [r[3] for r in rows])
+    assert again.map == expected and figures["recalibration/rows"] == 40
+    assert (
+        figures["recalibration/ece_own"] == figures["recalibration/ece_paid"] == pytest.approx(0.5 * 0.3 + 0.5 * 0.35)
+    )
+    assert figures["recalibration/ece_fitted"] < 0.02 and figures["recalibration/falling"] == 0.0
+    assert isinstance(expected, Platt)
+    assert (figures["recalibration/slope"], figures["recalibration/intercept"]) == (expected.a, expected.b)
     high, low = again.apply(said(0.8, 0.9)), again.apply(said(0.6, 0.9))
-    assert (high.score, high.raw_score) == (wanted(0.8), 0.8)
+    assert (high.score, high.raw_score) == (expected(0.8), 0.8)
     assert high.score == pytest.approx(0.5, abs=0.02) and low.score == pytest.approx(0.25, abs=0.02)
 
 
@@ -76,8 +78,8 @@ def test_until_there_is_enough_the_judges_own_calibration_stands() -> None:
 def test_the_last_so_many_rows_count() -> None:
     again = Recalibration(SMALL)
     again.observe([(0.9, 0.9, 0.9, 0.0)] * 40)
-    found = again.observe(graded(40))
-    assert found["recalibration/rows"] == 40 and again.map == fit(
+    figures = again.observe(graded(40))
+    assert figures["recalibration/rows"] == 40 and again.map == fit(
         [r[0] for r in graded(40)], [r[3] for r in graded(40)]
     )
 
@@ -88,8 +90,8 @@ def test_scores_that_fall_as_success_rises_leave_the_map_as_it_is(caplog: pytest
     before = again.map
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            found = again.observe([(raw, raw, raw, 1.0 - label) for raw, _, _, label in graded(40)])
-    assert found["recalibration/falling"] == 1.0 and again.map == before and caplog.text.count("the map stays") == 1
+            figures = again.observe([(raw, raw, raw, 1.0 - label) for raw, _, _, label in graded(40)])
+    assert figures["recalibration/falling"] == 1.0 and again.map == before and caplog.text.count("the map stays") == 1
 
 
 def test_its_state_goes_through_json() -> None:

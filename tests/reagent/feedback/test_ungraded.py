@@ -74,8 +74,8 @@ def test_a_group_is_graded_wholly_or_not_at_all(tokenizer: PreTrainedTokenizerFa
         )[0]
         assert [e.status for e in (answered, limit, tokens)] == ["finished", "turn_limit", "token_limit"]
         assert [e.ungraded for e in (answered, limit, tokens)] == [not graded] * 3
-        wanted = [1.0, -0.5, -0.5] if graded else [None] * 3
-        assert [e.outcome_reward for e in (answered, limit, tokens)] == wanted
+        expected = [1.0, -0.5, -0.5] if graded else [None] * 3
+        assert [e.outcome_reward for e in (answered, limit, tokens)] == expected
         assert [e.success for e in (answered, limit, tokens)] == ([True, False, False] if graded else [None] * 3)
 
 
@@ -87,14 +87,11 @@ def test_a_grader_of_ones_own_needs_no_answer(tokenizer: PreTrainedTokenizerFast
     e = rollout(says(tokenizer, "Answer: she"), tokenizer, Judged, [OPEN], params=PARAMS)[0]
     assert not e.ungraded and e.reward == 1.0
     graded = ToolEnv(grader=lambda task, answer: 1.0)
-    assert (
-        graded.is_graded(OPEN) and not graded.is_graded(Task("t", "?", graded=False)) and not ToolEnv().is_graded(OPEN)
-    )
+    assert graded.is_graded(OPEN) and not graded.is_graded(Task("t", "?", graded=False))
+    assert not ToolEnv().is_graded(OPEN)
 
 
-def test_an_environment_that_ends_without_an_outcome_is_ungraded_and_one_that_fails_unknown(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
+def test_an_environment_that_ends_without_an_outcome_is_ungraded_and_one_that_fails_unknown(tokenizer) -> None:
     class Silent(Echo):
         async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
             return StepResult({"role": "assistant", "content": text}, [], 0.1, None, True, False, {})
@@ -108,8 +105,8 @@ def test_an_environment_that_ends_without_an_outcome_is_ungraded_and_one_that_fa
     )
     assert silent.ungraded and judgeable(silent) and silent.status == "finished"
     assert not broken.ungraded and not judgeable(broken) and broken.status == "env_error"
-    found = episode_metrics([silent, broken, make_episode([0.0]), make_episode([0.0])])
-    assert found["episode/ungraded"] == found["episode/unknown"] == 0.25
+    figures = episode_metrics([silent, broken, make_episode([0.0]), make_episode([0.0])])
+    assert figures["episode/ungraded"] == figures["episode/unknown"] == 0.25
 
 
 # ---- what feedback makes of them ----
@@ -129,7 +126,6 @@ def test_an_ungraded_episode_earns_what_the_judge_says_and_nothing_where_it_fail
 
 @pytest.mark.parametrize("mode", ["r", "u", "process"])
 def test_tasks_without_answers_train_on_the_judges_word_alone(base, tmp_path, mode: str) -> None:
-    """They trained nothing: every episode was an error of the environment."""
     config = configured(base, tmp_path, mode, environment={"name": "test_ungraded:OpenEnv"}, algorithm="grpo")
     trainer = trainer_of(config, scripted())
     before = {n: p.detach().clone() for n, p in trainer.policy.named_parameters()}
@@ -194,7 +190,7 @@ SPREAD, SHAPING = ({"mode": "process", "process": {"pay": pay}} for pay in ("spr
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"mode": "none"}, "feedback.mode=none .*: choose feedback.mode=r"),
         ({"mode": "c"}, "feedback.mode=c .*: choose feedback.mode=r"),
@@ -210,15 +206,15 @@ SPREAD, SHAPING = ({"mode": "process", "process": {"pay": pay}} for pay in ("spr
         (SPREAD, None),
     ],
 )
-def test_which_modes_learn_without_answers(settings: dict[str, Any], said: str | None) -> None:
+def test_which_modes_learn_without_answers(settings: dict[str, Any], message: str | None) -> None:
     """What does not says by which setting, and never to choose what is chosen already."""
     from reagent.train.check_feedback import check_labels
 
     feedback = FeedbackConfig.model_validate(settings)
-    if said is None:
+    if message is None:
         check_labels(feedback, ToolEnv, [OPEN])
         return
-    with pytest.raises(ConfigError, match=rf"none of the 1 training tasks .*{said}"):
+    with pytest.raises(ConfigError, match=rf"none of the 1 training tasks .*{message}"):
         check_labels(feedback, ToolEnv, [OPEN])
 
 
@@ -262,9 +258,9 @@ def test_a_task_may_be_numbered(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"id": 7, "question": "?"}\n{"id": "x", "question": "?"}\n')
     assert [t.id for t in read_tasks(path)] == ["7", "x"]
-    for line, said in (('{"id": true, "question": "?"}', "must be text"), ("[1]", "not a task")):
+    for line, message in (('{"id": true, "question": "?"}', "must be text"), ("[1]", "not a task")):
         path.write_text(line + "\n")
-        with pytest.raises(ReadError, match=said):
+        with pytest.raises(ReadError, match=message):
             read_tasks(path)
 
 
@@ -301,15 +297,15 @@ def test_evaluation_of_ungraded_tasks_reports_reward_and_score_not_success(base,
     config = configured(base, tmp_path, "r", environment={"name": "test_ungraded:OpenEnv"}, eval={"temperature": 1.0})
     trainer = trainer_of(config, scripted())
     tasks = OpenEnv.make_tasks(3, 0, split="heldout", hops=1)
-    found, _ = evaluate(replace(trainer.player(), env_factory=OpenEnv), tasks, trainer.feedback)
-    json.dumps(found, allow_nan=False)
-    assert (found["tasks"], found["ungraded_tasks"], found["by_task"]) == (3, 3, {})
-    assert found["success"] == {"value": None, "low": None, "high": None}
-    assert (found["exact_match"], found["pass_at_k"]) == (None, {"1": None})
-    assert 0.0 <= found["feedback/score"] <= 1.0
+    figures, _ = evaluate(replace(trainer.player(), env_factory=OpenEnv), tasks, trainer.feedback)
+    json.dumps(figures, allow_nan=False)
+    assert (figures["tasks"], figures["ungraded_tasks"], figures["by_task"]) == (3, 3, {})
+    assert figures["success"] == {"value": None, "low": None, "high": None}
+    assert (figures["exact_match"], figures["pass_at_k"]) == (None, {"1": None})
+    assert 0.0 <= figures["feedback/score"] <= 1.0
     weight = config.feedback.score_weight
-    assert found["feedback/reward"] == pytest.approx(
-        weight * found["feedback/score"] + process_of(trainer, tasks, config)
+    assert figures["feedback/reward"] == pytest.approx(
+        weight * figures["feedback/score"] + process_of(trainer, tasks, config)
     )
 
 
@@ -322,6 +318,6 @@ def test_graded_tasks_keep_their_success_beside_ungraded_ones() -> None:
     right, wrong, open_ = make_episode([0.0], 1.0), make_episode([0.0], 0.0), make_episode([0.0], None)
     right.success, right.task, right.group_id = True, Task("right", "?", "a"), "right"
     open_.ungraded, open_.task, open_.group_id, open_.success = True, OPEN, OPEN.id, None
-    found = summarise([right, wrong, open_], samples=1, seed=0)
-    assert found["success"]["value"] == 0.5 and (found["tasks"], found["ungraded_tasks"]) == (3, 1)
-    assert found["by_task"] == {"right": 1.0, "t": 0.0} and PaidEnv().is_graded(OPEN)
+    figures = summarise([right, wrong, open_], samples=1, seed=0)
+    assert figures["success"]["value"] == 0.5 and (figures["tasks"], figures["ungraded_tasks"]) == (3, 1)
+    assert figures["by_task"] == {"right": 1.0, "t": 0.0} and PaidEnv().is_graded(OPEN)

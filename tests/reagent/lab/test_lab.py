@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import random
+import re
 from collections import Counter
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
+from reagent.feedback.texts import TextWriter
+from reagent.lab.build import build_lab_policy, homogeneous, lab_demonstrations, reflect, rows_of
+from reagent.lab.demonstrations import Demonstration, demonstrations
 from reagent.lab.faulty_agents import make_wanderers
 from reagent.lab.labels import label
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
+from reagent.lab.reflections import KINDS, reflections
 from reagent.lab.scripted import ATTEMPTS, question_of
+from reagent.lab.settings import LabSettings, ReflectSettings
 from reagent.lab.transcripts import HELDOUT_FAULTS, make_transcripts
 from reagent.lab.wordings import FINDING, QUESTION, SAY, TERSE_SYSTEM
 from reagent.lab.world import (
@@ -29,9 +37,16 @@ from reagent.lab.world import (
     make_question,
     make_world,
 )
+from reagent.rollout.rollout import rollout
+from reagent.rollout.templates import LAB_TEMPLATE, TurnTemplate
+from reagent.tasks.environments import make_factory
 from rrm.data.feedback import parse_findings
 from rrm.data.text import answer_leak, contains_phrase, normalise, transcript_text
 from rrm.data.trajectory import Message, ToolCall, Trajectory, read_canonical
+from rrm.engines.base import SamplingParams
+from rrm.engines.scripted import ScriptedEngine
+from rrm.engines.shipped_judges import shipped
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.prompt.rules import check_steps
 
 HELDOUT = {fault.__name__ for fault in HELDOUT_FAULTS}
@@ -62,10 +77,10 @@ def test_a_world_is_a_function_of_its_seed_and_every_fact_is_unique() -> None:
 def test_search_finds_the_fact_beside_distractors() -> None:
     world = make_world(7)
     for fact in world.facts:
-        found = world.find(f"{fact.relation} of {fact.subject}")
-        assert fact in found
-        assert 2 <= len(found) <= 3
-        assert sum(f.subject == fact.subject and f.relation == fact.relation for f in found) == 1
+        facts = world.find(f"{fact.relation} of {fact.subject}")
+        assert fact in facts
+        assert 2 <= len(facts) <= 3
+        assert sum(f.subject == fact.subject and f.relation == fact.relation for f in facts) == 1
     assert world.search("nothing here") == NOTHING_FOUND
     assert world.search("mother") == NOTHING_FOUND  # a relation alone names nobody
     query = f"mother of {world.entities['person'][0]}"
@@ -141,10 +156,10 @@ def test_a_replay_labels_scripted_runs_as_their_construction_does(rows, heldout_
     unlike = 0
     for trajectory, annotation in rows + heldout_rows:
         world, question, _ = question_of(trajectory.question_id)
-        found = label(trajectory, world, question)
-        same = [f.verdict for f in found.findings] == [f.verdict for f in annotation.findings]
-        unlike += not (same and found.score == annotation.score)
-        assert found.trajectory_id == trajectory.id
+        labels = label(trajectory, world, question)
+        same = [f.verdict for f in labels.findings] == [f.verdict for f in annotation.findings]
+        unlike += not (same and labels.score == annotation.score)
+        assert labels.trajectory_id == trajectory.id
     assert unlike <= 3  # a made-up value may be one that was asked for before
 
 
@@ -166,8 +181,8 @@ def test_a_replay_labels_what_no_script_plays() -> None:
         return Trajectory(id="t", task=question.phrase, messages=messages)
 
     def verdicts(*turns: str | dict[str, str] | None) -> tuple[str, float | None]:
-        found = label(run(*turns), world, question)
-        return "".join("+" if f.verdict == "good" else "-" for f in found.findings), found.score
+        labels = label(run(*turns), world, question)
+        return "".join("+" if f.verdict == "good" else "-" for f in labels.findings), labels.score
 
     right = f"Answer: {question.answer}"
     assert verdicts({"query": first}, {"query": second}, right) == ("+++", 1.0)
@@ -181,14 +196,14 @@ def test_a_replay_labels_what_no_script_plays() -> None:
 
 
 def test_wanderers_err_at_most_steps_in_no_held_out_way() -> None:
-    found = make_wanderers(400, seed=2)
-    assert [t.to_json() for t, _ in make_wanderers(10, seed=2)] == [t.to_json() for t, _ in found[:10]]
-    assert not {t.question_id for t, _ in make_wanderers(10, seed=3)} & {t.question_id for t, _ in found}
-    verdicts = Counter(f.verdict for _, a in found for f in a.findings)
+    wanderers = make_wanderers(400, seed=2)
+    assert [t.to_json() for t, _ in make_wanderers(10, seed=2)] == [t.to_json() for t, _ in wanderers[:10]]
+    assert not {t.question_id for t, _ in make_wanderers(10, seed=3)} & {t.question_id for t, _ in wanderers}
+    verdicts = Counter(f.verdict for _, a in wanderers for f in a.findings)
     assert 0.4 < verdicts["bad"] / verdicts.total() < 0.7
-    assert 0.2 < sum(t.outcome for t, _ in found) / len(found) < 0.6
+    assert 0.2 < sum(t.outcome for t, _ in wanderers) / len(wanderers) < 0.6
     held_out = [text.split("{")[0] for kind in ("stops_early", "ignored_error") for text in FINDING[kind]]
-    for trajectory, annotation in found:
+    for trajectory, annotation in wanderers:
         bad = [f.step for f in annotation.findings if f.verdict == "bad"]
         assert trajectory.meta["fault_step"] == min(bad, default=None)
         assert parse_findings(annotation.critique, len(trajectory.steps)) == annotation.findings
@@ -282,7 +297,6 @@ def test_the_rules_find_the_planted_faults_they_can_see(rows) -> None:
 
 
 def test_tokenizer_and_model() -> None:
-    pytest.importorskip("torch")
     from reagent.lab.model import END, PAD, build_lab_model, build_lab_tokenizer
     from rrm.prompt.rendering import render_transcript, rubric
 
@@ -352,8 +366,8 @@ def test_the_search_ranks_the_asked_fact_first_and_brings_distractors_unless_tol
         world = make_world(seed)
         for fact in world.facts:
             query = f"{fact.relation} of {fact.subject}"
-            found = world.find(query)
-            assert found[0] == fact and len(found) in (2, 3) and fact not in found[1:]
+            facts = world.find(query)
+            assert facts[0] == fact and len(facts) in (2, 3) and fact not in facts[1:]
             assert world.find(query, distractors=False) == [fact]
     assert world.search("mother of nobody", distractors=False) == NOTHING_FOUND
 
@@ -367,3 +381,179 @@ def test_the_labs_model_starts_by_copying() -> None:
         assert torch.allclose(output @ value, torch.eye(32), atol=1e-5)  # what is attended to is passed on
         query, key = attention.q_proj.weight, attention.k_proj.weight
         assert torch.cosine_similarity(query.flatten(), key.flatten(), dim=0) > 0.8
+
+
+@pytest.mark.parametrize("name", ["search", "calculator"])
+def test_a_rollout_that_says_the_same_makes_the_same_tokens(name) -> None:
+    demos = list(demonstrations(name, 6, 0, imperfect=0.0))
+    tokenizer = build_lab_tokenizer((m["content"] for d in demos for m in d.messages), 600)
+    tokenizer.chat_template = LAB_TEMPLATE
+    template = TurnTemplate(tokenizer)
+    for demo, row in zip(demos, rows_of(demos, template, tokenizer), strict=True):
+        turns = [m["content"] for m in demo.messages if m["role"] == "assistant"]
+        script = [[*tokenizer.encode(text, add_special_tokens=False), template.end_id] for text in turns]
+        engine = ScriptedEngine(script, eos_token_id=template.end_id)
+        (episode,) = rollout(
+            engine, tokenizer, make_factory(name), [demo.task], params=SamplingParams(max_new_tokens=200)
+        )
+        assert episode.success is True and len(episode.turns) == len(turns)
+        flat = episode.flatten()
+        assert row["input_ids"] == flat.input_ids.tolist()
+        assert [label != -100 for label in row["labels"]] == flat.action_mask.tolist()
+
+
+def test_mistakes_are_shown_but_not_learned() -> None:
+    demos = list(demonstrations("search", 40, 1, imperfect=1.0))
+    wrong = [
+        d for d in demos if any(m["role"] == "assistant" and not t for m, t in zip(d.messages, d.train_on, strict=True))
+    ]
+    assert wrong, "forty imperfect demonstrations hold no mistake"
+    tokenizer = build_lab_tokenizer((m["content"] for d in wrong for m in d.messages), 600)
+    tokenizer.chat_template = LAB_TEMPLATE
+    for demo, row in zip(wrong, rows_of(wrong, TurnTemplate(tokenizer), tokenizer), strict=True):
+        learned = tokenizer.decode(
+            [i for i, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100]
+        )
+        kept = [m["content"] for m, t in zip(demo.messages, demo.train_on, strict=True) if t]
+        assert learned == "".join(f"{text}<|im_end|>" for text in kept)
+
+
+def test_the_mixture_holds_both_environments_and_second_attempts() -> None:
+    demos = lab_demonstrations(LabSettings(rows=100))
+    names = [d.task.id.split("-")[0] for d in demos]
+    assert (names.count("search"), names.count("calculator")) == (60, 40)
+    assert sum("Critique:" in d.messages[-1]["content"] or any("Critique:" in m["content"] for m in d.messages) for d in demos) == 30  # fmt: skip
+    assert {d.task.meta["hops"] for d in demos if d.task.id.startswith("search")} == {1, 2, 3, 4}
+
+
+def test_batches_are_of_one_length_and_drop_no_more_than_a_batch() -> None:
+    rows = [{"input_ids": [0] * n} for n in (3, 9, 4, 8, 5, 7, 6)]
+    ordered = homogeneous(rows, 2, seed=0)  # pyright: ignore[reportArgumentType]
+    lengths = [len(row["input_ids"]) for row in ordered]
+    assert sorted(sorted(lengths[i : i + 2]) for i in range(0, 6, 2)) == [[3, 4], [5, 6], [7, 8]]
+
+
+def test_a_policy_is_built_whole(tmp_path) -> None:
+    small = LabSettings(rows=24, easy_rows=40, hurried_rows=24, hidden=32, layers=1, heads=2, vocab_size=500, hops=(1,))
+    card = build_lab_policy(small, tmp_path)
+    assert json.loads((tmp_path / "card.json").read_text()) == card
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, use_safetensors=True)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert sum(p.numel() for p in model.parameters()) == card["parameters"]
+    TurnTemplate(tokenizer)
+    again = build_lab_policy(small, tmp_path / "again")
+    assert again["sha256"] == card["sha256"]  # the same seed makes the same weights
+
+
+@pytest.fixture(scope="module")
+def judged_rows():
+    """Worlds it was not trained on."""
+    return make_transcripts(60, seed=77_000)
+
+
+@pytest.fixture(scope="module")
+def judgements(judged_rows):
+    return AgentRRM.from_pretrained("lab", device="cpu").judge([t for t, _ in judged_rows])
+
+
+def test_its_card_names_these_weights_and_they_are_small() -> None:
+    folder = shipped("lab")
+    card = json.loads((folder / "card.json").read_text())
+    weights = folder / "model.safetensors"
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == card["sha256"]
+    assert weights.stat().st_size < 5_000_000
+    assert card["commands"][0] == "rrm train --config lab" and card["configs"][0]["seed"] == 0
+    assert all(not config["model"]["base"].startswith(("/", "runs")) for config in card["configs"])
+    assert len({config["seed"] for config in card["configs"]}) == len(card["commands"]) == len(card["configs"])
+
+
+def test_it_writes_whole_judgements(judged_rows, judgements) -> None:
+    scored = [f for f in judgements if f.status == "scored"]
+    assert len(scored) >= 0.95 * len(judged_rows)
+    assert all(f.trace and f.critique and 0.0 <= f.score <= 1.0 for f in scored)
+
+
+def test_it_finds_planted_faults_and_spares_clean_runs(judged_rows, judgements) -> None:
+    hit, alarms = [], []
+    for (_, annotation), said in zip(judged_rows, judgements, strict=True):
+        wrong = [f.step for f in annotation.findings if f.verdict == "bad"]
+        called = [f.step for f in said.findings if f.verdict == "bad"]
+        if wrong:
+            hit.append(wrong[0] in called)
+        else:
+            alarms.append(bool(called))
+    assert sum(hit) >= 0.9 * len(hit)
+    assert sum(alarms) <= 0.1 * len(alarms)
+
+
+def test_its_scores_tell_success_from_failure(judged_rows, judgements) -> None:
+    success = [f.score for (t, _), f in zip(judged_rows, judgements, strict=True) if t.outcome and f.score is not None]
+    failure = [
+        f.score for (t, _), f in zip(judged_rows, judgements, strict=True) if not t.outcome and f.score is not None
+    ]
+    assert sum(success) / len(success) > sum(failure) / len(failure) + 0.3
+
+
+@pytest.fixture(scope="module")
+def lessons() -> list[Demonstration]:
+    return list(reflections(120, 0, hops=(1, 2, 3), hurried=0.6))
+
+
+def asked(demo: Demonstration) -> str:
+    """The prompt's last message."""
+    return next(m["content"] for m in demo.messages if m["role"] == "user")
+
+
+def test_all_kinds_at_all_lengths_and_the_same_again(lessons) -> None:
+    assert {(d.kind, d.task.meta["hops"]) for d in lessons} == {(kind, h) for kind in KINDS for h in (1, 2, 3)}
+    assert list(reflections(3, 0, hops=(1, 2, 3), hurried=0.6)) == lessons[:3]
+
+
+def test_after_a_critique_everything_is_done_right(lessons) -> None:
+    again = [d for d in lessons if d.kind == "again"]
+    right = [d for d in again if " bad: " not in asked(d)]
+    assert len(right) >= 5 and len(again) - len(right) >= 5
+    for demo in again:
+        assert demo.messages[-1]["content"] == f"Answer: {demo.task.answer}"
+    for demo in right:  # what was done well is done once more, in the same words
+        steps = [m["content"] for m in demo.messages if m["role"] == "assistant"]
+        first = re.findall(r"\[step \d+\] (.+?)(?: -> .*)?$", asked(demo).split("Critique:")[0], re.MULTILINE)
+        queries = [json.loads(line.removeprefix("search "))["query"] for line in first[:-1]]
+        assert first[-1] == steps[-1]
+        assert [q for q in queries if f'"query": "{q}"' not in "".join(steps)] == []
+
+
+def test_a_retry_without_a_critique_is_no_better_informed(lessons) -> None:
+    retries = [d for d in lessons if d.kind == "retry" and d.task.meta["hops"] > 1]
+    assert all("Critique:" not in asked(d) for d in retries)
+    right = [d.messages[-1]["content"] == f"Answer: {d.task.answer}" for d in retries]
+    assert any(right) and not all(right)
+
+
+def test_texts_are_rows_as_the_auxiliary_loss_has_them(lessons) -> None:
+    texts = [d for d in lessons if d.kind in ("trace", "critique")]
+    tokenizer = build_lab_tokenizer((m["content"] for d in texts for m in d.messages), 700)
+    tokenizer.chat_template = LAB_TEMPLATE
+    template, writer = TurnTemplate(tokenizer), TextWriter(tokenizer, longest=4000)
+    plain = [d for d in texts if all("Error" not in m["content"] for m in d.messages)][:6]
+    assert {d.kind for d in plain} == {"trace", "critique"}
+    for demo, row in zip(plain, rows_of(plain, template, tokenizer), strict=True):
+        turns = [m["content"] for m in demo.messages[:-2] if m["role"] == "assistant"]
+        script = [[*tokenizer.encode(text, add_special_tokens=False), template.end_id] for text in turns]
+        engine = ScriptedEngine(script, eos_token_id=template.end_id)
+        params = SamplingParams(max_new_tokens=400)
+        (episode,) = rollout(engine, tokenizer, make_factory("search"), [demo.task], params=params)
+        text = writer.row(episode, demo.messages[-1]["content"], demo.kind, 1.0)  # pyright: ignore[reportArgumentType]
+        assert text is not None and text.ids == row["input_ids"]
+        assert row["labels"] == [-100] * text.start + text.ids[text.start :]
+
+
+def test_a_policy_is_taught_to_reflect(tmp_path) -> None:
+    small = LabSettings(rows=24, easy_rows=8, hurried_rows=8, hidden=32, layers=1, heads=2, vocab_size=500, hops=(1,))
+    base = build_lab_policy(small, tmp_path / "base")
+    card = reflect(ReflectSettings(rows=8, repeated=8), tmp_path / "base", tmp_path / "taught")
+    assert card["from"] == base["sha256"] != card["sha256"]
+    assert json.loads((tmp_path / "taught" / "card.json").read_text()) == card
+    assert (
+        reflect(ReflectSettings(rows=8, repeated=8), tmp_path / "base", tmp_path / "again")["sha256"] == card["sha256"]
+    )

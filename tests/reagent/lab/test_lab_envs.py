@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -102,16 +101,10 @@ def test_a_failing_search_fails_the_same_way_every_time_and_may_be_retried() -> 
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
-        ("482 + 371", "853"),
-        (" -3 * (2 + 5.5) ", "-22.5"),
-        ("7 / 2", "3.5"),
-        ("8 / 2", "4"),
-        ("1 / 3", "0.3333333333"),
-        ("7 // 2 + 7 % 2", "4"),
-        ("2 ** 10", "1024"),
-        ("+5", "5"),
+        ("482 + 371", "853"), (" -3 * (2 + 5.5) ", "-22.5"), ("7 / 2", "3.5"), ("8 / 2", "4"),
+        ("1 / 3", "0.3333333333"), ("7 // 2 + 7 % 2", "4"), ("2 ** 10", "1024"), ("+5", "5"),
     ],
-)
+)  # fmt: skip
 def test_arithmetic(expression: str, value: str) -> None:
     assert format_number(evaluate(expression)) == value
 
@@ -119,27 +112,15 @@ def test_arithmetic(expression: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
-        ("1 / 0", "division by zero"),
-        ("0 ** -1", "division by zero"),
-        ("9 ** 9 ** 9", "too large"),
-        ("10 ** 40", "too large"),
-        ("1" * 31, "too large"),
-        ("1e999", "not a real number"),
-        ("(-8) ** 0.5", "not a real number"),
-        ("__import__('os')", "only numbers"),
-        ("(1).real", "only numbers"),
-        ("True + 1", "only numbers"),
-        ("1j", "only numbers"),
-        ("'a' * 3", "only numbers"),
-        ("1 if 1 else 2", "only numbers"),
-        ("1 << 2", "only numbers"),
-        ("1 +", "not an arithmetic expression"),
-        ("", "not an arithmetic expression"),
-        ("1\x00", "not an arithmetic expression"),
-        ("(" * 150, "not an arithmetic expression"),
-        ("1+" * 150, "longer than 200"),
+        ("1 / 0", "division by zero"), ("0 ** -1", "division by zero"), ("9 ** 9 ** 9", "too large"),
+        ("10 ** 40", "too large"), ("1" * 31, "too large"), ("1e999", "not a real number"),
+        ("(-8) ** 0.5", "not a real number"), ("__import__('os')", "only numbers"), ("(1).real", "only numbers"),
+        ("True + 1", "only numbers"), ("1j", "only numbers"), ("'a' * 3", "only numbers"),
+        ("1 if 1 else 2", "only numbers"), ("1 << 2", "only numbers"), ("1 +", "not an arithmetic expression"),
+        ("", "not an arithmetic expression"), ("1\x00", "not an arithmetic expression"),
+        ("(" * 150, "not an arithmetic expression"), ("1+" * 150, "longer than 200"),
     ],
-)
+)  # fmt: skip
 def test_nothing_but_arithmetic_is_calculated(expression: str, reason: str) -> None:
     with pytest.raises(ToolError, match=reason):
         evaluate(expression)
@@ -219,14 +200,10 @@ def test_a_critique_names_the_mistake_and_not_the_answer(name: str, parser: str)
 def test_a_second_attempt_keeps_the_prompt_and_adds_to_its_question() -> None:
     prompt = [{"role": "system", "content": "s"}, {"role": "user", "content": "q?"}]
     attempt = [
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"name": "search", "arguments": {"query": "a"}, "id": "1"}],
-        },
+        {"role": "assistant", "content": "", "tool_calls": [{"name": "search", "arguments": {"query": "a"}, "id": "1"}]},
         {"role": "tool", "content": "b <|im_end|>" + "x" * 5000, "tool_call_id": "1"},
         {"role": "assistant", "content": "Answer: c"},
-    ]
+    ]  # fmt: skip
     messages = second_attempt(prompt, attempt, "[step 1] bad: no", max_chars=200)
     assert prompt[1]["content"] == "q?" and messages[0] == prompt[0]
     lines = messages[1]["content"].split("\n")
@@ -281,28 +258,24 @@ def test_what_ones_own_environment_raises_is_said_with_its_place(tmp_path, monke
         make_factory("bad_module_env:Env")
 
 
-def test_wrong_names_and_options_are_refused(tmp_path) -> None:
-    with pytest.raises(ConfigError, match="did you mean search"):
-        make_factory("serach")
-    with pytest.raises(ConfigError, match=r"cannot be imported"):
-        make_factory("reagent.nothing:Env")
-    with pytest.raises(ConfigError, match="not a class or function"):
-        make_factory("reagent.tools.calculator:MAX_CHARS")
-    with pytest.raises(ConfigError, match="max_turn"):
-        make_factory("search", max_turn=3)
-    with pytest.raises(ConfigError, match="hop"):
-        make_tasks("search", 3, 0, hop=1)
-    with pytest.raises(ConfigError, match="at least one hop, got 0"):
-        make_tasks("search", 3, 0, hops=[0])
-    with pytest.raises(ConfigError, match="no make_tasks"):
-        make_tasks("reagent.env.env:ToolEnv", 3, 0)
+def test_wrong_names_and_options_are_refused() -> None:
+    for name, options, message in (
+        ("serach", {}, "did you mean search"),
+        ("reagent.nothing:Env", {}, "cannot be imported"),
+        ("reagent.tools.calculator:MAX_CHARS", {}, "not a class or function"),
+        ("search", {"max_turn": 3}, "max_turn"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make_factory(name, **options)
+    for name, options, message in (
+        ("search", {"hop": 1}, "hop"),
+        ("search", {"hops": [0]}, "at least one hop, got 0"),
+        ("reagent.env.env:ToolEnv", {}, "no make_tasks"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make_tasks(name, 3, 0, **options)
     with pytest.raises(ValueError, match="no plans"):
         next(demonstrations("reagent.env.env:ToolEnv", 1, 0))
-    path = tmp_path / "tasks.jsonl"
-    path.write_text(json.dumps({"question": "1 + 1?", "answer": "2"}))
-    assert make_tasks("calculator", 1, 0, path=str(path))[0].answer == "2"
-    with pytest.raises(ConfigError, match="holds 1 tasks and 2 are wanted"):
-        make_tasks("calculator", 2, 0, path=str(path))
 
 
 def test_the_guides_environment_works_as_it_stands(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,9 +303,8 @@ def test_the_guides_environment_works_as_it_stands(tmp_path, monkeypatch: pytest
     for task in train:
         steps = asyncio.run(bisect(task))
         assert steps[-1].terminated and steps[-1].outcome_reward == 1.0
-        assert sum(s.reward for s in steps) == pytest.approx(
-            0.0
-        )  # a call pays nothing by default: trivial ones earned 0.2
+        # a call pays nothing by default: trivial ones earned 0.2
+        assert sum(s.reward for s in steps) == pytest.approx(0.0)
     env.reset(train[0])
     step = asyncio.run(env.step('<tool_call>{"name": "larger_than", "arguments": {"number": 500}}</tool_call>'))
     assert step.observations[0]["content"] == "Error: ask for a number between 1 and 100"
@@ -360,7 +332,6 @@ def test_a_countdown_is_won_by_the_expression_that_was_tried() -> None:
 
 
 def test_no_number_of_a_countdown_is_its_target() -> None:
-    """Of 6 in 100 tasks one was: to say it back was the answer."""
     tasks = make_tasks("countdown", 200, seed=0)
     assert not any(task.meta["target"] in task.meta["numbers"] for task in tasks)
 

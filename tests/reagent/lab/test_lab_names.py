@@ -86,14 +86,14 @@ def test_worlds_searches_transcripts_and_demonstrations_stand_up_to_the_spelling
 
 @pytest.mark.parametrize(("spelled", "drawn"), [("Keris", "Kenis"), ("Keror", "Kedor")])
 def test_whether_the_tool_is_down_is_drawn_by_the_name_as_it_was_drawn(spelled: str, drawn: str) -> None:
-    env, found, wanted = SearchEnv(error_rate=0.5), [], []
+    env, results, expected = SearchEnv(error_rate=0.5), [], []
     for task in make_tasks("search", 12, seed=3):
         env.reset(task)
         call = json.dumps({"name": "search", "arguments": {"query": f"boss of {spelled}"}})
         step = asyncio.run(env.step(f"<tool_call>{call}</tool_call>"))
-        found.append("search is down" in step.observations[0]["content"])
-        wanted.append(random.Random(derive_seed(task.seed, "down", f"boss of {drawn}", 1)).random() < 0.5)
-    assert found == wanted and 0 < sum(found) < 12
+        results.append("search is down" in step.observations[0]["content"])
+        expected.append(random.Random(derive_seed(task.seed, "down", f"boss of {drawn}", 1)).random() < 0.5)
+    assert results == expected and 0 < sum(results) < 12
 
 
 def tokenizer_as_drawn(name: str) -> Tokenizer:

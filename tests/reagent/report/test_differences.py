@@ -50,9 +50,8 @@ def test_runs_of_one_setting_are_one_arm_whose_seeds_are_resampled(tmp_path: Pat
     b = [measured(tmp_path / f"b{s}", questions(good), mode="u", seed=s) for s, good in enumerate((35, 5))]
     (difference,) = differences(read_runs([*a, *b]))
     assert (len(difference.first.runs), len(difference.other.runs)) == (2, 2)
-    assert (
-        difference.gap.value == 0.0 and difference.gap.low is not None and difference.gap.low <= -0.7
-    )  # the seeds, not the questions
+    # the seeds, not the questions
+    assert difference.gap.value == 0.0 and difference.gap.low is not None and difference.gap.low <= -0.7
     assert [arm.name for arm in arms(read_runs([*a, b[0]]))] == ["a0 and 1 more", "b0"]
 
 
@@ -115,11 +114,8 @@ def test_the_page_says_it_and_links_the_folders(tmp_path: Path) -> None:
     page = Page(out)
     row = page.row("Differences", 1)
     assert (row["run"], row["against"], row["common questions"], row["says"]) == (
-        "u",
-        "plain",
-        "40",
-        "more than noise: better",
-    )
+        "u", "plain", "40", "more than noise: better",
+    )  # fmt: skip
     assert row["difference"].startswith("0.500 [0.3") and "another seed would differ" in page.text
     addresses = [str(a["href"]) for tag, a in page.tags if tag == "a" and str(a["href"]).startswith("./")]
     assert addresses[:2] == ["./../runs/plain", "./../runs/plain/config.yaml"]

@@ -7,16 +7,18 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from report_runs import EVIL, Command, Page, files, judged, make_run, transcript, write_rows
+import yaml
+from report_runs import EVIL, Command, Page, files, judged, make_run, page_of, transcript, write_rows
 
 from benchmarks.speed.devtools import Chromium, find_chromium
 from reagent.report import read_policy, read_runs, write_page
 from reagent.report.curves import COLOURS, draw, look, running_mean
-from reagent.report.examples import JudgedAttempt, PolicyAttempts, choose
+from reagent.report.examples import JudgedAttempt, PolicyAttempts, choose, parse_policy
 from rrm.data.trajectory import Message, ToolCall, Trajectory, write_jsonl
-from rrm.errors import ReadError
+from rrm.errors import ConfigError, ReadError, RRMError
 
 # ---- runs ----
 
@@ -27,24 +29,13 @@ def test_the_table_holds_each_runs_figures(tmp_path: Path) -> None:
         make_run(tmp_path / "u" / "seed0", mode="u", algorithm="ppo", updates=2, seed=4),
     ]
     (runs[0] / "done.json").write_text('{"seconds": 306.0}')
-    write_page(tmp_path / "report.html", read_runs(runs))
-    page = Page(tmp_path / "report.html")
+    page = page_of(tmp_path, read_runs(runs))
     assert page.row("Runs", 1) == {
-        "run": "none/seed0",
-        "feedback mode": "none",
-        "algorithm": "grpo",
-        "held-out success": "0.745 [0.680, 0.805]200 questions",
-        "1 hop": "1.00",
-        "2 hops": "0.50",
-        "10 hops": "0.12",
-        "episodes": "192",
-        "updates": "3",
-        "judge tokens": "–",
-        "critiques (dropped)": "–",
-        "minutes": "5.1",
-        "environment": "search, seed 0",
-        "files": "config.yaml metrics.jsonl eval.jsonl",
-    }
+        "run": "none/seed0", "feedback mode": "none", "algorithm": "grpo",
+        "held-out success": "0.745 [0.680, 0.805]200 questions", "1 hop": "1.00", "2 hops": "0.50", "10 hops": "0.12",
+        "episodes": "192", "updates": "3", "judge tokens": "–", "critiques (dropped)": "–", "minutes": "5.1",
+        "environment": "search, seed 0", "files": "config.yaml metrics.jsonl eval.jsonl",
+    }  # fmt: skip
     second = page.row("Runs", 2)
     assert (second["run"], second["feedback mode"], second["algorithm"]) == ("u/seed0", "u", "ppo")
     assert (second["episodes"], second["updates"], second["judge tokens"]) == ("128", "2 of 3", "2,000")
@@ -53,7 +44,6 @@ def test_the_table_holds_each_runs_figures(tmp_path: Path) -> None:
 
 
 def test_a_distillation_is_no_unfinished_run_of_its_configs_algorithm(tmp_path: Path) -> None:
-    """It was a run of PPO, in mode u, after 3 of 24 updates, and another seed of the training with the same config."""
     runs = [
         make_run(tmp_path / name, mode="u", algorithm="ppo", max_updates=24, distil={"by": "judge"}, seed=seed)
         for seed, name in enumerate(("trained", "distilled"))
@@ -67,8 +57,7 @@ def test_a_distillation_is_no_unfinished_run_of_its_configs_algorithm(tmp_path: 
         write_rows(folder / f"episodes-{file_name:04d}.jsonl", [{}] * count)
     trained, distilled = read_runs(runs)
     assert distilled.setting != trained.setting
-    write_page(tmp_path / "report.html", [trained, distilled])
-    row = Page(tmp_path / "report.html").row("Runs", 2)
+    row = page_of(tmp_path, [trained, distilled]).row("Runs", 2)
     cells = [row[name] for name in ("algorithm", "feedback mode", "updates", "episodes", "judge tokens")]
     assert cells == ["distil (by judge)", "none", "3", "5", "4,321"]
     assert row["held-out success"] == "0.2508 questions"
@@ -92,8 +81,7 @@ def test_what_a_run_lacks_is_left_out_and_said(tmp_path: Path, run: Path) -> Non
         out.write('{"update": 3, "epis')  # being written
     (recorded,) = read_runs([run])
     assert len(recorded.rows) == 3 and recorded.minutes == (1.5, True)
-    write_page(tmp_path / "report.html", [recorded])
-    page = Page(tmp_path / "report.html")
+    page = page_of(tmp_path, [recorded])
     assert page.row("Runs", 1)["held-out success"] == "–"
     assert "1 of the runs has no held-out evaluation" in page.text
     assert "The judge" not in page.text.split("Curves")[0] and "Transcripts" not in page.text
@@ -102,8 +90,7 @@ def test_what_a_run_lacks_is_left_out_and_said(tmp_path: Path, run: Path) -> Non
 def test_an_evaluation_before_the_end_says_when(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     write_rows(run / "eval.jsonl", [{"episodes": 64, "success": {"value": 0.5, "low": None, "high": None}}])
-    write_page(tmp_path / "report.html", read_runs([run]))
-    assert Page(tmp_path / "report.html").row("Runs", 1)["held-out success"] == "0.500after 64 episodes"
+    assert page_of(tmp_path, read_runs([run])).row("Runs", 1)["held-out success"] == "0.500after 64 episodes"
 
 
 @pytest.mark.parametrize(
@@ -114,9 +101,8 @@ def test_success_is_said_of_the_questions_that_are_graded(tmp_path: Path, ungrad
     run = make_run(tmp_path / "run")
     value = {"value": 0.5 if ungraded < 200 else None, "low": None, "high": None}
     write_rows(run / "eval.jsonl", [{"episodes": 192, "tasks": 200, "ungraded_tasks": ungraded, "success": value}])
-    write_page(tmp_path / "report.html", read_runs([run]))
     success = "–" if ungraded == 200 else "0.500"
-    assert Page(tmp_path / "report.html").row("Runs", 1)["held-out success"] == success + text
+    assert page_of(tmp_path, read_runs([run])).row("Runs", 1)["held-out success"] == success + text
 
 
 def test_what_judges_read_for_the_guards_counts_as_judge_tokens(tmp_path: Path) -> None:
@@ -131,21 +117,18 @@ def test_what_judges_read_for_the_guards_counts_as_judge_tokens(tmp_path: Path) 
 
 def test_different_environments_are_pointed_out(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, environment={"name": name}) for name in ("search", "calculator")]
-    write_page(tmp_path / "report.html", read_runs(runs))
-    assert "different environments ( calculator, search )" in Page(tmp_path / "report.html").text
+    assert "different environments ( calculator, search )" in page_of(tmp_path, read_runs(runs)).text
 
 
 def test_numbers_that_are_none_are_no_figures(tmp_path: Path, run: Path) -> None:
     rows = [{"update": 0, "episodes": 64, "episode/success": None, "episode/reward": True, "time/update_s": "long"}]
-    (run / "metrics.jsonl").write_text(
-        json.dumps(rows[0]) + '\n{"update": 1, "episodes": 128, "episode/reward": NaN}\n'
-    )
+    more = '{"update": 1, "episodes": 128, "episode/reward": NaN}\n'
+    (run / "metrics.jsonl").write_text(json.dumps(rows[0]) + "\n" + more)
     write_rows(run / "eval.jsonl", [{"success": {"value": "high"}, "success_by_hops": [1]}])
     (recorded,) = read_runs([run])
     assert recorded.series("episode/reward") == [] and recorded.minutes == (None, False)
     assert draw([recorded]) == []
-    write_page(tmp_path / "report.html", [recorded])
-    assert 'id="curves"' not in Page(tmp_path / "report.html").source
+    assert 'id="curves"' not in page_of(tmp_path, [recorded]).source
 
 
 # ---- curves ----
@@ -179,10 +162,7 @@ def test_running_mean_is_of_the_last_values() -> None:
 def test_the_judges_figures_and_plot_are_shown(tmp_path: Path, run: Path, report: Command) -> None:
     figure = {"value": 0.7329, "low": 0.6941, "high": 0.7697}
     metrics = {
-        "rows": 60,
-        "scored_labelled": 58,
-        "questions": 15,
-        "status": {"scored": 58, "unparsable": 2},
+        "rows": 60, "scored_labelled": 58, "questions": 15, "status": {"scored": 58, "unparsable": 2},
         "metrics": {"judge": {"auroc": figure, "ece": figure, "ece_raw": figure, "new": figure}, "length": {"auroc": figure}},
         "steps": {"steps": 193, "metrics": {"judge": {"mcc": figure}, "all_bad": {"mcc": {"value": 0, "low": 0, "high": 0}}}},
         "format_validity": 0.975,
@@ -226,9 +206,7 @@ def test_examples_are_gained_then_lost_then_the_rest_in_file_order(tmp_path: Pat
     assert choose(policies[:1], 9).gained == 0 and choose(policies[:1], 9).shared == 7
 
 
-def test_policies_stand_side_by_side_with_findings_under_their_steps(
-    tmp_path: Path, run: Path, report: Command
-) -> None:
+def test_policies_stand_side_by_side_with_findings_under_their_steps(tmp_path, run, report) -> None:
     page = tmp_path / "report.html"
     policies = [files(tmp_path, "before", {"q": 0.0, "r": 1.0}), files(tmp_path, "after", {"q": 1.0, "r": 1.0})]
     options = [argument for name, *paths in policies for argument in ("--policy", f"{name}={paths[0]},{paths[1]}")]
@@ -238,13 +216,9 @@ def test_policies_stand_side_by_side_with_findings_under_their_steps(
     parsed = Page(page)
     assert "<h1><bdi>Mine</bdi></h1>" in parsed.source
     assert parsed.row("Policies", 2) == {
-        "policy": "after",
-        "transcripts": "2",
-        "success": "1.000",
-        "mean score of successes": "0.250",
-        "mean score of failures": "–",
-        "without a score": "0",
-    }
+        "policy": "after", "transcripts": "2", "success": "1.000", "mean score of successes": "0.250",
+        "mean score of failures": "–", "without a score": "0",
+    }  # fmt: skip
     left, right = parsed.source.split("<article>")[1:]
     assert ">failed<" in left and ">succeeded<" in right
     for side, name in ((left, "before"), (right, "after")):
@@ -261,9 +235,8 @@ def test_results_stand_in_the_order_of_their_calls(tmp_path: Path, run: Path) ->
     message = Message(role="assistant", content="I look.", tool_calls=calls)
     messages = [Message(role="user", content="What is there?"), message, *answers]
     attempt = JudgedAttempt(Trajectory(id="p", task="What is there?", messages=messages, outcome=1.0), None)
-    page = tmp_path / "report.html"
-    write_page(page, read_runs([run]), policies=[PolicyAttempts("one", [attempt], 0, 0)])
-    (step,) = Page(page).source.split('<li class="step">')[1:]
+    page = page_of(tmp_path, read_runs([run]), policies=[PolicyAttempts("one", [attempt], 0, 0)])
+    (step,) = page.source.split('<li class="step">')[1:]
     labels = [f"result of call {n}: look" for n in (1, 2, 3)]
     order = [step.index(text) for text in (labels[0], "thing 0", labels[1], "(no result)", labels[2], "thing 2")]
     assert order == sorted(order)
@@ -275,8 +248,7 @@ def test_the_first_attempt_at_a_question_stands_for_it(tmp_path: Path, run: Path
     scored = write_rows(tmp_path / "f.jsonl", [judged(t) for t in attempts])
     policy = read_policy("p", tmp_path / "t.jsonl", scored)
     assert policy.by_question["q"].trajectory.id == "q/0" and policy.by_question["q"].further == 1
-    write_page(tmp_path / "report.html", read_runs([run]), policies=[policy])
-    assert "The first of 2 attempts at this question." in Page(tmp_path / "report.html").text
+    assert "The first of 2 attempts at this question." in page_of(tmp_path, read_runs([run]), policies=[policy]).text
 
 
 def test_rows_that_match_nothing_or_another_text_are_counted(tmp_path: Path, run: Path) -> None:
@@ -288,8 +260,7 @@ def test_rows_that_match_nothing_or_another_text_are_counted(tmp_path: Path, run
     policy = read_policy(name, transcripts, feedback)
     assert (policy.unmatched, policy.mistaken) == (1, 1)
     assert [a.feedback is None for a in policy.attempts] == [False, True]
-    write_page(tmp_path / "report.html", read_runs([run]), policies=[policy])
-    text = Page(tmp_path / "report.html").text
+    text = page_of(tmp_path, read_runs([run]), policies=[policy]).text
     assert "p : 1 of the judge's rows matches no transcript." in text
     assert "p : 1 of the judge's rows was written on another text with the same id and is left out." in text
     assert "not judged" in text
@@ -300,8 +271,9 @@ def test_a_row_without_a_score_says_why_and_shows_no_number(tmp_path: Path, run:
     write_jsonl(tmp_path / "t.jsonl", [t])
     row = judged(t, 0.9, status="truncated", reason="ran out of room", findings=[], critique="All in all poor.", truncated_tokens=1200)  # fmt: skip
     write_rows(tmp_path / "f.jsonl", [row | {"trace": "It searches."}])
-    write_page(tmp_path / "r.html", read_runs([run]), policies=[read_policy("p", tmp_path / "t.jsonl", tmp_path / "f.jsonl")])  # fmt: skip
-    text = Page(tmp_path / "r.html").text
+    text = page_of(
+        tmp_path, read_runs([run]), policies=[read_policy("p", tmp_path / "t.jsonl", tmp_path / "f.jsonl")]
+    ).text
     assert "no score: truncated (ran out of room)" in text and "0.9" not in text.split("side by side")[1]
     assert "All in all poor." in text and "It searches." in text and "did not see 1,200 tokens" in text
     assert "failed (outcome 0.40)" in text
@@ -309,11 +281,12 @@ def test_a_row_without_a_score_says_why_and_shows_no_number(tmp_path: Path, run:
 
 def test_long_texts_are_folded_and_whole(tmp_path: Path, run: Path) -> None:
     long = "word " * 500 + "END"
-    t = transcript("q", 1.0, said=long)
+    t = transcript("q", 1.0, text=long)
     write_jsonl(tmp_path / "t.jsonl", [t])
     write_rows(tmp_path / "f.jsonl", [judged(t)])
-    write_page(tmp_path / "r.html", read_runs([run]), policies=[read_policy("p", tmp_path / "t.jsonl", tmp_path / "f.jsonl")])  # fmt: skip
-    source = Page(tmp_path / "r.html").source
+    source = page_of(
+        tmp_path, read_runs([run]), policies=[read_policy("p", tmp_path / "t.jsonl", tmp_path / "f.jsonl")]
+    ).source
     assert source.count('<details class="long">') == 4 and f"result {long}" in source
 
 
@@ -326,16 +299,12 @@ def hostile_page(folder: Path) -> Path:
     run = make_run(folder / name, mode=EVIL[:-2], algorithm=EVIL[:-2], environment={"name": EVIL[:-2]})
     evaluation = {"success": {"value": 1, "low": 1, "high": 1}, "success_by_hops": {EVIL: {"value": 1}}}
     write_rows(run / "eval.jsonl", [evaluation])
-    t = transcript(EVIL, 1.0, said=EVIL)
+    t = transcript(EVIL, 1.0, text=EVIL)
     t.messages[1].tool_calls = [ToolCall(name=EVIL, arguments=EVIL)]
     t.messages[2].name = EVIL
     write_jsonl(folder / "t.jsonl", [t])
-    texts = {
-        "critique": EVIL,
-        "trace": EVIL * 20,
-        "findings": [{"step": n, "verdict": "bad", "text": EVIL} for n in (1, 9)],
-    }
-    write_rows(folder / "f.jsonl", [judged(t, **texts)])  # fmt: skip
+    findings = [{"step": n, "verdict": "bad", "text": EVIL} for n in (1, 9)]
+    write_rows(folder / "f.jsonl", [judged(t, critique=EVIL, trace=EVIL * 20, findings=findings)])
     metrics = {"metrics": {"judge": {"auroc": {"value": 1}}, EVIL: {}}, "judge": {"model": EVIL}, "status": {EVIL: 1}}
     (folder / "m.json").write_text(json.dumps(metrics))
     policy = read_policy(EVIL, folder / "t.jsonl", folder / "f.jsonl")
@@ -354,8 +323,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
 
 
 def test_the_policy_names_the_style_and_nothing_else(tmp_path: Path, run: Path) -> None:
-    write_page(tmp_path / "report.html", read_runs([run]))
-    page = Page(tmp_path / "report.html")
+    page = page_of(tmp_path, read_runs([run]))
     policy = next(str(a["content"]) for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     style = re.search(r"<style>(.*?)</style>", page.source, re.DOTALL)
     assert style is not None
@@ -387,3 +355,186 @@ def test_the_same_inputs_make_the_same_page(tmp_path: Path, run: Path) -> None:
         write_page(tmp_path / f"{n}.html", read_runs([run]), policies=[policy])
         pages.append((tmp_path / f"{n}.html").read_bytes())
     assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize("text", ["p", "p=a.jsonl", "=a.jsonl,b.jsonl", "p=a,b,c", "p=,b", "p=a,", " =a,b"])
+def test_a_malformed_policy_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"write NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl"):
+        parse_policy(text)
+
+
+def test_a_policys_name_may_hold_spaces() -> None:
+    assert parse_policy("after RL = t.jsonl, f.jsonl") == ("after RL", Path("t.jsonl"), Path("f.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error_text"),
+    [
+        (["nowhere"], "nowhere is not a folder: give a run folder of `reagent train`"),
+        (["."], "looked for config.yaml and metrics.jsonl, found no config.yaml and no metrics.jsonl"),
+        (["half"], "found no metrics.jsonl"),
+        (["empty"], "empty/metrics.jsonl is empty: the run has not finished its first update"),
+        (["broken"], "broken/metrics.jsonl:1: not a row of metrics: no JSON object"),
+        (["judgerun"], "config.yaml is no config of `reagent train`: it has no `algorithm`"),
+        (["one", "./one/"], "is given twice"),
+        (["one", "p=t.jsonl,f.jsonl"], "write --policy before each NAME="),
+        (["one", "--judge", "gone.json"], "gone.json: cannot be opened: No such file"),
+        (["one", "--judge", "t.jsonl"], "t.jsonl is not what `rrm eval -o` writes"),
+        (["one", "--judge", "one/config.yaml"], "one/config.yaml: not JSON"),
+        (["one", "--reliability", "gone.png"], "gone.png: cannot be opened"),
+        (["one", "--reliability", "t.jsonl"], "t.jsonl is not a PNG"),
+        (["one", "--policy", "p"], "--policy 'p': write NAME="),
+        (["one", "--policy", "p=t.jsonl,f.jsonl", "--policy", "p=t.jsonl,f.jsonl"], "two policies are called 'p'"),
+        (["one", "--policy", "p=gone.jsonl,f.jsonl"], "gone.jsonl: cannot be opened"),
+        (["one", "--policy", "p=t.jsonl,gone.jsonl"], "gone.jsonl: cannot be opened"),
+        (["one", "--policy", "p=f.jsonl,t.jsonl"], "f.jsonl:1: not a canonical trajectory"),
+        (["one", "--policy", "p=nothing.jsonl,f.jsonl"], "nothing.jsonl has no transcripts"),
+        (["one", "--policy", "p=twice.jsonl,f.jsonl"], "1 ids occur more than once, e.g. 'q/0'"),
+        (["one", "--policy", "p=t.jsonl,other.jsonl"], "none of the 1 rows in other.jsonl matches a transcript"),
+        (["one", "--policy", "p=t.jsonl,anotherstext.jsonl"], "1 of them have its ids but were written on other texts"),
+        (["one", "--policy", "p=t.jsonl,noid.jsonl"], "not a row of `rrm score`: no text `id`"),
+        (["one", "--policy", "p=t.jsonl,norow.jsonl"], "row 'q/0' is not an output row of `rrm score`: status"),
+        (["one", "--policy", "p=t.jsonl,f.jsonl", "--policy", "o=u.jsonl,g.jsonl"], "no question was attempted by all of"),
+        (["one", "--policy", "p=t.jsonl,report.html"], "report.html is one of the inputs"),
+    ],
+)  # fmt: skip
+def test_errors_are_clear_and_leave_no_page(tmp_path, monkeypatch, report, arguments, error_text) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "half", "empty", "broken", "judgerun"):
+        make_run(tmp_path / name)
+    (tmp_path / "half" / "metrics.jsonl").unlink()
+    (tmp_path / "empty" / "metrics.jsonl").write_text("\n")
+    (tmp_path / "broken" / "metrics.jsonl").write_text("[1]\n{}\n")
+    (tmp_path / "judgerun" / "config.yaml").write_text("model: {base: lab}\n")
+    t, other = transcript("q", 1.0), transcript("other", 1.0)
+    write_jsonl(tmp_path / "t.jsonl", [t])
+    write_jsonl(tmp_path / "u.jsonl", [other])
+    write_jsonl(tmp_path / "twice.jsonl", [t, t])
+    (tmp_path / "nothing.jsonl").write_text("")
+    write_rows(tmp_path / "f.jsonl", [judged(t)])
+    write_rows(tmp_path / "g.jsonl", [judged(other)])
+    write_rows(tmp_path / "other.jsonl", [judged(other)])
+    write_rows(tmp_path / "anotherstext.jsonl", [judged(other) | {"id": t.id}])
+    write_rows(tmp_path / "noid.jsonl", [{"status": "scored"}])
+    write_rows(tmp_path / "norow.jsonl", [{"id": t.id}])
+    code, out, error = report(*arguments, "-o", "report.html")
+    assert code == 2 and not out and error.startswith("error: ") and error_text in error, error
+    assert "Traceback" not in error
+    assert not list(tmp_path.glob("report.html*"))
+
+
+def test_a_page_that_cannot_be_written_is_an_error_and_an_old_page_stays(tmp_path: Path, run: Path) -> None:
+    runs = read_runs([run])
+    with pytest.raises(RRMError, match=r"cannot write .*report.html: No such file or directory"):
+        write_page(tmp_path / "nowhere" / "report.html", runs)
+    page = tmp_path / "report.html"
+    page.write_text("old")
+    with pytest.raises(RRMError, match="cannot be opened"):
+        write_page(page, runs, judge=tmp_path / "gone.json")
+    assert page.read_text() == "old" and not list(tmp_path.glob("*.part"))
+    link = tmp_path / "link.html"
+    link.symlink_to(page)
+    write_page(link, runs)
+    assert link.is_symlink() and page.read_text().startswith("<!doctype html>")
+    (tmp_path / "folder").mkdir()
+    for target in (tmp_path / "folder", page / "report.html"):
+        with pytest.raises(RRMError, match="cannot write"):
+            write_page(target, runs)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def guarded(folder: Path, text: str = "the score moved, success did not") -> Path:
+    """A run whose evaluations were judged, and that a guard stopped."""
+    run = make_run(folder, mode="r")
+    means = [{"value": v, "low": None, "high": None} for v in (0.3, 0.7, 0.2)]
+    rows = [
+        {"update": n, "episodes": 64 * (n + 1), "success": means[0], "score": means[1], "auditor": means[2]}
+        for n in (-1, 2)
+    ]
+    write_rows(run / "eval.jsonl", rows)
+    write_rows(run / "guards.jsonl", [
+        {"update": -1, "episodes": 0, "guard": "auditor", "action": "warn", "text": "they part ways"},
+        {"update": 1, "episodes": 128, "guard": "length", "action": "warn", "text": "longer"},
+        {"update": 2, "episodes": 192, "guard": "drift", "action": "stop", "text": text},
+    ])  # fmt: skip
+    return run
+
+
+def test_success_stands_beside_score_and_guards_that_fired_are_marked(tmp_path: Path) -> None:
+    page = page_of(tmp_path, read_runs([guarded(tmp_path / "gamed"), make_run(tmp_path / "plain", mode="r")]))
+    assert page.tables["Guards"] == [
+        ["run", "guard", "it", "after update", "what it saw"],
+        ["gamed", "auditor", "warned", "before the first", "they part ways"],
+        ["gamed", "length", "warned", "1", "longer"],
+        ["gamed", "drift", "stopped the run", "2", "the score moved, success did not"],
+    ]
+    assert "Success beside the judge's score" in page.text and "a judge being gamed" in page.text
+    svg = next(p.svg for p in draw(read_runs([tmp_path / "gamed"])) if p.title.startswith("Success beside"))
+    plain = next(p.svg for p in draw(read_runs([tmp_path / "gamed"])) if p.title == "Success")
+    assert svg.count('stroke-opacity="0.55"') == 3 and plain.count('stroke-opacity="0.55"') == 0  # an upright line each
+
+
+def test_without_judged_evaluations_success_stands_beside_scores_of_one_calibration(tmp_path: Path) -> None:
+    """Under feedback.recalibrate `feedback/score` is of another map after each refit."""
+    drawn = []
+    for name, paid, own in (("refit", 0.9, 0.5), ("own", 0.5, None)):
+        run = guarded(tmp_path / name)
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        more = {} if own is None else {"feedback/own_score": own}
+        write_rows(run / "metrics.jsonl", [row | {"feedback/score": paid} | more for row in rows])
+        rows = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
+        write_rows(run / "eval.jsonl", [{k: v for k, v in row.items() if k != "score"} for row in rows])
+        drawn.append(next(p.svg for p in draw(read_runs([run])) if p.title.startswith("Success beside")))
+    assert drawn[0] == drawn[1]
+
+
+def test_runs_without_guards_have_no_such_drawing(tmp_path: Path, run: Path) -> None:
+    page = page_of(tmp_path, read_runs([run]))
+    assert "Guards" not in page.tables and "Success beside" not in page.text
+
+
+def test_what_a_guard_saw_is_text(tmp_path: Path) -> None:
+    page = page_of(tmp_path, read_runs([guarded(tmp_path / "gamed", EVIL)]))
+    assert "<script" not in page.source and "49" not in page.tables["Guards"][3][4]
+
+
+def asked_criteria(folder: Path, criteria: Any, stage: float | None = None) -> Path:
+    """A run whose judge was asked criteria, at last those of a stage."""
+    run = make_run(folder, mode="r")
+    tree = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump(tree | {"feedback": {"mode": "r", "criteria": criteria}}))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    more = {"feedback/judged": 64.0} | ({} if stage is None else {"feedback/criteria_stage": stage})
+    write_rows(run / "metrics.jsonl", [row | more for row in rows])
+    rows = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
+    write_rows(run / "eval.jsonl", [row | {"score": {"value": 0.5}} for row in rows])
+    return run
+
+
+@pytest.mark.parametrize(
+    ("criteria", "text"),
+    [
+        ("tool-use", ", criteria tool-use"),
+        ([{"from": 0, "file": "a.yaml"}, {"from": 8, "file": "b.yaml"}], ", criteria a.yaml, from update 8 b.yaml"),
+        ([{"from": 0, "file": "<b>a"}], ", criteria <b>a"),
+        (None, ""),
+        ([3, None], ""),
+    ],
+)
+def test_the_table_says_which_criteria_judged(tmp_path: Path, criteria: Any, text: str) -> None:
+    page = page_of(tmp_path, read_runs([asked_criteria(tmp_path / "run", criteria)]))
+    assert page.row("Runs", 1)["environment"] == f"search, seed 0{text}" and "<b>a" not in page.source
+
+
+def test_a_drawing_of_scores_says_that_criteria_changed(tmp_path: Path) -> None:
+    stages = [{"from": 0, "file": "a.yaml"}, {"from": 2, "file": "b.yaml"}]
+    for name, stage, changed in (("first", 0.0, False), ("second", 1.0, True)):
+        (panel,) = [p for p in draw(read_runs([asked_criteria(tmp_path / name, stages, stage)])) if "beside" in p.title]
+        assert ("its judge's score jumps, and guards begin anew" in panel.text) == changed
+
+
+def test_criteria_of_a_run_that_asked_no_judge_are_not_said(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    tree = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump(tree | {"feedback": {"mode": "none", "criteria": "tool-use"}}))
+    assert [recorded.criteria for recorded in read_runs([run])] == [None]

@@ -99,21 +99,26 @@ def test_an_adapter_that_is_loaded_speaks(both: tuple[Any, Any, HFEngine, VLLMEn
     assert len(set(outputs)) == 3  # the weights do change what is said
 
 
-@adapters
-def test_three_updates_are_learned_through_the_server(tmp_path: Path) -> None:
+def three_updates(folder: Path, engine: str, policy: dict[str, Any], learning_rate: float) -> None:
+    """Trains, and checks what was learned through the server."""
     config = AgentConfig.model_validate(
         {
-            "output_dir": str(tmp_path / "run"), "algorithm": "grpo", "max_updates": 3, "cpu": True, "save_every": 10,
-            "environment": {"name": "search", "train_tasks": 64, "eval_tasks": 4},
-            "policy": {"base": "lab", "lora": LORA}, "optim": {"learning_rate": 3e-3},
-            "rollout": {"tasks_per_update": 4, "group_size": 4, "max_turns": 3, "max_new_tokens": 32, "engine": SERVER},
+            "output_dir": str(folder), "algorithm": "grpo", "max_updates": 3, "cpu": True, "save_every": 10, "policy": policy,
+            "environment": {"name": "search", "train_tasks": 64, "eval_tasks": 4}, "optim": {"learning_rate": learning_rate},
+            "rollout": {"tasks_per_update": 4, "group_size": 4, "max_turns": 3, "max_new_tokens": 32, "engine": engine},
         }
     )  # fmt: skip
     train(config)
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["update"] for row in rows] == [0, 1, 2]
+    # another version of the weights would be off by far more: updates at these rates change what is said
     assert all(row["logprob_gap"] < GAP and row["staleness"] == 0 for row in rows)
     assert any(row["grad_norm"] > 0 for row in rows[:-1])
+
+
+@adapters
+def test_three_updates_are_learned_through_the_server(tmp_path: Path) -> None:
+    three_updates(tmp_path / "run", SERVER, {"base": "lab", "lora": LORA}, 3e-3)
 
 
 @adapters
@@ -126,20 +131,7 @@ def test_a_server_with_other_weights_is_found_out(both: tuple[Any, Any, HFEngine
 
 @pytest.mark.skipif(not WHOLE, reason="RRM_TEST_VLLM_WHOLE names no server whose weights can be loaded in place")
 def test_weights_that_are_trained_whole_are_learned_through_the_server(tmp_path: Path) -> None:
-    config = AgentConfig.model_validate(
-        {
-            "output_dir": str(tmp_path / "run"), "algorithm": "grpo", "max_updates": 3, "cpu": True, "save_every": 10,
-            "environment": {"name": "search", "train_tasks": 64, "eval_tasks": 4},
-            "policy": {"base": "lab"}, "optim": {"learning_rate": 1e-3},
-            "rollout": {"tasks_per_update": 4, "group_size": 4, "max_turns": 3, "max_new_tokens": 32, "engine": WHOLE},
-        }
-    )  # fmt: skip
-    train(config)
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [row["update"] for row in rows] == [0, 1, 2]
-    # another version of the weights would be off by far more: updates at this rate change what is said
-    assert all(row["logprob_gap"] < GAP and row["staleness"] == 0 for row in rows)
-    assert any(row["grad_norm"] > 0 for row in rows[:-1])
+    three_updates(tmp_path / "run", WHOLE, {"base": "lab"}, 1e-3)
     policy, tokenizer = load_policy(PolicyConfig(base="lab"), with_values=False)
     there = VLLMEngine(
         WHOLE, eos_ids=eos_ids_of(policy.model, tokenizer), vocabulary=1536, adapters=tmp_path / "a", whole=True
@@ -147,11 +139,8 @@ def test_weights_that_are_trained_whole_are_learned_through_the_server(tmp_path:
     try:  # what the run left is gone, and weights that are loaded speak
         assert check_agrees(there, policy, tokenizer, GAP) < GAP
         torch.manual_seed(0)
-        greedy, tokens = (
-            SamplingParams(max_new_tokens=24),
-            [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS],
-        )
-        outputs = []
+        greedy, outputs = SamplingParams(max_new_tokens=24), []
+        tokens = [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS]
         for version in range(2):
             for weight in policy.model.parameters():
                 weight.data.add_(torch.randn_like(weight) * 0.03)

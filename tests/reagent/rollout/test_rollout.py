@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,14 @@ from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.rollout.active_episode import ActiveEpisode, TokenDriftError
 from reagent.rollout.attempts import Attempt
-from reagent.rollout.episode import Episode
+from reagent.rollout.episode import Episode, Turn, jsonable, read_episodes, write_episodes
 from reagent.rollout.rollout import plan, rollout
 from reagent.train.config import RolloutConfig
+from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import Completion, SamplingParams, StopReason
 from rrm.engines.hf.decoder import Decoder
 from rrm.engines.hf.engine import HFEngine
-from rrm.errors import EngineError
+from rrm.errors import EngineError, ReadError
 
 TEMPLATE_NAMES = ["lab", "chatml", "thinking", "llama3"]
 PARAMS = SamplingParams(max_new_tokens=12, temperature=1.2, seed=5)
@@ -46,10 +48,7 @@ def same(a: list[Episode], b: list[Episode]) -> None:
 
 
 @pytest.mark.parametrize("name", TEMPLATE_NAMES)
-def test_the_mask_is_what_was_sampled_and_its_logprobs_are_a_full_forwards(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the engine returned is recorded apart; every prompt it was given must continue what it returned before."""
+def test_the_mask_is_what_was_sampled_and_its_logprobs_are_a_full_forwards(name: str, monkeypatch) -> None:
     tokenizer = make_tokenizer(name)
     model = make_model(tokenizer)
     prompts: dict[str, list[list[int]]] = {}
@@ -278,9 +277,7 @@ def test_the_budget_is_checked_before_a_tool_runs(tokenizer: PreTrainedTokenizer
     assert (e.status, e.success, e.outcome_reward) == ("finished", True, 1.0)
 
 
-def test_limits_give_a_typed_status_and_a_known_outcome(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast
-) -> None:
+def test_limits_give_a_typed_status_and_a_known_outcome(model, tokenizer) -> None:
     """A policy that never stops: its turns end at their length, its episode at a limit. That is no unknown outcome."""
     endless = make_model(tokenizer, eos_bias=-1e9)
     turns = rollout(HFEngine(endless, tokenizer), tokenizer, lambda: Echo(99), [Task("t", "?")], params=PARAMS)[0]
@@ -315,9 +312,7 @@ def test_the_environments_stop_texts_end_a_turn(model: LlamaForCausalLM, tokeniz
 # ---- prompts, groups, trajectories ----
 
 
-def test_tools_enter_through_the_template_unless_the_environment_describes_them(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
+def test_tools_enter_through_the_template_unless_the_environment_describes_them(tokenizer) -> None:
     e = rollout(says(tokenizer, "Answer: x"), tokenizer, Echo, [Task("t", "?")], params=PARAMS64)[0]
     assert '"name": "search"' in tokenizer.decode(e.prompt_ids) and e.trajectory.tools == Echo.tools
     e = rollout(
@@ -357,7 +352,6 @@ def test_a_task_that_comes_twice_makes_two_groups() -> None:
 
 
 def test_the_trajectory_is_canonical(tokenizer: PreTrainedTokenizerFast) -> None:
-    """Messages as the parser understood them, tools, the audit trail, and the outcome where it is known."""
     broken = '<tool_call>{"name": "search", "arg'
     task = Task("t", "Who?", answer="x", question_id="q")
     engine = says(tokenizer, CALL, broken, '<tool_call>{"name": "nope", "arguments": {}}</tool_call>', "Answer: y")
@@ -380,9 +374,7 @@ def test_the_trajectory_is_canonical(tokenizer: PreTrainedTokenizerFast) -> None
 # ---- what must be left behind ----
 
 
-def test_keys_are_released_and_environments_closed_even_when_the_engine_fails(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_are_released_and_environments_closed_even_when_the_engine_fails(model, tokenizer, monkeypatch) -> None:
     engine, envs = HFEngine(model, tokenizer), []
 
     def factory() -> Echo:
@@ -405,10 +397,7 @@ def test_keys_are_released_and_environments_closed_even_when_the_engine_fails(
     assert not engine._kept and len(envs) == 8 and all(env.closed for env in envs)
 
 
-def test_the_cache_of_a_finished_episode_is_released_at_once(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    """It was kept to the end of the rollout: the room of episodes whose next turn then had to be run anew."""
+def test_the_cache_of_a_finished_episode_is_released_at_once(model, tokenizer) -> None:
     engine, left, over = HFEngine(model, tokenizer), [], set()
 
     def ended(e: Episode) -> None:
@@ -420,7 +409,6 @@ def test_the_cache_of_a_finished_episode_is_released_at_once(
 
 
 def test_template_options_reach_the_prompt() -> None:
-    """`rollout.template_options`: Qwen3's template writes an empty thought where thinking is off."""
     tokenizer = make_tokenizer("thinking")
     tokenizer.chat_template += "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
     config = RolloutConfig(template_options={"enable_thinking": False}, max_turns=1)
@@ -429,3 +417,66 @@ def test_template_options_reach_the_prompt() -> None:
         e = rollout(says(tokenizer, "Answer: x"), tokenizer, Echo, [Task("t", "?")], params=PARAMS64, **limits)[0]
         prompts[name] = tokenizer.decode(e.prompt_ids)
     assert prompts["off"] == prompts["on"] + "<think></think>"
+
+
+def episode(outcome: float | None = 1.0) -> Episode:
+    turns = [
+        Turn([10, 11], [-0.5, -0.25], [12, 13, 14], 0.5, "eos", {"tool_calls": 1}),
+        Turn([15, 2, 2], [-1.0, -2.0, -3.0], [], -0.125, "length", {"answer": "é\ud800", "grade": 1.0}),
+    ]
+    messages = [Message(role="user", content="?"), Message(role="assistant", content="x\u2028y")]
+    return Episode(
+        task=Task("t", "?", "a", 7, "q", {"hops": 2}), prompt_ids=[1, 2], turns=turns, outcome_reward=outcome,
+        status="finished", error=None, success=True, group_id="t", stage="refined",
+        trajectory=Trajectory(id="t/0", messages=messages, outcome=1.0), attempt=3,
+    )  # fmt: skip
+
+
+def test_the_arrays_by_hand() -> None:
+    flat = episode().flatten()
+    assert flat.input_ids.tolist() == [1, 2, 10, 11, 12, 13, 14, 15, 2, 2]
+    assert flat.action_mask.tolist() == [False] * 2 + [True] * 2 + [False] * 3 + [True] * 3  # 2 in the prompt is none
+    assert flat.turn_index.tolist() == [-1, -1, 0, 0, 0, 0, 0, 1, 1, 1]
+    assert flat.token_rewards.tolist() == [0, 0, 0, 0.5, 0, 0, 0, 0, 0, 0.875]
+    assert flat.rollout_logprobs.tolist() == [0, 0, -0.5, -0.25, 0, 0, 0, -1, -2, -3]
+    dtypes = [a.dtype for a in vars(flat).values()]
+    assert dtypes == [np.int64, np.bool_, np.int64, np.float32, np.float32]
+
+
+def test_rewards_and_the_unknown_outcome() -> None:
+    assert episode().reward == 1.375 and episode(0.0).reward == 0.375
+    unknown = episode(None)
+    assert unknown.reward is None  # never 0
+    assert unknown.flatten().token_rewards.tolist()[-1] == -0.125
+    assert episode().answer == "é\ud800"
+
+
+def test_a_turn_needs_a_logprob_for_each_id() -> None:
+    for ids, logprobs in (([], []), ([1], []), ([1], [0.0, 0.0])):
+        with pytest.raises(ValueError, match="a turn needs sampled ids"):
+            Turn(ids, logprobs, [])
+
+
+def test_the_round_trip_loses_nothing(tmp_path: Path) -> None:
+    episodes = [episode(), episode(None)]
+    path = tmp_path / "episodes.jsonl"
+    assert write_episodes(path, episodes) == 2
+    assert len(path.read_text("ascii").splitlines()) == 2  # U+2028 and lone surrogates are escaped
+    assert list(read_episodes(path)) == episodes
+
+
+@pytest.mark.parametrize("line", ["no json", "[]", "{}", '{"task": {}, "turns": [], "trajectory": {}}'])
+def test_a_line_that_is_no_episode_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "e.jsonl"
+    path.write_text(episode().to_json() + "\n" + line + "\n")
+    with pytest.raises(ReadError, match=r"e\.jsonl:2: not an episode"):
+        list(read_episodes(path))
+
+
+def test_numbers_without_a_word_in_json_are_refused_or_spelled() -> None:
+    bad = episode()
+    bad.turns[0].reward = float("nan")
+    with pytest.raises(ValueError, match="JSON"):
+        bad.to_json()
+    odd = {1: (np.float32(0.5), {2}), "n": float("inf"), "o": object, "b": np.bool_(True)}
+    assert jsonable(odd) == {"1": [0.5, [2]], "n": "inf", "o": "<class 'object'>", "b": True}

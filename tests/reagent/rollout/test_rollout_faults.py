@@ -69,9 +69,7 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_failing_step_ends_its_own_episode(
-    fault: str, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, healthy: list[Episode]
-) -> None:
+def test_a_failing_step_ends_its_own_episode(fault: str, model, tokenizer, healthy: list[Episode]) -> None:
     act, error = FAULTS[fault]
 
     class Fails(Echo):
@@ -114,9 +112,7 @@ BEGINNINGS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("fault", BEGINNINGS)
-def test_a_failing_reset_ends_its_own_episode(
-    fault: str, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_reset_ends_its_own_episode(fault: str, tokenizer, monkeypatch) -> None:
     monkeypatch.setattr(reagent.rollout.envloop, "_GRACE_S", 0.1)
     HANG.clear()
     changes, error = BEGINNINGS[fault]
@@ -144,9 +140,7 @@ def test_a_factory_that_fails_and_what_is_no_environment(tokenizer: PreTrainedTo
         assert e.status == "env_error" and error in str(e.error)
 
 
-def test_a_step_that_blocks_the_event_loop_is_given_up(
-    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_blocks_the_event_loop_is_given_up(tokenizer, monkeypatch) -> None:
     """A plain blocking call inside `step` stops every environment; all end, typed, and the process goes on."""
     monkeypatch.setattr(reagent.rollout.envloop, "_GRACE_S", 0.1)
     monkeypatch.setattr(reagent.rollout.envloop, "_CLOSE_S", 0.1)
@@ -163,9 +157,7 @@ def test_a_step_that_blocks_the_event_loop_is_given_up(
     free.set()
 
 
-def test_an_environment_that_cannot_be_closed_is_no_error(
-    tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_environment_that_cannot_be_closed_is_no_error(tokenizer, caplog) -> None:
     class Sticks(Echo):
         def close(self) -> Any:
             raise OSError("it sticks")

@@ -134,6 +134,13 @@ def task_of(folder: Path, category: str) -> Task:
     return task
 
 
+def begun(folder: Path, category: str = "base", **options: Any) -> Bfcl:
+    """An environment at the beginning of a category's task."""
+    env = Bfcl(**options)
+    env.reset(task_of(folder, category))
+    return env
+
+
 def play(env: Bfcl, *turns: str | list[tuple[str, dict[str, Any]]]) -> Any:
     """The last result of an agent's turns: a text, or calls."""
     result = None
@@ -145,7 +152,7 @@ def play(env: Bfcl, *turns: str | list[tuple[str, dict[str, Any]]]) -> Any:
 
 
 SELL, COUNT, CLOSE = ("sell", {"name": "pen", "number": 2}), ("count", {"name": "pen"}), ("close", {})
-DONE = "Answer: done"
+ONE, DONE = ("sell", {"name": "pen", "number": 1}), "Answer: done"
 
 
 def test_the_data_are_read_with_their_ground_truth(package: Path) -> None:
@@ -178,19 +185,15 @@ def test_rows_of_another_form(package: Path, change: dict[str, Any], message: st
 def test_schemas_have_json_schemas_types(package: Path) -> None:
     env = Bfcl()
     system, user = env.reset(task_of(package, "base"))
-    assert (
-        user["content"] == "Sell two pens."
-        and '"sell"' in system["content"]
-        and "ground_truth" not in system["content"]
-    )
+    assert user["content"] == "Sell two pens." and '"sell"' in system["content"]
+    assert "ground_truth" not in system["content"]
     sell = env.tools[1]["function"]["parameters"]
     assert sell["type"] == "object" and sell["properties"]["number"]["type"] == "number"
     assert sell["properties"]["sizes"] == {"type": "array", "items": {"type": "object"}, "description": "Of no use."}
 
 
 def test_an_attempt_that_does_what_the_ground_truth_does(package: Path) -> None:
-    env = Bfcl()
-    env.reset(task_of(package, "base"))
+    env = begun(package)
     first = play(env, [SELL])
     assert first.observations[0]["content"] == '{"sold": 2}' and not first.terminated
     assert not env.is_final(DONE)
@@ -207,10 +210,7 @@ def test_an_attempt_that_does_what_the_ground_truth_does(package: Path) -> None:
     ("turns", "failure"),
     [
         ([DONE, [SELL, COUNT, CLOSE], DONE], "turn 1: no call was made"),
-        (
-            [[("sell", {"name": "pen", "number": 1})], DONE, [COUNT, CLOSE], DONE],
-            "turn 1: Shop.stock is not as it should be",
-        ),
+        ([[ONE], DONE, [COUNT, CLOSE], DONE], "turn 1: Shop.stock is not as it should be"),
         ([[SELL, SELL], DONE, [COUNT, CLOSE], DONE], "turn 1: Shop.stock"),
         ([[SELL], DONE, [CLOSE], DONE], "turn 2: 1 results were never read"),
         ([[SELL], DONE, [COUNT], DONE], "turn 2: 1 results"),
@@ -219,8 +219,7 @@ def test_an_attempt_that_does_what_the_ground_truth_does(package: Path) -> None:
     ],
 )
 def test_what_goes_wrong_in_any_turn_fails_the_attempt(package: Path, turns: list[Any], failure: str) -> None:
-    env = Bfcl()
-    env.reset(task_of(package, "base"))
+    env = begun(package)
     last = play(env, *turns)
     assert last.terminated and last.info["success"] is False and last.outcome_reward == 0.0
     assert env.failure is not None and env.failure.startswith(failure)
@@ -228,8 +227,7 @@ def test_what_goes_wrong_in_any_turn_fails_the_attempt(package: Path, turns: lis
 
 def test_a_call_that_misses_its_format_ends_no_wish(package: Path) -> None:
     """Neither the user's turn, nor is the ground truth of the last one run for it as well."""
-    env = Bfcl()
-    env.reset(task_of(package, "base"))
+    env = begun(package)
     assert play(env, 'sell("pen", 2)').observations[0]["content"] == '{"sold": 2}'
     assert play(env, DONE).observations[0]["role"] == "user"
     assert not env.is_final('count(name="pen")')
@@ -239,8 +237,7 @@ def test_a_call_that_misses_its_format_ends_no_wish(package: Path) -> None:
 
 def test_results_may_have_been_read_in_an_earlier_turn(package: Path) -> None:
     """As in the package: a call that reads needs no repetition. (`_log` is private, and not compared.)"""
-    env = Bfcl()
-    env.reset(task_of(package, "base"))
+    env = begun(package)
     assert play(env, [SELL, COUNT], DONE, [CLOSE], DONE).info["success"] is True
 
 
@@ -253,8 +250,7 @@ def test_each_attempt_begins_anew(package: Path) -> None:
 
 
 def test_a_function_comes_later_and_a_turn_without_truth_asks_for_nothing(package: Path) -> None:
-    env = Bfcl()
-    env.reset(task_of(package, "miss_func"))
+    env = begun(package, "miss_func")
     assert [t["function"]["name"] for t in env.tools] == ["count", "close"]
     more = play(env, "Answer: I have no tool for that.")
     assert "there are more tools" in more.observations[0]["content"] and '"sell"' in more.observations[0]["content"]
@@ -263,15 +259,13 @@ def test_a_function_comes_later_and_a_turn_without_truth_asks_for_nothing(packag
 
 
 def test_long_context_fills_both_sides(package: Path) -> None:
-    env = Bfcl()
-    env.reset(task_of(package, "long_context"))
+    env = begun(package, "long_context")
     assert '"count": 1000' in play(env, [("count", {"name": "filler"}), SELL]).observations[0]["content"]
     assert play(env, DONE).info["success"] is True
 
 
 def test_calls_that_cannot_run_come_back_as_words(package: Path) -> None:
-    env = Bfcl()
-    env.reset(task_of(package, "base"))
+    env = begun(package)
     calls = [
         ("sell", {"name": "hat"}), ("sell", {"colour": "red"}), ("buy", {}), ("_load_scenario", {"scenario": {}}),
         ("sell", {"name": "pen", "number": 1e300}), ("__init__", {}),
@@ -280,9 +274,8 @@ def test_calls_that_cannot_run_come_back_as_words(package: Path) -> None:
     contents = [o["content"] for o in result.observations]
     assert contents[0] == "Error during execution: 'hat'" and "unexpected keyword argument 'colour'" in contents[1]
     assert contents[2] == "Error: there is no tool 'buy'; there are: count, sell, close"
-    assert (
-        "there is no tool" in contents[3] and "there is no tool" in contents[5] and "number is too large" in contents[4]
-    )
+    assert "there is no tool" in contents[3] and "there is no tool" in contents[5]
+    assert "number is too large" in contents[4]
     assert result.info["verdicts"] == ["failed", "failed", "malformed", "malformed", "malformed", "malformed"]
     assert play(env, [SELL], DONE, [COUNT, CLOSE], DONE).info["success"] is True
     assert too_large({"exponent": 20_000}) == "exponent" and too_large({"numbers": [1, 2e12]}) == "numbers"
@@ -290,20 +283,17 @@ def test_calls_that_cannot_run_come_back_as_words(package: Path) -> None:
 
 
 def test_too_many_steps_in_a_turn_end_the_episode(package: Path) -> None:
-    env = Bfcl()
-    env.reset(task_of(package, "base"))
+    env = begun(package)
     assert not play(env, *[[COUNT]] * MAX_STEPS).truncated
     last = play(env, [COUNT])
     assert last.truncated and last.info["success"] is False and last.outcome_reward == -0.1
-    env = Bfcl(max_turns=2)
-    env.reset(task_of(package, "base"))
+    env = begun(package, max_turns=2)
     last = play(env, [SELL], DONE)
     assert last.truncated and last.info["answer"] is None
 
 
 def test_a_cut_turn_ends_nothing(package: Path) -> None:
-    env = Bfcl()
-    env.reset(task_of(package, "base"))
+    env = begun(package)
     cut = asyncio.run(env.step("Answer: do", "length"))
     assert not cut.terminated and "cut at its token limit" in cut.observations[0]["content"]
     assert play(env, [SELL], DONE, [COUNT, CLOSE], DONE).info["success"] is True

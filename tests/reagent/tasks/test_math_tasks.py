@@ -73,19 +73,11 @@ def test_the_real_gsm8k(shared_data: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "box"),
     [
-        (r"\boxed{1}, no: \boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-        (r"so \fbox{ 3 }.", "3"),
-        (r"\boxed 5 apples", "5"),
-        (r"$\boxed 3.5$.", "3.5"),
-        (r"\boxed{\{1, 2\}} holds", r"\{1, 2\}"),
-        (r"\boxed {x}", "x"),
-        (r"\boxed{1} and \boxed{2", ""),
-        (r"\boxed{}", ""),
-        ("42", None),
-        (r"\boxedness{4}", None),
-        (r"$\boxed5$", "5"),
+        (r"\boxed{1}, no: \boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"so \fbox{ 3 }.", "3"), (r"\boxed 5 apples", "5"),
+        (r"$\boxed 3.5$.", "3.5"), (r"\boxed{\{1, 2\}} holds", r"\{1, 2\}"), (r"\boxed {x}", "x"),
+        (r"\boxed{1} and \boxed{2", ""), (r"\boxed{}", ""), ("42", None), (r"\boxedness{4}", None), (r"$\boxed5$", "5"),
     ],
-)
+)  # fmt: skip
 def test_the_last_box(text: str, box: str | None) -> None:
     assert last_boxed(text) == box
 
@@ -98,38 +90,18 @@ def math_verify() -> None:
 @pytest.mark.parametrize(
     ("reference", "answer", "grade"),
     [
-        (r"\frac{1}{2}", r"It is \boxed{0.5}", 1.0),
-        (r"\frac{1}{2}", r"\boxed{\frac{1}{2}} or rather \boxed{2}", 0.0),
-        (r"\frac{1}{2}", r"\boxed{2} or rather \boxed{\tfrac12}", 1.0),
-        (r"3\sqrt{2}", r"\boxed{\sqrt{18}}", 1.0),
-        (r"x^2+2x+1", r"\boxed{(x+1)^2}", 1.0),
-        ("p - q", r"\boxed{q - p}", 0.0),
-        (r"\left(3, \frac{\pi}{2}\right)", r"\boxed{(3,\pi/2)}", 1.0),
-        ("[1,2)", r"\boxed{(1,2)}", 0.0),
-        (r"\text{(C)}", r"\boxed{C}", 1.0),
-        (r"\text{(C)}", r"\boxed{B}", 0.0),
-        (r"90^\circ", r"\boxed{90}", 1.0),
-        ("5", r"\boxed{5\text{ cm}}", 1.0),
-        (r"10\%", r"\boxed{10}", 1.0),
-        (r"\$18.90", r"\boxed{18.90}", 1.0),
-        ("18", r"\boxed{18\$}", 1.0),
-        ("18", "$18$", 1.0),
-        ("5", "5.", 1.0),
-        ("0.5", "1/2.", 1.0),
-        ("1000", "**1,000.**", 1.0),
-        ("5", "x = 5.", 1.0),
-        ("5", "5.1", 0.0),
-        ("10080", r"\boxed{10{,}080}", 1.0),
-        ("4", r"\boxed{x = 4}", 1.0),
-        ("73", "073", 1.0),
-        ("2", r"\boxed{2", 0.0),
-        ("2", "", 0.0),
-        ("2", "no", 0.0),
-        ("2", "unknown", 0.0),
-        ("2", "1" * 3000, 0.0),
-        (r"\text{Ana}", r"\boxed{\text{ana}}", 1.0),
+        (r"\frac{1}{2}", r"It is \boxed{0.5}", 1.0), (r"\frac{1}{2}", r"\boxed{\frac{1}{2}} or rather \boxed{2}", 0.0),
+        (r"\frac{1}{2}", r"\boxed{2} or rather \boxed{\tfrac12}", 1.0), (r"3\sqrt{2}", r"\boxed{\sqrt{18}}", 1.0),
+        (r"x^2+2x+1", r"\boxed{(x+1)^2}", 1.0), ("p - q", r"\boxed{q - p}", 0.0),
+        (r"\left(3, \frac{\pi}{2}\right)", r"\boxed{(3,\pi/2)}", 1.0), ("[1,2)", r"\boxed{(1,2)}", 0.0),
+        (r"\text{(C)}", r"\boxed{C}", 1.0), (r"\text{(C)}", r"\boxed{B}", 0.0), (r"90^\circ", r"\boxed{90}", 1.0),
+        ("5", r"\boxed{5\text{ cm}}", 1.0), (r"10\%", r"\boxed{10}", 1.0), (r"\$18.90", r"\boxed{18.90}", 1.0),
+        ("18", r"\boxed{18\$}", 1.0), ("18", "$18$", 1.0), ("5", "5.", 1.0), ("0.5", "1/2.", 1.0),
+        ("1000", "**1,000.**", 1.0), ("5", "x = 5.", 1.0), ("5", "5.1", 0.0), ("10080", r"\boxed{10{,}080}", 1.0),
+        ("4", r"\boxed{x = 4}", 1.0), ("73", "073", 1.0), ("2", r"\boxed{2", 0.0), ("2", "", 0.0), ("2", "no", 0.0),
+        ("2", "unknown", 0.0), ("2", "1" * 3000, 0.0), (r"\text{Ana}", r"\boxed{\text{ana}}", 1.0),
     ],
-)
+)  # fmt: skip
 @pytest.mark.usefixtures("math_verify")
 def test_answers_as_math_verify_compares_them(reference: str, answer: str, grade: float) -> None:
     assert boxed_equal(of(reference), answer) == grade
@@ -205,9 +177,8 @@ def test_aime_in_its_copies(tmp_path: Path) -> None:
         {"question": f"Find {n}.", "answer": written}
         for n, written in enumerate((r"336^\circ", r"$336^{\circ}$", "336°"))
     ]
-    assert {t.answer for t in Aime25.read(write(tmp_path / "d.jsonl", degrees))} == {
-        "336"
-    }  # opencompass/AIME2025, II-5
+    # opencompass/AIME2025, II-5
+    assert {t.answer for t in Aime25.read(write(tmp_path / "d.jsonl", degrees))} == {"336"}
     with pytest.raises(ReadError, match="a whole number from 0 to 999, not '1000'"):
         Aime25.read(write(tmp_path / "w.jsonl", [{"question": "?", "answer": "1000"}]))
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reagent.cli import main
 from reagent.env.gradability import Grading
 from reagent.env.graders import f1_closed
 from reagent.env.task import Task, as_task, read_tasks, write_tasks
@@ -158,9 +158,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, An
     return requests
 
 
-def test_tools_are_made_by_name_once_for_all_episodes(
-    built: list[tuple[list[str], dict[str, Any]]], tmp_path: Path
-) -> None:
+def test_tools_are_made_by_name_once_for_all_episodes(built: list[tuple[list[str], dict[str, Any]]], tmp_path) -> None:
     corpus = str(tmp_path / "corpus")
     factory = make_factory("hotpotqa", corpus=corpus, tool_options={"search": {"k": 5}})
     first, second = factory(), factory()
@@ -195,14 +193,11 @@ def test_web_tools_are_kept_from_published_answers(built: list[tuple[list[str], 
     "url",
     [
         "https://datasets-server.huggingface.co/rows?dataset=cais/hle",
-        "https://raw.githubusercontent.com/a/b/main/dev.json",
-        "https://cdn.jsdelivr.net/gh/a/b/dev.json",
-        "https://fastly.jsdelivr.net/gh/a/b/dev.json",
-        "https://raw.githack.com/a/b/main/dev.json",
-        "https://rawcdn.githack.com/a/b/main/dev.json",
-        "https://cdn.statically.io/gh/a/b/main/dev.json",
+        "https://raw.githubusercontent.com/a/b/main/dev.json", "https://cdn.jsdelivr.net/gh/a/b/dev.json",
+        "https://fastly.jsdelivr.net/gh/a/b/dev.json", "https://raw.githack.com/a/b/main/dev.json",
+        "https://rawcdn.githack.com/a/b/main/dev.json", "https://cdn.statically.io/gh/a/b/main/dev.json",
     ],
-)
+)  # fmt: skip
 def test_copies_of_published_files_are_on_the_list(url: str) -> None:
     assert DenyList(PUBLISHERS).entry_for(url) is not None
     assert DenyList(PUBLISHERS).entry_for("https://cdn.jsdelivr.net/npm/a") is None
@@ -282,9 +277,7 @@ def test_checked_before_a_training() -> None:
         env.check_task(Task("t", "?", "seven"))  # type: ignore[attr-defined]
 
 
-def test_a_policy_is_evaluated_on_a_published_file(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_policy_is_evaluated_on_a_published_file(reagent, base, tmp_path) -> None:
     """`reagent eval` with the name of a benchmark and its file, an untrained policy: played, graded, and its own figures."""
     path, out = gsm_file(tmp_path), tmp_path / "rows.jsonl"
     arguments = [
@@ -292,11 +285,9 @@ def test_a_policy_is_evaluated_on_a_published_file(
         "environment.eval_tasks=3", "--policy", str(base), "rollout.max_turns=2", "rollout.max_new_tokens=8",
         "--transcripts", str(out),
     ]  # fmt: skip
-    monkeypatch.setattr(sys, "argv", ["reagent", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert stopped.value.code in (0, None) and summary["environment"] == "gsm8k" and summary["tasks"] == 3
+    code, output, _ = reagent(*arguments)
+    summary = json.loads(output.splitlines()[-1])
+    assert code == 0 and summary["environment"] == "gsm8k" and summary["tasks"] == 3
     assert summary["accuracy"] == 0.0 and "exact_match" not in summary and summary["success"]["value"] == 0.0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(rows) == 3 and all(row["tools"][0]["function"]["name"] == "calculator" for row in rows)
@@ -313,15 +304,10 @@ def test_tasks_are_chosen_by_elements_of_lists_and_by_numbers_as_text() -> None:
         Task("c", "?", meta={"level": 12}),
     ]
     for where, ids in (
-        ({"supporting": "T1"}, "a"),
-        ({"supporting": ["T1", "T3"]}, "a"),
-        ({"supporting": "T2"}, "ab"),
-        ({"level": "1"}, "a"),
-        ({"level": [1, 2]}, "ab"),
-        ({"level": "12", "supporting": "T1"}, ""),
-        ({"sure": True}, "a"),
-        ({"sure": None}, "c"),
-    ):
+        ({"supporting": "T1"}, "a"), ({"supporting": ["T1", "T3"]}, "a"), ({"supporting": "T2"}, "ab"),
+        ({"level": "1"}, "a"), ({"level": [1, 2]}, "ab"), ({"level": "12", "supporting": "T1"}, ""),
+        ({"sure": True}, "a"), ({"sure": None}, "c"),
+    ):  # fmt: skip
         assert "".join(task.id for task in chosen(tasks, where)) == ids, where
     for where, there in (
         ({"supporting": "T"}, "T1, T2"),
@@ -330,3 +316,97 @@ def test_tasks_are_chosen_by_elements_of_lists_and_by_numbers_as_text() -> None:
     ):
         with pytest.raises(ConfigError, match=f"where: no task has .*; there are {there}"):
             chosen(tasks, where)
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def tasks(reagent: Run) -> Run:
+    """Runs `reagent tasks`."""
+    return functools.partial(reagent, "tasks")
+
+
+def hotpot(path: Path) -> Path:
+    rows: list[dict[str, Any]] = [
+        {
+            "_id": f"q{i}", "question": f"Who built bridge {i}?", "answer": "Ana Büki", "level": level,
+            "supporting_facts": [["Ana Büki", 0]],
+            "context": [["Ana Büki", ["An engineer."]], [f"Bridge {i}", ["A bridge."]]],
+        }
+        for i, level in enumerate(("easy", "hard", "hard"))
+    ]  # fmt: skip
+    path.write_text(json.dumps(rows))
+    return path
+
+
+def test_the_list_names_each_with_metric_tools_licence_and_source(tasks: Run) -> None:
+    code, out, _ = tasks()
+    assert code == 0 and json.loads(out.splitlines()[-1]) == {"command": "tasks", "names": list(TASKS)}
+    for text in ("HotpotQA", "exact match; F1", "search", "CC BY-SA 4.0", "hotpotqa.github.io", "256, 4096", *TASKS):
+        assert text in out
+
+
+def test_a_file_becomes_tasks_and_passages(tasks: Run, tmp_path: Path) -> None:
+    source, out, passages = hotpot(tmp_path / "dev.json"), tmp_path / "tasks.jsonl", tmp_path / "passages.jsonl"
+    code, summary, error = tasks(
+        "hotpotqa", "--path", source, "-o", out, "--passages", passages, "--where", "level=hard"
+    )
+    assert code == 0, error
+    assert json.loads(summary) == {
+        "command": "tasks", "name": "hotpotqa", "source": str(source), "tasks": 2, "questions": 2, "with_answer": 2,
+        "output": str(out), "passages": 4, "passages_output": str(passages),
+    }  # fmt: skip
+    assert [t.id for t in read_tasks(out)] == ["q1", "q2"]
+    rows = [json.loads(line) for line in passages.read_text().splitlines()]
+    assert [row["title"] for row in rows] == ["Ana Büki", "Bridge 0", "Bridge 1", "Bridge 2"]  # each once
+    code, summary, _ = tasks("hotpotqa", "--path", out)
+    assert code == 0 and json.loads(summary)["tasks"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["hotpot"], "no benchmark 'hotpot'; there are hotpotqa, 2wiki, musique"),
+        (["2wiki"], "2wiki is not read from the hub: give its file with --path"),
+        (["--path", "x"], "--path is for one benchmark: name it"),
+        (["hotpotqa", "--path", "gone.json"], "gone.json: cannot be read: No such file or directory"),
+        (["hotpotqa", "--path", "DEV", "--where", "hops=2"], "where: no task has 'hops' in its meta"),
+        (["hotpotqa", "--path", "DEV", "--where", "level"], "--where 'level' is not of the form key=value"),
+        (["hotpotqa", "--path", "DEV", "--option", "aliases=x"], "hotpotqa has no option 'aliases'; it has: none"),
+        (["hotpotqa", "--path", "DEV", "-o", "nowhere/x.jsonl"], "there is no folder nowhere"),
+        (["hotpotqa", "--path", "DEV", "-o", "dev.json"], "-o dev.json is what is read, or written, besides"),
+        (["hotpotqa", "--path", "DEV", "--passages", "dev.json"], "--passages dev.json is what is read"),
+        (["hotpotqa", "--path", "DEV", "-o", "x.jsonl", "--passages", "x.jsonl"], "--passages x.jsonl is what is read, or written"),
+        (["hotpotqa", "--path", "DEV", "--where", "level=ultra"], "no task has level=ultra; there are easy, hard"),
+        (["bamboogle", "--path", "BARE", "--passages", "p.jsonl"], "has no passages: bamboogle's questions come without"),
+    ],
+)  # fmt: skip
+def test_errors(tasks: Run, tmp_path, monkeypatch, arguments: list[str], message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    bare = tmp_path / "bare.jsonl"
+    bare.write_text('{"Question": "Who?", "Answer": "Ana"}\n')
+    files = {"DEV": str(hotpot(tmp_path / "dev.json")), "BARE": str(bare)}
+    code, out, error = tasks(*[files.get(a, a) for a in arguments])
+    assert code == 2 and not out and error.startswith("error: ") and message in error and "Traceback" not in error
+
+
+def test_a_file_without_answers_is_said(tasks: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = tmp_path / "test.json"
+    source.write_text('[{"_id": "q", "question": "Who?"}]')
+    code, summary, _ = tasks("hotpotqa", "--path", source)
+    assert code == 0 and json.loads(summary)["with_answer"] == 0
+    assert "no task has an answer, so that nothing can be graded" in caplog.text
+
+
+def test_the_guides_own_benchmark_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The class that docs/tasks.md shows, from its text, by the name of its file."""
+    guide = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text(encoding="utf-8")
+    (tmp_path / "my_sums.py").write_text(guide.partition("```python\n")[2].partition("```")[0])
+    (tmp_path / "sums.csv").write_text("sum,result\n40 + 2,42\n1 + 1,2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    [task] = make_tasks("my_sums:Sums", 1, 0, path=str(tmp_path / "sums.csv"), where={"digits": 6})
+    env = make_factory("my_sums:Sums")()
+    env.reset(task)
+    assert asyncio.run(env.step("Answer: it is 42.0")).info["success"] is True
+    assert all(f"`{name}`" in guide for name in TASKS)

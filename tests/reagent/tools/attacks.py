@@ -87,11 +87,7 @@ ATTACKS = [
         stopped,
     ),
     Attack("memory bomb, one piece", "x = bytearray(8 << 30)", {Ending.memory}, ("MemoryError",)),
-    Attack(
-        "memory bomb, piece by piece",
-        "x = []\nwhile True:\n    x.append(bytearray(1 << 22))",
-        {Ending.memory, Ending.killed},
-    ),
+    Attack("memory bomb, piece by piece", "x = []\nwhile True:\n    x.append(bytearray(1 << 22))", {Ending.memory, Ending.killed}),
     Attack(
         "memory bomb, many processes",
         "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        break\nx = bytearray(b'x') * (100 << 20)\ntime.sleep(9)\n",
@@ -205,12 +201,7 @@ ATTACKS = [
         ended,
         stopped,
     ),
-    Attack(
-        "standard output closed",
-        "import os\nos.close(1)\nos.close(2)\nwhile True:\n    pass",
-        {Ending.timeout},
-        limits={"wall_s": 0.5},
-    ),
+    Attack("standard output closed", "import os\nos.close(1)\nos.close(2)\nwhile True:\n    pass", {Ending.timeout}, limits={"wall_s": 0.5}),
     Attack("standard input read", "import sys\nprint('GOT' if sys.stdin.read() else 'stopped')", ended, stopped),
     Attack(
         "a program in scratch",
@@ -258,13 +249,8 @@ print("GOT")
         {Ending.timeout},
         limits={"cpu_s": 1, "wall_s": 60.0},
     ),
-    Attack(
-        "limits raised",
-        "import resource\n" + _try("resource.setrlimit(resource.RLIMIT_AS, (-1, -1))\nprint('GOT')"),
-        ended,
-        stopped,
-    ),
-]
+    Attack("limits raised", "import resource\n" + _try("resource.setrlimit(resource.RLIMIT_AS, (-1, -1))\nprint('GOT')"), ended, stopped),
+]  # fmt: skip
 
 DAEMON = """
 import os, time

@@ -29,20 +29,17 @@ def test_tools_come_in_order_and_fit_an_environment(tmp_path: Path) -> None:
 
 
 def test_wrong_names_and_options_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no 'serch'.*did you mean search\?"):
-        build(["serch"])
-    with pytest.raises(ConfigError, match="options for 'browse', which is not among the tools: read_file"):
-        build(["read_file"], {"read_file": {"root": str(tmp_path)}, "browse": {}})
-    with pytest.raises(ConfigError, match=r"no option 'rooot'.*did you mean root\?"):
-        build(["read_file"], {"read_file": {"rooot": "."}})
-    with pytest.raises(
-        ConfigError, match=r"'corpus' is missing, a folder that `reagent corpus` .*environment\.options\.corpus"
+    root = {"read_file": {"root": str(tmp_path)}}
+    for names, options, message in (
+        (["serch"], {}, r"there is no 'serch'.*did you mean search\?"),
+        (["read_file"], root | {"browse": {}}, "options for 'browse', which is not among the tools: read_file"),
+        (["read_file"], {"read_file": {"rooot": "."}}, r"no option 'rooot'.*did you mean root\?"),
+        (["search"], {}, r"'corpus' is missing, a folder that `reagent corpus` .*environment\.options\.corpus"),
+        (["read_file"], {}, r"'root' is missing, the folder .*environment\.options\.files"),
+        (["browse", "browse"], {}, "two are called 'browse'"),
     ):
-        build(["search"])
-    with pytest.raises(ConfigError, match=r"'root' is missing, the folder .*environment\.options\.files"):
-        build(["read_file"])
-    with pytest.raises(ConfigError, match="two are called 'browse'"):
-        build(["browse", "browse"])
+        with pytest.raises(ConfigError, match=message):
+            build(names, options)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from attacks import ATTACKS, DAEMON, SOCKETS, Attack
+from attacks import ATTACKS, DAEMON, SOCKETS
 
 from reagent.env.tool import Tool
 from reagent.errors import ToolError
@@ -88,11 +88,8 @@ def test_output_keeps_its_order_and_survives_bad_bytes() -> None:
 def test_an_exception_is_an_error_with_its_line() -> None:
     outcome = run("x = 1\nprint('so far')\nraise ValueError('no such thing')\n")
     assert outcome.ending is Ending.error and outcome.exit_code == 1
-    assert (
-        outcome.output.startswith("so far\n")
-        and "line 3" in outcome.output
-        and "ValueError: no such thing" in outcome.output
-    )
+    assert outcome.output.startswith("so far\n") and "line 3" in outcome.output
+    assert "ValueError: no such thing" in outcome.output
     assert run("import sys; sys.exit(7)").exit_code == 7
     assert run("this is no Python").ending is Ending.error
 
@@ -119,9 +116,7 @@ def server() -> Iterator[http.server.ThreadingHTTPServer]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_every_attack_ends_typed_and_bounded(
-    attack: Attack, tmp_path: Path, server: http.server.ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_attack_ends_typed_and_bounded(attack, tmp_path, server, monkeypatch) -> None:
     monkeypatch.setenv("SANDBOX_SECRET", "hidden")
     mark = tmp_path / "mark"
     mark.write_text("outside")
@@ -129,11 +124,8 @@ def test_every_attack_ends_typed_and_bounded(
     mark.chmod(0o666)
     repo = str(Path(__file__).resolve().parents[3] / "tests")
     names: dict[str, object] = {
-        "MARK": str(mark),
-        "REPO": repo,
-        "CALLER": os.getpid(),
-        "SERVER": f"http://127.0.0.1:{server.server_port}/",
-    }
+        "MARK": str(mark), "REPO": repo, "CALLER": os.getpid(), "SERVER": f"http://127.0.0.1:{server.server_port}/",
+    }  # fmt: skip
     code = "".join(f"{name} = {value!r}\n" for name, value in names.items()) + attack.code
     limits = SandboxLimits(**{"wall_s": 6.0, "memory_mb": 256, "scratch_mb": 8} | attack.limits)  # pyright: ignore[reportArgumentType]
     began = time.monotonic()
@@ -336,13 +328,9 @@ def _started(way: str, code: str) -> dict[str, object]:
     }  # fmt: skip
     folder = str(Path(run_module.__file__).parents[1])
     process = subprocess.Popen(
-        [setpriv, *prefix[way], python, "-I", "-S", "-c", run_module._START, folder],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd="/",
-        env={},
-    )
+        [setpriv, *prefix[way], python, "-I", "-S", "-c", run_module._START, folder], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env={},
+    )  # fmt: skip
     assert process.stdin and process.stdout and process.stderr
     with process:
         with contextlib.suppress(BrokenPipeError):

@@ -47,7 +47,7 @@ def recorded(folder: Path) -> list[dict[str, Any]]:
 
 def by_hand(trainer: AgentTrainer, updates: int) -> list[dict[str, Any]]:
     """The same without a thread: each round is played whole, on the weights from before the update before it."""
-    found, waiting = [], None
+    results, waiting = [], None
     for update in range(updates):
         if waiting is None:
             trainer.sync()
@@ -59,8 +59,8 @@ def by_hand(trainer: AgentTrainer, updates: int) -> list[dict[str, Any]]:
             trainer.sync()
             waiting = trainer.timed_round(update + 1)
         metrics, _ = trainer.update()
-        found.append(metrics)
-    return timeless([{k: v if math.isfinite(v) else None for k, v in row.items()} for row in found])
+        results.append(metrics)
+    return timeless([{k: v if math.isfinite(v) else None for k, v in row.items()} for row in results])
 
 
 def test_each_round_is_played_on_the_weights_of_one_update_before(base, tmp_path) -> None:
@@ -77,7 +77,6 @@ def test_each_round_is_played_on_the_weights_of_one_update_before(base, tmp_path
 
 
 def test_nothing_is_played_ahead_of_a_checkpoint_or_an_evaluation(base, tmp_path) -> None:
-    """So that a run which goes on from a checkpoint makes the updates of one that was never stopped, to the bit."""
     often = {"max_updates": 6, "save_every": 3, "eval": {"every": 4}, "guards": {"evaluate": False}}
     train(lagging(base, tmp_path / "whole", **often), judge=scripted())
     assert [row["staleness"] for row in recorded(tmp_path / "whole")] == [0.0, 1.0, 1.0, 0.0, 0.0, 1.0]
@@ -165,7 +164,6 @@ def test_a_round_that_is_given_up_ends_between_episodes() -> None:
 
 
 def test_a_run_that_fails_leaves_no_round_at_play(base, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And its checkpoint first: one whose turn hung was waited for for 30 seconds, after which launchers kill."""
     learn, learned = AgentTrainer.learn, []
     drop, kept = RolloutPrefetcher.drop, []
 

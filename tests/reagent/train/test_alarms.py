@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from feedback_lab import make_episode
+from trainer_setup import settings
 
+from reagent.env.env import StepResult
+from reagent.lab.search_env import SearchEnv
 from reagent.rollout.episode import Episode
 from reagent.train.alarms import PATIENCE, Alarms
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.metrics import episode_metrics, learned_metrics
+from reagent.train.run import train
+from reagent.train.runlog import progress_text
 
 HEALTHY: dict[str, Any] = {
     "learned/rows": 64.0, "learned/best": 1.0, "learned/spread": 1.2, "learned/flat_groups": 0.4,
@@ -66,7 +75,6 @@ def test_a_spell_that_ended_is_remembered_and_a_second_one_raised_anew() -> None
 
 
 def test_a_lucky_guess_says_nothing_of_a_policy_that_never_made_a_call() -> None:
-    """48 episodes without a valid call, one of them answered right by chance: the run ended without a warning."""
     alarms, change = Alarms(grpo()), {"episode/malformed_share": 1.0, "episode/malformed_turns": 0.11}
     said = [alarms.observe(u, HEALTHY | change | {"episode/success": s}) for u, s in enumerate((0.0, 0.0625, 0.0))]
     assert "every tool call was malformed" in said[-1][0]
@@ -90,13 +98,9 @@ def test_null_and_absent_figures_raise_nothing() -> None:
 
 def test_what_is_learned_from_by_hand() -> None:
     rows = [
-        ("a", 1.0, [1.0]),
-        ("a", 1.0, [0.5, 0.5]),
-        ("b", 0.0, [0.0]),
-        ("b", 0.5, [0.5]),
-        ("c", None, []),
+        ("a", 1.0, [1.0]), ("a", 1.0, [0.5, 0.5]), ("b", 0.0, [0.0]), ("b", 0.5, [0.5]), ("c", None, []),
         ("c", 2.0, [2.0]),
-    ]
+    ]  # fmt: skip
     assert learned_metrics(rows) == {
         "learned/rows": 5.0, "learned/reward": pytest.approx(0.9), "learned/best": 2.0, "learned/spread": 2.0,
         "learned/flat_groups": 0.5, "learned/flat_turns": 0.0,
@@ -109,9 +113,8 @@ def test_malformed_calls_are_counted_among_calls() -> None:
     mixed.turns[0].info = {"verdicts": ["malformed", "useful"], "malformed": 1, "tool_calls": 1}
     mixed.turns[1].info = {"malformed": 1, "tool_calls": 1}  # an environment without verdicts
     assert episode_metrics([mixed, none])["episode/malformed_share"] == pytest.approx(2 / 3)
-    assert (
-        episode_metrics([none])["episode/malformed_share"] != episode_metrics([none])["episode/malformed_share"]
-    )  # NaN
+    # NaN
+    assert episode_metrics([none])["episode/malformed_share"] != episode_metrics([none])["episode/malformed_share"]
 
 
 def raised(episodes: list[Episode], config: AgentConfig) -> list[str]:
@@ -152,3 +155,57 @@ def test_an_environment_that_fails_on_most_attempts_is_said() -> None:
     (text,) = raised([*failed, *played], grpo())
     assert "more than half of the episodes had no known outcome" in text
     assert raised([*failed[:2], *played], grpo()) == []  # half
+
+
+def test_the_documented_environment_with_the_labs_model_is_warned_of(tmp_path, monkeypatch, caplog) -> None:
+    """It wrote noise for three updates and ended with exit code 0, without a word."""
+    text = Path("docs/mdp.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "guess_env.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    small = ["rollout.tasks_per_update=2", "rollout.group_size=2", "rollout.max_turns=2", "rollout.max_new_tokens=16"]
+    config = load_agent_config("lab", [
+        "environment.name=guess_env:GuessEnv", "environment.train_tasks=8", "environment.eval_tasks=1", "max_updates=3", f"output_dir={tmp_path / 'run'}", *small,
+    ])  # fmt: skip
+    with caplog.at_level(logging.WARNING):
+        summary = train(config)
+    assert any("every tool call was malformed" in w or "every turn was cut" in w for w in summary["warnings"])
+    assert any("no episode earned anything" in w for w in summary["warnings"])
+    assert caplog.text.count("nothing may be learned: updates 0 to 2: no episode earned anything") == 1
+    assert caplog.text.count("in this run, nothing may have been learned: ") == len(summary["warnings"])
+    json.dumps(summary, allow_nan=False)
+
+
+class StingyEnv(SearchEnv):
+    """Pays nobody."""
+
+    async def step(self, text: str, stop_reason: Any = "eos") -> StepResult:
+        return StepResult({"role": "assistant", "content": text}, [], 0.0, 0.0, True, False, {"success": False})
+
+
+def test_a_continued_run_remembers_what_was_before(base, tmp_path) -> None:
+    changes: dict[str, Any] = {"algorithm": "grpo", "environment": {"name": "test_alarms:StingyEnv"}}
+    train(settings(base, tmp_path, max_updates=2, **changes))
+    summary = train(settings(base, tmp_path, max_updates=4, **changes))
+    standing = [w.partition(":")[0] for w in summary["warnings"] if "earned anything" in w or "never differed" in w]
+    assert standing == ["updates 0 to 3"] * 2
+
+
+def test_a_run_in_which_all_is_well_has_no_warnings(base, tmp_path) -> None:
+    config = settings(base, tmp_path, environment={"name": "feedback_lab:PaidEnv"}, max_updates=3)
+    assert not [w for w in train(config)["warnings"] if "cut at" not in w]  # an untrained policy ends hardly a turn
+
+
+def test_a_finished_run_asked_again_says_what_it_said(base, tmp_path) -> None:
+    config = settings(base, tmp_path, max_updates=1)
+    first = train(config)
+    assert first["reward"] is not None
+    assert train(config) == first
+
+
+def test_the_progress_line_says_the_reward_that_is_learned_from() -> None:
+    alone = {"episode/reward": math.nan, "learned/reward": 0.5678, "episode/success": math.nan, "kl": 0.01}
+    assert progress_text(alone) == "learned_reward 0.568  kl 0.01"
+    both = {"episode/reward": 0.25, "learned/reward": 0.5, "episode/turns": 3.0}
+    assert progress_text(both) == "reward 0.25  learned_reward 0.5  turns 3"
+    assert progress_text({"episode/reward": 0.25, "learned/reward": 0.25}) == "reward 0.25"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import test_distil_run as distilling
-from feedback_lab import read, scripted
+from feedback_lab import same_run, scripted
 from trainer_setup import settings
 
 from reagent.train.config import AgentConfig
@@ -41,14 +40,6 @@ def stopped(whole: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def same(folder: Path, whole: Path) -> None:
-    """Both logged, evaluated and learned the same, to the bit."""
-    assert read(folder / "metrics.jsonl") == read(whole / "metrics.jsonl")
-    assert (folder / "eval.jsonl").read_bytes() == (whole / "eval.jsonl").read_bytes()
-    weights = [(f / "policy" / "model.safetensors").read_bytes() for f in (folder, whole)]
-    assert weights[0] == weights[1]
-
-
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) * 3 // 4] ^= 1
@@ -58,32 +49,22 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "harm"),
     [
-        ("optimizer.safetensors", Path.unlink),
-        ("model.safetensors", flip),
-        ("optimizer.safetensors", flip),
-        ("random.safetensors", Path.unlink),
-        ("state.json", lambda path: path.write_text('{"update": 3')),
+        ("optimizer.safetensors", Path.unlink), ("model.safetensors", flip), ("optimizer.safetensors", flip),
+        ("random.safetensors", Path.unlink), ("state.json", lambda path: path.write_text('{"update": 3')),
         ("manifest.json", Path.unlink),
     ],
-)
-def test_a_damaged_checkpoint_changes_nothing(
-    base, whole, stopped, caplog: pytest.LogCaptureFixture, name: str, harm: Callable[[Path], object]
-) -> None:
-    """A flipped byte changed the policy silently (5 of 5), a missing optimiser was a fresh one (3 of 3), the rest tracebacks, though
-    the older checkpoint was whole."""
+)  # fmt: skip
+def test_a_damaged_checkpoint_changes_nothing(base, whole, stopped, caplog, name, harm) -> None:
     harm(stopped / "checkpoints" / "checkpoint-000003" / name)
     train(config(base, stopped))
     assert "checkpoint-000003 is not used: " in caplog.text
     assert f"continuing from {stopped / 'checkpoints' / 'checkpoint-000002'}" in caplog.text
-    same(stopped, whole)
+    same_run(stopped, whole)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "eval.jsonl"])
 @pytest.mark.parametrize("how", ["emptied", "removed", "cut within a row", "a row lost in the middle"])
-def test_logs_that_were_cut_lose_no_row(
-    base, whole, stopped, caplog: pytest.LogCaptureFixture, name: str, how: str
-) -> None:
-    """Their rows were lost in silence, and with them what guards and `best/` are decided by (7 of 7)."""
+def test_logs_that_were_cut_lose_no_row(base, whole, stopped, caplog, name: str, how: str) -> None:
     path = stopped / name
     lines = path.read_bytes().splitlines(keepends=True)
     harms = {
@@ -94,11 +75,10 @@ def test_logs_that_were_cut_lose_no_row(
     path.unlink() if how == "removed" else path.write_bytes(harms[how])
     train(config(base, stopped))
     assert f"{path} was cut or changed since" in caplog.text
-    same(stopped, whole)
+    same_run(stopped, whole)
 
 
 def test_without_a_whole_checkpoint_a_run_does_not_begin_anew(base, stopped) -> None:
-    """It would drop the rows of what was learned."""
     for path in (stopped / "checkpoints").iterdir():
         flip(path / "optimizer.safetensors")
     before = (stopped / "metrics.jsonl").read_bytes()
@@ -108,10 +88,9 @@ def test_without_a_whole_checkpoint_a_run_does_not_begin_anew(base, stopped) -> 
 
 
 def test_a_distillation_does_not_lose_what_it_was_before(base, tmp_path) -> None:
-    """With eval.jsonl cut it said `held_out_success_before: null`, and its first nll was a later step's."""
-    wanted = distilling.config(base, tmp_path)
-    said = distil(wanted, judge=scripted())
+    expected = distilling.config(base, tmp_path)
+    said = distil(expected, judge=scripted())
     for name in ("metrics.jsonl", "eval.jsonl"):
         rows = (tmp_path / name).read_text().splitlines(keepends=True)
         (tmp_path / name).write_text("".join(rows[1:]))
-    assert distil(wanted, judge=scripted()) == said
+    assert distil(expected, judge=scripted()) == said

@@ -92,7 +92,7 @@ def test_the_loss_is_the_mean_over_sampled_tokens_alone(base, tmp_path, whole) -
         total = total - sum((logprobs[i - 1, ids[i]] for i in at), torch.zeros(()))
         tokens += len(at)
     (total / tokens).backward()
-    wanted = {name: p.grad for name, p in model.named_parameters()}
+    expected = {name: p.grad for name, p in model.named_parameters()}
     for budget in (100000, 300):  # however it is cut into micro-batches
         imitator = imitator_of(base, tmp_path, optim={"microbatch_tokens": budget, "max_grad_norm": float("inf")})
         kept: dict[str, torch.Tensor] = {}
@@ -105,9 +105,9 @@ def test_the_loss_is_the_mean_over_sampled_tokens_alone(base, tmp_path, whole) -
             then(*args)
 
         imitator.ddp_optimizer.step = watched
-        found = imitator.imitate_episodes(episodes, "here")
-        assert found["tokens"] == tokens and found["nll"] == pytest.approx(float(total.detach()) / tokens, abs=1e-5)
-        for name, gradient in wanted.items():
+        figures = imitator.imitate_episodes(episodes, "here")
+        assert figures["tokens"] == tokens and figures["nll"] == pytest.approx(float(total.detach()) / tokens, abs=1e-5)
+        for name, gradient in expected.items():
             assert gradient is not None and torch.allclose(kept[name], gradient, atol=1e-5), name
 
 
@@ -174,10 +174,10 @@ def test_a_stop_while_learning_loses_nothing(base, tmp_path, monkeypatch, whole)
     learn = SFTLearner.imitate_episodes
 
     def signalled(self: SFTLearner, *args: Any) -> Any:
-        found = learn(self, *args)
+        metrics = learn(self, *args)
         if self.update_index == 2:
             os.kill(os.getpid(), signal.SIGINT)
-        return found
+        return metrics
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(SFTLearner, "imitate_episodes", signalled)
@@ -193,7 +193,6 @@ def test_a_stop_while_learning_loses_nothing(base, tmp_path, monkeypatch, whole)
 
 
 def test_a_judge_that_was_away_changes_nothing_when_the_run_goes_on(base, tmp_path) -> None:
-    """What was chosen without it stands, though the judge would speak now; and the summary says what was read."""
     calls = iter(range(1000))
 
     def flaky(text: str) -> Any:
@@ -208,7 +207,6 @@ def test_a_judge_that_was_away_changes_nothing_when_the_run_goes_on(base, tmp_pa
 
 
 def test_the_same_command_again_says_the_same(base, whole) -> None:
-    """Also after a line that a full disk cut short, which was a traceback."""
     folder, said = whole
     with open(folder / "eval.jsonl", "a") as rows:
         rows.write('{"update": 5, "succ')
@@ -235,9 +233,8 @@ def test_nothing_worth_learning_from_is_an_error(base, tmp_path) -> None:
     with pytest.raises(RRMError, match=r"of 6 tasks no attempt is worth learning from .*distil.min_score=0.5"):
         distil(config(base, tmp_path, distil={"min_score": 0.5}), judge=poor)
     played = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("episodes-*.jsonl")}
-    said = distil(
-        config(base, tmp_path, distil={"min_score": 0.1}), judge=poor
-    )  # as the error says, in the same folder
+    # as the error says, in the same folder
+    said = distil(config(base, tmp_path, distil={"min_score": 0.1}), judge=poor)
     assert said["learned"] == 6 and played == {p.name: p.stat().st_mtime_ns for p in tmp_path.glob("episodes-*.jsonl")}
     with pytest.raises(RRMError, match="holds a run with another distil"):
         distil(config(base, tmp_path, distil={"min_score": 0.05}), judge=poor)

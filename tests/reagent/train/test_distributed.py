@@ -58,9 +58,8 @@ def test_two_processes_share_the_tasks_and_play_the_same_episodes(one: Path, two
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_log_what_one_does(one: Path, two: Path, case: str) -> None:
     (whole,), shares = read(one, case), read(two, case)
-    assert whole["updates"][0]["metrics"]["unknown_rows"] == (
-        2 if case in ("unified", "placebo") else 1
-    )  # in both stages
+    # in both stages
+    assert whole["updates"][0]["metrics"]["unknown_rows"] == (2 if case in ("unified", "placebo") else 1)
     assert ("trace_nll" in whole["updates"][0]["metrics"]) == (case == "unified")
     for share in shares:
         for update, expected in zip(share["updates"], whole["updates"], strict=True):
@@ -98,13 +97,11 @@ def test_which_groups_are_learned_does_not_hang_on_how_many_processes_sample(one
 
 
 def test_processes_may_make_unlike_numbers_of_forwards(one: Path, two: Path) -> None:
-    """DDP had sent buffers before the first: another collective of a process that made none met them."""
     for folder, processes in ((one, 1), (two, 2)):
         assert [share["summed"] for share in read(folder, "dynamic")] == [[0, processes, 2 * processes]] * processes
 
 
 def test_a_folder_that_is_taken_is_refused_on_every_process(two: Path) -> None:
-    """Else the others would wait for the one that was refused."""
     said = read(two, "refused")
     assert len(said) == 2 and all("another process is writing a run" in one for one in said)
 
@@ -119,7 +116,6 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_two_processes_log_and_evaluate_a_run_as_one_does(one: Path, two: Path) -> None:
-    """Each of the two had dealt its own rows into minibatches, and the main process alone evaluated."""
     for name in ("metrics", "eval"):
         expected, found = (lines(folder / "run" / f"{name}.jsonl") for folder in (one, two))
         assert [row["update"] for row in found] == [0, 1]
@@ -143,7 +139,6 @@ def test_two_processes_that_stopped_learn_the_adapter_that_one_does(base: Path, 
 
 
 def test_two_processes_never_play_the_same_episode(one: Path, two: Path) -> None:
-    """Two tasks, four a round: each process was given both under the same names, and with them the same random numbers."""
     whole, mine = (lines(folder / "run" / "episodes.jsonl") for folder in (one, two))
     first = [row for row in whole if row["update"] == 0]
     assert len({row["id"] for row in first}) == len(first) == 8

@@ -21,23 +21,20 @@ from reagent.train.run import train
 def configured(base: Path, output: Path, **changes: Any) -> AgentConfig:
     rollout = {"dynamic_sampling": 9, "group_size": 3, "tasks_per_update": 2, "max_episode_tokens": 700}
     return settings(
-        base,
-        output,
-        algorithm=changes.pop("algorithm", "grpo"),
+        base, output, algorithm=changes.pop("algorithm", "grpo"),
         environment={"name": "feedback_lab:RareEnv", **changes.pop("environment", {})},
-        rollout={**rollout, **changes.pop("rollout", {})},
-        **changes,
-    )
+        rollout={**rollout, **changes.pop("rollout", {})}, **changes,
+    )  # fmt: skip
 
 
 def group(name: str, *rows: tuple[list[float], float | None]) -> list[Episode]:
     """Episodes of one task: what each turn earned, and the outcome."""
-    found = []
+    results = []
     for number, (rewards, outcome) in enumerate(rows):
         episode = make_episode(rewards, outcome)
         episode.group_id, episode.attempt = name, number
-        found.append(episode)
-    return found
+        results.append(episode)
+    return results
 
 
 # ---- which groups count ----
@@ -113,15 +110,15 @@ def test_a_run_goes_on_with_the_tasks_it_had_come_to(base: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"algorithm": "ppo"}, "compares none"),
         ({"rollout": {"max_lag": 1}}, "set rollout.max_lag=0"),
         ({"rollout": {"dynamic_sampling": -1}}, "greater than or equal to 0"),
     ],
 )
-def test_what_it_cannot_do_is_refused(base: Path, tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_what_it_cannot_do_is_refused(base: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         configured(base, tmp_path, **changes)
 
 
@@ -129,8 +126,7 @@ def test_what_it_cannot_do_is_refused(base: Path, tmp_path: Path, changes: dict[
 
 
 def test_rows_without_an_advantage_take_a_forward_alone(base: Path, tmp_path: Path) -> None:
-    """Gradients and figures are those of a backward over all rows."""
-    found = []
+    results = []
     for skips in (True, False):
         trainer = make_trainer(settings(base, tmp_path / str(skips), algorithm="grpo", rollout={"group_size": 3}))
         episodes = trainer.collect(0)
@@ -150,8 +146,10 @@ def test_rows_without_an_advantage_take_a_forward_alone(base: Path, tmp_path: Pa
         trainer.ddp_optimizer.zero_grad = lambda set_to_none=True: None
         metrics = trainer.learn(episodes)
         assert sorted(trained) == ([0, 1, 2, 9, 10, 11] if skips else list(range(12)))
-        found.append((metrics, {n: p.grad.clone() for n, p in trainer.policy.named_parameters() if p.grad is not None}))
-    (mine, gradients), (whole, expected) = found
+        results.append(
+            (metrics, {n: p.grad.clone() for n, p in trainer.policy.named_parameters() if p.grad is not None})
+        )
+    (mine, gradients), (whole, expected) = results
     assert mine == pytest.approx(whole, rel=1e-5, abs=1e-6) and mine["grad_norm"] > 0
     assert gradients.keys() == expected.keys()
     for name, gradient in expected.items():
@@ -159,7 +157,7 @@ def test_rows_without_an_advantage_take_a_forward_alone(base: Path, tmp_path: Pa
 
 
 def test_a_row_of_unknown_reward_takes_no_forward_in_a_step(base: Path, tmp_path: Path) -> None:
-    found = []
+    results = []
     for known in (True, False):
         trainer = make_trainer(settings(base, tmp_path / str(known), algorithm="grpo"))
         episodes = trainer.collect(0)
@@ -176,8 +174,8 @@ def test_a_row_of_unknown_reward_takes_no_forward_in_a_step(base: Path, tmp_path
 
         trainer._loss = noted
         metrics = trainer.learn(episodes)
-        found.append((sorted(seen), metrics["tokens"], metrics["unknown_rows"]))
-    (every, tokens, _), (some, fewer, unknown) = found
+        results.append((sorted(seen), metrics["tokens"], metrics["unknown_rows"]))
+    (every, tokens, _), (some, fewer, unknown) = results
     assert every == list(range(8)) and some == [4, 5, 6, 7] and 0 < fewer < tokens and unknown == 4
 
 
@@ -202,9 +200,7 @@ def test_rows_of_unknown_reward_take_no_place_in_minibatches(base: Path, tmp_pat
 
 
 @pytest.mark.parametrize("loss", [{"entropy_coef": 0.01}, {"kl_coef": 0.1}])
-def test_a_term_over_all_rows_takes_a_backward_over_all_rows(
-    base: Path, tmp_path: Path, loss: dict[str, float]
-) -> None:
+def test_a_term_over_all_rows_takes_a_backward_over_all_rows(base, tmp_path, loss: dict[str, float]) -> None:
     trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", loss=loss))
     episodes = trainer.collect(0)
     for e in episodes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from by_task import TASKS, by_task, succeed
+from trainer_setup import TASKS, by_task, succeed
 
 from reagent.train.drop_detector import LEVEL, DropDetector, Point, Series, critical
 
@@ -25,15 +25,15 @@ def test_a_paired_fall_by_hand() -> None:
     """100 tasks, 50 solved, later 30 of them: 20 differences of 1, the rest 0."""
     before, now = succeed(50), succeed(30)
     first = point(before, [0.35 + 0.3 * v for v in before])
-    found = compared([first], [point(now, [0.43 + 0.3 * v for v in now])])
+    comparison = compared([first], [point(now, [0.43 + 0.3 * v for v in now])])
     error = math.sqrt(100 / 99 * 0.2 * 0.8) / 10
-    assert list(found.truth) == [0.5, 0.3] and found.fallen.freedom == 99
-    assert found.fallen.error == pytest.approx(error) and found.slope == pytest.approx(0.3)
-    assert list(found.score) == [pytest.approx(0.5), pytest.approx(0.52)]
-    assert found.paid_less.error == pytest.approx(0.3 * error)
+    assert list(comparison.truth) == [0.5, 0.3] and comparison.fallen.freedom == 99
+    assert comparison.fallen.error == pytest.approx(error) and comparison.slope == pytest.approx(0.3)
+    assert list(comparison.score) == [pytest.approx(0.5), pytest.approx(0.52)]
+    assert comparison.paid_less.error == pytest.approx(0.3 * error)
     # what was to be less by 0.06 is more by 0.02; by tasks the two move alike, so that nothing of it is noise
-    assert found.missing.value == pytest.approx(0.08) and found.missing.error == pytest.approx(0.0, abs=1e-9)
-    assert found.unseen(0.05, 0.01) and not found.unseen(0.05, 1e-8) and not found.unseen(0.21, 0.01)
+    assert comparison.missing.value == pytest.approx(0.08) and comparison.missing.error == pytest.approx(0.0, abs=1e-9)
+    assert comparison.unseen(0.05, 0.01) and not comparison.unseen(0.05, 1e-8) and not comparison.unseen(0.21, 0.01)
     for less, followed in ((0.031, True), (0.029, False)):  # half of 0.3 · 0.2 is wanted
         later = point(now, [0.41 - less + 0.3 * v for v in now])
         assert compared([first], [later]).unseen(0.05, 0.01) == (not followed)
@@ -47,10 +47,10 @@ def test_a_score_that_misses_its_share_within_its_noise_is_not_blamed() -> None:
     for noise, blamed in ((0.5, False), (0.05, True)):
         swings = [noise if i % 2 else -noise for i in range(100)]
         later = point(now, [0.40 + 0.3 * v + w for v, w in zip(now, swings, strict=True)])
-        found = compared([first], [later])
-        assert found.missing.value == pytest.approx(0.05)
-        assert found.missing.error == pytest.approx(noise * math.sqrt(100 / 99) / 10)
-        assert found.unseen(0.05, 0.01) == blamed
+        comparison = compared([first], [later])
+        assert comparison.missing.value == pytest.approx(0.05)
+        assert comparison.missing.error == pytest.approx(noise * math.sqrt(100 / 99) / 10)
+        assert comparison.unseen(0.05, 0.01) == blamed
 
 
 def test_a_score_that_tells_nothing_of_success_follows_only_beyond_its_own_noise() -> None:
@@ -74,11 +74,11 @@ def means(truths: Sequence[float], scores: Sequence[tuple[float, ...]]) -> list[
 def test_the_noise_of_means_alone_is_that_of_neighbours() -> None:
     """Steps of 0.1, 0.1 and 0.3: a variance of 0.11 / 3 / 2, with two degrees of freedom."""
     points = means([0.8, 0.4], [(0.5, 0.6), (0.5, 0.8)])
-    found = compared(points[:1], points[1:])
+    comparison = compared(points[:1], points[1:])
     noise = math.sqrt(0.11 / 6)
-    assert math.isnan(found.slope) and found.paid_less.value == pytest.approx(-0.1)
-    assert found.paid_less.error == pytest.approx(noise) and found.paid_less.freedom == 2
-    assert found.missing.value == pytest.approx(0.1 * 0.4 + 0.1) and not found.unseen(0.05, 0.01)
+    assert math.isnan(comparison.slope) and comparison.paid_less.value == pytest.approx(-0.1)
+    assert comparison.paid_less.error == pytest.approx(noise) and comparison.paid_less.freedom == 2
+    assert comparison.missing.value == pytest.approx(0.1 * 0.4 + 0.1) and not comparison.unseen(0.05, 0.01)
     still = means([0.8, 0.4], [(0.5, 0.5), (0.5, 0.5)])
     assert compared(still[:1], still[1:]).unseen(0.05, 0.01)
     follows = means([0.8, 0.4], [(0.5, 0.5), (0.48, 0.48)])
@@ -104,10 +104,10 @@ def test_a_task_counts_at_the_points_at_which_it_is_known() -> None:
         del points[n % 4][f"t{n}"]
     for name in ("t0", "t1"):
         points[0].pop(name, None), points[1].pop(name, None)
-    found = compared([Point("", p, p) for p in points[:2]], [Point("", p, p) for p in points[2:]])
-    assert found.fallen.freedom == 17
+    comparison = compared([Point("", p, p) for p in points[:2]], [Point("", p, p) for p in points[2:]])
+    assert comparison.fallen.freedom == 17
     # t0, t4 … of the first point alone 0.5, those of the second alone 1.0, the others their mean
-    assert found.truth[0] == pytest.approx((4 * 0.5 + 4 * 1.0 + 10 * 0.75) / 18)
+    assert comparison.truth[0] == pytest.approx((4 * 0.5 + 4 * 1.0 + 10 * 0.75) / 18)
     assert compared([Point("", points[0], points[0])], [Point("", {}, {})]) is None
 
 
@@ -124,19 +124,19 @@ def test_an_unpaired_fall_by_hand() -> None:
     apart = [0.1 * math.sqrt(2) / 2, 0.2 * math.sqrt(2) / 2]
     before, now = ([m - a, m + a] for m, a in zip((0.6, 0.5), apart, strict=True))
     later = Point("", dict(zip("ab", now, strict=True)), dict(zip("ab", now, strict=True)))
-    found = compared([point(before, before)], [later], paired=False)
-    assert found.fallen.value == pytest.approx(0.1) and found.slope == pytest.approx(1.0)
-    assert found.fallen.error == found.paid_less.error == pytest.approx(math.sqrt(0.025))
-    assert found.fallen.freedom == pytest.approx(0.025**2 / (0.005**2 + 0.02**2))
-    assert found.missing.value == pytest.approx(0.0) and not found.unseen(0.05, 0.5)
+    comparison = compared([point(before, before)], [later], paired=False)
+    assert comparison.fallen.value == pytest.approx(0.1) and comparison.slope == pytest.approx(1.0)
+    assert comparison.fallen.error == comparison.paid_less.error == pytest.approx(math.sqrt(0.025))
+    assert comparison.fallen.freedom == pytest.approx(0.025**2 / (0.005**2 + 0.02**2))
+    assert comparison.missing.value == pytest.approx(0.0) and not comparison.unseen(0.05, 0.5)
 
 
 def test_a_short_best_is_seen_and_a_long_end_is_averaged() -> None:
     falls = DropDetector(0.05, paired=True)
-    found = [falls.take(point([v] * TASKS, when=str(n))).fall for n, v in enumerate([0.3, 0.5, 0.46, 0.44, 0.46])]
-    assert [f is not None for f in found] == [False, False, False, True, True]
-    assert found[3] is not None and found[3].when == ("1", "3") and found[3].size == pytest.approx(0.06)
-    assert found[4] is not None and found[4].when == ("1", "3 to 4") and found[4].size == pytest.approx(0.05)
+    results = [falls.take(point([v] * TASKS, when=str(n))).fall for n, v in enumerate([0.3, 0.5, 0.46, 0.44, 0.46])]
+    assert [f is not None for f in results] == [False, False, False, True, True]
+    assert results[3] is not None and results[3].when == ("1", "3") and results[3].size == pytest.approx(0.06)
+    assert results[4] is not None and results[4].when == ("1", "3 to 4") and results[4].size == pytest.approx(0.05)
 
 
 def test_the_level_is_shared_among_pairs_of_lengths_and_then_places() -> None:
@@ -153,13 +153,10 @@ def test_the_level_is_shared_among_pairs_of_lengths_and_then_places() -> None:
 def test_of_two_falls_the_score_that_did_not_follow_one_is_told() -> None:
     """The larger one, from the first point, the score has followed."""
     falls = DropDetector(0.05, paired=True)
-    found = [falls.take(point(succeed(n), [s] * 100)).fall for n, s in ((80, 0.9), (70, 0.5), (50, 0.6))]
-    assert found[0] is None and found[1] is None
-    assert (
-        found[2] is not None
-        and found[2].truth == (0.7, 0.5)
-        and found[2].score == (pytest.approx(0.5), pytest.approx(0.6))
-    )
+    results = [falls.take(point(succeed(n), [s] * 100)).fall for n, s in ((80, 0.9), (70, 0.5), (50, 0.6))]
+    assert results[0] is None and results[1] is None
+    assert results[2] is not None and results[2].truth == (0.7, 0.5)
+    assert results[2].score == (pytest.approx(0.5), pytest.approx(0.6))
 
 
 def test_a_policy_that_rises_and_then_falls_is_seen_at_the_second_lower_evaluation() -> None:

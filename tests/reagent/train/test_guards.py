@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from by_task import TASKS, by_task, succeed
+from trainer_setup import TASKS, by_task, succeed
 
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.guard_settings import GuardConfig, GuardsConfig
-from reagent.train.guards import Best, Guards
+from reagent.train.guards import Best, Guards, check_guards
 from reagent.train.monitor_conditions import WINDOW
+from reagent.train.prepare import prepare
+from rrm.errors import ConfigError
 
 
 def config(**changes: Any) -> AgentConfig:
@@ -31,13 +36,13 @@ def only(name: str, **changes: Any) -> AgentConfig:
 def row(number: int, success: Any = None, score: Any = None, auditor: Any = None, **more: Any) -> dict[str, Any]:
     """Evaluation `number` (from 0) of a run that is evaluated every second update, and before the first. Figures are one a task, or one
     for all of `TASKS`: then nothing is left to chance."""
-    found: dict[str, Any] = {"update": 2 * number - 1, "episodes": 128 * number}
+    results: dict[str, Any] = {"update": 2 * number - 1, "episodes": 128 * number}
     for name, given in (("success", success), ("score", score), ("auditor", auditor)):
         values: list[Any] = [given] * TASKS if given is None or isinstance(given, float) else list(given)
         middle = given if given is None or isinstance(given, float) else float(np.mean(values))
-        found[name] = {"value": middle, "low": middle, "high": middle}
-        found["by_task" if name == "success" else f"{name}_by_task"] = {} if given is None else by_task(values)
-    return found | more
+        results[name] = {"value": middle, "low": middle, "high": middle}
+        results["by_task" if name == "success" else f"{name}_by_task"] = {} if given is None else by_task(values)
+    return results | more
 
 
 def series(guards: Guards, rows: list[dict[str, Any]]) -> list[list[str]]:
@@ -69,8 +74,8 @@ def test_a_policy_that_stays_as_it_is_fires_nothing() -> None:
 
 
 def test_success_that_falls_by_a_tenth_while_the_score_rises_is_seen() -> None:
-    found = quiet_runs(2, tasks=200, evaluations=8, fall_at=5)
-    assert all(5 <= seen["success"] <= 7 for seen in found)
+    first_fired = quiet_runs(2, tasks=200, evaluations=8, fall_at=5)
+    assert all(5 <= seen["success"] <= 7 for seen in first_fired)
 
 
 def test_an_auditor_over_updates_stays_quiet_while_nothing_changes_and_sees_a_fall() -> None:
@@ -93,21 +98,18 @@ def test_an_auditor_over_updates_stays_quiet_while_nothing_changes_and_sees_a_fa
     ("points", "fires_at"),
     [
         ([(0.4, 0.4), (0.5, 0.5), (0.45, 0.6)], 2),  # 0.05 below the best
-        ([(0.4, 0.4), (0.5, 0.5), (0.46, 0.6)], None),
-        ([(0.5, 0.5), (0.5, 0.5), (0.5, 0.6), (0.46, 0.7)], None),
+        ([(0.4, 0.4), (0.5, 0.5), (0.46, 0.6)], None), ([(0.5, 0.5), (0.5, 0.5), (0.5, 0.6), (0.46, 0.7)], None),
         (
             [(0.5, 0.5), (0.4, 0.49)],
             None,
         ),  # the score follows: half of a tenth of the fall is enough where it tells tasks apart by less
-        ([(0.5, 0.5), (0.4, 0.496)], 1),
-        ([(0.5, 0.5), (0.4, 0.5)], 1),
+        ([(0.5, 0.5), (0.4, 0.496)], 1), ([(0.5, 0.5), (0.4, 0.5)], 1),
         ([(0.5, None), (0.4, None), (0.4, None)], None),  # nobody knows the score
         ([(0.5, 0.4), (0.4, None), (0.4, None)], None),
         ([(0.5, 0.5), (None, 0.9), (None, 0.9)], None),  # nobody knows success
-        ([(0.5, 0.5), (None, 0.9), (0.4, 0.5)], 2),
-        ([(0.2, 0.2), (0.4, 0.5), (0.6, 0.9)], None),
+        ([(0.5, 0.5), (None, 0.9), (0.4, 0.5)], 2), ([(0.2, 0.2), (0.4, 0.5), (0.6, 0.9)], None),
     ],
-)
+)  # fmt: skip
 def test_success_falls_and_the_score_does_not_follow(points: list[Any], fires_at: int | None) -> None:
     guards = Guards(only("success"), watched=True)
     fired = series(guards, [row(n, *point) for n, point in enumerate(points)])
@@ -227,9 +229,7 @@ def test_scores_of_training_and_of_held_out_episodes_are_not_mixed() -> None:
 
 
 @pytest.mark.parametrize(("name", "success"), [("drift", 0.5), ("success", 0.3)])
-def test_a_run_that_goes_on_without_judged_evaluations_is_guarded_by_its_updates_scores(
-    name: str, success: float
-) -> None:
+def test_a_run_that_goes_on_without_judged_evaluations_is_guarded_by_its_updates_scores(name, success) -> None:
     guards = Guards(only(name), watched=True)
     guards.replay([], [row(0, 0.5, 0.3)])
     fired = []
@@ -273,10 +273,8 @@ def test_attempts_that_are_foreign_to_the_judge() -> None:
     assert fired(
         Guards(only("out_of_domain", share=0, patience=2), watched=True), [(1, 24), (0, 24), (1, 9), (2, 9)]
     ) == [False] * 3 + [True]
-    assert fired(Guards(only("out_of_domain"), watched=True), [None, (0, 0)]) == [
-        False,
-        False,
-    ]  # a judge that cannot say
+    # a judge that cannot say
+    assert fired(Guards(only("out_of_domain"), watched=True), [None, (0, 0)]) == [False, False]
     assert fired(Guards(only("out_of_domain"), watched=False), [(24, 24)]) == [False]  # which pays nothing
 
 
@@ -302,8 +300,8 @@ def test_the_auditors_mean_falls_while_the_firsts_rises() -> None:
 def test_two_judges_whose_scores_run_against_each_other() -> None:
     """Of 100 free comparisons: a standard error of 0.1, of which the first look takes 2.33 and the fourth 2.81."""
     guards = Guards(only("auditor", min_correlation=0.2), watched=True)
-    found = [0.2, 0.19, None, 0.0, -0.05, -0.09]
-    assert series(guards, [row(n, auditor_correlation=c, auditor_compared=100.0) for n, c in enumerate(found)]) == [
+    results = [0.2, 0.19, None, 0.0, -0.05, -0.09]
+    assert series(guards, [row(n, auditor_correlation=c, auditor_compared=100.0) for n, c in enumerate(results)]) == [
         *[[]] * 5, ["auditor"],
     ]  # fmt: skip
     assert "rank correlation of -0.09 (after update 9; 100 comparisons), below guards.auditor.min_correlation=0.2" in (
@@ -392,3 +390,202 @@ def test_the_best_evaluation_is_named_by_success_and_without_by_the_auditor_neve
     guards = Guards(config(), watched=True)
     series(guards, [row(0, None, auditor=0.9), row(1, 0.5, auditor=0.8), row(2, None, auditor=0.95)])
     assert guards.best == Best(1, 128, "success", 0.5, 0.5, 0.5)  # never an auditor's value against a success
+
+
+STOPS = {"guards.success.action": "stop"}
+AUDITS = {"guards.auditor.action": "stop", "guards.auditor.judge": "default"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({**STOPS, "eval.every": 0}, "0 evaluations are made"),
+        ({**STOPS, "environment.eval_tasks": 9}, "9 held-out tasks .* prove nothing, and it takes 10"),
+        ({"guards.drift.action": "stop", "environment.eval_tasks": 9}, "9 held-out tasks"),
+        ({"guards.drift.action": "stop", "eval.every": 0}, "0 evaluations are made"),
+        ({"guards.drift.action": "stop", "feedback.score_from": "rank"}, "the mean score is ½ whatever is learned"),
+        ({**STOPS, "eval.every": 50, "max_updates": 10}, "1 evaluations are made before the last update"),
+        ({**STOPS, "eval.every": 4, "max_updates": 8, "guards.success.patience": 2}, "2 evaluations are made before the last update"),
+        ({**STOPS, "eval.every": 4, "max_updates": 9, "guards.evaluate": "false"}, "2 evaluations are made .* it takes 3"),
+        ({"guards.kl.action": "stop"}, "set guards.kl.max"),
+        ({"guards.length.action": "stop", "max_updates": 6}, "it takes more than max_updates=6"),
+        ({"guards.out_of_domain.action": "stop", "max_updates": 1}, "it takes more than max_updates=1"),
+        ({"guards.auditor.action": "stop"}, "set guards.auditor.judge"),
+        ({**AUDITS, "guards.auditor.share": 0.0, "guards.evaluate": "false"}, "neither evaluations"),
+        ({**STOPS, "feedback.mode": "none"}, "feedback.mode=none .* nothing is learned from a judge"),
+        ({**STOPS, "feedback.mode": "c"}, "nothing is learned from a judge"),
+        ({**AUDITS, "feedback.mode": "process", "feedback.process.pay": "shaping", "feedback.score_weight": 0.0, "loss.credit": "turn"}, "nothing is learned"),
+        ({"guards.auditor.judge": "lab", "feedback.score_mode": "score"}, "cannot disagree with itself"),
+        ({"guards.auditor.judge": "lab", "guards.auditor.judge_mode": "full", "feedback.mode": "process", "feedback.process.judge_mode": "full"},
+         "cannot disagree with itself"),
+    ],
+)  # fmt: skip
+def test_a_guard_that_could_never_stop_anything_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_guards(config(**changes))
+
+
+@pytest.mark.parametrize(
+    "text", ["guards.length.ratio=1.0", "guards.success.action=halt", "guards.out_of_domain.share=1.0"]
+)
+def test_settings_that_mean_nothing_are_refused(text: str) -> None:
+    name, _, value = text.partition("=")
+    with pytest.raises(ConfigError, match=name):
+        config(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {**STOPS, "eval.every": 4, "max_updates": 9},
+        {**STOPS, "eval.every": 4, "max_updates": 13, "guards.evaluate": "false"},
+        {**STOPS, "environment.eval_tasks": 10},
+        {**STOPS, "feedback.score_from": "rank"},
+        {"guards.auditor.judge": "lab", "feedback.score_mode": "score", "feedback.criteria": "tool-use"},  # other questions: it can disagree
+        {"guards.auditor.judge": "lab", "feedback.score_mode": "score", "feedback.score_from": "rank"},
+        {**STOPS, "feedback.mode": "process", "feedback.process.pay": "shaping", "loss.credit": "turn"},  # each turn is paid
+        {**AUDITS, "guards.evaluate": "false"},
+        {**STOPS, "feedback.mode": "u", "feedback.score_weight": 0.0},  # the judge's texts teach
+        {"guards.kl.action": "stop", "guards.kl.max": 0.1, "feedback.mode": "none"},
+    ],
+)  # fmt: skip
+def test_guards_that_can_stop_a_run_are_not(changes: dict[str, Any]) -> None:
+    check_guards(config(**changes))
+
+
+def test_an_auditor_that_is_never_asked_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        check_guards(config(**{"feedback.mode": "none", "guards.auditor.judge": "default"}))
+    assert "guards.auditor.judge=default is not asked" in caplog.text
+
+
+STAGES = "[{from: 0, file: simple.yaml}, {from: 4, file: hard.yaml}]"
+
+
+def staged(name: str, criteria: str = STAGES, *more: str) -> AgentConfig:
+    """One guard, evaluations every second update: the second stage begins with one."""
+    off = {f"guards.{n}.action": "none" for n in GUARDS if n != name}
+    return config(**off, **{"feedback.criteria": criteria}, **dict(change.split("=", 1) for change in more))
+
+
+def stage_row(update: int, success: float, score: float | None, following: float | None = None) -> dict[str, Any]:
+    results: dict[str, Any] = {"update": update, "success": {"value": success}, "by_task": by_task([success] * TASKS)}
+    for name, value in (("score", score), ("next_score", following)):
+        if value is not None:
+            results |= {name: {"value": value}, f"{name}_by_task": by_task([value] * TASKS)}
+    return results
+
+
+def fired(config: AgentConfig, rows: list[dict[str, Any]]) -> list[int]:
+    """After which updates a guard does."""
+    guards = Guards(config, watched=True)
+    return [r["update"] for r in rows if guards.evaluated(r)]
+
+
+def test_a_jump_between_two_stages_is_no_drift_and_a_rise_within_one_is() -> None:
+    """Harder questions, then easier ones than before: the scale alone moves."""
+    quiet = [
+        stage_row(-1, 0.3, 0.3), stage_row(1, 0.3, 0.35), stage_row(3, 0.3, 0.4, 0.8), stage_row(5, 0.3, 0.85),
+        stage_row(7, 0.3, 0.9),
+    ]  # fmt: skip
+    assert fired(staged("drift"), quiet) == []
+    assert fired(staged("drift", "simple.yaml"), quiet) == [5]  # as one scale it would be
+    assert fired(staged("drift"), [*quiet, stage_row(9, 0.3, 0.96)]) == [9]  # 0.16 since the stage began
+    early = [stage_row(-1, 0.3, 0.3), stage_row(1, 0.3, 0.35), stage_row(3, 0.3, 0.5, 0.1), stage_row(5, 0.3, 0.1)]
+    assert fired(staged("drift"), early) == [3]  # the last look at a stage is by its own criteria
+
+
+def test_success_is_compared_within_a_stage() -> None:
+    rows = [
+        stage_row(-1, 0.5, 0.5), stage_row(1, 0.5, 0.5), stage_row(3, 0.5, 0.5, 0.2), stage_row(5, 0.5, 0.2),
+        stage_row(7, 0.4, 0.2),
+    ]  # fmt: skip
+    assert fired(staged("success"), rows) == [7]
+    # harder criteria give less, whatever success does: a fall that looked as if the judge had seen it
+    hidden = [stage_row(-1, 0.5, 0.9), stage_row(1, 0.5, 0.9), stage_row(3, 0.5, 0.9, 0.2), stage_row(5, 0.4, 0.2)]
+    assert fired(staged("success"), hidden) == [5] and fired(staged("success", "simple.yaml"), hidden) == []
+
+
+def test_a_stage_that_no_evaluation_begins_is_compared_from_its_first_one_on() -> None:
+    config = staged("drift", "[{from: 0, file: simple.yaml}, {from: 5, file: hard.yaml}]")
+    guards = Guards(config, watched=True)
+    seen = []
+    for update, score in enumerate((0.3, 0.3, 0.3, 0.3, 0.3, 0.8, 0.8, 0.8, 0.8, 1.0)):
+        guards.observe(update, {"feedback/score": score})
+        if update % 2:
+            seen += [update] * bool(guards.evaluated(stage_row(update, 0.3, score)))
+    assert seen == [9]
+
+
+@pytest.mark.parametrize("second", [8, 9])
+def test_scores_of_updates_are_of_one_stage_too(second: int) -> None:
+    """guards.evaluate=false: the means between two evaluations. One that holds two scales is left out."""
+    stages = f"[{{from: 0, file: a.yaml}}, {{from: {second}, file: b.yaml}}]"
+    config = staged("drift", stages, "guards.evaluate=false")
+    guards, seen = Guards(config, watched=True), []
+    for update in range(28):
+        score = 0.3 if update < second else 0.8 if update < 24 else 1.0
+        guards.observe(update, {"feedback/score": score})
+        if update % 4 == 3:
+            seen += [update] * bool(guards.evaluated(stage_row(update, 0.3, None)))
+    assert seen == [27]
+
+
+def test_an_auditor_over_updates_is_compared_within_a_stage() -> None:
+    """The first judge's level moves with the criteria; the second's word falls for good."""
+    for criteria, fires in ((f"[{{from: 0, file: a}}, {{from: {2 * WINDOW}, file: b}}]", False), ("a", True)):
+        guards = Guards(staged("auditor", criteria), watched=True)
+        for update in range(4 * WINDOW):
+            late = update >= 2 * WINDOW
+            noise = 0.001 * (update % 3)
+            said = {"auditor/score": 0.5 - 0.3 * late + noise, "auditor/judge_score": 0.4 + 0.4 * late + noise}
+            guards.observe(update, said)
+        assert bool(guards.events) == fires
+
+
+def test_what_fired_at_the_end_of_a_stage_stops_the_run_there() -> None:
+    guards = Guards(staged("drift", STAGES, "guards.drift.action=stop"), watched=True)
+    for r in (stage_row(-1, 0.3, 0.3), stage_row(3, 0.3, 0.6, 0.1)):
+        guards.evaluated(r)
+    assert [event.guard for event in guards.standing] == ["drift"]
+    again = Guards(staged("drift", STAGES, "guards.drift.action=stop"), watched=True)
+    again.replay([{"update": n} for n in range(4)], [stage_row(-1, 0.3, 0.3), stage_row(3, 0.3, 0.6, 0.1)])
+    assert again.standing == guards.standing
+
+
+def test_a_guard_that_no_stage_is_long_enough_for_is_refused() -> None:
+    """Each stage has three evaluations, with those at its ends: two comparisons."""
+    short, stops = "[{from: 0, file: a}, {from: 4, file: b}, {from: 8, file: c}]", "guards.drift.action=stop"
+    message = r"3 evaluations are made in any stage of feedback\.criteria before the last update \(eval\.every=2, max_updates=13\)"
+    with pytest.raises(
+        ConfigError, match=rf"guards\.drift\.action=stop can never stop anything: {message}, and it takes 4"
+    ):
+        check_guards(staged("drift", short, stops, "guards.drift.patience=3", "max_updates=13"))
+    check_guards(staged("drift", short, stops, "guards.drift.patience=2", "max_updates=13"))
+    check_guards(staged("drift", "a", stops, "guards.drift.patience=3", "max_updates=13"))
+
+
+def bare(tmp_path: Path, graded: int, *overrides: str) -> AgentConfig:
+    """Bare questions to train on, and twelve held-out ones of which so many have an answer."""
+    for name, answers in (("train", 0), ("eval", graded)):
+        rows = [{"question": f"{name} {i}?"} | ({"answer": "x"} if i < answers else {}) for i in range(12)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = [f"environment.{name}={{path: {tmp_path}/{name}.jsonl}}" for name in ("train", "eval")]
+    sizes = ["environment.train_tasks=12", "environment.eval_tasks=12", "eval.every=2", "max_updates=12"]
+    judge = ["feedback.mode=r", "feedback.judge=openai:http://localhost:1/v1#m"]
+    return load_agent_config("lab", ["environment.name=reagent.env:ToolEnv", *files, *sizes, *judge, *overrides])
+
+
+@pytest.mark.parametrize("guard", ["success", "drift"])
+def test_a_guard_that_is_to_stop_a_run_needs_held_out_answers(tmp_path: Path, guard: str) -> None:
+    stop = f"guards.{guard}.action=stop"
+    with pytest.raises(ConfigError, match=rf"guards\.{guard}\.action=stop can never .*: 9 of 12 held-out tasks have"):
+        prepare(bare(tmp_path, 9, stop), 1)
+    prepare(bare(tmp_path, 10, stop), 1)
+    prepare(bare(tmp_path, 0), 1)  # to warn of nothing harms nobody, and is said by the run
+
+
+def test_an_auditor_that_cannot_read_the_environment_is_refused_with_the_rest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"guards\.auditor\.judge=lab, which reads runs of the search lab alone"):
+        prepare(bare(tmp_path, 12, "guards.auditor.judge=lab"), 1)
+    prepare(bare(tmp_path, 12, "guards.auditor.judge=lab", "guards.auditor.action=none"), 1)

@@ -41,14 +41,11 @@ class LetterEnv:
 def test_success_rises_on_a_bandit(base: Path, tmp_path: Path, algorithm: str) -> None:
     torch.set_num_threads(1)
     config = settings(
-        base,
-        tmp_path,
-        algorithm=algorithm,
-        max_updates=UPDATES,
+        base, tmp_path, algorithm=algorithm, max_updates=UPDATES,
         environment={"name": "test_learning:LetterEnv", "train": {}, "eval": {}},
         rollout={"tasks_per_update": 8, "group_size": 8, "max_turns": 1, "max_new_tokens": 1},
         optim={"learning_rate": 1e-2},
-    )
+    )  # fmt: skip
     trainer = make_trainer(config)
     success = [trainer.update()[0]["episode/success"] for _ in range(UPDATES)]
     assert sum(success[:2]) / 2 < 0.35, success

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,7 +88,7 @@ def test_log_probabilities_values_and_gradients_are_those_of_rows_read_whole(fam
     torch.nn.init.normal_(policy.value_head.double().weight)
     ids, mask, _ = groups_of(1, (4, 1, 3))
     assert len(PrefixSharing.of(model, 1000).packs(ids, ends(mask), range(len(ids)))) < len(ids)
-    found = []
+    results = []
     for sharing in (None, PrefixSharing.of(model, 1000)):
         policy.sharing = sharing
         policy.zero_grad()
@@ -100,8 +99,8 @@ def test_log_probabilities_values_and_gradients_are_those_of_rows_read_whole(fam
             (out.logprobs[mask] * weights).sum() + (out.values[mask] * weights.flip(0)).sum() + out.entropy[mask].sum()
         ).backward()
         gradients = {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
-        found.append((out, gradients))
-    (whole, theirs), (shared, mine) = found
+        results.append((out, gradients))
+    (whole, theirs), (shared, mine) = results
     for one, other in (
         (whole.logprobs, shared.logprobs),
         (whole.entropy, shared.entropy),
@@ -222,8 +221,8 @@ def test_what_stands_behind_a_rows_last_token_is_not_read() -> None:
     sharing, decoder = PrefixSharing.of(model, 40), Counted(model.get_decoder())
     dealt = sharing.split_minibatches(ids, mask, torch.arange(6), range(6))
     for rows in dealt:
-        found = sharing.hidden(decoder, ids[rows], mask[rows])
-        assert found.shape == (len(rows), 60, 32) and not found[:, 10:].any()
+        hidden = sharing.hidden(decoder, ids[rows], mask[rows])
+        assert hidden.shape == (len(rows), 60, 32) and not hidden[:, 10:].any()
     assert decoder.read == [(4, 10), (2, 10)]
 
 
@@ -270,18 +269,12 @@ def test_rows_are_dealt_within_the_budget_and_packed_as_they_were_counted(seed: 
     "changes",
     [
         {"algorithm": "grpo", "loss": {"kl_coef": 0.01}},
-        {
-            "algorithm": "ppo",
-            "loss": {"bootstrap": True, "gae_lambda": 0.9},
-            "environment": {"rewards": {"unanswered": 0}},
-        },
+        {"algorithm": "ppo", "loss": {"bootstrap": True, "gae_lambda": 0.9}, "environment": {"rewards": {"unanswered": 0}}},
         {"algorithm": "rloo", "policy": {"lora": {"r": 4}, "gradient_checkpointing": True}, "loss": {"kl_coef": 0.01}},
     ],
     ids=["reference", "values", "adapter"],
-)
-def test_a_training_learns_the_same(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
-) -> None:
+)  # fmt: skip
+def test_a_training_learns_the_same(base, tmp_path, monkeypatch, changes: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     runs, packed = [], list[int]()
 
@@ -306,20 +299,15 @@ def test_a_training_learns_the_same(
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         (MistralConfig(**SIZES, sliding_window=16), "mistral has layers without full attention"),
-        (
-            GPTNeoConfig(
-                vocab_size=50, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]
-            ),
-            "window_size",
-        ),
+        (GPTNeoConfig(vocab_size=50, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]), "window_size"),
         (Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=16, max_window_layers=1), "sliding_attention"),
     ],
-)
-def test_a_model_that_sees_otherwise_is_refused(config: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: .*{said}.*set it to false"):
+)  # fmt: skip
+def test_a_model_that_sees_otherwise_is_refused(config: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: .*{message}.*set it to false"):
         PrefixSharing.of(model_of(config, "eager"), 100)
 
 
@@ -331,14 +319,14 @@ def test_attention_without_masks_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         (MptConfig(vocab_size=50, d_model=32, n_layers=2, n_heads=4, max_seq_len=128), "mpt computes of rows"),  # ALiBi
         (BloomConfig(vocab_size=50, hidden_size=32, n_layer=2, n_head=4), "bloom takes no mask of our own"),
     ],
 )
-def test_a_model_with_positions_of_its_own_is_found_by_asking_it(config: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: {said}"):
+def test_a_model_with_positions_of_its_own_is_found_by_asking_it(config: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: {message}"):
         PrefixSharing.of(model_of(config, "eager"), 100)
 
 

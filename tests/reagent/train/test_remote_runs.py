@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from feedback_lab import configured, scripted
-from remote_policy import CONTEXT, serve_policy
+from peft import PeftModel
 from trainer_setup import make_trainer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from reagent.lab.shipped import lab_policy_folder
+from reagent.rollout.batch import Batch, gaps_by_server
 from reagent.train.choosing import evaluate_chosen
-from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.config import AgentConfig, PolicyConfig, load_agent_config
+from reagent.train.engine import PROBES, check_agrees
 from reagent.train.evaluate import evaluate_config
+from reagent.train.policy import load_policy
 from reagent.train.run import train
+from rrm.engines.base import SamplingParams
+from rrm.engines.hf.engine import HFEngine, eos_ids_of
 from rrm.engines.vllm import VLLMEngine
 from rrm.errors import EngineError, RRMError
 
@@ -25,15 +37,8 @@ LORA = {"r": 2, "alpha": 4, "target_modules": ["q_proj", "v_proj"]}
 def remote(base: Path, folder: Path, engine: Any, **changes: Any) -> AgentConfig:
     """Judged episodes of an untrained policy with an adapter."""
     policy = {"base": str(base), "lora": LORA}
-    changes = {
-        "algorithm": "grpo",
-        "max_updates": 3,
-        "save_every": 50,
-        "eval": {"every": 0},
-        "policy": policy,
-        **changes,
-    }
-    config = configured(base, folder, "r", **changes)
+    usual = {"algorithm": "grpo", "max_updates": 3, "save_every": 50, "eval": {"every": 0}, "policy": policy}
+    config = configured(base, folder, "r", **usual | changes)
     tree = config.model_dump(mode="json", exclude_unset=True)
     tree["rollout"] |= {"engine": engine, "tasks_per_update": 2}
     return AgentConfig.model_validate(tree)
@@ -62,9 +67,8 @@ def test_a_server_speaks_with_what_was_trained_whole(base, tmp_path) -> None:
         summary = train(config, judge=scripted())
         assert (server.version, server.whole) == ("default", str(base)) and not list((tmp_path / "adapters").iterdir())
         sent = [body["kwargs"]["weights_path"] for path, body in server.asked if path == "/collective_rpc"]
-        assert [Path(folder).name.rpartition("-")[2] for folder in sent[:-1]] == ["0", "1", "2", "3"] and sent[
-            -1
-        ] == str(base)
+        assert [Path(folder).name.rpartition("-")[2] for folder in sent[:-1]] == ["0", "1", "2", "3"]
+        assert sent[-1] == str(base)
         changes = {"max_updates": 4, "policy": {"base": str(base)}}
         train(remote(base, tmp_path, f"vllm:{server.url}", **changes), judge=scripted())  # goes on
     assert summary["updates"] == 3
@@ -111,8 +115,8 @@ def test_evaluations_and_failures_leave_no_connection(base, tmp_path, monkeypatc
     monkeypatch.setattr(VLLMEngine, "close", lambda self: (closed.append(self), close(self))[1])
     with serve_policy(base) as server:
         config = remote(base, tmp_path, f"vllm:{server.url}")
-        found, episodes = evaluate_config(config.model_copy(update={"feedback": AgentConfig().feedback}))
-        assert len(episodes) == 4 and found["success"] is not None and len(closed) == 1
+        figures, episodes = evaluate_config(config.model_copy(update={"feedback": AgentConfig().feedback}))
+        assert len(episodes) == 4 and figures["success"] is not None and len(closed) == 1
         config.eval.samples = 2
         evaluate_chosen(config, ["random", "longest"])
         assert len(closed) == 2
@@ -132,3 +136,94 @@ def test_a_context_shorter_than_an_episode_is_said(base, tmp_path, caplog: pytes
         with caplog.at_level(logging.WARNING):
             make_trainer(config, scripted()).engine.close()  # pyright: ignore[reportAttributeAccessIssue]
     assert f"has a context of {CONTEXT} tokens: episodes end there" in caplog.text
+
+
+def test_each_server_must_agree_with_the_policy() -> None:
+    policy, tokenizer = load_policy(PolicyConfig(base="lab"), with_values=False, trained=False)
+    lab = lab_policy_folder("lab")
+
+    def engine_at(*servers: Any) -> VLLMEngine:
+        spec = "vllm:" + ",".join(server.url for server in servers)
+        return VLLMEngine(spec, eos_ids=eos_ids_of(policy.model, tokenizer), vocabulary=1536, patience_s=5.0)
+
+    with ExitStack() as stack:
+        good = [stack.enter_context(serve_policy(lab)) for _ in range(3)]
+        shifted = stack.enter_context(serve_policy(lab, shift=lambda name: -0.9))
+        engine = engine_at(*good)
+        assert check_agrees(engine, policy, tokenizer, 0.5) < 1e-3
+        assert [len(server.of("/v1/completions")) for server in good] == [len(PROBES)] * 3
+        engine.close()
+        engine = engine_at(*good, shifted)  # on average 0.225
+        with pytest.raises(EngineError, match=rf"at {shifted.url} and the policy differ by 0\.90"):
+            check_agrees(engine, policy, tokenizer, 0.5)
+        assert check_agrees(engine, policy, tokenizer, None) == pytest.approx(0.9, abs=1e-3)
+        engine.close()
+
+
+def test_gaps_are_those_of_the_server_that_sampled() -> None:
+    """Two rows; the first one's turns are of two servers, and a token of the second row is of an unknown reward."""
+    mask = torch.tensor([[0, 1, 1, 0, 1], [0, 1, 1, 0, 0]], dtype=torch.bool)
+    turns = torch.tensor([[-1, 0, 0, 0, 1], [-1, 0, 0, -1, -1]])
+    blank = torch.zeros(2, 5)
+    rest = torch.zeros(2, dtype=torch.long)
+    batch = Batch(
+        blank.long(), mask, turns, blank, -mask.float(), rest, rest, rest, torch.tensor([True, False]),
+        torch.zeros(2, 0, dtype=torch.long), rest, rest,
+    )  # fmt: skip
+    said = torch.tensor([[0.0, -1.5, -1.0, -9.0, -3.0], [0.0, -7.0, -7.0, 0.0, 0.0]])
+    assert gaps_by_server(said, batch, [["a", "b"], ["b"]]) == {"a": (0.5, 2), "b": (2.0, 1)}
+
+
+sys.path.append(str(Path(__file__).parents[2] / "rrm"))  # vllm_server
+
+CONTEXT = 1024
+
+
+class _Policy:
+    """Samples as the server's weights of a name would."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.tokenizer = base, AutoTokenizer.from_pretrained(base)
+        self.engines: dict[str, HFEngine] = {}
+
+    def engine(self, folder: str | None, whole: str | None) -> HFEngine:
+        """With an adapter's folder, or all weights of one in place of the model's."""
+        name = folder or whole or ""
+        if name not in self.engines:
+            model: Any = AutoModelForCausalLM.from_pretrained(whole or self.base, dtype=torch.float32)
+            model = model if folder is None else PeftModel.from_pretrained(model, folder)
+            self.engines[name] = HFEngine(model.eval(), self.tokenizer, exact_head=True)
+        return self.engines[name]
+
+
+@contextmanager
+def serve_policy(base: Path, shift: Callable[[str], float] = lambda name: 0.0) -> Iterator[Any]:
+    """A server that was started with the policy in a folder.
+
+    Args:
+        shift: by the weights' name, what its log-probabilities are off by.
+    """
+    from vllm_server import serve_vllm
+
+    policy, lock = _Policy(base), threading.Lock()
+    with serve_vllm() as server:
+        inner = server.reply
+
+        def reply(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+            status, answer = inner(path, body)
+            if path == "/v1/models":
+                answer["data"][0] |= {"max_model_len": CONTEXT, "root": str(base)}
+            if "stop_token_ids" in body and status == 200:
+                name = body["model"]
+                params = SamplingParams(body["max_tokens"], body["temperature"], seed=body.get("seed") or 0)
+                with lock:
+                    (new,) = policy.engine(server.adapters.get(name), server.whole).generate([body["prompt"]], params)
+                answer["choices"][0] |= {
+                    "token_ids": new.ids,
+                    "logprobs": {"token_logprobs": [value + shift(name) for value in new.logprobs]},
+                    "finish_reason": "length" if new.stop_reason == "length" else "stop",
+                }
+            return status, answer
+
+        server.reply = reply
+        yield server

@@ -131,7 +131,6 @@ def test_processes_make_the_steps_of_one_in_bfloat16(one: Path, several: tuple[i
 
 
 def test_the_cases_try_what_they_are_there_for(base: Path, one: Path) -> None:
-    """Weights move, the reference is met, texts are learned, minibatches are several."""
     start = load_file(base / "model.safetensors")
     for case in CASES:
         (whole,) = found(one, case, "none")
@@ -181,9 +180,7 @@ def assert_same_run(expected: Path, mine: Path, kind: str, *, exact: bool = Fals
 
 @pytest.mark.parametrize("kind", RUNS)
 @pytest.mark.timeout(900)
-def test_a_sharded_run_is_evaluated_kept_and_exported_as_one_is(
-    one: Path, several: tuple[int, Path], kind: str
-) -> None:
+def test_a_sharded_run_is_evaluated_kept_and_exported_as_one_is(one, several, kind) -> None:
     processes, folder = several
     assert_same_run(one / f"{kind}-straight", folder / f"{kind}-straight", kind)
     (kept,) = (folder / f"{kind}-straight" / "checkpoints").iterdir()

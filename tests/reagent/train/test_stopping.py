@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from feedback_lab import PaidEnv, configured, read, reply, scripted
+from feedback_lab import PaidEnv, configured, read, reply, same_run, scripted
 from trainer_setup import settings
 
 from reagent.env.task import Task
@@ -61,14 +61,6 @@ def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def same(folder: Path, whole: Path) -> None:
-    """Both runs logged, evaluated and learned the same, to the bit."""
-    assert read(folder / "metrics.jsonl") == read(whole / "metrics.jsonl")
-    assert (folder / "eval.jsonl").read_text() == (whole / "eval.jsonl").read_text()
-    weights = [(f / "policy" / "model.safetensors").read_bytes() for f in (folder, whole)]
-    assert weights[0] == weights[1]
-
-
 @pytest.mark.parametrize(
     ("at", "kept"),
     [(8 + 3, 1), (24 + 2, 3)],  # while the second update plays, and in the evaluation after the last
@@ -82,7 +74,7 @@ def test_sigterm_leaves_a_checkpoint_from_which_the_run_goes_on(base, tmp_path, 
     assert len(read(tmp_path / "metrics.jsonl")) == kept and not (tmp_path / "policy").exists()
     arm(monkeypatch, -1)
     train(config(base, tmp_path))
-    same(tmp_path, whole)
+    same_run(tmp_path, whole)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # as it was
 
 
@@ -94,21 +86,20 @@ def test_ctrl_c_does_too(base, tmp_path, monkeypatch) -> None:
 
 
 def test_a_signal_between_an_updates_steps_waits_for_the_update(base, tmp_path, monkeypatch, whole) -> None:
-    """Half an update is nothing to go on from."""
     step = AgentTrainer.step
 
     def signalled(self: AgentTrainer, *args: Any, **more: Any) -> Any:
-        found = step(self, *args, **more)
+        result = step(self, *args, **more)
         if self.update_index == 1:
             os.kill(os.getpid(), signal.SIGTERM)
-        return found
+        return result
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
         patch.setattr(AgentTrainer, "step", signalled)
         train(config(base, tmp_path))
     assert [path.name for path in checkpoints(tmp_path / "checkpoints")] == ["checkpoint-000002"]
     train(config(base, tmp_path))
-    same(tmp_path, whole)
+    same_run(tmp_path, whole)
 
 
 def test_an_error_leaves_a_checkpoint(base, tmp_path) -> None:
@@ -118,9 +109,9 @@ def test_an_error_leaves_a_checkpoint(base, tmp_path) -> None:
         judgements.append(text)
         return reply(text) if len(judgements) <= 12 else EngineError("connection refused")
 
-    wanted = configured(base, tmp_path, "r", save_every=100, max_updates=4)
+    expected = configured(base, tmp_path, "r", save_every=100, max_updates=4)
     with pytest.raises(JudgeFailure):
-        train(wanted, judge=scripted(say))
+        train(expected, judge=scripted(say))
     (kept,) = checkpoints(tmp_path / "checkpoints")
     done = json.loads((kept / "state.json").read_text())["update"]
     assert done == len(read(tmp_path / "metrics.jsonl")) > 0
@@ -130,10 +121,10 @@ def test_an_error_amid_an_updates_steps_keeps_no_half_learned_weights(base, tmp_
     step = AgentTrainer.step
 
     def broken(self: AgentTrainer, *args: Any, **more: Any) -> Any:
-        found = step(self, *args, **more)
+        result = step(self, *args, **more)
         if self.update_index == 1:
             raise OSError("no space left on device")
-        return found
+        return result
 
     monkeypatch.setattr(AgentTrainer, "step", broken)
     with pytest.raises(OSError, match="no space"):
@@ -166,12 +157,11 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_older_one_and_the_error(
 
 
 def test_another_optimiser_is_refused_and_less_memory_is_not(base, tmp_path) -> None:
-    """It was not looked at: a run went on with another learning rate under the old one's name."""
     train(settings(base, tmp_path, max_updates=1))
     with pytest.raises(RRMError, match="another optim"):
         train(settings(base, tmp_path, max_updates=2, optim={"learning_rate": 1e-5}))
-    found = train(settings(base, tmp_path, max_updates=2, optim={"microbatch_tokens": 512}))
-    assert found["updates"] == 2
+    summary = train(settings(base, tmp_path, max_updates=2, optim={"microbatch_tokens": 512}))
+    assert summary["updates"] == 2
 
 
 def test_a_second_ctrl_c_is_not_waited_with() -> None:

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,21 +19,25 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from feedback_lab import configured, scripted
+from feedback_lab import configured, make_episode, scripted
 from trainer_setup import make_trainer, settings
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from reagent.algorithms.objective import LossMetrics
 from reagent.algorithms.registry import Advantages
+from reagent.feedback.judging import JudgingReport
 from reagent.feedback.shaping import weight_at
 from reagent.rollout.batch import Batch, make_batch, microbatches, minibatches
 from reagent.rollout.episode import Episode
 from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.launch import refuse_launch
 from reagent.train.learner import Prepared, TrainingError
+from reagent.train.metrics import episode_metrics
 from reagent.train.optimizer import learning_rate_factor
 from reagent.train.policy import Policy
 from reagent.train.prepare import with_horizon
 from reagent.train.run import train
+from reagent.train.runlog import RunLog
 from reagent.train.trainer import AgentTrainer
 from rrm.engines.hf.host_memory import freed_memory
 from rrm.errors import ConfigError, RRMError
@@ -160,7 +166,6 @@ def test_learning_rate_warms_up_and_decays() -> None:
 
 
 def test_a_larger_max_updates_on_resume_moves_no_schedule(tmp_path, caplog: pytest.LogCaptureFixture) -> None:
-    """Four of eight updates done, and max_updates=16 from there: the learning rate jumped from 0.5 to 0.75 of its start, λ from 0.15 to 0.225."""
     schedules: dict[str, Any] = {"optim": {"lr_schedule": "linear"}, "feedback": {"score_schedule": "linear"}}
 
     def asked(updates: int, **more: Any) -> tuple[float, float]:
@@ -185,9 +190,9 @@ def test_times_add_up_where_judging_overlaps_with_playing(base, tmp_path, monkey
     play = trainer.feedback.round
 
     def busy(*args: Any) -> Any:
-        found = play(*args)
-        found.report.seconds += 1000.0
-        return found
+        round_ = play(*args)
+        round_.report.seconds += 1000.0
+        return round_
 
     monkeypatch.setattr(trainer.feedback, "round", busy)
     metrics, _ = trainer.update()
@@ -208,7 +213,6 @@ def test_an_update_gives_freed_memory_back(base, tmp_path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_sending_weights_is_neither_judging_nor_learning(base, tmp_path, monkeypatch, ahead: bool) -> None:
-    """It was part of `time/judge_s`. A clock that only stands still or jumps: a transfer takes 100 seconds, a round 7, steps 20."""
     clock = [0.0]
 
     def taking(seconds: float, does: Any) -> Any:
@@ -245,15 +249,15 @@ def one_step(trainer: AgentTrainer, batch: Batch, advantage: float, old: torch.T
 
 
 def test_dual_clip_bounds_the_loss_of_a_bad_token(base, tmp_path) -> None:
-    found = {}
+    results = {}
     for clip in (None, 2.5):
         loss = {} if clip is None else {"dual_clip": clip}
         trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", loss=loss, optim=WHOLE))
         batch = make_batch(graded(trainer.collect(0)))
         old, _ = trainer.statistics(batch, trainer.ddp_model, batch.action_mask)
-        found[clip] = one_step(trainer, batch, -1.0, old - math.log(8))  # the ratio is 8
-    assert found[None].losses["policy_loss"] == pytest.approx(8.0, rel=1e-4)
-    assert found[2.5].losses["policy_loss"] == pytest.approx(2.5, rel=1e-6)
+        results[clip] = one_step(trainer, batch, -1.0, old - math.log(8))  # the ratio is 8
+    assert results[None].losses["policy_loss"] == pytest.approx(8.0, rel=1e-4)
+    assert results[2.5].losses["policy_loss"] == pytest.approx(2.5, rel=1e-6)
 
 
 def test_importance_weights_multiply_the_loss_up_to_their_cap(base, tmp_path) -> None:
@@ -268,8 +272,7 @@ def test_importance_weights_multiply_the_loss_up_to_their_cap(base, tmp_path) ->
 
 
 def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_path) -> None:
-    """It was V after the last action, before its observation: a state that no training of values ever sees."""
-    found = {}
+    results = {}
     for bootstrap in (False, True):
         loss = {"bootstrap": bootstrap, "whiten": False, "gamma": 0.9, "gae_lambda": 0.8}
         trainer = make_trainer(settings(base, tmp_path, loss=loss, environment={"rewards": {"unanswered": 0}}))
@@ -279,12 +282,10 @@ def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_
         torch.nn.init.normal_(head.weight)
         episodes = graded(trainer.collect(0))
         for e, status in zip(episodes, ("finished", "turn_limit", "token_limit", "turn_limit"), strict=False):
-            e.status, e.end_ids = (
-                status,
-                [7, 8, 9][: 1 + len(e.turns) % 3],
-            )  # of different lengths, beside rows of others
+            # of different lengths, beside rows of others
+            e.status, e.end_ids = status, [7, 8, 9][: 1 + len(e.turns) % 3]
         batch = make_batch(episodes)
-        found[bootstrap] = trainer.prepare(batch).advantages.advantages
+        results[bootstrap] = trainer.prepare(batch).advantages.advantages
     ends = trainer.end_values(batch)
     for i, e in enumerate(episodes):
         ids = torch.tensor([[*e.flatten().input_ids.tolist(), *e.end_ids]])
@@ -292,7 +293,7 @@ def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_
         expected = 0.0 if e.status != "turn_limit" else head(hidden[0, -1]).item()
         assert float(ends[i]) == pytest.approx(expected, abs=1e-4)
         # the n-th last action token sees γ V through n − 1 decays of γλ
-        gained = (found[True] - found[False])[i][batch.action_mask[i]]
+        gained = (results[True] - results[False])[i][batch.action_mask[i]]
         decay = 0.72 ** torch.arange(len(gained) - 1, -1, -1)
         torch.testing.assert_close(gained, 0.9 * expected * decay, rtol=1e-4, atol=1e-5)
     assert {e.status for e in episodes} >= {"finished", "turn_limit", "token_limit"}
@@ -392,7 +393,6 @@ def test_configs_say_what_is_wrong() -> None:
 
 
 def test_a_value_learning_rate_of_zero_leaves_the_head_alone(base, tmp_path) -> None:
-    """0 was taken for "not given": the head went on at the policy's rate."""
     rates = [
         g["lr"]
         for g in make_trainer(settings(base, tmp_path, optim={"value_learning_rate": 0.0})).optimizer.param_groups
@@ -402,7 +402,6 @@ def test_a_value_learning_rate_of_zero_leaves_the_head_alone(base, tmp_path) -> 
 
 
 def test_texts_are_learned_where_no_reward_is_known(base, tmp_path) -> None:
-    """What the judge wrote is known all the same; it was dropped with the minibatch's rows."""
     config = configured(base, tmp_path, "u", feedback={"refinement": "none", "score_weight": 0.0})
     trainer = make_trainer(config, scripted())
     round_ = trainer.round(0)
@@ -415,3 +414,49 @@ def test_texts_are_learned_where_no_reward_is_known(base, tmp_path) -> None:
     assert any(not torch.equal(p, before[name]) for name, p in trainer.policy.named_parameters())
     trainer.update_index += 1
     assert trainer.learn(round_.rows)["grad_norm"] == 0.0  # without a text there is nothing to step on
+
+
+def test_tokens_of_all_kinds_are_counted_of_the_mean_and_the_longest_episode() -> None:
+    """Two of the prompt and one a turn; an observation adds its own."""
+    short, long = make_episode([0.0]), make_episode([0.0, 0.0])
+    long.turns[0] = replace(long.turns[0], observation_ids=[7, 8, 9])
+    figures = episode_metrics([short, long], "refined")
+    assert (figures["refined/tokens"], figures["refined/longest_tokens"]) == (5.0, 7.0)
+    assert math.isnan(episode_metrics([])["episode/longest_tokens"])
+
+
+def test_the_summary_says_how_many_judgements_failed_and_of_what(tmp_path: Path) -> None:
+    """It stood in the run's files alone, and there without the kinds."""
+    updates: list[dict[str, int]] = [
+        {"judged": 8, "failed": 3, "failed_unparsable": 2, "failed_judge_error": 1},
+        {"judged": 8},
+        {"judged": 8, "failed": 1, "failed_unparsable": 1},
+    ]
+    path: Any = tmp_path / "metrics.jsonl"
+    rows = [JudgingReport(counts=Counter(counts)).figures() for counts in updates]
+    path.write_text("".join(json.dumps({"update": n, **row}) + "\n" for n, row in enumerate(rows)))
+    log: Any = SimpleNamespace(metrics=path)
+    assert RunLog.judgements(log) == {"judged": 24, "failed": 4, "judge_error": 1, "unparsable": 3}
+    path.write_text(json.dumps({"update": 0, "learned/rows": 4.0}) + "\n")
+    assert RunLog.judgements(log) is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"),
+    [("ACCELERATE_USE_FSDP", "accelerate's FSDP plugin"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed")],
+)
+def test_launches_that_shard_by_themselves_name_the_key(base, tmp_path, monkeypatch, variable: str, name: str) -> None:
+    monkeypatch.setenv(variable, "true")
+    for sharding in ("none", "fsdp"):
+        with pytest.raises(RRMError, match=rf"launched with {name}.*--multi_gpu.*sharding=fsdp"):
+            train(settings(base, tmp_path / "run", sharding=sharding))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_launch_is_read_from_the_environment() -> None:
+    refuse_launch({"ACCELERATE_USE_FSDP": "false", "ACCELERATE_USE_CPU": "True", "WORLD_SIZE": "2", "MASTER_PORT": "1"})
+    refuse_launch({}, "MULTI_GPU")
+    with pytest.raises(RRMError, match="FSDP"):
+        refuse_launch({}, "FSDP")
+    with pytest.raises(RRMError, match="starts one process"):
+        refuse_launch({"ACCELERATE_USE_CPU": "True", "MASTER_PORT": "1"})
