@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 
 from rrm.cli import train_cmd
 from rrm.config import load_config
+from rrm.data.annotation import Annotation
 from rrm.data.feedback import Feedback
+from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ConfigError, RRMError
 from rrm.evaluation.calibrate import CalibrationRows
 from rrm.judge.judge_dir import CALIBRATED, JudgeSettings
@@ -142,3 +144,16 @@ def test_the_command_reads_a_named_outcome_and_says_what_was_not_taken(
         assert isinstance(CliRunner().invoke(app, wrong).exception, ConfigError)
     with pytest.raises(ConfigError, match=r"sft\.lora\.init"):
         own.train_own(load_config("smollm2", ["data.trajectories=[x]"]))
+
+
+def generate(*, seed: int, n: int) -> list[tuple[Trajectory, Annotation]]:
+    rows = [Trajectory(id=f"lab{i}", messages=[Message(role="assistant", content="x")], outcome=1.0) for i in range(n)]
+    return [(t, Annotation(trajectory_id=t.id, annotator="lab", kind="rules")) for t in rows]
+
+
+def test_runs_that_a_config_adds_to_own_ones_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`quickstart` added 216 runs of the lab to a user's in silence."""
+    more = [f"data.generate={__name__}:generate", "data.generate_options={n: 3}"]
+    settings = load_config("default-small", [f"data.trajectories=[{logs(tmp_path, 4)}]", *more])
+    assert len(own.load_data(settings)[0]) == 7
+    assert "adds 3 transcripts to the 4 of data.trajectories" in caplog.text
