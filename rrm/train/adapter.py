@@ -72,7 +72,7 @@ def with_adapter(model: Any, settings: LoraSettings, base: str) -> Any:
     from safetensors.torch import load_file
 
     folder = checked_adapter(settings, base)
-    its_config = LoraConfig.from_pretrained(str(folder))
+    its_config: Any = LoraConfig.from_pretrained(str(folder))
     its_config.inference_mode, its_config.lora_dropout = False, settings.dropout
     peft_model = get_peft_model(model, its_config)
     with named_damage(folder):
