@@ -115,10 +115,11 @@ class LoraSettings(Section):
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     target_modules: str | list[str] = "all-linear"
     skip_layers: int = Field(default=0, ge=0)
-    """Layers from the bottom without adapter; the backward pass ends above them."""
+    """Layers from the bottom without adapter (with `init`: whose adapter stays as it is); the backward pass
+    ends above them."""
     init: str | None = None
-    """Adapter to train further: a folder of a judge or adapter over the same base, or a shipped judge.
-    Rank, alpha, layers and modules must be those set here."""
+    """Adapter to train further, with its own rank, alpha, layers and modules: a folder of a judge or adapter
+    over the same base, or a shipped judge."""
 
 
 class DrillSettings(Section):

@@ -139,7 +139,7 @@ def _check_ours(words: list[str], program: tuple[str, ...]) -> None:
         if "does not exist" in said:  # a file of the reader's
             return
         raise Wrong(f"{name}: {said}") from error
-    if program == ("rrm", "train") and context.params.get("config") is None:
+    if program == ("rrm", "train") and not (context.params.get("config") or context.params.get("own")):
         raise Wrong("rrm train: no --config")
     if program in TRAIN:
         _check_config(program, context.params.get("config"), list(context.params.get("overrides") or []))

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rrm.readers.check import DataReport
 
 SHOWN = 20  # files whose formats the table names; the line of JSON has more
+NO_RESULTS = (
+    "a judge then cannot tell whether a call worked. Log what each call returned as a message of role tool with its tool_call_id, right "
+    "behind the call, or name the log's format (--format)"
+)
 ERRORS = 5  # unreadable lines that the table explains
 
 
@@ -66,6 +70,7 @@ def tables(report: DataReport, failed: int, errors: list[ReadError]) -> list:
     from rrm.readers import READERS
     from rrm.readers.base import printable
     from rrm.readers.formats import known
+    from rrm.readers.outcomes import guessed_scale
     from rrm.scoring.unsupported_media import SEES, is_picture
 
     main = Table("what", "value", "note", title="data", title_justify="left")
@@ -91,6 +96,10 @@ def tables(report: DataReport, failed: int, errors: list[ReadError]) -> list:
     row("outcomes read from", labelled, ", ".join(f"{name} {n:,}" for name, n in report.outcome_fields.items()))
     for name, n in report.unread_outcomes.items():
         row(f"perhaps outcomes: {name}", n, f"not read, it may mean something else; --outcome '{name}?' reads it")
+    for name, (n, low, high) in report.ratings.items():
+        if scale := guessed_scale(low, high):
+            note = f"{low:g} to {high:g}, not read; --outcome '{name}:{scale}?' maps the scale {scale} onto [0, 1]"
+            row(f"perhaps marks: {name}", int(n), note)
     for name, n in report.other_scales.items():
         row(f"not on [0, 1]: {name}", n, "no outcome is read there")
     if report.other_scale_complaint:
@@ -104,6 +113,10 @@ def tables(report: DataReport, failed: int, errors: list[ReadError]) -> list:
                 int(q["p50"]),
                 f"mean {q['mean']:,}, 90 % {q['p90']:,}, 99 % {q['p99']:,}, most {q['max']:,}",
             )
+    if report.without_results:
+        every = report.without_results == report.with_calls
+        note = f"{'every tool result is missing' if every else f'of {report.with_calls:,} with calls'}: {NO_RESULTS}"
+        row("runs with calls and no result", report.without_results, note, bad=every)
     row("runs without a step", report.no_steps, "the agent never spoke" if report.no_steps else "")
     for part_type, n in report.unsupported_media.items():
         note = f"no judge is shown them, only [{part_type}] in their place"

@@ -25,7 +25,7 @@ def _cell(interval: dict[str, Any] | None) -> str:
     return f"{interval['value']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"
 
 
-def _table(title: str, section: dict[str, Any]) -> Table:
+def metrics_table(title: str, section: dict[str, Any]) -> Table:
     """Make a table of metrics by scorer; `*` marks a baseline the judge differs from with 95 % confidence."""
     table = Table(title=title, title_justify="left", caption="* the paired 95 % interval of judge − it excludes 0")
     scorers = list(section["metrics"])
@@ -45,12 +45,12 @@ def show(report: EvaluationReport, no_pairs: str | None) -> None:
     """Print the tables and counts on standard error; `no_pairs`: why no two attempts could be compared."""
     status = ", ".join(f"{n} {name}" for name, n in report["status"].items())
     console.print(f"{report['rows']} rows ({status}), {report['labelled']} labelled, {report['questions']} questions")
-    print_table(_table("score", report), stderr=True)
+    print_table(metrics_table("score", report), stderr=True)
     if report["steps"] is not None:
-        print_table(_table(f"steps ({report['steps']['steps']} labelled)", report["steps"]), stderr=True)
+        print_table(metrics_table(f"steps ({report['steps']['steps']} labelled)", report["steps"]), stderr=True)
     if report["step_scores"] is not None:
         title = f"probabilities of steps ({report['step_scores']['steps']} labelled)"
-        print_table(_table(title, report["step_scores"]), stderr=True)
+        print_table(metrics_table(title, report["step_scores"]), stderr=True)
     for name, why in report["baselines_left_out"].items():
         console.print(f"left out {name}: {why}", style="yellow")
     for name, counts in (report["outside"] or {}).items():

@@ -126,7 +126,7 @@ class Feedback(BaseModel):
     """A server's usage for this row, failed tries included."""
     judge: JudgeInfo
     reason: str | None = None
-    """The error, where not `scored`; else samples that failed, or steps that were invented."""
+    """The error, where not `scored`; else samples that failed, steps that were invented, or verdicts that contradict the score."""
 
     @property
     def abstains(self) -> bool:

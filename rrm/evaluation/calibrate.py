@@ -97,7 +97,9 @@ def labelled_rows(
     try:
         check_enough(np.array(labels), PRIOR_LABELS)
     except RRMError as error:
-        why = [f"{len(rest)} transcripts have no label (--outcome FIELD or --annotations FILE says where it is)"]
+        why = [
+            f"{len(rest)} transcripts have no label (--outcome FIELD or --annotations FILE says where it is; rrm check lists fields that may be one)"
+        ]
         why = (why if rest else []) + ([f"{len(left_out)} are of questions it was trained on"] if left_out else [])
         raise type(error)("; ".join([str(error), *why, WHAT_TO_DO])) from error
     steps = step_targets_of([t for t in [*rows, *rest] if t.id not in met], raters) if mode == "steps" else {}

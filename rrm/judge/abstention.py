@@ -15,6 +15,8 @@ from pydantic import BaseModel, Field
 from rrm.data.annotation import Finding, Verdict
 from rrm.data.feedback import Feedback, Mode
 
+SURE = 0.75  # a score from here on, or from 1 − this down, contradicts verdicts
+
 
 @dataclass(frozen=True)
 class VerdictRule:
@@ -47,6 +49,18 @@ def run_verdict(feedback: Feedback) -> Verdict | None:
     if feedback.abstains or max(score, 1 - score) < least:
         return "unsure"
     return "good" if score >= 0.5 else "bad"
+
+
+def contradiction(feedback: Feedback) -> str | None:
+    """Say where a sure score and the verdicts on all steps (mode `steps`) do not fit; None where they may."""
+    score, verdicts = feedback.score, [f.verdict for f in feedback.findings if f.p_good is not None]
+    if score is None or not verdicts or "unsure" in verdicts:
+        return None
+    if score <= 1 - SURE and all(verdict == "good" for verdict in verdicts):
+        return f"contradiction: the score is {score:.2f}, and no step is bad"
+    if score >= SURE and (verdicts[-1] == "bad" or 2 * verdicts.count("bad") > len(verdicts)):
+        return f"contradiction: the score is {score:.2f}, and {verdicts.count('bad')} of {len(verdicts)} verdicts are bad, the last is {verdicts[-1]}"
+    return None
 
 
 def abstain(feedback: Feedback) -> None:

@@ -28,7 +28,7 @@ from rrm.data.pictures import told_of
 from rrm.data.questions import question_of
 from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
-from rrm.judge.abstention import abstain, run_verdict
+from rrm.judge.abstention import abstain, contradiction, run_verdict
 from rrm.judge.transcript_form import features, step_features, words_of
 
 FILE = "domain.json"
@@ -180,6 +180,8 @@ class DomainFlagger:
             if feedback.abstains:
                 abstain(feedback)
         feedback.verdict = run_verdict(feedback)
+        if (note := contradiction(feedback)) is not None and note not in (feedback.reason or ""):
+            feedback.reason = "; ".join(filter(None, (feedback.reason, note)))
         return feedback
 
 

@@ -13,6 +13,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from rrm.data.trajectory import Trajectory
 from rrm.readers.base import printable
 from rrm.readers.formats import FileFormats
 from rrm.readers.leaks import reveals_verdict
-from rrm.readers.outcomes import OTHERS, Scales, as_outcome
+from rrm.readers.outcomes import OTHERS, RATING, Scales, as_outcome
 
 SHINGLE = 5  # words
 BANDS, ROWS = 16, 4  # 64 hashes; pairs of Jaccard similarity 0.8 meet in a band with probability 0.9998
@@ -32,6 +33,7 @@ NEAR = 0.8
 MIN_SHINGLES = 20
 """Shorter transcripts are too alike by chance ("I do not know") to say anything."""
 EXAMPLES = 5
+MOST_FIELDS = 100  # of a record's objects, looked through for outcomes
 _RNG = np.random.default_rng(20240607)
 _A = _RNG.integers(1, 2**63, BANDS * ROWS, dtype=np.uint64) | np.uint64(1)
 _B = _RNG.integers(0, 2**63, BANDS * ROWS, dtype=np.uint64)
@@ -53,6 +55,8 @@ class DataReport:
     """field -> rows whose outcome was read from it"""
     unread_outcomes: dict[str, int] = field(default_factory=dict)
     """field -> rows without an outcome in which it could be one: `--outcome FIELD` reads it"""
+    ratings: dict[str, list[float]] = field(default_factory=dict)
+    """field -> [rows without an outcome in which it is a mark, lowest, highest]"""
     other_scales: dict[str, int] = field(default_factory=dict)
     """field -> rows in which it is a number outside [0, 1]"""
     other_scale_complaint: str | None = None
@@ -62,6 +66,9 @@ class DataReport:
     attempts_per_question: float = 0.0
     questions_with_both_labels: int = 0
     no_steps: int = 0
+    with_calls: int = 0
+    without_results: int = 0
+    """Of these, rows in which nothing came back from any call."""
     unsupported_media: dict[str, int] = field(default_factory=dict)
     """type of a message part that is no text (`image`) -> rows with one; judges see pictures at most"""
     steps: dict[str, float] = field(default_factory=dict)
@@ -97,6 +104,8 @@ class _State:
     report: DataReport
     split_of: dict[str, str]
     scales: Scales = field(default_factory=Scales)
+    flags: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    """field -> rows without an outcome in which it is false, true"""
     ids: set[int] = field(default_factory=set)
     bodies: dict[int, str] = field(default_factory=dict)
     labels: dict[str, set[float]] = field(default_factory=lambda: defaultdict(set))
@@ -131,6 +140,7 @@ def check(trajectories: Iterable[Trajectory], split: dict[str, list[str]] | None
         _leaks(state, trajectory)
         if split is not None:
             _across(state, trajectory)
+    report.unread_outcomes |= {name: sum(n) for name, n in state.flags.items() if all(n)}
     report.other_scales = dict(+state.scales.off)
     report.other_scale_complaint = state.scales.complaint()
     report.questions = len(state.labels)
@@ -151,9 +161,18 @@ def _count(state: _State, trajectory: Trajectory) -> None:
     report.formats[name] = report.formats.get(name, 0) + 1
     if y is None:
         report.unlabelled += 1
-        for key in OTHERS:
-            if as_outcome(trajectory.meta.get(key)) is not None:
+        meta = trajectory.meta
+        within = {
+            f"{key}.{name}": v for key, inner in meta.items() if isinstance(inner, dict) for name, v in inner.items()
+        }
+        for key, value in [*meta.items(), *islice(within.items(), MOST_FIELDS)]:
+            if key in OTHERS and as_outcome(value) is not None:
                 report.unread_outcomes[key] = report.unread_outcomes.get(key, 0) + 1
+            elif isinstance(value, bool):
+                state.flags[key][value] += 1
+            elif isinstance(value, int | float) and RATING.search(key):
+                n, low, high = report.ratings.get(key, [0, value, value])
+                report.ratings[key] = [n + 1, min(low, value), max(high, value)]
     else:
         read_from = (trajectory.source and trajectory.source.outcome_field) or "outcome"
         report.outcome_fields[read_from] = report.outcome_fields.get(read_from, 0) + 1
@@ -166,6 +185,9 @@ def _count(state: _State, trajectory: Trajectory) -> None:
         state.labels[trajectory.question_id].update([] if y is None else [y])
     steps = len(trajectory.steps)
     report.no_steps += steps == 0
+    calling = [step for step in trajectory.steps if step.message.tool_calls]
+    report.with_calls += bool(calling)
+    report.without_results += bool(calling) and not any(step.observations for step in calling)
     state.steps.append(steps)
     state.characters.append(sum(len(m.text()) + len(m.reasoning_content or "") for m in trajectory.messages))
 

@@ -62,6 +62,10 @@ BROKEN = re.compile(
 )
 """Errors of the grader or the surroundings (sandbox, API, hardware): a number beside one says nothing
 of the agent. Any other error ("max steps exceeded") is how the run went, and the number counts."""
+SCALE = re.compile(r":(-?\d{1,9}(?:\.\d{1,9})?)\.\.(-?\d{1,9}(?:\.\d{1,9})?)\Z")
+"""End of a path that says the scale of its numbers, `rating:1..5`."""
+RATING = re.compile(r"rating|stars?\b|score|grade|quality|thumb|satisf|feedback|reward", re.IGNORECASE)
+"""Names of fields whose numbers may be a person's marks."""
 LONGEST = 4000
 """Characters of an error that are searched."""
 MISSING = object()
@@ -211,18 +215,38 @@ def refuse_other_scales(trajectories: Iterable[Trajectory]) -> None:
 def outcome_at(record: Any, path: str) -> RunOutcome | None:
     """Return the outcome at a path; None where it holds null, or is absent and the path ends in `?`.
 
+    A path may end in a scale, `rating:1..5`: its numbers are mapped onto [0, 1].
+
     Raises:
-        ValueError: nothing stands there, or something that is no label in [0, 1].
+        ValueError: nothing stands there, or something that is no label in [0, 1] or on the scale.
     """
-    value = get(record, path.removesuffix("?"))
+    name = path.removesuffix("?")
+    if scale := SCALE.search(name):
+        name = name[: scale.start()]
+    value = get(record, name)
     if value is None or (value is MISSING and path.endswith("?")):
         return None
     if value is MISSING:
-        raise ValueError(f"no outcome at {path!r}; write {path + '?'!r} where some runs have none")
+        raise ValueError(f"no outcome at {name!r}; write {path + '?'!r} where some runs have none")
+    if scale and not isinstance(value, bool) and _is_number(value):
+        low, high = float(scale[1]), float(scale[2])
+        if low == high or not min(low, high) <= float(value) <= max(low, high):
+            raise ValueError(f"outcome at {name!r} is not on the scale {scale[0][1:]}: {str(value)[:80]!r}")
+        return RunOutcome((float(value) - low) / (high - low), name)
     label = as_outcome(value)
     if label is None:
-        raise ValueError(f"outcome at {path!r} is no label in [0, 1]: {str(value)[:80]!r}")
-    return RunOutcome(label, path.removesuffix("?"))
+        raise ValueError(
+            f"outcome at {name!r} is no label in [0, 1]: {str(value)[:80]!r}; marks from 1 to 5 are read by {name + ':1..5'!r}"
+        )
+    return RunOutcome(label, name)
+
+
+def guessed_scale(low: float, high: float) -> str | None:
+    """Return the scale, `1..5`, that marks from `low` to `high` are probably on; None where they may be on [0, 1] or on none."""
+    scales = ((-1, 1), (1, 5), (0, 5), (1, 10), (0, 10), (0, 100))
+    if 0 <= low <= high <= 1:
+        return None
+    return next((f"{a}..{b}" for a, b in scales if a <= low and high <= b), None)
 
 
 def get(value: Any, path: str) -> Any:

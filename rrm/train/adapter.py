@@ -1,14 +1,15 @@
-"""An adapter to train further (`sft.lora.init`), compared with base and settings."""
+"""An adapter to train further (`sft.lora.init`), compared with the base."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from rrm.config import LoraSettings
 from rrm.data.extras import is_import_path
-from rrm.engines.hf.base_model import base_path, lora_config, named_damage
+from rrm.engines.hf.base_model import base_path, named_damage
 from rrm.engines.shipped_judges import FILE, judge_folder
 from rrm.errors import RRMError
 from rrm.judge.card import HUB_NAMES
@@ -29,7 +30,7 @@ def checked_adapter(settings: LoraSettings, base: str) -> Path:
     """The folder of the adapter at `settings.init`, if its config allows to train it further.
 
     Raises:
-        RRMError: no adapter, no LoRA, or one of another base, revision, rank or scale than the settings.
+        RRMError: no adapter, no LoRA, or one of another base or revision.
     """
     folder = adapter_folder(settings.init or "")
     try:
@@ -55,17 +56,6 @@ def checked_adapter(settings: LoraSettings, base: str) -> Path:
                 "model.base is what its main branch holds now. Fetch that revision, and name its folder as model.base and as "
                 f"base in the adapter's {FILE}"
             )
-    # what decides how much the adapter adds, and no tensor shows
-    both = {
-        "r": (have.get("r"), settings.r),
-        "alpha": (have.get("lora_alpha"), settings.alpha),
-        "use_rslora": (bool(have.get("use_rslora")), False),
-        "alpha_pattern": (have.get("alpha_pattern") or {}, {}),
-    }
-    if wrong := [f"{name}={theirs} (here {ours})" for name, (theirs, ours) in both.items() if theirs != ours]:
-        raise RRMError(
-            f"sft.lora.init: the adapter in {str(folder)!r} has {', '.join(wrong)}; set sft.lora to the same"
-        )
     return folder
 
 
@@ -77,12 +67,14 @@ def is_same_base(theirs: str, ours: str) -> bool:
 
 
 def with_adapter(model: Any, settings: LoraSettings, base: str) -> Any:
-    """The model under the adapter at `settings.init`, in float32; RRMError if it does not fit the base."""
-    from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+    """The model under the adapter at `settings.init`, in float32, with the dropout of the settings; RRMError if it does not fit the base."""
+    from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
     from safetensors.torch import load_file
 
     folder = checked_adapter(settings, base)
-    peft_model = get_peft_model(model, lora_config(settings, model))
+    its_config: Any = LoraConfig.from_pretrained(str(folder))
+    its_config.inference_mode, its_config.lora_dropout = False, settings.dropout
+    peft_model = get_peft_model(model, its_config)
     with named_damage(folder):
         theirs = load_file(str(folder / WEIGHTS))
     ours = get_peft_model_state_dict(peft_model, save_embedding_layers=False)
@@ -93,8 +85,10 @@ def with_adapter(model: Any, settings: LoraSettings, base: str) -> Any:
             wrong.append(f"{name} is {tuple(theirs[name].shape)} (here {tuple(ours[name].shape)})")
     if wrong:
         raise RRMError(
-            f"sft.lora.init: the adapter in {str(folder)!r} does not fit the base under sft.lora; {len(wrong)} tensors differ: "
-            f"{'; '.join(wrong[:2])}. Set sft.lora.skip_layers and target_modules to what it was trained with"
+            f"sft.lora.init: the adapter in {str(folder)!r} does not fit the base; {len(wrong)} tensors differ: {'; '.join(wrong[:2])}"
         )
     set_peft_model_state_dict(peft_model, theirs)
+    for name, weights in peft_model.named_parameters():
+        if (layer := re.search(r"\.layers\.(\d{1,4})\.", name)) and int(layer[1]) < settings.skip_layers:
+            weights.requires_grad_(False)
     return peft_model

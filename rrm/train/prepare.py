@@ -104,10 +104,18 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, list[Ann
     if GIVEN in data.annotations:
         add_given(trajectories, annotations)
     if data.generate is not None:
+        own = len(trajectories)
         options = {"options": data.generate_options, "options_key": "data.generate_options"}
         for trajectory, annotation in call(data.generate, "data.generate", seed=config.seed, **options):
             trajectories.append(trajectory)
             annotations.setdefault(annotation.trajectory_id, [annotation])
+        if own:
+            logger.warning(
+                "data.generate=%s adds %d transcripts to the %d of data.trajectories; data.generate=null leaves them out",
+                data.generate,
+                len(trajectories) - own,
+                own,
+            )
     if not trajectories:
         raise RRMError(
             "no transcripts: set data.trajectories=[FILE…] (or data.generate=module:function that makes some)"

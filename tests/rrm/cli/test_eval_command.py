@@ -18,7 +18,7 @@ from openai_server import completion, serve
 from typer.testing import CliRunner
 
 from rrm.cli import eval_cmd
-from rrm.cli.eval_tables import _table
+from rrm.cli.eval_tables import metrics_table
 from rrm.cli.tables import print_table
 from rrm.config import TrainConfig
 from rrm.data.annotation import Annotation, Finding
@@ -97,7 +97,7 @@ def test_tables_are_cut_nowhere(labelled: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("COLUMNS", "60")
     report = EvaluationReport(json.loads((labelled / "m.json").read_text()))
     with contextlib.redirect_stderr(io.StringIO()) as shown:
-        print_table(_table("score", report), stderr=True)
+        print_table(metrics_table("score", report), stderr=True)
     folded = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in shown.getvalue().splitlines()]
     assert max(map(len, folded)) == 60 and "…" not in shown.getvalue()
 

@@ -56,37 +56,48 @@ def lora(**more: Any) -> LoraConfig:
     )
 
 
-QV: dict[str, Any] = {"target_modules": ["q_proj", "v_proj"]}
-
-
 @pytest.mark.parametrize(
-    ("made", "asked", "said"),
+    "made",
     [
-        (lora(), {}, r"layers\.0\.mlp\..* is not there"),  # all-linear was taken for q_proj and v_proj
-        (lora(layers_to_transform=[0]), QV, r"layers\.1\..* is not there"),  # only the lowest layer was compared
-        (lora(layers_to_transform=1), QV, r"layers\.0\..* is not there"),  # a number was a TypeError
-        (lora(rank_pattern={"q_proj": 2}), QV, r"q_proj\.lora_A\.weight is \(2, 32\) \(here \(16, 32\)\)"),
-        (lora(alpha_pattern={"q_proj": 2}), QV, r"has alpha_pattern=\{'q_proj': 2\} \(here \{\}\)"),
-        (lora(use_rslora=True), QV, r"has use_rslora=True \(here False\)"),
-        (lora(r=4), QV, r"has r=4 \(here 16\)"),
-        (IA3Config(target_modules=["k_proj"], feedforward_modules=[], task_type="CAUSAL_LM"), QV, "no LoRA but IA3"),
+        lora(),
+        lora(layers_to_transform=[0]),
+        lora(layers_to_transform=1),
+        lora(rank_pattern={"q_proj": 2}),
+        lora(alpha_pattern={"q_proj": 2}),
+        lora(use_rslora=True),
+        lora(r=4),
     ],
-)  # fmt: skip
-def test_an_adapter_that_is_not_as_said_is_refused(tmp_path: Path, made: Any, asked: Any, said: str) -> None:
-    with pytest.raises(RRMError, match=said):
-        with_adapter(tiny(), LoraSettings(init=saved(tmp_path, made), **asked), "base-A")
-
-
-def test_an_adapter_as_said_is_taken_with_its_weights_and_the_dropout_asked_for(tmp_path: Path) -> None:
+)
+def test_an_adapter_is_taken_with_its_own_shape_and_weights(tmp_path: Path, made: Any) -> None:
+    """Rank, alpha, layers and modules had to be named again, as they were."""
+    made.init_lora_weights = False
+    model = with_adapter(tiny(), LoraSettings(init=saved(tmp_path, made), dropout=0.5), "base-A")
     from safetensors.torch import load_file
 
-    folder = saved(tmp_path, lora(layers_to_transform=[1, 2], init_lora_weights=False))
-    found = with_adapter(tiny(), LoraSettings(init=folder, skip_layers=1, dropout=0.5, **QV), "base-A")
-    assert found.peft_config["default"].lora_dropout == 0.5
-    own = {name.replace(".default", ""): p for name, p in found.named_parameters() if p.requires_grad}
-    there = load_file(tmp_path / "adapter_model.safetensors")
-    assert own.keys() == there.keys()
-    assert all(bool((own[name] == there[name]).all()) for name in there)
+    config = model.peft_config["default"]
+    assert config.lora_dropout == 0.5
+    assert [config.r, config.alpha_pattern, config.use_rslora] == [made.r, made.alpha_pattern, made.use_rslora]
+    trained = {name.replace(".default", ""): p for name, p in model.named_parameters() if p.requires_grad}
+    saved_weights = load_file(tmp_path / "adapter_model.safetensors")
+    assert trained.keys() == saved_weights.keys()
+    assert all(bool((trained[name] == saved_weights[name]).all()) for name in saved_weights)
+
+
+def test_lower_layers_of_an_adapter_stay_as_they_are(tmp_path: Path) -> None:
+    model = with_adapter(tiny(), LoraSettings(init=saved(tmp_path, lora()), skip_layers=2), "base-A")
+    trained = [name for name, p in model.named_parameters() if p.requires_grad]
+    assert trained and all(".layers.2." in name for name in trained)
+
+
+def test_an_adapter_that_is_no_lora_or_does_not_fit_is_refused(tmp_path: Path) -> None:
+    other = IA3Config(target_modules=["k_proj"], feedforward_modules=[], task_type="CAUSAL_LM")
+    with pytest.raises(RRMError, match="no LoRA but IA3"):
+        with_adapter(tiny(), LoraSettings(init=saved(tmp_path / "a", other)), "base-A")
+    folder = Path(saved(tmp_path / "b", lora(r=4)))
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"r": 8}))
+    with pytest.raises(RRMError, match=r"lora_A\.weight is \(4, 32\) \(here \(8, 32\)\)"):
+        with_adapter(tiny(), LoraSettings(init=str(folder)), "base-A")
 
 
 def test_an_adapter_of_another_base_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from rrm.errors import RRMError
 from rrm.evaluation.steps import evaluate_steps
 from rrm.guard import Guard, GuardPolicy, read_audit
 from rrm.integrations.inspect_sample import explanation, references
-from rrm.judge.abstention import VerdictRule, is_bad_of_parts
+from rrm.judge.abstention import VerdictRule, contradiction, is_bad_of_parts
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.cached_judge import first_finding
 from rrm.judge.domain import OutOfDomainDetector, fit_domain
@@ -245,3 +245,27 @@ def test_localisation_leaves_steps_out_that_the_judge_is_unsure_of(caplog: pytes
     assert metrics["metrics"]["judge"]["mcc"]["value"] == pytest.approx(1.0)  # as good it would be a miss
     assert measured("bad", "good", "good", "good")["metrics"]["judge"]["mcc"]["value"] < 0.9
     assert measured(*["unsure"] * 4) is None and "abstains on all 48 labelled steps" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("score", "verdicts", "contradicts"),
+    [
+        (0.1, "gg", True),
+        (0.4, "gg", False),
+        (0.1, "gb", False),
+        (0.9, "gb", True),
+        (0.9, "bbg", True),
+        (0.9, "bgg", False),
+        (0.9, "gu", False),
+        (None, "gb", False),
+    ],
+)
+def test_a_sure_score_against_the_verdicts_on_steps_is_named(
+    score: float | None, verdicts: str, contradicts: bool
+) -> None:
+    """A run that deletes the failing test had 0.987, and its row said nothing of it."""
+    names = {"g": "good", "b": "bad", "u": "unsure"}
+    findings = [{"step": k, "verdict": names[v], "p_good": 0.5} for k, v in enumerate(verdicts, 1)]
+    judge = {"model": "m", "prompt_version": "2", "mode": "steps"}
+    row = Feedback.model_validate({"id": "a", "status": "scored", "score": score, "findings": findings, "judge": judge})
+    assert (contradiction(row) is not None) == contradicts

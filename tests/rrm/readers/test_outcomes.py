@@ -17,7 +17,7 @@ from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.readers import read
 from rrm.readers.check import check
-from rrm.readers.outcomes import OTHERS, find_outcome, refuse_other_scales
+from rrm.readers.outcomes import OTHERS, find_outcome, guessed_scale, refuse_other_scales
 from rrm.train.prepare import load_data
 
 MESSAGES = [{"role": "user", "content": "Is it so?"}, {"role": "assistant", "content": "No."}]
@@ -139,6 +139,44 @@ def test_check_counts_the_fields_and_tells_of_those_it_did_not_read(tmp_path: Pa
     assert report.outcome_fields == {"reward": 2, "success": 1}
     assert report.unread_outcomes == {"label": 1} and "label" in OTHERS and report.unlabelled == 2
     assert report.other_scales == {} and report.other_scale_complaint is None
+
+
+def test_check_finds_flags_and_marks_that_may_be_outcomes(tmp_path: Path) -> None:
+    """`is_ok` and `rating` were listed nowhere: "no labels"."""
+    rows = [{"is_ok": i < 2, "rating": 1 + i, "tokens": i, "streamed": True, "info": {"won": i == 0}} for i in range(4)]
+    report = check([one(tmp_path, row) for row in rows])
+    assert report.unlabelled == 4 and report.unread_outcomes == {"is_ok": 4, "info.won": 4}
+    assert report.ratings == {"rating": [4, 1, 4]}
+    assert [guessed_scale(*r) for r in ((1, 4), (-1, 1), (0, 1), (3, 9), (0, 70), (0, 900))] == [
+        *("1..5", "-1..1", None, "1..10", "0..100", None)
+    ]
+
+
+@pytest.mark.parametrize(("path", "outcomes"), [("rating:1..5", [0.0, 0.5, 1.0]), ("rating:5..1?", [1.0, 0.5, 0.0])])
+def test_a_path_may_say_the_scale_of_its_marks(tmp_path: Path, path: str, outcomes: list[float]) -> None:
+    file = marked(tmp_path, "rating", (1, 3, 5))
+    assert [t.outcome for t in read([file], outcome=path)] == outcomes
+    file.write_text(file.read_text() + json.dumps({"messages": MESSAGES}) + "\n")
+    if path.endswith("?"):
+        assert [t.outcome for t in read([file], outcome=path)] == [*outcomes, None]
+    with pytest.raises(ReadError, match=r"not on the scale 2\.\.5: '1'"):
+        list(read([file], outcome="rating:2..5"))
+    with pytest.raises(ReadError, match=r"marks from 1 to 5 are read by 'rating:1\.\.5'"):
+        list(read([file], outcome="rating"))
+
+
+@pytest.mark.parametrize(("results", "missing"), [(True, 0), (False, 1)])
+def test_check_tells_where_no_call_has_a_result(tmp_path: Path, results: bool, missing: int) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    messages += [{"role": "tool", "tool_call_id": "c", "content": "r"}] if results else []
+    path = tmp_path / "calls.jsonl"
+    path.write_text(json.dumps({"messages": [*messages, {"role": "assistant", "content": "done"}]}) + "\n")
+    report = check(read([path]))
+    assert (report.with_calls, report.without_results) == (1, missing)
+    table = check_cmd.tables(report, 0, [])[0]
+    notes = [cell for column in table.columns for cell in column.cells]
+    assert any("every tool result is missing" in str(note) for note in notes) == bool(missing)
 
 
 def marked(folder: Path, field: str, values: tuple[object, ...]) -> Path:

@@ -1,0 +1,157 @@
+"""`rrm train --own`: a judge from a user's labelled runs: the one given, calibrated, or its adapter trained further.
+
+runs/own/
+  adapter/ (the training's run folder)  calibrated/  trained/ (both judges with maps of the held-out labels)
+  metrics.json  judge/ (what `--model` takes: of both the one that orders held-out runs better)
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rrm.config import TrainConfig
+from rrm.data.annotation import Annotation
+from rrm.data.feedback import read_feedback
+from rrm.data.jsonl import read_lines
+from rrm.data.localisation import step_labels
+from rrm.data.output import folder_when_whole
+from rrm.errors import ConfigError, RRMError
+from rrm.evaluation.baselines import fit_tfidf, length_scores, out_of_fold
+from rrm.evaluation.calibrate import CalibrationRows, calibrate_judge, labelled_rows
+from rrm.evaluation.evaluate import EvaluationReport, evaluate_feedback
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.judge_dir import CALIBRATED
+from rrm.train.prepare import load_data
+from rrm.train.run import train
+
+log = logging.getLogger(__name__)
+LEAST = 50  # labelled runs below which nothing is trained
+
+
+def own_overrides() -> list[str]:
+    """Overrides of the config: four tenths of the questions are held out, and the maps are fitted on these here."""
+    import torch
+
+    fast = getattr(torch.cpu, "get_capabilities", dict)().get("amx_bf16")  # matrix units: a third faster
+    shares = [
+        "data.calibration_share=0.2",
+        "data.test_share=0.2",
+        "calibration.enabled=false",
+        "evaluation.enabled=false",
+    ]
+    return [*shares, *(["model.dtype=bfloat16"] if fast else [])]
+
+
+def train_own(config: TrainConfig, against: Path | None = None) -> tuple[EvaluationReport, dict[str, Any]]:
+    """Make `judge/`; return its metrics on held-out questions, beside the others', and the CLI's summary.
+
+    Args:
+        against: a directory of `rrm calibrate` on the same labels, such as a chat judge's, to compare with.
+
+    Raises:
+        RRMError: too few labels, or they do not rise with the scores of either judge.
+    """
+    folder, lora = Path(config.output_dir), config.sft.lora
+    if lora is None or lora.init is None:
+        raise ConfigError("--own goes on from a judge's adapter: name one as sft.lora.init, or leave --config out")
+    if (folder / "judge").exists():
+        raise ConfigError(f"{folder / 'judge'} is there already: name a new folder with -o")
+    trajectories, raters = load_data(config)
+    candidates = {"calibrated": AgentRRM.from_pretrained(lora.init)}
+    labels = labelled_rows(trajectories, raters, candidates["calibrated"].settings, "steps")
+    held_out, why = labels, dict[str, str]()
+    if len(labels.rows) < LEAST:
+        why["trained"] = f"{len(labels.rows)} labelled runs calibrate a judge; training one takes {LEAST}"
+    else:
+        train(config.model_copy(update={"output_dir": str(folder / "adapter")}))
+        trained = AgentRRM.from_pretrained(str(folder / "adapter" / "judge"))
+        try:
+            held_out = labelled_rows(trajectories, raters, trained.settings, "steps")
+            candidates["trained"] = trained
+        except RRMError as error:
+            why["trained"] = f"of the held-out runs: {error}"
+    for name, judge in candidates.items():
+        try:
+            if not (folder / name).exists():
+                calibrate_judge(judge, held_out, folder / name, mode="steps")
+        except ConfigError:
+            raise
+        except RRMError as error:
+            why[name] = str(error)
+    usable = [name for name in candidates if name not in why]
+    if not usable:
+        raise RRMError(f"no judge: {'; '.join(f'{name}: {reason}' for name, reason in why.items())}")
+    scores = {name: scores_in(folder / name) for name in usable}
+    if against is not None:
+        scores[against.name] = scores_in(against)
+    reports = {name: _measured(name, scores, labels, held_out, raters, folder) for name in usable}
+    taken = max(usable, key=lambda name: (_auroc(reports[name]), name == "calibrated"))
+    for name in usable:
+        if name != taken:
+            why[name] = (
+                f"AUROC {_auroc(reports[name]):.3f} on held-out runs, and {taken} has {_auroc(reports[taken]):.3f}"
+            )
+    with folder_when_whole(folder / "judge") as building:
+        shutil.copytree(folder / taken, building)
+    report = reports[taken]
+    report.save(folder / "metrics.json")
+    rows = report["metrics"] | {name: of["metrics"]["judge"] for name, of in reports.items()}
+    metrics = {
+        who: {key: row[key]["value"] for key in ("auroc", "brier") if key in row}
+        for who, row in rows.items()
+        if who != "judge"
+    }
+    return report, {
+        "output_dir": str(folder), "judge": str(folder / "judge"), "taken": taken, "not_taken": why, "labelled": len(labels.rows),
+        "held_out": report["rows"], "questions": report["questions"], "metrics": metrics,
+    }  # fmt: skip
+
+
+def scores_in(folder: Path) -> dict[str, tuple[float, float]]:
+    """Raw and out-of-fold scores by digest of the runs that `rrm calibrate` made a directory with."""
+    rows = read_lines(folder / CALIBRATED[1], json.loads, "a row of `rrm calibrate`")
+    return {row["digest"]: (row["raw_score"], row["out_of_fold"]) for row in rows if row["out_of_fold"] is not None}
+
+
+def _auroc(report: EvaluationReport) -> float:
+    return report["metrics"]["judge"]["auroc"]["value"] or 0.0
+
+
+def _measured(
+    name: str,
+    scores: dict[str, dict[str, tuple[float, float]]],
+    labels: CalibrationRows,
+    held_out: CalibrationRows,
+    raters: dict[str, list[Annotation]],
+    folder: Path,
+) -> EvaluationReport:
+    """Measure one judge on the held-out runs that all have scored, beside the others, TF-IDF and length."""
+    pairs = zip(held_out.rows, held_out.labels, strict=True)
+    rows, y = zip(*((t, label) for t, label in pairs if all(t.digest in of for of in scores.values())), strict=True)
+    # one map ranks as the raw score does, maps of several folds do not; above 1 they are no probabilities
+    others = {who: [1 + of[t.digest][0] for t in rows] for who, of in scores.items() if who != name}
+    baselines: dict[str, Sequence[float] | np.ndarray] = {**others, "length": length_scores(rows)}
+    held = {t.id for t in held_out.rows}
+    learned = [i for i, t in enumerate(labels.rows) if t.id not in held]
+    try:
+        if learned:
+            words = fit_tfidf([labels.rows[i] for i in learned], np.array([labels.labels[i] for i in learned]))
+            baselines["tfidf"] = words(rows)
+        else:
+            baselines["tfidf"] = out_of_fold(fit_tfidf, rows, np.array(y))
+    except RRMError as error:
+        log.warning("%s", error)
+    feedback = {f.id: f for f in read_feedback(folder / f"{name}.rows.jsonl")}
+    mapped = [
+        feedback[t.id].model_copy(update=dict(zip(("raw_score", "score"), scores[name][t.digest], strict=True)))
+        for t in rows
+    ]
+    of_steps = [step_labels(t, raters.get(t.id, ())) for t in rows]
+    return evaluate_feedback(rows, mapped, y, baselines=baselines, step_labels=of_steps, resamples=2000)
