@@ -27,7 +27,7 @@ from rrm.engines.vllm_http import servers_of
 from rrm.errors import ConfigError
 
 log = logging.getLogger(__name__)
-Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo"]
+Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo", "rft"]
 GROUP_METHODS: tuple[Algorithm, ...] = ("grpo", "rloo", "reinforce++-baseline", "opo")
 """Algorithms that compare the episodes of one task."""
 TOKEN_METHODS: tuple[Algorithm, ...] = ("ppo", "reinforce++")
