@@ -14,6 +14,7 @@ from reagent.algorithms.grpo import grpo_credit
 from reagent.algorithms.masks import credit_masks
 from reagent.algorithms.opo import opo
 from reagent.algorithms.reinforce_pp import reinforce_pp, reinforce_pp_baseline
+from reagent.algorithms.rft import rft
 from reagent.algorithms.rloo import rloo
 from reagent.algorithms.whitening import Reduce, no_reduce
 from rrm.errors import ConfigError
@@ -25,6 +26,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "reinforce++": reinforce_pp,
     "reinforce++-baseline": reinforce_pp_baseline,
     "opo": opo,
+    "rft": rft,
 }
 TOKEN_CREDIT = ("ppo", "reinforce++")
 

@@ -27,7 +27,7 @@ from rrm.engines.vllm_http import servers_of
 from rrm.errors import ConfigError
 
 log = logging.getLogger(__name__)
-Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo"]
+Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo", "rft"]
 GROUP_METHODS: tuple[Algorithm, ...] = ("grpo", "rloo", "reinforce++-baseline", "opo")
 """Algorithms that compare the episodes of one task."""
 TOKEN_METHODS: tuple[Algorithm, ...] = ("ppo", "reinforce++")
@@ -230,6 +230,21 @@ class GateConfig(Section):
         return "off" if action is False else action  # as YAML reads it
 
 
+class WarmStartConfig(Section):
+    """Learn the answers of some training tasks before the first update. A number is its `tasks`."""
+
+    tasks: Whole = 0
+    """The last so many training tasks, which are then not played; for tasks of one turn."""
+    epochs: Count = 3
+    batch_size: Count = 8
+    learning_rate: NotNegative = 5e-4
+
+    @model_validator(mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:
+        return {"tasks": value} if isinstance(value, int) else value
+
+
 class DistilRunConfig(Section):
     """`reagent distil`: supervised learning on attempts chosen among the policy's own."""
 
@@ -289,6 +304,7 @@ class AgentConfig(Section):
     feedback: FeedbackConfig = Field(default_factory=FeedbackConfig)
     eval: EvalConfig = Field(default_factory=EvalConfig)
     gate: GateConfig = Field(default_factory=GateConfig)
+    warm_start: WarmStartConfig = Field(default_factory=WarmStartConfig)
     distil: DistilRunConfig = Field(default_factory=DistilRunConfig)
     guards: GuardsConfig = Field(default_factory=GuardsConfig)
 

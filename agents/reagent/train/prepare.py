@@ -19,7 +19,18 @@ from rrm.train.run_folder import check_folder, saved_config
 
 logger = logging.getLogger(__name__)
 
-FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "optim", "loss", "feedback", "mixed_precision")
+FIXED = (
+    "seed",
+    "algorithm",
+    "environment",
+    "policy",
+    "rollout",
+    "optim",
+    "loss",
+    "feedback",
+    "mixed_precision",
+    "warm_start",
+)
 """Options that must not change between a run and its continuation,"""
 FREE = (
     "feedback.max_failure_rate", "feedback.escalate.max_cost", "feedback.escalate.price", "feedback.escalate.timeout_s",

@@ -11,6 +11,7 @@ runs/agent/
   curves.png       reward, success, KL, entropy over updates
   probe.json       figures of the untrained policy (`gate`)
   checkpoints/     resumable states
+  warm/            the policy that demonstrations have taught (`warm_start`)
   policy/          the trained policy: safetensors (adapter or whole), tokenizer"""
 
 import json
@@ -40,6 +41,7 @@ from reagent.train.probe import NotLearnable, probe
 from reagent.train.runlog import RunLog, plot_curves
 from reagent.train.signals import Stopping
 from reagent.train.trainer import AgentTrainer
+from reagent.train.warm_start import split, warm_started
 from rrm.data.output import file_when_whole
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
@@ -64,8 +66,11 @@ def build(
     env_factory, train_tasks, eval_tasks = prepare(
         config, accelerator.num_processes, judged=judge is not None, audited=auditor is not None
     )
+    train_tasks, shown = split(train_tasks, config.warm_start)
     policy, tokenizer = load_policy(
-        config.policy, with_values=config.algorithm == "ppo", entropy_gradient=config.loss.entropy_coef != 0
+        main_does(lambda: warm_started(config, env_factory, shown), accelerator.is_main_process),
+        with_values=config.algorithm == "ppo",
+        entropy_gradient=config.loss.entropy_coef != 0,
     )
     sharded = is_sharded(config, accelerator)
     if not sharded:

@@ -15,13 +15,14 @@ from reagent.algorithms.gae import discounted_returns, gae
 from reagent.algorithms.groups import comparable, differs, episode_returns, leave_one_out, turn_returns
 from reagent.algorithms.grpo import grpo
 from reagent.algorithms.masks import compact_index, credit_masks, gather, scatter, spread
+from reagent.algorithms.objective import agent_loss
 from reagent.algorithms.registry import compute_advantages
 from reagent.algorithms.reinforce_pp import kl_penalised_rewards
 from reagent.algorithms.whitening import moments, whiten
 from reagent.train.metrics import learned_metrics
 from rrm.errors import ConfigError
 
-ALGORITHMS: tuple[Any, ...] = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo")
+ALGORITHMS: tuple[Any, ...] = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo", "rft")
 
 
 def f(*rows: list) -> Tensor:
@@ -185,6 +186,23 @@ def test_opo_by_hand():
     rewards[:, 1] = torch.tensor([1, 0, 0.5, 9], dtype=F)
     got = compute_advantages("opo", rewards, mask, turn, torch.tensor([0, 0, 0, 1])).advantages
     assert got.equal(torch.where(mask, torch.tensor([[0.625], [-0.375], [0.125], [0]], dtype=F), 0))
+
+
+def test_rft_is_next_token_loss_on_what_succeeds() -> None:
+    # Lengths 1, 3, 4, 2 and R = 1, 0.4, 0.5, 9 (unknown): A = (1 + 3 + 4)/(1 + 4) on rows 0 and 2
+    mask = b([0, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 1, 1, 1, 1], [0, 1, 1, 0, 0])
+    turn, rewards = torch.where(mask, 0, -1), torch.zeros(4, 5, dtype=F)
+    rewards[:, 1] = torch.tensor([1, 0.4, 0.5, 9], dtype=F)
+    known = torch.tensor([True, True, True, False])
+    got = compute_advantages("rft", rewards, mask, turn, torch.arange(4), known=known)
+    assert got.advantages.equal(torch.where(mask, torch.tensor([[1.6], [0], [1.6], [0]], dtype=F), 0))
+    logprobs = (-torch.arange(1, 21, dtype=F).reshape(4, 5) / 7).requires_grad_()
+    kept = b([0, 1, 0, 0, 0], [0] * 5, [0, 1, 1, 1, 1], [0] * 5)
+    (expected,) = torch.autograd.grad(-logprobs[kept].mean(), logprobs)
+    loss, _ = agent_loss(logprobs, logprobs.detach(), got.advantages, got.loss_mask, float(got.loss_mask.sum()))
+    torch.testing.assert_close(torch.autograd.grad(loss, logprobs)[0], expected, rtol=0, atol=1e-15)
+    nothing = compute_advantages("rft", rewards * 0, mask, turn, torch.arange(4)).advantages
+    assert not nothing.any()
 
 
 def test_opo_credits_a_turn_that_no_other_row_reached() -> None:

@@ -6,6 +6,7 @@ bags of words; yes, no and noanswer wholly right or wholly wrong (HotpotQA, 2Wik
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from reagent.env.graders import f1
 from reagent.env.task import Task
 from reagent.tasks.bamboogle import Bamboogle
+from reagent.tasks.gold_passages import Reading
 from reagent.tasks.hotpotqa import HotpotQA
 from reagent.tasks.musique import MuSiQue
 from reagent.tasks.open_qa import NQ
@@ -193,6 +195,26 @@ def test_bamboogle_from_its_sheet(tmp_path: Path) -> None:
     first, second = Bamboogle.read(path)
     assert (first.question, first.answer, first.meta["hops"]) == ("Who, then, was first?", "Ana Büki", 2)
     assert first.id == f"bamboogle-{first.question_id}" and second.id != first.id
+
+
+def test_reading_shows_the_supporting_passages_among_distractors(tmp_path: Path) -> None:
+    others = [[f"Other {k}", [f"Passage {k}.", "x" * 700]] for k in range(3)]
+    path = write(tmp_path / "h.json", [hotpot_row(context=[*others, *hotpot_row()["context"]])])
+    (task,) = Reading.read(path, distractors=1)
+    assert sorted(len(p) for p in task.meta["passages"])[-1] == 600
+    assert {p.split(":")[0] for p in task.meta["passages"]} == {"Other 0", "Ana Büki", "Lenz bridge"}
+    env = Reading()
+    system, user = env.reset(task)
+    assert env.tools == [] and system["content"].startswith(
+        "Answer the question from the passages. The answer is a name"
+    )
+    assert user["content"] == "\n\n".join([*task.meta["passages"], f"Question: {task.question}"])
+    ended = asyncio.run(env.step("Answer: the river Oltava"))
+    assert ended.outcome_reward == pytest.approx(2 / 3) and ended.info["success"]
+    env.reset(task)
+    assert not asyncio.run(env.step("a bridge that crosses the Oltava")).info["success"]
+    with pytest.raises(ReadError, match="no passages under 'context'"):
+        Reading.read(write(tmp_path / "bare.json", [hotpot_row(context=None)]))
 
 
 def test_open_questions_take_any_golden_answer(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_every_benchmark_says_what_it_is(name: str) -> None:
     benchmark = find_environment(name)
     assert isinstance(benchmark, type) and issubclass(benchmark, Benchmark) and benchmark.name == name
     assert benchmark.title and benchmark.metric and benchmark.licence and benchmark.source and benchmark.work
-    assert benchmark.limits.turns > 1 and benchmark.limits.new_tokens < benchmark.limits.episode_tokens
+    assert benchmark.limits.turns >= 1 and benchmark.limits.new_tokens < benchmark.limits.episode_tokens
     assert all(path.startswith("hf:") and split in ("train", "heldout") for split, path in benchmark.hub.items())
 
 

@@ -37,7 +37,7 @@ class LetterEnv:
         return [Task(f"{split}-{seed}-{i}", f"Letter {i}, please!", answer="a") for i in range(n)]
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo"])
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "opo", "rft"])
 def test_success_rises_on_a_bandit(base: Path, tmp_path: Path, algorithm: str) -> None:
     torch.set_num_threads(1)
     config = settings(

@@ -1,0 +1,55 @@
+"""Reading comprehension: a multi-hop question with its supporting passages among distractors in the prompt.
+
+Reads files in HotpotQA's form that have contexts (HotpotQA's distractor setting, 2WikiMultihopQA). The grade is F1, as of HotpotQA's script;
+an F1 of 0.5 counts as a success."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from reagent.env.graders import f1_closed
+from reagent.env.task import Task
+from reagent.tasks.base import TaskLimits
+from reagent.tasks.hotpotqa import HotpotQA
+from reagent.tasks.reading import SourceRow
+from reagent.tasks.retrieval import ASKED, BETWEEN
+from rrm.data.seeds import derive_seed
+
+PASSAGE_CHARS = 600
+"""Of a longer passage the rest is left out."""
+
+
+class Reading(HotpotQA):
+    """Meta: `passages`, the texts in the prompt."""
+
+    name: ClassVar[str] = "reading"
+    title: ClassVar[str] = "HotpotQA or 2Wiki, passages given"
+    metric: ClassVar[str] = "F1 of at least 0.5"
+    source: ClassVar[str] = "a file of hotpotqa or 2wiki with contexts"
+    hub: ClassVar[Mapping[str, str]] = HotpotQA.hub
+    wants: ClassVar[tuple[str, ...]] = ()
+    limits: ClassVar[TaskLimits] = TaskLimits(turns=1, new_tokens=24, episode_tokens=1536)
+    work: ClassVar[str] = "Answer the question from the passages."
+    read_options: ClassVar[tuple[str, ...]] = ("distractors",)
+    grader = staticmethod(f1_closed)
+    success_at: ClassVar[float] = 0.5
+
+    @classmethod
+    def read(cls, path: str | Path, distractors: int = 2) -> list[Task]:
+        """See `Benchmark.read`. `distractors`: passages beside the supporting ones, in an order drawn by the question."""
+        return cls.read_with(path, lambda row: cls._with_passages(row, distractors))
+
+    @classmethod
+    def _with_passages(cls, row: SourceRow, distractors: int) -> Task | None:
+        task, given = cls.task_of(row), cls.passages(row)
+        if not task or not given:
+            raise row.error("no passages under 'context': reading needs them")
+        gold = [p for p in given if p.title in task.meta.get("supporting", ())]
+        shown = [*gold, *[p for p in given if p not in gold][:distractors]]
+        random.Random(derive_seed("passages", task.question_id)).shuffle(shown)
+        return replace(task, meta={**task.meta, "passages": [f"{p.title}: {p.text}"[:PASSAGE_CHARS] for p in shown]})
+
+    def question(self, task: Task) -> str:
+        return BETWEEN.join([*task.meta["passages"], f"{ASKED} {task.question}"])
