@@ -76,6 +76,7 @@ class Labelling:
         self.pool, self.journal, self.categories = pool, journal, categories
         self.ask: Ask = ask
         self._lock = threading.Lock()
+        self._closed = False
         self._done = {i.digest for i in pool.items if journal.said(i.digest).done(i.steps, ask)}
 
     def start(self) -> dict[str, Any]:
@@ -98,6 +99,8 @@ class Labelling:
         """Take an action; it returns when the action is on the disk.
         Raises LabelRefused where the transcript is not here or cannot have the change."""
         with self._lock:
+            if self._closed:
+                raise RRMError("the page is closed: the browser keeps this action")
             try:
                 return self._act(act, None if act.page is None else PageState(act.page, act.seen))
             except StaleError as stale:
@@ -135,6 +138,11 @@ class Labelling:
         done = self.journal.said(digest).done(item.steps, self.ask)
         (self._done.add if done else self._done.discard)(digest)
         return {**self._state(index), "undone": act.undo}
+
+    def close(self) -> None:
+        """Wait for the action under way, and take no more: the journal is another's from now on."""
+        with self._lock:
+            self._closed = True
 
     def summary(self) -> dict[str, Any]:
         with self._lock:
@@ -208,6 +216,7 @@ class LabelServer(ThreadingHTTPServer):
         for connection in list(self._open):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+        self.labelling.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log errors, except a browser that hangs up."""
