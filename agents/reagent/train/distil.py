@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import sys
 from collections.abc import Sequence
@@ -220,9 +219,7 @@ class Distilling:
                 path = self.folder / f"episodes-{number:04d}.jsonl"
                 if not path.is_file():
                     with self.stopping.at_once():
-                        partial = path.with_suffix(".partial")
-                        write_episodes(partial, self.player(batch))
-                        os.replace(partial, path)
+                        write_episodes(path, self.player(batch))
                 episodes += read_episodes(path)
                 progress.update(bar, advance=1)
         return episodes

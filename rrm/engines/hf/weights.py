@@ -28,6 +28,7 @@ from typing import Literal
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
+from rrm.data.output import drafted
 from rrm.errors import RRMError
 
 log = logging.getLogger(__name__)
@@ -301,9 +302,8 @@ def _name_tokens(folder: Path) -> None:
         return
     stale = {f"{name}_id" for name in named}  # numbers that were written down beside the wrong names
     remaining = {key: value for key, value in tokenizer.items() if key not in stale}
-    partial_file = settings.with_suffix(f".{os.getpid()}.part")
-    partial_file.write_text(json.dumps(remaining | named, indent=2) + "\n", "utf-8")
-    os.replace(partial_file, settings)
+    with drafted(settings) as draft:
+        draft.write_text(json.dumps(remaining | named, indent=2) + "\n", "utf-8")
 
 
 def sha256(path: Path) -> str:

@@ -18,7 +18,7 @@ import pytest
 from chat_judge import rows_of, transcripts
 from openai_server import Answer, Server, completion, failure, serve
 
-from rrm.data.output import open_output
+from rrm.data.output import RowFile
 from rrm.data.stop_signals import STOPS
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.cost import Prices
@@ -374,7 +374,7 @@ def test_an_unreadable_usage_is_named(tmp_path: Path) -> None:
         output.write_text(json.dumps(row) + "\n")
         with pytest.raises(RRMError, match=r"out\.jsonl:1: its usage cannot be read"):
             score_file(judge_at(server.url), transcripts(1), output)
-    with open_output(output, {}, overwrite=True):
+    with RowFile.open(output, {}, overwrite=True):
         pass  # and the lock was given back
 
 
@@ -382,15 +382,15 @@ def test_rows_of_a_server_that_was_down_are_not_thrown_away_for_its_context(tmp_
     """A server that does not answer does not say its context either: the error names what may be done before anything is made again."""
     path = tmp_path / "rows.jsonl"
     served = {"model": "openai:http://127.0.0.1:1/v1#m", "transcript_tokens": 8192}
-    with open_output(path, served) as output:
+    with RowFile.open(path, served) as output:
         output.append({"id": "a"})
     longer = {**served, "transcript_tokens": 4428}
     why = r"transcript_tokens was 8192 and is 4428; a server that is down .*--retry-errors.*; else choose"
-    with pytest.raises(RRMError, match=why), open_output(path, longer):
+    with pytest.raises(RRMError, match=why), RowFile.open(path, longer):
         pass
     with (
         pytest.raises(RRMError, match="seed was None and is 1; choose another"),
-        open_output(path, {**served, "seed": 1}),
+        RowFile.open(path, {**served, "seed": 1}),
     ):
         pass
     assert path.read_text()
