@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
+from http import HTTPStatus
 from itertools import count
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from filelock import Timeout
 
 from rrm.annotate.label import RULES, Change, Label, changed, objection
 from rrm.annotate.label_address import address_file, kept_address
-from rrm.annotate.label_store import Entry, LabelStore, PageState, StaleError
+from rrm.annotate.label_store import Entry, LabelRefused, LabelStore, PageState
 from rrm.data.output import RowFile, file_when_whole, header_of, read_rows, writing
 from rrm.errors import RRMError
 
@@ -56,14 +57,14 @@ class Journal:
         """Store a change; one that was taken before is skipped. `state`: what the page has seen, None: all.
 
         Raises:
-            StaleError: another page changed the transcript unseen by this one.
+            LabelRefused: another page changed the transcript unseen by this one.
             ValueError: the transcript cannot have it, or nobody can mean it.
             RRMError: it cannot be written, yet; it may be sent again.
         """
         if self.sayings.taken(action):
             return self._catch_up()
         if state is not None and self.sayings.stale(state, digest):
-            raise StaleError("another tab of this page has changed this transcript since")
+            raise LabelRefused(HTTPStatus.CONFLICT, "another tab of this page has changed this transcript since")
         if why := objection(self.said(digest), change):
             raise ValueError(why)
         changed(self.said(digest), change, steps)  # refused before it is written
@@ -83,7 +84,7 @@ class Journal:
 
     def undo(self, action: str, page: str | None = None, undoes: int | None = None) -> str | None:
         """Take back the last change that stands; return the digest of its transcript, None without any.
-        `undoes`: number of the change that is meant, 0: none; None: the last, of that page where one is named. Raises StaleError where another
+        `undoes`: number of the change that is meant, 0: none; None: the last, of that page where one is named. Raises LabelRefused where another
         is the last, RRMError where it cannot be written, yet."""
         if self.sayings.taken(action):
             self._catch_up()
@@ -94,7 +95,7 @@ class Journal:
             else:
                 other = undoes != (last.number if last else 0)
             if other:
-                raise StaleError("what it would take back now is not what this tab showed last")
+                raise LabelRefused(HTTPStatus.CONFLICT, "what it would take back now is not what this tab showed last")
             self._append(Entry(action=action, at=_now(), page=page, rules=RULES, undo=True))
         return self.sayings.of(action)
 

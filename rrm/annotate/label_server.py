@@ -33,7 +33,7 @@ from rrm.annotate.label import MOST_CHARS, Ask, Change
 from rrm.annotate.label_address import HOST, PageAddress, keep_address, kept_address
 from rrm.annotate.label_journal import Journal
 from rrm.annotate.label_pool import TranscriptPool
-from rrm.annotate.label_store import PageState, StaleError
+from rrm.annotate.label_store import LabelRefused, PageState
 from rrm.errors import RRMError
 from rrm.readers.base import describe
 from rrm.report.page import embed_json, page_parts
@@ -44,12 +44,6 @@ SECONDS = 30.0
 """A connection may be silent."""
 REPORT_SCRIPTS = ("dom.js", "message.js")
 SCRIPTS = ("actions.js", "comment.js", "label.js")
-
-
-class LabelRefused(Exception):
-    def __init__(self, status: HTTPStatus, reason: str, more: dict[str, Any] | None = None) -> None:
-        super().__init__(reason)
-        self.status, self.more = status, more or {}
 
 
 class Act(BaseModel):
@@ -103,8 +97,10 @@ class Labelling:
                 raise RRMError("the page is closed: the browser keeps this action")
             try:
                 return self._act(act, None if act.page is None else PageState(act.page, act.seen))
-            except StaleError as stale:
-                raise LabelRefused(HTTPStatus.CONFLICT, str(stale), self._progress()) from stale
+            except LabelRefused as refused:
+                if refused.status is HTTPStatus.CONFLICT:
+                    refused.more = self._progress()
+                raise
 
     def _act(self, act: Act, state: PageState | None) -> dict[str, Any]:
         if act.undo:
