@@ -19,11 +19,12 @@ from reagent.lab.search_env import SearchEnv
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import rollout
 from reagent.rollout.template_options import options_of
-from reagent.rollout.templates import ChatTemplateError, TurnTemplate
+from reagent.rollout.templates import TurnTemplate
 from reagent.train.config import RolloutConfig, load_agent_config
 from rrm.engines.base import SamplingParams
 from rrm.engines.hf.engine import HFEngine, eos_ids_of
 from rrm.engines.scripted import ScriptedEngine
+from rrm.errors import RRMError
 
 LONG = {"max_turns": 6, "max_episode_tokens": 20_000, "max_observation_tokens": 2_000}
 PARAMS = SamplingParams(max_new_tokens=400)
@@ -190,7 +191,7 @@ def test_the_next_messages_opening_may_be_the_end() -> None:
 def test_an_engine_that_does_not_stop_where_turns_end_is_named(name: str, stops: list[str], says: str) -> None:
     tokenizer = tokenizer_of(FAMILIES[name])
     eos = [tokenizer.convert_tokens_to_ids(s) for s in stops]
-    with pytest.raises(ChatTemplateError, match=r"the engine stops only at .*generation_config.eos_token_id") as error:
+    with pytest.raises(RRMError, match=r"the engine stops only at .*generation_config.eos_token_id") as error:
         TurnTemplate(tokenizer, eos_ids=eos).suffix(TOOL, [])  # type: ignore[arg-type]
     assert says in str(error.value)
 
@@ -299,7 +300,7 @@ def test_an_option_that_would_change_nothing_is_an_error(name: str, options: dic
     family = FAMILIES[name]
     tokenizer = tokenizer_of(family)
     engine = speaks(tokenizer, family, [family.nothing])
-    with pytest.raises(ChatTemplateError, match=rf"^rollout.template_options: .*{error}"):
+    with pytest.raises(RRMError, match=rf"^rollout.template_options: .*{error}"):
         rollout(engine, tokenizer, Echo, [Task("t", "?")], params=PARAMS, template_options=options)
     assert not engine.calls
 
@@ -310,7 +311,7 @@ def test_an_option_that_would_change_nothing_is_an_error(name: str, options: dic
 def test_a_template_that_shows_no_tools_is_not_silently_given_them() -> None:
     family = FAMILIES["deepseek v3"]
     template = TurnTemplate(tokenizer_of(family), [SEARCH])
-    with pytest.raises(ChatTemplateError, match=r"names the tool 'search'.*tool_prompt=schema"):
+    with pytest.raises(RRMError, match=r"names the tool 'search'.*tool_prompt=schema"):
         template.prompt(USER)
     described = [{"role": "system", "content": json.dumps(SEARCH)}, *USER]
     assert template.prompt(described)
@@ -326,12 +327,12 @@ def test_the_error_names_a_template_that_fits() -> None:
     ):
         tokenizer = make_tokenizer(name)
         tokenizer.chat_template = no_tools.replace("HEAD", head)
-        with pytest.raises(ChatTemplateError, match=rf"no tools.*\(policy.chat_template: {fits} would do"):
+        with pytest.raises(RRMError, match=rf"no tools.*\(policy.chat_template: {fits} would do"):
             TurnTemplate(tokenizer).suffix(TOOL, [])
     tokenizer = make_tokenizer("lab")
     tokenizer.add_special_tokens({"eos_token": "</s>"})
     tokenizer.chat_template = no_tools.replace("HEAD", "{{ m.content + '</s>' }}")
-    with pytest.raises(ChatTemplateError, match="parser=react or search_tags gives results as user messages"):
+    with pytest.raises(RRMError, match="parser=react or search_tags gives results as user messages"):
         TurnTemplate(tokenizer).suffix(TOOL, [])
 
 

@@ -6,8 +6,8 @@ import pytest
 from rollout_models import SEARCH, make_tokenizer
 
 from reagent.rollout.observations import fit, shorten
-from reagent.rollout.templates import LAB_TEMPLATE, TEMPLATES, ChatTemplateError, TurnTemplate, template
-from rrm.errors import ConfigError
+from reagent.rollout.templates import LAB_TEMPLATE, TEMPLATES, TurnTemplate, template
+from rrm.errors import ConfigError, RRMError
 from rrm.prompt.rendering import CHAT_TEMPLATE
 
 TOOL = [{"role": "tool", "content": "a"}, {"role": "tool", "content": "b"}]
@@ -77,9 +77,7 @@ def test_a_real_template_without_tools_takes_a_users_words() -> None:
         tokenizer.decode(turns.suffix([{"role": "user", "content": "a"}], [turns.end_id]))
         == "\n<|user|>\na<|end|>\n<|assistant|>\n"
     )
-    with pytest.raises(
-        ChatTemplateError, match="cannot append a tool message: it does not show what a tool message says"
-    ):
+    with pytest.raises(RRMError, match="cannot append a tool message: it does not show what a tool message says"):
         turns.suffix(TOOL, [turns.end_id])
 
 
@@ -146,14 +144,14 @@ BAD = {
 def test_templates_that_cannot_be_extended(name: str) -> None:
     tokenizer = make_tokenizer("lab")
     tokenizer.chat_template, error = BAD[name]
-    with pytest.raises(ChatTemplateError, match=error):
+    with pytest.raises(RRMError, match=error):
         TurnTemplate(tokenizer)
 
 
 def test_what_else_is_said_clearly() -> None:
     tokenizer = make_tokenizer("lab")
     tokenizer.chat_template = None
-    with pytest.raises(ChatTemplateError, match=r"has no chat template: .* \(lab, chatml, thinking, llama3\)"):
+    with pytest.raises(RRMError, match=r"has no chat template: .* \(lab, chatml, thinking, llama3\)"):
         TurnTemplate(tokenizer)
     tokenizer.chat_template = LAB_TEMPLATE.replace(
         "{%- for message", "{%- for message in messages if message.role == 'tool' %}{{ raise_exception('no tools') }}"
@@ -161,9 +159,9 @@ def test_what_else_is_said_clearly() -> None:
     )  # fmt: skip
     turns = TurnTemplate(tokenizer)  # it can still be extended by user messages
     assert turns.suffix([{"role": "user", "content": "x"}], [turns.end_id])
-    with pytest.raises(ChatTemplateError, match=r"cannot append a tool message: .*no tools"):
+    with pytest.raises(RRMError, match=r"cannot append a tool message: .*no tools"):
         turns.suffix(TOOL, [turns.end_id])
-    with pytest.raises(ChatTemplateError, match="cannot render"):
+    with pytest.raises(RRMError, match="cannot render"):
         turns.prompt([{"role": "tool", "content": "x"}])
     with pytest.raises(ConfigError, match="no chat template 'lama'"):
         template("lama")

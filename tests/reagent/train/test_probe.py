@@ -16,9 +16,10 @@ from reagent.env.task import Task
 from reagent.rollout.episode import Episode, Turn
 from reagent.train import run
 from reagent.train.config import load_agent_config
-from reagent.train.probe import NotLearnable, Probe, measured
+from reagent.train.probe import Probe, measured
 from reagent.train.run import build, check_gate, train
 from rrm.data.trajectory import Message, Trajectory
+from rrm.errors import RRMError
 
 GOOD = Probe(100, 8, greedy=0.4, sampled=0.4, best=0.6, live_groups=0.6, truncated=0.0, malformed=0.0, turn_tokens=9.0)
 
@@ -74,7 +75,7 @@ def test_tasks_that_nobody_can_grade_say_nothing() -> None:
 
 def test_a_training_measures_first_and_is_the_same_without(base: Path, tmp_path: Path) -> None:
     gate = {"tasks": 4, "samples": 2}
-    with pytest.raises(NotLearnable, match="gate=warn trains all the same"):
+    with pytest.raises(RRMError, match="gate=warn trains all the same"):
         train(settings(base, tmp_path / "stopped", gate={"action": "stop", **gate}))
     runs = {
         name: settings(base, tmp_path / name, max_updates=1, gate=gate | {"action": name}) for name in ("warn", "off")
@@ -103,7 +104,7 @@ def test_tasks_that_a_judge_alone_pays_are_no_reason_to_stop(
         (replace(GOOD, sampled=0.0), True),
     ):
         monkeypatch.setattr(run, "probe", lambda *_, found=found: (found, []))
-        with pytest.raises(NotLearnable) if stops else nullcontext():
+        with pytest.raises(RRMError) if stops else nullcontext():
             check_gate(trainer)
 
 

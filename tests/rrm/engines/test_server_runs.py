@@ -24,7 +24,7 @@ from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.cost import Prices
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
-from rrm.errors import KeyRefused, RRMError
+from rrm.errors import EngineError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.scoring.run import score_file
@@ -180,7 +180,9 @@ def test_a_refused_key_or_an_empty_account_inside_a_200_stops_the_run(tmp_path: 
     """All 30 rows were asked for, four times each, and became `judge_error`."""
     for code, message in ((401, "No auth credentials found"), (402, "Insufficient credits")):
         body = json.dumps({"error": {"code": code, "message": message}}).encode()
-        refused = pytest.raises(KeyRefused, match=f"HTTP {code}: {message}")
+        refused = pytest.raises(
+            EngineError, match=f"HTTP {code}: {message}", check=lambda error: error.kind == "refused"
+        )
         with serve(lambda n, sent, body=body: Answer(body=body)) as server, refused:
             score_file(judge_at(server.url, concurrency=1), transcripts(30), tmp_path / str(code))
         assert len(server.requests) == 1
