@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rrm.data.usage import Usage
+
+
+ErrorKind = Literal["failed", "refused", "too_long", "schema"]
 
 
 class RRMError(Exception):
@@ -27,14 +30,23 @@ class ConfigError(RRMError):
     """A config file or override has an unknown key or a value of the wrong type."""
 
 
+class DownloadError(RRMError):
+    """The hub, or pip, does not give a model."""
+
+
 class EngineError(RRMError):
-    """An engine got no completion (time-out, HTTP status, empty reply) in all its tries."""
+    """An engine got no completion (time-out, HTTP status, empty reply) in all its tries.
+
+    Args:
+        kind: `refused`: a server refuses all requests alike (key, money, closed for hours, rate), so a run stops at once;
+            `too_long`: it takes no prompt of this length; `schema`: it may answer without a JSON schema.
+    """
 
     usage: Usage | None = None  # of all tries
 
-
-class KeyRefused(EngineError):
-    """A server refuses all requests alike (key, money, closed for hours, rate): a run stops at once."""
+    def __init__(self, text: str = "", kind: ErrorKind = "failed") -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 class ServerGone(RRMError):
@@ -43,14 +55,6 @@ class ServerGone(RRMError):
 
 class SpendingLimit(RRMError):
     """A limit of money is reached: requests under way were finished and kept, the rest not begun."""
-
-
-class TooLong(EngineError):
-    """A prompt is longer than a server takes: another try would fail too."""
-
-
-class SchemaRefused(EngineError):
-    """A server takes no JSON schema for its reply; without one it may answer."""
 
 
 class MissingExtra(RRMError):
@@ -80,3 +84,9 @@ def file_problem(error: BaseException) -> RRMError | None:
     if isinstance(error, OSError) and name:
         return RRMError(f"{name}: {error.strerror or error}")
     return None
+
+
+def __getattr__(name: str) -> type:
+    if name in ("KeyRefused", "TooLong", "SchemaRefused"):
+        raise ImportError(f"rrm.errors.{name} is gone: look at the `kind` of an EngineError")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

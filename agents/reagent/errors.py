@@ -3,14 +3,6 @@
 from rrm.errors import RRMError
 
 
-class ToolDefinitionError(RRMError):
-    """A function that cannot be a tool: no docstring or type, or arguments without a name."""
-
-
-class EnvironmentMisuse(RRMError):
-    """A caller broke an environment's contract, e.g. a step after the episode had ended."""
-
-
 class GradeUnknown(RRMError):
     """The grader itself failed: the episode ends with an unknown outcome."""
 
@@ -44,10 +36,16 @@ class ToolError(RRMError):
         return self.kind in AGENTS_FAULT
 
 
-_GONE = "ToolTimeout ToolBusy ToolRaised BadResult BadArguments UnknownTool MalformedCallError TurnCut TooManyCalls"
+_GONE = {
+    "ToolTimeout ToolBusy ToolRaised BadResult BadArguments UnknownTool MalformedCallError TurnCut TooManyCalls": (
+        "raise ToolError(text, kind), and look at an error's `kind`"
+    ),
+    "ToolDefinitionError EnvironmentMisuse": "catch rrm.errors.RRMError",
+}
 
 
 def __getattr__(name: str) -> type:
-    if name in _GONE.split():
-        raise ImportError(f"reagent.errors.{name} is gone: raise ToolError(text, kind), and look at an error's `kind`")
+    for names, instead in _GONE.items():
+        if name in names.split():
+            raise ImportError(f"reagent.errors.{name} is gone: {instead}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -38,7 +38,7 @@ from reagent.train.config import AgentConfig
 from reagent.train.evaluate import EpisodeRunner
 from rrm.data.feedback import Feedback, Mode
 from rrm.data.jsonl import read_lines
-from rrm.data.output import differences, file_when_whole, header_of, open_output
+from rrm.data.output import RowFile, differences, file_when_whole, header_of
 from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.engines.hf.hub import commit_of
 from rrm.errors import ConfigError, RRMError
@@ -200,7 +200,7 @@ def play_cell(cell: Cell, load: Callable[[], EpisodeRunner], *, retry_errors: bo
     if cell.method.headline == "chosen" and cell.judges.judge is None:
         raise ConfigError(f"{cell.method.name} is chosen by the judge's scores: give --judge")
     factory, tasks = make_factory(config.environment.name, **config.environment.options), cell.questions()
-    with open_output(folder / ATTEMPTS, cell.made_of) as output, Grading(factory) as grading:
+    with RowFile.open(folder / ATTEMPTS, cell.made_of) as output, Grading(factory) as grading:
         claim_folder(config, folder)
 
         def play(attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:

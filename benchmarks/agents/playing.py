@@ -16,9 +16,8 @@ from reagent.feedback.judging import JudgeFailure
 from reagent.rollout.attempts import Attempt, plan
 from reagent.rollout.episode import Episode
 from reagent.train.config import AgentConfig
-from rrm.data.output import Output
+from rrm.data.output import RowFile
 from rrm.data.trajectory import Trajectory
-from rrm.errors import RRMError
 
 Play = Callable[..., list[Episode]]  # as `reagent.train.evaluate.EpisodeRunner`
 
@@ -26,16 +25,12 @@ Play = Callable[..., list[Episode]]  # as `reagent.train.evaluate.EpisodeRunner`
 class Kept:
     """A player that remembers: `play` plays what is not in `output`, a line an episode, token for token."""
 
-    def __init__(self, play: Play, output: Output) -> None:
+    def __init__(self, play: Play, output: RowFile) -> None:
         self._play, self._output = play, output
-        self.held: dict[str, Episode] = {}
-        for number, row in output.rows():
-            try:
-                episode = Episode.from_json(json.dumps(row))
-            except (TypeError, ValueError) as error:
-                what = f"not an episode ({error}); delete the folder to play again"
-                raise RRMError(f"{output.path}:{number}: {what}") from error
-            self.held[episode.key] = episode
+        read = output.rows(
+            lambda row: Episode.from_json(json.dumps(row)), "an episode", "delete the folder to play again"
+        )
+        self.held = {episode.key: episode for _, episode in read}
 
     def __call__(
         self, attempts: Sequence[Attempt], *, on_end: Callable[[Episode], None] | None = None, **hooks: Any

@@ -9,10 +9,10 @@ import json
 import os
 import re
 import stat
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rrm.data.output import drafted
 from rrm.errors import RRMError
 
 HOST = "127.0.0.1"
@@ -53,17 +53,10 @@ def kept_address(labels: Path) -> PageAddress | None:
 def keep_address(labels: Path, address: PageAddress) -> None:
     """Store the address for its owner alone; raises RRMError where it cannot be written."""
     path = address_file(labels)
-    temporary = Path(f"{path}.part")
     try:
-        temporary.unlink(missing_ok=True)
-        try:
-            with os.fdopen(
-                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii"
-            ) as file:
+        with drafted(path, ".part") as draft:
+            draft.unlink(missing_ok=True)
+            with open(draft, "x", encoding="ascii", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
                 json.dump(asdict(address), file)
-            os.replace(temporary, path)
-        finally:
-            with suppress(OSError):
-                temporary.unlink()
     except OSError as error:
         raise RRMError(f"cannot write {path}: {error.strerror}") from error

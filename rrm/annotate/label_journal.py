@@ -12,22 +12,21 @@ The journal counts: the annotations are made from it after each action, and at t
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
+from http import HTTPStatus
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from filelock import Timeout
 
 from rrm.annotate.label import RULES, Change, Label, changed, objection
 from rrm.annotate.label_address import address_file, kept_address
-from rrm.annotate.label_store import Entry, LabelStore, PageState, StaleError
-from rrm.data.output import Output, file_when_whole, header_of, open_output, writing
+from rrm.annotate.label_store import Entry, LabelRefused, LabelStore, PageState
+from rrm.data.output import RowFile, file_when_whole, header_of, read_rows, writing
 from rrm.errors import RRMError
 
 log = logging.getLogger(__name__)
@@ -36,11 +35,11 @@ log = logging.getLogger(__name__)
 class Journal:
     """A rater's labels, in memory and on disk (see `open_journal`). One caller at a time."""
 
-    def __init__(self, path: Path, rater: str, output: Output) -> None:
+    def __init__(self, path: Path, rater: str, output: RowFile) -> None:
         self.path, self.rater = path, rater
         self._output = output
         self._behind = False
-        self.sayings = _replayed(rater, output.path, output.rows())
+        self.sayings = _replayed(rater, output.path)
         self._keep_other()
         self._write()
 
@@ -58,14 +57,14 @@ class Journal:
         """Store a change; one that was taken before is skipped. `state`: what the page has seen, None: all.
 
         Raises:
-            StaleError: another page changed the transcript unseen by this one.
+            LabelRefused: another page changed the transcript unseen by this one.
             ValueError: the transcript cannot have it, or nobody can mean it.
             RRMError: it cannot be written, yet; it may be sent again.
         """
         if self.sayings.taken(action):
             return self._catch_up()
         if state is not None and self.sayings.stale(state, digest):
-            raise StaleError("another tab of this page has changed this transcript since")
+            raise LabelRefused(HTTPStatus.CONFLICT, "another tab of this page has changed this transcript since")
         if why := objection(self.said(digest), change):
             raise ValueError(why)
         changed(self.said(digest), change, steps)  # refused before it is written
@@ -85,7 +84,7 @@ class Journal:
 
     def undo(self, action: str, page: str | None = None, undoes: int | None = None) -> str | None:
         """Take back the last change that stands; return the digest of its transcript, None without any.
-        `undoes`: number of the change that is meant, 0: none; None: the last, of that page where one is named. Raises StaleError where another
+        `undoes`: number of the change that is meant, 0: none; None: the last, of that page where one is named. Raises LabelRefused where another
         is the last, RRMError where it cannot be written, yet."""
         if self.sayings.taken(action):
             self._catch_up()
@@ -96,7 +95,7 @@ class Journal:
             else:
                 other = undoes != (last.number if last else 0)
             if other:
-                raise StaleError("what it would take back now is not what this tab showed last")
+                raise LabelRefused(HTTPStatus.CONFLICT, "what it would take back now is not what this tab showed last")
             self._append(Entry(action=action, at=_now(), page=page, rules=RULES, undo=True))
         return self.sayings.of(action)
 
@@ -139,7 +138,7 @@ class Journal:
 
     def _made(self, stands: bytes) -> bool:
         """Tell whether the journal made these annotations at some time."""
-        past = _replay(LabelStore(self.rater), self._output.path, self._output.rows())
+        past = _replay(LabelStore(self.rater), self._output.path)
         return any(store.size == len(stands) and store.lines.encode("ascii") == stands for store in past)
 
 
@@ -157,7 +156,7 @@ def open_journal(path: Path, rater: str) -> Iterator[Journal]:
     new_files = [file for file in ours if not os.path.lexists(file)]
     with ExitStack() as stack:
         try:
-            output = stack.enter_context(open_output(journal, made_by, sync_seconds=0.0))
+            output = stack.enter_context(RowFile.open(journal, made_by, sync_seconds=0.0))
         except RRMError as error:
             if isinstance(error.__cause__, Timeout):
                 raise RRMError(_at_work(path)) from error
@@ -188,32 +187,20 @@ def read_sayings(path: Path) -> LabelStore | None:
         rater = header_of(journal)["rater"]
     except (RRMError, KeyError):
         return None
-
-    def rows() -> Iterator[tuple[int, Any]]:
-        with open(journal, "rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.endswith(b"\n"):  # the last one may be on its way
-                    try:
-                        yield number, json.loads(line)
-                    except (ValueError, RecursionError) as error:
-                        raise RRMError(f"{journal}:{number}: not an action of `rrm label`: {error}") from error
-
-    return _replayed(str(rater), journal, rows())
+    return _replayed(str(rater), journal)
 
 
-def _replayed(rater: str, path: Path, rows: Iterable[tuple[int, Any]]) -> LabelStore:
+def _replayed(rater: str, path: Path) -> LabelStore:
     sayings = LabelStore(rater)
-    for _ in _replay(sayings, path, rows):
+    for _ in _replay(sayings, path):
         pass
     return sayings
 
 
-def _replay(sayings: LabelStore, path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[LabelStore]:
-    for number, row in rows:
-        try:
-            sayings.take(Entry.model_validate(row))
-        except ValueError as error:  # of pydantic's, too
-            raise RRMError(f"{path}:{number}: not an action of `rrm label`: {error}") from error
+def _replay(sayings: LabelStore, path: Path) -> Iterator[LabelStore]:
+    way_out = "bring it back from a copy, or name another file (-o)"
+    take = lambda row: sayings.take(Entry.model_validate(row))  # noqa: E731
+    for _ in read_rows(path, take, "an action of `rrm label`", way_out):
         yield sayings
 
 

@@ -33,7 +33,7 @@ from rrm.annotate.label import MOST_CHARS, Ask, Change
 from rrm.annotate.label_address import HOST, PageAddress, keep_address, kept_address
 from rrm.annotate.label_journal import Journal
 from rrm.annotate.label_pool import TranscriptPool
-from rrm.annotate.label_store import PageState, StaleError
+from rrm.annotate.label_store import LabelRefused, PageState
 from rrm.errors import RRMError
 from rrm.readers.base import describe
 from rrm.report.page import embed_json, page_parts
@@ -44,12 +44,6 @@ SECONDS = 30.0
 """A connection may be silent."""
 REPORT_SCRIPTS = ("dom.js", "message.js")
 SCRIPTS = ("actions.js", "comment.js", "label.js")
-
-
-class LabelRefused(Exception):
-    def __init__(self, status: HTTPStatus, reason: str, more: dict[str, Any] | None = None) -> None:
-        super().__init__(reason)
-        self.status, self.more = status, more or {}
 
 
 class Act(BaseModel):
@@ -76,6 +70,7 @@ class Labelling:
         self.pool, self.journal, self.categories = pool, journal, categories
         self.ask: Ask = ask
         self._lock = threading.Lock()
+        self._closed = False
         self._done = {i.digest for i in pool.items if journal.said(i.digest).done(i.steps, ask)}
 
     def start(self) -> dict[str, Any]:
@@ -98,10 +93,14 @@ class Labelling:
         """Take an action; it returns when the action is on the disk.
         Raises LabelRefused where the transcript is not here or cannot have the change."""
         with self._lock:
+            if self._closed:
+                raise RRMError("the page is closed: the browser keeps this action")
             try:
                 return self._act(act, None if act.page is None else PageState(act.page, act.seen))
-            except StaleError as stale:
-                raise LabelRefused(HTTPStatus.CONFLICT, str(stale), self._progress()) from stale
+            except LabelRefused as refused:
+                if refused.status is HTTPStatus.CONFLICT:
+                    refused.more = self._progress()
+                raise
 
     def _act(self, act: Act, state: PageState | None) -> dict[str, Any]:
         if act.undo:
@@ -135,6 +134,11 @@ class Labelling:
         done = self.journal.said(digest).done(item.steps, self.ask)
         (self._done.add if done else self._done.discard)(digest)
         return {**self._state(index), "undone": act.undo}
+
+    def close(self) -> None:
+        """Wait for the action under way, and take no more: the journal is another's from now on."""
+        with self._lock:
+            self._closed = True
 
     def summary(self) -> dict[str, Any]:
         with self._lock:
@@ -208,6 +212,7 @@ class LabelServer(ThreadingHTTPServer):
         for connection in list(self._open):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+        self.labelling.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log errors, except a browser that hangs up."""

@@ -7,14 +7,20 @@ nothing: a page names the last one it has seen, and one that contradicts what it
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rrm.annotate.label import RULES, Change, Label, annotation_of, changed
 
 
-class StaleError(Exception):
-    """A page acts on what it has not seen."""
+class LabelRefused(Exception):
+    """A request of the page that changes nothing; CONFLICT: it acts on what it has not seen."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.more = status, dict[str, Any]()
 
 
 class Entry(BaseModel):

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from rrm.data.annotation import Annotation
-from rrm.data.output import WAY_OUT, Output
+from rrm.data.output import WAY_OUT, RowFile
 from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
 
@@ -14,7 +14,7 @@ from rrm.errors import RRMError
 class LabelledDigests:
     """The transcripts that an annotation file labels by one line or more, by their content's digest."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: RowFile) -> None:
         """Read the file; raises RRMError for a line that is no annotation of a transcript."""
         self._output = output
         self._names: dict[str, set[str]] = defaultdict(set)
@@ -22,11 +22,7 @@ class LabelledDigests:
         self._taken: dict[str, set[str]] = defaultdict(set)
         """Digest → those of the ids that this run's input has had."""
         self.read = self.resumed = self.repeated = self.written = 0
-        for number, row in output.rows():
-            try:
-                annotation = Annotation.model_validate(row)
-            except ValueError as error:
-                raise RRMError(f"{output.path}:{number}: not an annotation; {WAY_OUT}") from error
+        for number, annotation in output.rows(Annotation.model_validate, "an annotation"):
             if annotation.digest is None:
                 raise RRMError(f"{output.path}:{number}: an annotation without a digest; {WAY_OUT}")
             self._names[annotation.digest].add(annotation.trajectory_id)

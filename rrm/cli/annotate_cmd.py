@@ -67,7 +67,7 @@ def command(
     run, and transcripts are left.
     """
     from rrm.annotate.output import LabelledDigests
-    from rrm.data.output import open_output
+    from rrm.data.output import RowFile
     from rrm.scoring.unsupported_media import Unshown
 
     check_paths(inputs, output, None)
@@ -103,7 +103,7 @@ def command(
             raise typer.Exit(1)
         made_by, annotate, purse = _open(annotator, judge, options, counts)
         made_by |= {"outcome": outcome}
-        with open_output(output, made_by, overwrite=overwrite) as out:
+        with RowFile.open(output, made_by, overwrite=overwrite) as out:
             labelled = LabelledDigests(out)
             try:
                 labelled.append(annotate(labelled.unlabelled(unshown.counted(counting(rows, "annotating")))))

@@ -42,7 +42,7 @@ def write(
     """
     from rrm.annotate import own_runs
     from rrm.annotate.output import LabelledDigests
-    from rrm.data.output import open_output
+    from rrm.data.output import RowFile
 
     runs_output = _checked(planting.runs_output, output, inputs)
     kinds, left_out = own_runs.chosen_kinds(planting.kinds, planting.changes_state)
@@ -58,8 +58,8 @@ def write(
         made_by = {"annotator": "planted", "kinds": kinds, "per_run": planting.per_run, "seed": planting.seed}
         made_by |= {"changes_state": sorted(planting.changes_state), "runs": _digest(runs)}
         with (
-            open_output(runs_output, made_by, overwrite=overwrite) as copies,
-            open_output(output, made_by, overwrite=overwrite) as labels,
+            RowFile.open(runs_output, made_by, overwrite=overwrite) as copies,
+            RowFile.open(output, made_by, overwrite=overwrite) as labels,
         ):
             there = {Trajectory.model_validate(row).digest for _, row in copies.rows()}
             labelled, by_digest = LabelledDigests(labels), dict[str, Annotation]()

@@ -21,7 +21,7 @@ from rrm.data.labels import merged, truth_of
 from rrm.data.questions import question_of, seen_in_training
 from rrm.data.splits import apply_split, load_split
 from rrm.data.trajectory import Trajectory
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError
 from rrm.readers.base import printable
 from rrm.readers.outcomes import refuse_other_scales
 from rrm.scoring.row_matching import feedback_rows, match_rows
@@ -82,7 +82,7 @@ def command(
     no row has a score.
     """
     from rrm.evaluation.baselines import step_scores_of
-    from rrm.evaluation.evaluate import HEADLINE, EvaluationError, evaluate_feedback, why_no_pairs
+    from rrm.evaluation.evaluate import HEADLINE, evaluate_feedback, why_no_pairs
     from rrm.scoring.unsupported_media import unsupported_media
 
     if feedback and (judge.given or reruns):
@@ -103,10 +103,10 @@ def command(
         log.warning("%s: %s; they are not used", annotations, complaint)
     test, train = split_rows(everything, split, part, train_part)
     if not test:
-        raise EvaluationError(f"nothing to evaluate: {why_empty(len(everything), split, part, errors)}")
+        raise RRMError(f"nothing to evaluate: {why_empty(len(everything), split, part, errors)}")
     labels, steps = labels_of(test, labelled), step_labels_of(test, labelled)
     if reruns == 0 and len(feedback) < 2 and not has_label(labels, steps):
-        raise EvaluationError(f"nothing to measure on: {why_no_label(len(test), annotations)}")
+        raise RRMError(f"nothing to measure on: {why_no_label(len(test), annotations)}")
     loaded, strays = None, (0,)
     if feedback:
         runs, strays = zip(*(feedback_of(path, everything) for path in feedback), strict=True)
@@ -325,7 +325,6 @@ def score_baselines(
     """Score baselines learned on the training part, else out of fold; also why any was left out."""
     import numpy as np
 
-    from rrm.errors import RRMError
     from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold
 
     result, left_out = {"length": length_scores(test)}, {}
@@ -354,7 +353,6 @@ def position_baseline(
     seed: int,
 ) -> dict[str, list[Any]]:
     """Predict the majority verdict at each step position, learned as other baselines; {} without labels."""
-    from rrm.errors import RRMError
     from rrm.evaluation.baselines import across_folds, position_verdicts
 
     def fit(_: object, learned: Sequence[Any]) -> Callable[[Sequence[Trajectory]], list[Any]]:

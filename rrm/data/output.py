@@ -13,6 +13,7 @@ import errno
 import json
 import logging
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rrm.data.jsonl import cut_half_line
+from rrm.data.printing import describe
 from rrm.errors import RRMError
 
 if TYPE_CHECKING:
@@ -87,8 +89,33 @@ def _lock_rows(stack: ExitStack, path: Path) -> None:
             raise
 
 
-class Output:
-    """A locked file of rows (see `open_output`)."""
+def read_rows(
+    path: Path, parse: Callable[[dict[str, Any]], Any] = dict, noun: str = "a row", way_out: str = WAY_OUT
+) -> Iterator[tuple[int, Any]]:
+    """Yield (line number, parsed row), without a half-written last line.
+
+    Raises:
+        RRMError: a line is no JSON object, or `parse` refuses it.
+    """
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                return
+            row = None
+            with suppress(ValueError, RecursionError):
+                row = json.loads(line)
+            if not isinstance(row, dict):
+                raise RRMError(f"{path}:{number}: not a row but {line[:40]!r}; {way_out}")
+            try:
+                parsed = parse(row)
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                why = f" ({describe(error)})" if isinstance(error, ValueError) else ""
+                raise RRMError(f"{path}:{number}: not {noun}{why}; {way_out}") from error
+            yield number, parsed
+
+
+class RowFile:
+    """A locked file of JSON rows; the settings that made them stand beside it. `RowFile.open` opens it."""
 
     def __init__(self, path: Path, sync_seconds: float = SYNC_SECONDS) -> None:
         self.path = path
@@ -97,17 +124,74 @@ class Output:
         self._file: IO[bytes] | None = None
         self._synced = 0.0
 
-    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (line number, row); raises `RRMError` on a line that is no JSON object."""
-        with open(self.path, "rb") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise RRMError(f"{self.path}:{number}: not a row but {line[:40]!r}; {WAY_OUT}") from error
-                if not isinstance(row, dict):
-                    raise RRMError(f"{self.path}:{number}: not a row but {line[:40]!r}; {WAY_OUT}")
-                yield number, row
+    @classmethod
+    @contextmanager
+    def open(
+        cls,
+        path: Path,
+        made_by: Mapping[str, Any],
+        *,
+        overwrite: bool = False,
+        empty: Callable[[dict[str, Any]], bool] | None = None,
+        sync_seconds: float = SYNC_SECONDS,
+    ) -> Iterator[RowFile]:
+        """Lock the file, check that its settings are this run's, cut off a half-written end.
+
+        Args:
+            made_by: all settings that decide the rows: command, model, seed, … (JSON).
+            overwrite: drop an earlier run's rows; they come back where this run fails before its first row.
+            empty: whether a row will be dropped anyway: with only such rows, their settings do not matter.
+            sync_seconds: seconds between fsyncs; 0: after each row.
+
+        Raises:
+            RRMError: the file has other settings, is locked, or cannot be written.
+        """
+        if str(path) == "-" or (path.exists() and not path.is_file()):
+            raise RRMError(
+                f"-o {path} is not a file: rows are added to it and a killed run goes on with it; name a file"
+            )
+        path = path.resolve() if path.is_symlink() else path  # a rewritten file would take the link's place
+        header = Path(f"{path}.run.json")
+        with ExitStack() as stack:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # beside the rows, not the rows: those may be replaced by a rewritten file, and Windows locks what it reads
+                stack.enter_context(locked(path, stays=True))
+                _bring_back(path, header)
+                created = [file for file in (path, header) if not file.exists()]
+                stack.push(lambda failed, *_: _leave_nothing(path, created) if failed and path in created else None)
+                run = stack.enter_context(
+                    os.fdopen(os.open(header, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii")
+                )
+                if path.exists():
+                    _lock_rows(stack, path)
+                if overwrite:
+                    stack.push(_put_aside(path, header))
+                if not path.exists():
+                    path.write_bytes(b"")
+                    _lock_rows(stack, path)
+                if overwrite or path in created:
+                    path.write_bytes(b"")
+                    run.truncate(0)
+                with open(path, "r+b") as file:
+                    torn = cut_half_line(file)
+            except OSError as error:
+                raise RRMError(f"cannot write {error.filename or header}: {error.strerror}") from error
+            rows = cls(path, sync_seconds)
+            header_text = run.read()
+            with suppress(ValueError, AttributeError):
+                rows.unrowed = json.loads(header_text).get(UNROWED)
+            stands = path.stat().st_size and not (empty and all(empty(row) for _, row in rows.rows()))
+            if not stands or _compare(path, header_text, made_by):
+                write_header(run, made_by, **({} if rows.unrowed is None else {UNROWED: rows.unrowed}))
+            if torn:
+                log.warning("%s: its last line was only half written and is made again", path)
+            stack.callback(rows.close)
+            yield rows
+
+    def rows(self, *how: Any) -> Iterator[tuple[int, Any]]:
+        """Yield (line number, parsed row); takes what `read_rows` takes behind the path."""
+        return read_rows(self.path, *how)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> int:
         """Append rows as they come, each flushed at once; returns how many. Raises `RRMError`."""
@@ -149,21 +233,16 @@ class Output:
     def _rewriting(self) -> Iterator[IO[bytes]]:
         """Yield a draft that replaces the file when the block ends well."""
         self.close()
-        draft = Path(f"{self.path}.tmp")
-        with self._writing():
-            with open(draft, "wb") as new:
-                yield new
-                new.flush()
-                os.fsync(new.fileno())
-            os.replace(draft, self.path)
+        with self._writing(), drafted(self.path, ".tmp") as draft, open(draft, "wb") as new:
+            yield new
+            new.flush()
+            os.fsync(new.fileno())
 
     def keep_unrowed(self, usage: Mapping[str, Any]) -> None:
         """Store usage that is in no row beside the settings."""
         header = Path(f"{self.path}.run.json")
-        with self._writing():
-            draft = Path(f"{header}.tmp")
+        with self._writing(), drafted(header) as draft:
             draft.write_text(json.dumps({**json.loads(header.read_bytes()), UNROWED: dict(usage)}), encoding="ascii")
-            os.replace(draft, header)
 
     def close(self) -> None:
         file, self._file = self._file, None
@@ -173,66 +252,6 @@ class Output:
 
     def _writing(self) -> AbstractContextManager[None]:
         return writing(self.path, "mend that and run the same command to continue")
-
-
-@contextmanager
-def open_output(
-    path: Path,
-    made_by: Mapping[str, Any],
-    *,
-    overwrite: bool = False,
-    empty: Callable[[dict[str, Any]], bool] | None = None,
-    sync_seconds: float = SYNC_SECONDS,
-) -> Iterator[Output]:
-    """Lock the file, check that its settings are this run's, cut off a half-written end.
-
-    Args:
-        made_by: all settings that decide the rows: command, model, seed, … (JSON).
-        overwrite: drop an earlier run's rows; they come back where this run fails before its first row.
-        empty: whether a row will be dropped anyway: with only such rows, their settings do not matter.
-        sync_seconds: seconds between fsyncs; 0: after each row.
-
-    Raises:
-        RRMError: the file has other settings, is locked, or cannot be written.
-    """
-    if str(path) == "-" or (path.exists() and not path.is_file()):
-        raise RRMError(f"-o {path} is not a file: rows are added to it and a killed run goes on with it; name a file")
-    path = path.resolve() if path.is_symlink() else path  # a rewritten file would take the link's place
-    header = Path(f"{path}.run.json")
-    with ExitStack() as stack:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # beside the rows, not the rows: those may be replaced by a rewritten file, and Windows locks what it reads
-            stack.enter_context(locked(path, stays=True))
-            _bring_back(path, header)
-            created = [file for file in (path, header) if not file.exists()]
-            stack.push(lambda failed, *_: _leave_nothing(path, created) if failed and path in created else None)
-            run = stack.enter_context(os.fdopen(os.open(header, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii"))
-            if path.exists():
-                _lock_rows(stack, path)
-            if overwrite:
-                stack.push(_put_aside(path, header))
-            if not path.exists():
-                path.write_bytes(b"")
-                _lock_rows(stack, path)
-            if overwrite or path in created:
-                path.write_bytes(b"")
-                run.truncate(0)
-            with open(path, "r+b") as file:
-                torn = cut_half_line(file)
-        except OSError as error:
-            raise RRMError(f"cannot write {error.filename or header}: {error.strerror}") from error
-        output = Output(path, sync_seconds)
-        header_text = run.read()
-        with suppress(ValueError, AttributeError):
-            output.unrowed = json.loads(header_text).get(UNROWED)
-        stands = path.stat().st_size and not (empty and all(empty(row) for _, row in output.rows()))
-        if not stands or _compare(path, header_text, made_by):
-            write_header(run, made_by, **({} if output.unrowed is None else {UNROWED: output.unrowed}))
-        if torn:
-            log.warning("%s: its last line was only half written and is made again", path)
-        stack.callback(output.close)
-        yield output
 
 
 def _why_locked(path: Path, lock: Path) -> str:
@@ -390,6 +409,22 @@ def streams(path: Path) -> bool:
 
 
 @contextmanager
+def drafted(path: Path, suffix: str | None = None) -> Iterator[Path]:
+    """Yield a path beside `path`, whose file or folder replaces it when the block ends well.
+
+    Args:
+        suffix: of the draft; None: one that no other process has.
+    """
+    draft = path.with_name(f"{path.name}{f'.{secrets.token_hex(4)}.part' if suffix is None else suffix}")
+    try:
+        yield draft
+        os.replace(draft, path)
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
+@contextmanager
 def file_when_whole(path: Path, *, encoding: str = "utf-8", errors: str = "strict") -> Iterator[IO[str]]:
     """Write a text file that replaces `path`, or a link's target, when the block ends well.
 
@@ -402,15 +437,8 @@ def file_when_whole(path: Path, *, encoding: str = "utf-8", errors: str = "stric
             yield file
         return
     path = Path(os.path.realpath(path))
-    draft = path.with_name(path.name + ".part")
-    with locked(path):
-        try:
-            with open(draft, "w", **how) as file:
-                yield file
-            os.replace(draft, path)
-        finally:
-            with suppress(OSError):
-                draft.unlink()
+    with locked(path), drafted(path, ".part") as draft, open(draft, "w", **how) as file:
+        yield file
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> int:

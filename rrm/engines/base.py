@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from rrm.data.usage import Usage
 from rrm.engines.cost import WorkSize
-from rrm.errors import EngineError, KeyRefused
+from rrm.errors import EngineError
 
 StopReason = Literal["eos", "stop", "length"]
 
@@ -31,7 +31,7 @@ class SamplingParams:
     top_logprobs: int = 0
     """Alternatives a token to ask a server for."""
     json_schema: dict[str, Any] | None = field(default=None, hash=False)
-    """Schema of a server's reply; a server that refuses one raises `rrm.errors.SchemaRefused`."""
+    """Schema of a server's reply; a server that refuses one raises EngineError of kind `schema`."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class ChatEngine(Protocol):
 def converse(engine: ChatEngine, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
     """Ask each request, and the request that `answered` returns after it, until it returns None.
 
-    Uses the engine's own `converse`, else `concurrency` threads. Raises KeyRefused; SpendingLimit where requests were left out.
+    Uses the engine's own `converse`, else `concurrency` threads. Raises EngineError of kind `refused`; SpendingLimit where requests were left out.
     """
     at_once = getattr(engine, "converse", None)
     if at_once is not None:
@@ -227,9 +227,9 @@ def converse(engine: ChatEngine, requests: Iterable[Request], params: SamplingPa
             while following is not None and not stopped.is_set():
                 try:
                     reply: Reply | EngineError = engine.complete(following.messages, params, following.key)
-                except KeyRefused:
-                    raise
                 except EngineError as error:
+                    if error.kind == "refused":
+                        raise
                     reply = error
                 with answering:
                     following = answered(following, reply)

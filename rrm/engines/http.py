@@ -34,7 +34,9 @@ class NoAnswer(Exception):
 
 
 class UnreadableAnswer(ValueError):
-    def __init__(self, why: str, status: int) -> None:
+    """An answer that cannot be read, or cannot belong to the request."""
+
+    def __init__(self, why: str, status: int = 200) -> None:
         super().__init__(why)
         self.status = status
 

@@ -65,15 +65,6 @@ class Rejected(Exception):
         super().__init__(status, text)
 
 
-class CutPrompt(Exception):
-    """A server silently cut a prompt; trying again does not change that."""
-
-    def __init__(self, tokens: int) -> None:
-        super().__init__(
-            f"it read {tokens:,} tokens of the prompt, of a longer one no more, and cut the rest away in silence"
-        )
-
-
 class Retry(Exception):
     """A failure worth another try.
 
@@ -84,6 +75,7 @@ class Retry(Exception):
     """
 
     status = 0  # of HTTP; 0: none came
+    empty = False  # a reply came, without text: in the end it is handed back (status `unparsable`)
 
     def __init__(
         self, reason: str, hint: str, retry_after: float = 0.0, *, throttled: bool = False, unconnected: bool = False
@@ -118,10 +110,6 @@ def error_in(payload: Any, hidden: Hidden) -> tuple[int, str] | None:
     return status, hidden.quote(str(details.get("message") or "the reply ended in an error")) + (
         f" ({hidden.quote(code)})" if code and not code.isdigit() else ""
     )
-
-
-class EmptyReply(Retry):
-    """A reply without text: tried again, and in the end handed back (status `unparsable`)."""
 
 
 class Quirks:

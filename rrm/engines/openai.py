@@ -30,8 +30,6 @@ from rrm.engines.http_errors import (
     FOR_ALL,
     HINTS,
     NO_LOGPROBS,
-    CutPrompt,
-    EmptyReply,
     Quirks,
     Rejected,
     Retry,
@@ -45,7 +43,7 @@ from rrm.engines.http_errors import (
 )
 from rrm.engines.replies import RequestForm, body_of, form_of, reply_of, usage_of
 from rrm.engines.server_options import ServerOptions, addresses_of, filled, is_address, public, query_of, shown_address
-from rrm.errors import EngineError, KeyRefused, SchemaRefused, SpendingLimit, TooLong
+from rrm.errors import EngineError, ErrorKind, SpendingLimit
 
 log = logging.getLogger(__name__)
 THROTTLED_TRIES = 3  # further tries, per allowed failure, where a server is asked too much at once
@@ -143,7 +141,7 @@ class OpenAIEngine:
         """See `rrm.engines.base.converse`; begins in order, so that prompts that begin alike stay together.
 
         Raises:
-            KeyRefused: the server refuses the key, or asks for too long a pause; unfinished work is lost.
+            EngineError: the server refuses the key, or asks for too long a pause; unfinished work is lost.
             SpendingLimit: the limit is reached: work under way is finished, the rest left out.
         """
         run(self._converse(requests, params, answered))
@@ -160,10 +158,10 @@ class OpenAIEngine:
                 while following is not None:
                     try:
                         reply, before = await self._with_retries(gate, following, params, before, paid)
-                    except KeyRefused:
-                        raise  # the others would fare no better: leaving cancels them
                     except EngineError as error:
-                        if isinstance(error, SchemaRefused) and following.json_schema is not None:
+                        if error.kind == "refused":
+                            raise  # the others would fare no better: leaving cancels them
+                        if error.kind == "schema" and following.json_schema is not None:
                             following = replace(following, json_schema=None)
                             continue
                         reply = error
@@ -234,11 +232,11 @@ class OpenAIEngine:
                 elsewhere = self.endpoints.failed(endpoint, error, burst, max(pause, error.retry_after))
                 spent = failures > self.max_retries or throttled > THROTTLED_TRIES * self.max_retries
                 if why := self.endpoints.why_closed(throttled if spent and not failures else None, answers):
-                    closed = KeyRefused(str(self._error(endpoint, error.reason, why)))
+                    closed = self._error(endpoint, error.reason, why, "refused")
                     closed.usage = total_of(paid)
                     raise closed from error
                 if spent:
-                    if isinstance(error, EmptyReply):
+                    if error.empty:
                         return Reply(text="", stop_reason="eos", usage=total_of(paid)), endpoint
                     failed = self._error(endpoint, f"{error.reason} (tried {failures + throttled} times)", error.hint)
                     failed.usage = total_of(paid)
@@ -255,7 +253,7 @@ class OpenAIEngine:
         quirks, guessed = self._quirks.known, False
         params = params if request.json_schema is None else replace(params, json_schema=request.json_schema)
         if params.json_schema is not None and self.takes_schema is False:
-            raise SchemaRefused(f"{self._name()} takes no JSON schema")
+            raise EngineError(f"{self._name()} takes no JSON schema", "schema")
         while True:
             try:
                 form = form_of(self.model, request, params, self.options, seed, quirks)
@@ -263,15 +261,14 @@ class OpenAIEngine:
                 messages, tokens = form.body.get("messages", ()), paid[-1].prompt_tokens
                 longer = partial(self._count, post, form, params, paid)
                 if await self._counts[endpoint.url].is_cut(messages, tokens, self._context, longer):
-                    raise CutPrompt(tokens)
-            except CutPrompt as cut:
-                hint = "serve the model with a longer context (Ollama: OLLAMA_CONTEXT_LENGTH), or say how long it is with --context"
-                raise TooLong(str(self._error(endpoint, str(cut), hint))) from cut
+                    text = f"it read {tokens:,} tokens of the prompt, of a longer one no more, and cut the rest away in silence"
+                    hint = "serve the model with a longer context (Ollama: OLLAMA_CONTEXT_LENGTH), or say how long it is with --context"
+                    raise self._error(endpoint, text, hint, "too_long")
             except Rejected as rejected:
+                text = f"HTTP {rejected.status}: {rejected.text}"
                 if is_too_long(rejected):
                     hint = way_out_of(rejected, self._context)
-                    error = self._error(endpoint, f"HTTP {rejected.status}: {rejected.text}", hint)
-                    raise TooLong(str(error)) from rejected
+                    raise self._error(endpoint, text, hint, "too_long") from rejected
                 named = speaks_of_schema(rejected)
                 # prompts are asked for their log-probabilities alone
                 left_out = replace(params, top_logprobs=0) if request.prompts else params
@@ -279,17 +276,13 @@ class OpenAIEngine:
                 if params.json_schema is not None and rejected.status in (400, 422) and (named or workaround is None):
                     if named:  # else it may be this one text that is refused
                         self.takes_schema = False
-                    text = f"HTTP {rejected.status}: {rejected.text}"
-                    raise SchemaRefused(str(self._error(endpoint, text, "ask without a JSON schema"))) from rejected
+                    raise self._error(endpoint, text, "ask without a JSON schema", "schema") from rejected
                 if workaround is None:
                     hint = HINTS.get(rejected.status, HINTS[400])
-                    error = self._error(endpoint, f"HTTP {rejected.status}: {rejected.text}", hint)
-                    if no_money(rejected.status, rejected.text):
-                        raise KeyRefused(str(error)) from rejected
                     # a 403 after answers is a filter's objection to one text; a 401 is never about the text
-                    if rejected.status in FOR_ALL or (rejected.status == 403 and not self._answered):
-                        raise KeyRefused(str(error)) from rejected
-                    raise error from rejected
+                    for_all = rejected.status in FOR_ALL or (rejected.status == 403 and not self._answered)
+                    refused = for_all or no_money(rejected.status, rejected.text)
+                    raise self._error(endpoint, text, hint, "refused" if refused else "failed") from rejected
                 guessed |= workaround == NO_LOGPROBS and "logprobs" not in rejected.text
                 quirks = quirks | {workaround}
                 continue
@@ -305,10 +298,11 @@ class OpenAIEngine:
             return 0
         try:
             await post(form.counting(messages), params, paid)
-        except EmptyReply:
-            pass
         except Rejected:
             return 0
+        except Retry as error:
+            if not error.empty:
+                raise
         return paid[-1].prompt_tokens
 
     async def _post(
@@ -346,7 +340,9 @@ class OpenAIEngine:
         finally:
             paid.append(self.purse.pay(used, whole=complete, at_most=most_used(form.body) if lost else None))
         if not reply.text.strip() and reply.stop_reason != "length":  # of prompts it always is
-            raise EmptyReply("empty reply", "look into the server's log")
+            again = Retry("empty reply", "look into the server's log")
+            again.empty = True
+            raise again
         return reply
 
     def _way_to(self, url: str) -> dict[str, Any]:
@@ -354,8 +350,8 @@ class OpenAIEngine:
         headers = {"Authorization": f"Bearer {self._api_key}", **self._account, **self.options.headers_to(url)}
         return {"headers": headers, "params": query_of(url) or None}
 
-    def _error(self, endpoint: Endpoint, reason: str, hint: str) -> EngineError:
-        return EngineError(self._hidden.hide(f"{shown_address(endpoint.url)} ({self.model}): {reason}; {hint}"))
+    def _error(self, endpoint: Endpoint, reason: str, hint: str, kind: ErrorKind = "failed") -> EngineError:
+        return EngineError(self._hidden.hide(f"{shown_address(endpoint.url)} ({self.model}): {reason}; {hint}"), kind)
 
     def _name(self) -> str:
         return f"{', '.join(shown_address(e.url) for e in self.endpoints.all)} ({self.model})"

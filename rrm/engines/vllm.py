@@ -38,7 +38,7 @@ from rrm.engines.vllm_http import (
 )
 from rrm.engines.vllm_servers import Servers
 from rrm.engines.vllm_weights import NAME, OWN, Weights, save, sweep, version_at
-from rrm.errors import EngineError, TooLong
+from rrm.errors import EngineError
 
 T = TypeVar("T")
 # adapters that stay loaded: rows of the one before may still be at work. Of whole weights a server has one version.
@@ -342,7 +342,7 @@ class VLLMEngine:
             except Rejected as refused:
                 if is_too_long(refused):
                     hint = "lower rollout.max_episode_tokens, or serve it with a longer context"
-                    raise TooLong(str(server.error(refused.text, hint))) from refused
+                    raise EngineError(str(server.error(refused.text, hint)), "too_long") from refused
                 raise server.refusal(refused) from refused
 
         async with self._slots:

@@ -29,10 +29,6 @@ SLACK = 1e-3  # what a log-probability may lie above 0, by rounding
 NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 
-class WrongReply(ValueError):
-    """A reply that cannot belong to the request; the message says why."""
-
-
 def sampling_body(
     model: str, ids: Sequence[int], params: SamplingParams, limit: int, seed: int, eos_ids: Collection[int]
 ) -> dict[str, Any]:
@@ -98,16 +94,16 @@ def _next_token(model: str, ids: Sequence[int], tokens: Sequence[int]) -> dict[s
 
 
 def choice_of(payload: Any, model: str, ids: Sequence[int]) -> Mapping[str, Any]:
-    """The reply's only choice; WrongReply unless it is of this model to these ids."""
+    """The reply's only choice; UnreadableAnswer unless it is of this model to these ids."""
     if not isinstance(payload, dict) or not isinstance(payload.get("choices"), list) or len(payload["choices"]) != 1:
-        raise WrongReply("it is no completion with one choice")
+        raise UnreadableAnswer("it is no completion with one choice")
     if payload.get("model") != model:
-        raise WrongReply(f"it answers as {payload.get('model')!r:.80}, and {model!r} was asked")
+        raise UnreadableAnswer(f"it answers as {payload.get('model')!r:.80}, and {model!r} was asked")
     choice = payload["choices"][0]
     if not isinstance(choice, dict):
-        raise WrongReply("its choice is no object")
+        raise UnreadableAnswer("its choice is no object")
     if choice.get("prompt_token_ids") != list(ids):
-        raise WrongReply(
+        raise UnreadableAnswer(
             "its `prompt_token_ids` are not the ids that were sent (a server older than vLLM 0.11 gives none)"
         )
     return choice
@@ -125,7 +121,7 @@ def completion_of(
     """Parse a reply to `sampling_body`; `context`: the servers', in tokens, where known.
 
     Raises:
-        WrongReply: it cannot be one.
+        UnreadableAnswer: it cannot be one.
         Retry: the server gave the row up.
     """
     choice = choice_of(payload, model, ids)
@@ -133,17 +129,17 @@ def completion_of(
         raise Retry("it gave a row up (`abort`)", "look into the server's log")
     sampled = choice.get("token_ids")
     if not isinstance(sampled, list) or not 1 <= len(sampled) <= limit:
-        raise WrongReply(f"it has no 1 to {limit} `token_ids`")
+        raise UnreadableAnswer(f"it has no 1 to {limit} `token_ids`")
     for token in sampled:
         if not isinstance(token, int) or isinstance(token, bool) or token < 0 or token >= (vocabulary or math.inf):
-            raise WrongReply(f"{token!r:.40} is no token id of this vocabulary ({vocabulary})")
+            raise UnreadableAnswer(f"{token!r:.40} is no token id of this vocabulary ({vocabulary})")
     details = choice.get("logprobs")
     logprobs = details.get("token_logprobs") if isinstance(details, dict) else None
     if not isinstance(logprobs, list) or len(logprobs) != len(sampled):
-        raise WrongReply(f"it has no log-probability for each of its {len(sampled)} tokens")
+        raise UnreadableAnswer(f"it has no log-probability for each of its {len(sampled)} tokens")
     reason = _stop_reason(choice, sampled, eos_ids)
     if reason == "length" and len(sampled) < limit and context is not None and len(ids) + len(sampled) < context:
-        raise WrongReply(
+        raise UnreadableAnswer(
             f"it was cut at {len(sampled)} of {limit} tokens (max_new_tokens of the model's generation_config.json? start the "
             "server with --generation-config vllm)"
         )
@@ -155,14 +151,14 @@ def _stop_reason(choice: Mapping[str, Any], sampled: Sequence[int], eos_ids: Col
     if reason == "length":
         return "length"
     if reason != "stop":
-        raise WrongReply(f"it ended by {reason!r:.40}")
+        raise UnreadableAnswer(f"it ended by {reason!r:.40}")
     return "eos" if sampled[-1] in eos_ids else "stop"
 
 
 def logprob_of(value: Any) -> float:
-    """Check a log-probability; WrongReply where no sampled token can have it."""
+    """Check a log-probability; UnreadableAnswer where no sampled token can have it."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not LOWEST < value <= SLACK:
-        raise WrongReply(f"{value!r:.40} is no log-probability of a sampled token")
+        raise UnreadableAnswer(f"{value!r:.40} is no log-probability of a sampled token")
     return float(value)
 
 
@@ -171,22 +167,22 @@ def next_logprobs_of(payload: Any, model: str, ids: Sequence[int], tokens: Seque
     details = choice_of(payload, model, ids).get("logprobs")
     top = details.get("top_logprobs") if isinstance(details, dict) else None
     if not isinstance(top, list) or len(top) != 1 or not isinstance(top[0], dict):
-        raise WrongReply("it has no `top_logprobs` for one token")
+        raise UnreadableAnswer("it has no `top_logprobs` for one token")
     return [_any_logprob(top[0].get(f"token_id:{token}")) for token in tokens]
 
 
 def normalised(logprobs: Sequence[float]) -> list[float]:
-    """Scale so that probabilities sum to 1; WrongReply where all are 0."""
+    """Scale so that probabilities sum to 1; UnreadableAnswer where all are 0."""
     highest = max(logprobs)
     if highest == -math.inf:
-        raise WrongReply("it gives none of the choices a probability")
+        raise UnreadableAnswer("it gives none of the choices a probability")
     total = highest + math.log(sum(math.exp(value - highest) for value in logprobs))
     return [value - total for value in logprobs]
 
 
 def _any_logprob(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value > SLACK:
-        raise WrongReply(f"{value!r:.40} is no log-probability")
+        raise UnreadableAnswer(f"{value!r:.40} is no log-probability")
     return -math.inf if value <= LOWEST else float(value)
 
 
@@ -221,7 +217,7 @@ class Server:
 
         Raises:
             Retry, Rejected: it may pass, or not.
-            WrongReply: a body that is no JSON (unless `as_text`).
+            UnreadableAnswer: a body that is no JSON (unless `as_text`).
         """
         url, method = f"{self.url}{'' if root else '/v1'}{path}", "GET" if body is None else "POST"
         how = {"limit_s": self.timeout_s, "connect_s": self.connect_s, "headers": self.headers, "json": body}
@@ -230,10 +226,10 @@ class Server:
                 self.client, method, url, hidden=self.hidden, late="raise the time-out, or look into its log", **how
             )
             return None if as_text else json.loads(answer.body)
-        except UnreadableAnswer as error:
-            raise WrongReply(str(error)) from error
+        except UnreadableAnswer:
+            raise
         except (ValueError, RecursionError) as error:
-            raise WrongReply(f"it is no JSON ({error})") from error
+            raise UnreadableAnswer(f"it is no JSON ({error})") from error
 
     def error(self, reason: str, hint: str) -> EngineError:
         return EngineError(self.hidden.hide(f"vLLM at {self.url}: {reason}; {hint}"))

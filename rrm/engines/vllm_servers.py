@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
-from rrm.engines.http import backoff
+from rrm.engines.http import UnreadableAnswer, backoff
 from rrm.engines.http_errors import Rejected, Retry
-from rrm.engines.vllm_http import Server, WrongReply, looking_body, servers_at
+from rrm.engines.vllm_http import Server, looking_body, servers_at
 from rrm.engines.vllm_weights import Weights, check_own, error_text, load, restore, unload
 from rrm.errors import EngineError
 
@@ -161,7 +161,7 @@ class Servers:
             except Rejected:
                 self._answered(server)  # with a no, but it did
                 raise
-            except WrongReply as wrong:
+            except UnreadableAnswer as wrong:
                 hint = "nothing may be learned from this server: look at its version and flags"
                 raise server.error(f"its reply cannot be one to what was asked: {wrong}", hint) from wrong
             except Retry as error:
@@ -326,7 +326,7 @@ class Servers:
         async def one(server: Server) -> None:
             try:
                 await restore(server, self._roots.get(server))
-            except (Retry, Rejected, WrongReply, EngineError) as error:
+            except (Retry, Rejected, UnreadableAnswer, EngineError) as error:
                 log.warning(
                     "vLLM at %s keeps the weights that were trained (%s): start it again", server.url, error_text(error)
                 )

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rrm.engines.http import UnreadableAnswer
 from rrm.engines.http_errors import Rejected, Retry
-from rrm.engines.vllm_http import Server, WrongReply
+from rrm.engines.vllm_http import Server
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"[0-9a-f]{8}-\d+(\.part)?")  # names of weights at the server, and of their folders
@@ -109,7 +110,7 @@ async def version_at(server: Server) -> str | None:
     except Rejected:
         return None
     if not isinstance(reply, dict) or not isinstance(reply.get("weight_version"), str):
-        raise WrongReply("it does not say the version of its weights")
+        raise UnreadableAnswer("it does not say the version of its weights")
     return reply["weight_version"]
 
 
@@ -142,7 +143,7 @@ async def unload(server: Server, name: str) -> None:
     """Unload an adapter; one that stays only takes room."""
     try:
         await server.send("/unload_lora_adapter", {"lora_name": name}, as_text=True)
-    except (Retry, Rejected, WrongReply) as error:
+    except (Retry, Rejected, UnreadableAnswer) as error:
         log.info("vLLM at %s: adapter %s was not unloaded (%s)", server.url, name, error_text(error))
 
 
@@ -151,7 +152,7 @@ async def sweep(server: Server, past: Callable[[str, str], bool]) -> None:
     try:
         entries = (await server.send("/models"))["data"]
         old = [str(entry["id"]) for entry in entries if past(str(entry["id"]), str(entry.get("root")))]
-    except (Retry, Rejected, WrongReply, LookupError, TypeError, AttributeError) as error:
+    except (Retry, Rejected, UnreadableAnswer, LookupError, TypeError, AttributeError) as error:
         log.info("vLLM at %s: its adapters were not listed (%s)", server.url, error_text(error))
         return
     for name in old:

@@ -33,10 +33,6 @@ PLACE_ROWS = 5.0
 """Steps of the wider group that are added to a position's own."""
 
 
-class BaselineError(RRMError):
-    """A baseline cannot be trained on these rows; the message says why."""
-
-
 def tfidf_text(trajectory: Trajectory) -> str:
     return "\n".join(f"{m.role}: {message_text(m)}" for m in trajectory.messages)
 
@@ -57,15 +53,15 @@ def tfidf_features(texts: Iterable[str], name: str = "TF-IDF baseline") -> tuple
     try:
         return vectorizer.fit_transform(texts), vectorizer.transform
     except ValueError as error:
-        raise BaselineError(f"{name}: {error}") from error
+        raise RRMError(f"{name}: {error}") from error
 
 
 def fit_words(texts: Iterable[str], good: np.ndarray, name: str) -> Callable[[Iterable[str]], np.ndarray]:
-    """Fit TF-IDF and logistic regression: texts → P(good). Raises BaselineError naming `name`."""
+    """Fit TF-IDF and logistic regression: texts → P(good). Raises RRMError naming `name`."""
     from sklearn.linear_model import LogisticRegression
 
     if not len(good) or good.all() or not good.any():
-        raise BaselineError(f"{name}: what it is trained on holds one class only; give it rows of both outcomes")
+        raise RRMError(f"{name}: what it is trained on holds one class only; give it rows of both outcomes")
     features, transform = tfidf_features(texts, name)
     model = LogisticRegression(C=C, max_iter=500).fit(features, good)
     return lambda others: model.predict_proba(transform(others))[:, 1]
@@ -83,7 +79,7 @@ def fit_agent(trajectories: Sequence[Trajectory], labels: np.ndarray) -> Scorer:
         if trajectory.meta.get("agent") is not None:
             outcomes[str(trajectory.meta["agent"])].append(label)
     if not outcomes:
-        raise BaselineError('agent baseline: no training row has meta["agent"]')
+        raise RRMError('agent baseline: no training row has meta["agent"]')
     rates = {agent: float(np.mean(values)) for agent, values in outcomes.items()}
     mean = float(np.mean(labels))
 
@@ -159,7 +155,7 @@ def fit_step_position(trajectories: Sequence[Trajectory], labels: Sequence[StepL
     Seen n times it weighs n / (n + `PLACE_ROWS`). It uses the run's length, which a judge that reads up to the step does not see."""
     steps = labelled_steps(trajectories, labels)
     if not steps:
-        raise BaselineError("position baseline: no training step is labelled")
+        raise RRMError("position baseline: no training step is labelled")
     mean = sum(good for _, _, good in steps) / len(steps)
     verdicts: dict[tuple[int, ...], list[bool]] = defaultdict(list)
     for t, k, good in steps:

@@ -32,10 +32,6 @@ NO_LEAK = "pair_accuracy_same_turns_no_leak"
 FAILURES_HALF = "pair_accuracy_same_turns_failures_half"
 
 
-class EvaluationError(RRMError):
-    """Rows, feedback and labels do not fit together."""
-
-
 class EvaluationReport(dict[str, Any]):
     """The metrics as a JSON-able dict (undefined values are None), with the keys of `evaluate_feedback`."""
 
@@ -50,15 +46,15 @@ class EvaluationReport(dict[str, Any]):
 
 
 def match_feedback(trajectories: Sequence[Trajectory], feedback: Sequence[Feedback]) -> list[Feedback | None]:
-    """Return each trajectory's feedback by id or None; raises EvaluationError for an id that occurs twice."""
+    """Return each trajectory's feedback by id or None; raises RRMError for an id that occurs twice."""
     for name, ids in (("trajectories", [t.id for t in trajectories]), ("feedback", [f.id for f in feedback])):
         twice = [i for i, n in Counter(ids).items() if n > 1]
         if twice:
-            raise EvaluationError(f"{len(twice)} ids occur more than once in the {name}, e.g. {twice[0]!r}")
+            raise RRMError(f"{len(twice)} ids occur more than once in the {name}, e.g. {twice[0]!r}")
     by_id = {f.id: f for f in feedback}
     matched = [by_id.get(t.id) for t in trajectories]
     if not any(matched):
-        raise EvaluationError(
+        raise RRMError(
             f"none of {len(trajectories)} trajectories has feedback (ids like {[t.id for t in trajectories[:1]]} "
             f"against {[f.id for f in feedback[:1]]}): was another file judged?"
         )
@@ -68,7 +64,7 @@ def match_feedback(trajectories: Sequence[Trajectory], feedback: Sequence[Feedba
 def _raw(feedback: Feedback) -> float:
     score = feedback.raw_score if feedback.raw_score is not None else feedback.score
     if score is None:
-        raise EvaluationError(f"row {feedback.id!r} has status scored and no score")
+        raise RRMError(f"row {feedback.id!r} has status scored and no score")
     return score
 
 
@@ -100,9 +96,9 @@ def _check_baselines(baselines: Mapping[str, Any], labels: np.ndarray) -> dict[s
     arrays = {name: np.asarray(scores, dtype=np.float64) for name, scores in baselines.items()}
     for name, scores in arrays.items():
         if scores.shape != labels.shape:
-            raise EvaluationError(f"baseline {name!r} has scores {scores.shape} for rows {labels.shape}")
+            raise RRMError(f"baseline {name!r} has scores {scores.shape} for rows {labels.shape}")
         if not np.isfinite(scores[np.isfinite(labels)]).all():
-            raise EvaluationError(f"baseline {name!r} has no score for some labelled rows; leave the baseline out")
+            raise RRMError(f"baseline {name!r} has no score for some labelled rows; leave the baseline out")
     return arrays
 
 
@@ -232,14 +228,14 @@ def evaluate_feedback(
         `steps` and `step_scores` (None without labels, findings or a `p_good`).
 
     Raises:
-        EvaluationError: lengths differ, ids repeat, or nothing matches.
+        RRMError: lengths differ, ids repeat, or nothing matches.
     """
     outcomes = [t.outcome for t in trajectories] if labels is None else list(labels)
     if len(outcomes) != len(trajectories):
-        raise EvaluationError(f"{len(outcomes)} labels for {len(trajectories)} trajectories")
+        raise RRMError(f"{len(outcomes)} labels for {len(trajectories)} trajectories")
     y = np.array([math.nan if label is None else float(label) for label in outcomes])
     if ((y < 0) | (y > 1)).any():
-        raise EvaluationError(f"labels must lie in [0, 1], got {y[(y < 0) | (y > 1)][0]}")
+        raise RRMError(f"labels must lie in [0, 1], got {y[(y < 0) | (y > 1)][0]}")
     matched = match_feedback(trajectories, feedback)
     table, n_questions = _statistics(trajectories, matched, y, _check_baselines(baselines or {}, y))
     status = Counter("missing" if f is None else f.status for f in matched)

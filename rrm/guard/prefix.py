@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from rrm.data.feedback import Feedback, Mode
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
-from rrm.guard.timeouts import Deadline, OutOfTime
+from rrm.guard.timeouts import Deadline
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.cached_judge import BatchJudge, lock_of
 from rrm.judge.incremental_judge import Follower
@@ -97,7 +97,7 @@ class PrefixJudge:
         began = time.perf_counter()
         try:
             return self._deadline.within(lambda: self._asked(trajectory))
-        except OutOfTime as error:
+        except TimeoutError as error:
             why = f"no judgement: {error}"
             return PrefixJudgement("judge_error", None, None, why, 0, time.perf_counter() - began)
 

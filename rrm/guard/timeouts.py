@@ -8,12 +8,8 @@ from concurrent.futures import wait
 from typing import TypeVar
 
 from rrm.engines.async_runner import in_thread
-from rrm.errors import RRMError
 
 T = TypeVar("T")
-
-
-class OutOfTime(RRMError): ...
 
 
 class Deadline:
@@ -24,10 +20,10 @@ class Deadline:
         self.late = False  # a thread was left behind, and may still be at work
 
     def within(self, do: Callable[[], T]) -> T:
-        """Call a function in a thread of its own; OutOfTime if it is late, and its result is lost."""
+        """Call a function in a thread of its own; TimeoutError if it is late, and its result is lost."""
         future = in_thread(do, "rrm-deadline")
         wait([future], max(0.0, self.at - time.monotonic()))
         if future.done():
             return future.result()
         self.late = True
-        raise OutOfTime(f"it was not done within the {self.seconds:g} s for which it is waited")
+        raise TimeoutError(f"it was not done within the {self.seconds:g} s for which it is waited")

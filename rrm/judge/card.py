@@ -9,8 +9,9 @@ import yaml
 
 from rrm.data.feedback import Mode
 from rrm.data.plain_yaml import plain_yaml
-from rrm.engines.hf.hub import HubError, download
+from rrm.engines.hf.hub import download
 from rrm.engines.shipped_judges import judge_folder
+from rrm.errors import DownloadError
 from rrm.judge.calibration import P_GOOD
 from rrm.judge.judge_dir import JudgeSettings
 
@@ -40,7 +41,7 @@ def licence_of(base: str) -> dict[str, str]:
     if folder is None:
         try:
             folder = download(base, weights=False)
-        except HubError:
+        except DownloadError:
             return {}
     card = folder / "README.md"
     fields = front_matter(card.read_text(encoding="utf-8", errors="replace")) if card.is_file() else {}

@@ -2,9 +2,9 @@
 
 | reply | status |
 |---|---|
-| none after the retries (time-out, HTTP error, refused connection) | `judge_error`; a refused key raises `KeyRefused` |
+| none after the retries (time-out, HTTP error, refused connection) | `judge_error`; a refused key raises |
 | empty, or without one unambiguous score (`rrm.judge.score_text`), also when asked again | `unparsable` |
-| the server cannot take a prompt of this length (`TooLong`) | `too_long` |
+| the server cannot take a prompt of this length (kind `too_long`) | `too_long` |
 | cut off by length before a complete score, or inside its thinking | `truncated` |
 
 With log-probabilities the score is Σ p(v)·v over the grid, else the number in the text.
@@ -21,7 +21,7 @@ from rrm.data.annotation import Finding
 from rrm.data.feedback import CriterionAnswer, Feedback, JudgeInfo, Status, parse_findings
 from rrm.data.usage import Usage, total_of
 from rrm.engines.base import Answered, ChatEngine, Reply, Request, SamplingParams, converse
-from rrm.errors import EngineError, TooLong
+from rrm.errors import EngineError
 from rrm.judge.expected_score import expected_score
 from rrm.judge.hallucinated_steps import cut_from_critique, cut_from_trace, cut_notice
 from rrm.judge.score_text import open_think, outside_think, parse_reply, without_thoughts
@@ -239,7 +239,7 @@ def read_reply(reply: Reply | EngineError) -> Judgement:
     """Parse a reply into its judgement or typed failure (see the table at the top)."""
     if isinstance(reply, EngineError):
         return Judgement(
-            "too_long" if isinstance(reply, TooLong) else "judge_error", reason=str(reply), usage=reply.usage
+            "too_long" if reply.kind == "too_long" else "judge_error", reason=str(reply), usage=reply.usage
         )
     text = open_think(reply.text)
     parsed = parse_reply(text, ended=reply.stop_reason != "length")

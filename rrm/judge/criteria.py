@@ -22,7 +22,7 @@ from rrm.data.text import references
 from rrm.data.trajectory import Trajectory
 from rrm.data.usage import total_of
 from rrm.engines.base import Reply, Request, SamplingParams
-from rrm.errors import ConfigError, EngineError, SchemaRefused
+from rrm.errors import ConfigError, EngineError
 from rrm.judge.answers import is_object, read_answers, read_notes
 from rrm.judge.backends import ServerBackend, with_pictures
 from rrm.judge.chat import Judgement, Repair, complete_all, read_reply, repair_notice
@@ -141,7 +141,7 @@ class CriteriaBackend(ServerBackend):
             again.append(ask)
 
         def judge(ask: WindowRequest, reply: Reply | EngineError) -> None:
-            if isinstance(reply, SchemaRefused):
+            if isinstance(reply, EngineError) and reply.kind == "schema":
                 ask_again(ask, reply)
                 return
             if isinstance(reply, Reply) and self._takes_schema is None and reply.text.strip():

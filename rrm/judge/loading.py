@@ -12,10 +12,10 @@ from rrm.data.extras import needs
 from rrm.data.pictures import ImageBudget
 from rrm.engines.base import ChatEngine, TokenEngine
 from rrm.engines.hf.base_model import base_path, default_device, default_dtype, named_damage
-from rrm.engines.hf.hub import HubError, download
+from rrm.engines.hf.hub import download
 from rrm.engines.server_options import ServerOptions, addresses_of, filled, meant, public, saved
 from rrm.engines.shipped_judges import DEFAULT, FILE, judge_folder, shipped
-from rrm.errors import ConfigError, MissingExtra, RRMError
+from rrm.errors import ConfigError, DownloadError, MissingExtra, RRMError
 from rrm.judge.fast import INT8, int8_engine, takes_int8
 from rrm.judge.judge_dir import JudgeSettings, base_of, content_hash, load_settings, settings_hash
 from rrm.prompt.criteria import Criteria
@@ -146,7 +146,7 @@ def find_folder(model: str | None, options: LoadOptions, *, weights: bool = True
         folder = download(
             model, revision=options.revision, token=options.hub_token, weights=weights, code=options.trust_remote_code
         )
-    except HubError as error:
+    except DownloadError as error:
         raise RRMError(f"no judge {model!r}: neither a directory nor a shipped judge, and {error}") from error
     return folder, True
 

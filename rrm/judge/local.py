@@ -13,7 +13,7 @@ from rrm.data.time_slices import windows
 from rrm.engines.base import Answered, Completion, Reply, Request, SamplingParams, TokenEngine, one_reply
 from rrm.engines.hf.trie import off_grid_mass
 from rrm.engines.sessions import open_session
-from rrm.errors import EngineError, TooLong
+from rrm.errors import EngineError
 from rrm.judge.chat import Judgement
 from rrm.prompt.prompter import GRID, Prompt, Prompter
 from rrm.prompt.rendering import OPENINGS
@@ -215,7 +215,7 @@ class TemplatedEngine:
 
         def begin(request: Request | None, ids: list[int]) -> None:
             while request is not None and room is not None and len(ids) + params.max_new_tokens > room:
-                request = answered(request, TooLong(TOO_LONG))
+                request = answered(request, EngineError(TOO_LONG, "too_long"))
                 ids = [] if request is None else self._ids(request)
             if request is not None:
                 if request.key in at_work:

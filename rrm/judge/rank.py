@@ -28,7 +28,7 @@ from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage, total_of
 from rrm.engines.base import Reply, Request, SamplingParams
-from rrm.errors import ConfigError, EngineError, TooLong
+from rrm.errors import ConfigError, EngineError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.chat import Repair, complete_all
 from rrm.judge.comparison_batches import ComparisonGraph, draw_heats
@@ -84,7 +84,7 @@ class _Heat:
     def take_reply(self, reply: Reply | EngineError) -> None:
         self.usage = reply.usage
         if isinstance(reply, EngineError):
-            self.failed = ("too_long" if isinstance(reply, TooLong) else "judge_error", str(reply))
+            self.failed = ("too_long" if reply.kind == "too_long" else "judge_error", str(reply))
             return
         try:
             self.places = read_ranking(reply.text, len(self.order))

@@ -23,7 +23,7 @@ from rrm.data.time_slices import windows
 from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage, total_of
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine, converse
-from rrm.errors import EngineError, SpendingLimit, TooLong
+from rrm.errors import EngineError, SpendingLimit
 from rrm.judge.abstention import VerdictRule, p_good_of_parts
 from rrm.judge.calibration import Calibration
 from rrm.judge.judge_request import JudgeRequest, OnReading
@@ -222,7 +222,11 @@ def _read_slice(
     while left:
         prompts = {i: prompter.reading(named[i][1], number, "steps", bad[i]) for i in left}
         chosen = [i for i in left if fits(reader.engine, prompts[i], "steps", 0)]
-        yield from ((i, UnreadableTranscript(TooLong(TOO_LONG), so_far[i].usage)) for i in left if i not in chosen)
+        yield from (
+            (i, UnreadableTranscript(EngineError(TOO_LONG, "too_long"), so_far[i].usage))
+            for i in left
+            if i not in chosen
+        )
         asks = [SlotAsk(f"{named[i][0]}/reading{number + 1}", prompts[i], number == 0) for i in chosen]
         results: dict[int, WindowSlots | EngineError] = {}
         try:
@@ -260,7 +264,7 @@ def to_feedback(
     if isinstance(result, UnreadableTranscript):
         return Feedback(
             id=trajectory.id,
-            status="too_long" if isinstance(result.why, TooLong) else "judge_error",
+            status="too_long" if result.why.kind == "too_long" else "judge_error",
             coverage=0.0,
             usage=result.usage,
             judge=info.model_copy(update={"calibrated": None}),

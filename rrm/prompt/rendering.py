@@ -115,14 +115,14 @@ def water_fill(sizes: Sequence[int], budget: int) -> list[int]:
 
 
 def _shorten(text: str, ids: list[int], keep: int, tokenizer: Tokenizer) -> str:
-    """Head, marker and tail of a text, `keep` tokens in all (the head gets two thirds)."""
-    if len(ids) <= keep:
-        return text
-    room = max(keep - 2, 0)
+    return text if len(ids) <= keep else head_and_tail(ids, max(keep - 2, 0), tokenizer)
+
+
+def head_and_tail(ids: list[int], room: int, tokenizer: Tokenizer, marker: str = MARKER) -> str:
+    """Write the first two thirds of `room` tokens, the marker, and the last third."""
     tail = room // 3
-    head = room - tail
-    text = tokenizer.decode(ids[:head]).rstrip("�") + MARKER
-    return text + (tokenizer.decode(ids[-tail:]).lstrip("�") if tail else "")
+    end = str(tokenizer.decode(ids[-tail:])).lstrip("�") if tail else ""
+    return str(tokenizer.decode(ids[: room - tail])).rstrip("�") + marker + end
 
 
 def on_one_line(text: str) -> str:

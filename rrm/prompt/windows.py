@@ -38,6 +38,7 @@ from rrm.prompt.rendering import (
     MARKER,
     Tokenizer,
     agent_text,
+    head_and_tail,
     head_room,
     observation_text,
     on_one_line,
@@ -148,9 +149,8 @@ class Planner:
         if len(ids) <= keep:
             return text, 0
         room = max(keep - len(self.encode(marker.format(len(ids)))), 2)
-        tail, lost = room // 3, len(ids) - room
-        cut = self.tokenizer.decode(ids[: room - tail]).rstrip("�") + marker.format(lost // self.scale)
-        return cut + self.tokenizer.decode(ids[len(ids) - tail :]).lstrip("�"), lost
+        lost = len(ids) - room
+        return head_and_tail(ids, room, self.tokenizer, marker.format(lost // self.scale)), lost
 
     def told_of(self, trajectory: Trajectory) -> Trajectory:
         """The run that digest and rules describe: of canonical steps the same whatever form the log has."""

@@ -27,10 +27,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from rrm.data.feedback import OUTSIDE, Feedback, Mode, clear
-from rrm.data.output import differences, header_of, open_output
+from rrm.data.output import RowFile, differences, header_of, locked
 from rrm.data.seeds import derive_seed
 from rrm.data.trajectory import Trajectory
 from rrm.data.usage import Usage, total_of
+from rrm.errors import RRMError
 from rrm.scoring.run import ScoreSummary, ScoringJudge, fingerprint_of, score_file
 
 Row = dict[str, Any]
@@ -255,7 +256,7 @@ def score_cascade(
     how: dict[str, Any] = {"samples": samples, "seed": seed, "retry_errors": retry_errors, "progress": progress}
     model = str(stronger.describe()["model"])
     made_by["escalate"] = model.rpartition("#")[2]  # a server may move
-    with open_output(output, made_by, overwrite=overwrite) as out, tempfile.TemporaryFile(dir=output.parent) as spool:
+    with RowFile.open(output, made_by, overwrite=overwrite) as out, tempfile.TemporaryFile(dir=output.parent) as spool:
         store = Kept(spool)
         done = score_file(
             small, store.passing(inputs), first, mode=mode, settings=settings, total=total, overwrite=overwrite, **how
@@ -299,11 +300,9 @@ def _sum(*usages: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def _take_over(output: Path, first: Path, made_by: dict[str, Any]) -> None:
     """Move an output made without a stronger judge to the small judge's file."""
-    from filelock import FileLock, Timeout
-
     if first.exists() or not output.is_file() or not output.stat().st_size:
         return
-    with suppress(Timeout), FileLock(f"{output}.lock", timeout=0):  # `open_output` says who has it
+    with suppress(RRMError), locked(output, stays=True):  # `RowFile.open` says who has it
         if not differences(header_of(output), json.loads(json.dumps(made_by))):
             shutil.copyfile(f"{output}.run.json", f"{first}.run.json")
             os.replace(output, first)

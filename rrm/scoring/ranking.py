@@ -10,10 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from rrm.data.output import WAY_OUT, Output, open_output
+from rrm.data.output import WAY_OUT, RowFile
 from rrm.data.questions import question_of
 from rrm.data.trajectory import Trajectory
 from rrm.engines.cost import CostTracker
@@ -58,7 +59,7 @@ def rank_file(
     spending = Spending() if purse is None else Spending(purse.priced)
     stopped: str | None = None
 
-    def keep(out: Output, batch: Sequence[Sequence[Trajectory]], number: int, ranking: Ranking) -> None:
+    def keep(out: RowFile, batch: Sequence[Sequence[Trajectory]], number: int, ranking: Ranking) -> None:
         group, name = batch[number], group_hash(batch[number])
         out_rows = [{**to_row(f, t), "group": name} for f, t in zip(ranking.feedback, group, strict=True)]
         out.append([spending.paid(row, None if k else ranking.usage, False) for k, row in enumerate(out_rows)])
@@ -66,7 +67,7 @@ def rank_file(
         statuses.update(f.status for f in ranking.feedback)
         failures.extend(f"{f.status}: {f.reason}" for f in ranking.feedback if f.score is None)
 
-    with open_output(Path(output), made_by, overwrite=overwrite) as out:
+    with RowFile.open(Path(output), made_by, overwrite=overwrite) as out:
         ranked = _held(out, groups, retry_errors, spending)
         if purse is not None:
             purse.begin(spending.total, str(output))
@@ -119,7 +120,7 @@ def _groups(rows: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
     return dict(groups)
 
 
-def _held(out: Output, groups: dict[str, list[Trajectory]], retry_errors: bool, spending: Spending) -> dict[str, str]:
+def _held(out: RowFile, groups: dict[str, list[Trajectory]], retry_errors: bool, spending: Spending) -> dict[str, str]:
     """Return id → status, of questions ranked in full. Other rows stay until replaced, for their usage.
 
     Raises:
@@ -131,12 +132,8 @@ def _held(out: Output, groups: dict[str, list[Trajectory]], retry_errors: bool, 
     # question → ids of the rows written last, one after the other: a killed run may have left some
     together: dict[str, set[str]] = {}
     before: str | None = None
-    for number, row in out.rows():
-        try:
-            id, name = row["id"], row["group"]
-            rows_by_id[id], last[id] = (row["status"], name), number
-        except (KeyError, TypeError) as error:
-            raise RRMError(f"{out.path}:{number}: not a row of `rrm rank`; {WAY_OUT}") from error
+    for number, (id, status, name) in out.rows(itemgetter("id", "status", "group"), "a row of `rrm rank`"):
+        rows_by_id[id], last[id] = (status, name), number
         question = question_by_id.get(id)
         if question is not None:
             if question != before or id in together[question]:

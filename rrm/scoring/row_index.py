@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from rrm.data.feedback import Feedback, Status
-from rrm.data.output import WAY_OUT, Output
+from rrm.data.output import WAY_OUT, RowFile
 from rrm.data.printing import printable
 from rrm.data.trajectory import Trajectory
 from rrm.errors import RRMError
@@ -67,7 +67,7 @@ def _number(value: Any) -> float | None:
 class RowIndex:
     """Rows of an output by id. A row judged again stays until `tidy`, so that its usage is never lost."""
 
-    def __init__(self, output: Output, again: Collection[str], spending: Spending) -> None:
+    def __init__(self, output: RowFile, again: Collection[str], spending: Spending) -> None:
         """Read the rows, those in `again` as not judged; raises `RRMError` for bad or second rows."""
         self.spending, self._output, self._again = spending, output, again
         self._rows: dict[str, RowFacts] = {}
@@ -75,12 +75,7 @@ class RowIndex:
             spending.read_unrowed(output)
         except ValueError as error:
             raise RRMError(f"{output.path}.run.json: its usage cannot be read; {WAY_OUT}") from error
-        for number, row in output.rows():
-            try:
-                facts = facts_of(row)
-            except (KeyError, TypeError, AttributeError, ValueError) as error:
-                why = f" ({error})" if isinstance(error, ValueError) else ""
-                raise RRMError(f"{output.path}:{number}: not a row of `rrm score`{why}; {WAY_OUT}") from error
+        for number, (row, facts) in output.rows(lambda row: (row, facts_of(row)), "a row of `rrm score`"):
             try:
                 spending.met(row, row["status"] in AGAIN)
             except ValueError as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from rrm.data.feedback import OUTSIDE, Feedback, Mode, Reads, read_feedback
-from rrm.data.output import open_output
+from rrm.data.output import RowFile
 from rrm.data.progress import Readings, Show, progress_bar
 from rrm.data.questions import question_of
 from rrm.data.time_slices import beside, windows
@@ -142,7 +142,7 @@ def score_file(
     with ExitStack() as stack:
         again = AGAIN if retry_errors is True else frozenset(retry_errors or ())
         empty = (lambda row: row.get("status") in again) if again else None
-        rows = stack.enter_context(open_output(Path(output), fingerprint, overwrite=overwrite, empty=empty))
+        rows = stack.enter_context(RowFile.open(Path(output), fingerprint, overwrite=overwrite, empty=empty))
         purse: CostTracker | None = getattr(judge, "purse", None)
         out = RowIndex(rows, again, Spending() if purse is None else Spending(purse.priced))
         if purse is not None:

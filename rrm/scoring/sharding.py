@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rrm.data.output import differences, header_of, locked, write_header
+from rrm.data.output import differences, drafted, header_of, locked, write_header
 from rrm.errors import ConfigError, RRMError
 from rrm.scoring.row_index import facts_of
 
@@ -82,8 +82,6 @@ def merge(paths: Sequence[Path], output: Path, *, overwrite: bool = False, parti
         ConfigError: the output exists, or is one of the inputs.
         RRMError: other judges or settings, parts of different runs, an id twice, missing shards, a file still written.
     """
-    from filelock import FileLock, Timeout
-
     if len({path.resolve() for path in paths}) < len(paths) or output.resolve() in {path.resolve() for path in paths}:
         raise ConfigError("a file is named twice; name each once, and another one with -o")
     with ExitStack() as stack:
@@ -93,28 +91,20 @@ def merge(paths: Sequence[Path], output: Path, *, overwrite: bool = False, parti
         for path in paths:
             if not path.is_file():
                 raise ConfigError(f"{path}: there is no such file")
-            try:
-                stack.enter_context(FileLock(f"{path}.lock", timeout=0))
-            except Timeout as error:
-                raise RRMError(f"a run is writing {path}; wait for it") from error
+            stack.enter_context(locked(path))
         files = _in_order([_part(path) for path in paths])
         done = Merged(str(output), files=[str(file.path) for file in files])
         made_by = {k: v for k, v in files[0].made_by.items() if k not in ("shard", "inputs")}
-        draft = Path(f"{output}.tmp")
-        try:
-            with open(draft, "wb") as out:
-                done.missing = _missing(files, _copy(files, out, done))
-                if done.missing and not partial:
-                    raise RRMError(
-                        f"{'; '.join(done.missing)}: run rrm score with the same --shard again, or take what is there with --partial"
-                    )
-                out.flush()
-                os.fsync(out.fileno())
+        with drafted(output, ".tmp") as draft, open(draft, "wb") as out:
+            done.missing = _missing(files, _copy(files, out, done))
+            if done.missing and not partial:
+                raise RRMError(
+                    f"{'; '.join(done.missing)}: run rrm score with the same --shard again, or take what is there with --partial"
+                )
+            out.flush()
+            os.fsync(out.fileno())
             with open(f"{output}.run.json", "w", encoding="ascii") as header:
                 write_header(header, made_by)
-            os.replace(draft, output)
-        finally:
-            draft.unlink(missing_ok=True)
     return done
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rrm.data.output import Output
+from rrm.data.output import RowFile
 from rrm.data.usage import Usage, total_of
 
 
@@ -53,19 +53,19 @@ class Spending:
             self._sure = total_of((self._sure, usage))
         return row if usage is None else {**row, "usage": usage.model_dump()}
 
-    def read_unrowed(self, output: Output) -> None:
+    def read_unrowed(self, output: RowFile) -> None:
         """Count usage that earlier runs kept; raises `ValueError` where it is none."""
         if output.unrowed is not None:
             self.unrowed = self._priced(Usage.model_validate(output.unrowed))
 
-    def keep_unrowed(self, output: Output, used: Usage) -> None:
+    def keep_unrowed(self, output: RowFile, used: Usage) -> None:
         """Keep usage of this run that no row has."""
         left = used.less(self.now or Usage())
         if left.requests:
             self.unrowed = left if self.unrowed is None else self.unrowed + left
             output.keep_unrowed(self.unrowed.model_dump())
 
-    def tidy(self, output: Output) -> bool:
+    def tidy(self, output: RowFile) -> bool:
         """Drop replaced rows; return whether there were any."""
         left, self.stale = self.stale, Counter[str]()
         if not left:

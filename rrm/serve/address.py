@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
 import httpx2
@@ -28,16 +28,12 @@ SCHEMES = ("http://", "https://")
 BUSY, FULL = (408, 429, 502, 503, 504), (408, 429)  # statuses that are retried; those of a server that works
 
 
-class TooLarge(RRMError):
-    """A request is larger than the server takes."""
+class RequestFailed(RRMError):
+    """One request failed, and another may be answered: too large, no JSON, or the server's fault."""
 
-
-class Unsendable(RRMError):
-    """JSON does not carry a request."""
-
-
-class Fault(RRMError):
-    """A server failed at one request; another may be answered."""
+    def __init__(self, kind: Literal["large", "unsendable", "fault"], why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
 
 
 def key_of(text: str | None, where: str = KEY) -> str | None:
@@ -96,13 +92,13 @@ class ServerAddress:
     async def _reply(
         self, path: str, body: Mapping[str, Any] | None, timeout_s: float
     ) -> AsyncIterator[httpx2.Response]:
-        """Yield an answer of status 200; raises Busy for a retry, else TooLarge, Fault or RRMError."""
+        """Yield an answer of status 200; raises Busy for a retry, else RequestFailed or RRMError."""
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
         try:  # NaN, too, as in files
             data = None if body is None else json.dumps(body, default=lambda row: row.model_dump(mode="json")).encode()
         except (ValueError, RecursionError) as error:  # nested too deeply, or no number of JSON
-            raise Unsendable(f"it cannot be sent: {error}") from error
+            raise RequestFailed("unsendable", f"it cannot be sent: {error}") from error
         if self.until is not None:
             timeout_s = min(timeout_s, self.until - time.monotonic())
             if timeout_s <= 0:
@@ -166,7 +162,7 @@ class ServerAddress:
         if status in BUSY:
             raise Busy(f"{self.url}: {why}", retry_after_s(reply.headers), silent=status not in FULL)
         if status == 413:
-            raise TooLarge(f"{self.url}: {why}")
+            raise RequestFailed("large", f"{self.url}: {why}")
         if status in (401, 403):
             raise ConfigError(f"{self._no_entry()} ({status}: {why})")
         if status in (404, 405):
@@ -177,7 +173,7 @@ class ServerAddress:
             there = shown_address(reply.headers.get("Location", "another address"))
             raise ConfigError(f"{self.url} sends its clients on to {there}: if that is right, name that")
         if status >= 500:
-            raise Fault(f"{self.url}: {status}: {why}")
+            raise RequestFailed("fault", f"{self.url}: {status}: {why}")
         raise RRMError(f"{self.url}: {status}: {why}")
 
     def _no_entry(self) -> str:
@@ -198,7 +194,7 @@ class ServerAddress:
 
         Raises:
             ServerGone: silent or busy for `patience_s`.
-            TooLarge, Fault, RRMError: refused.
+            RequestFailed, RRMError: refused.
         """
         calls = calls or self.calls()
         pauses = Backoff(calls)

@@ -28,7 +28,7 @@ from rrm.readers import read_value
 from rrm.readers.base import AttachmentBudget
 from rrm.serve.limits import AGAIN_S, GONE, Ascii, BodyLimits, RequestLimits, answer
 from rrm.serve.metrics import Metrics
-from rrm.serve.pool import Full, ItemFailed, JudgeRefused, PendingItem, TooMany, WorkerPool
+from rrm.serve.pool import PendingItem, RequestRefused, WorkerPool
 from rrm.serve.schemas import (
     About,
     Health,
@@ -106,14 +106,6 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Wrong(Exception):
-    """A client's error, with its place in the request."""
-
-    def __init__(self, message: str, path: str) -> None:
-        super().__init__(message)
-        self.at = path
-
-
 def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
     """Make the service over a pool, which is started elsewhere and closed with the service."""
 
@@ -173,8 +165,8 @@ def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
                 done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
                 for future in done:
                     result = future.exception() or future.result()
-                    if isinstance(result, JudgeRefused):
-                        refused = {"message": str(result), "status": 503 if result.again else 422}
+                    if isinstance(result, RequestRefused) and result.status != 500:
+                        refused = {"message": str(result), "status": result.status}
                         break
                     row = scored(result, ids[places[future]], how)
                     yield json.dumps({"index": places[future], "row": row}) + "\n"
@@ -183,7 +175,7 @@ def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
             await pool.cancel(asks)
 
     def scored(result: Any, id: str, how: Mapping[str, Any]) -> dict[str, Any]:
-        if isinstance(result, ItemFailed):
+        if isinstance(result, RequestRefused):
             described = known().describe
             info = {k: described.get(k) for k in ("model", "model_hash", "prompt_version")}
             info |= {"mode": how["mode"], "seed": how["seed"]}
@@ -195,13 +187,12 @@ def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
     @app.post("/v1/rank", response_model=RankResponse, responses=_ERRORS, summary="Compare attempts at one question")
     async def rank(body: RankRequest, request: Request) -> Any:
         if not known().ranks:
-            raise Wrong("this judge was trained to judge one run at a time and cannot compare several", "groups")
+            raise RequestRefused(
+                "this judge was trained to judge one run at a time and cannot compare several", "groups"
+            )
         items = await asyncio.to_thread(grouped, body, limits)
         how = {"heat": body.heat, "both_orders": body.both_orders, "seed": body.seed}
-        results = await answered(await accept("rank", how, items), request)
-        for result in results:
-            if isinstance(result, ItemFailed):
-                raise HTTPException(500, str(result))
+        results = await answered(await accept("rank", how, items), request, whole=True)
         for result in results:
             for row in result["feedback"]:
                 metrics.row(row["status"])
@@ -211,14 +202,11 @@ def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
     async def measure(body: MeasureRequest, request: Request) -> Any:
         items = await parsed(body, request)
         how = {"mode": mode_of(body.mode), "samples": body.samples}
-        results = await answered(await accept("measure", how, items), request)
-        for result in results:
-            if isinstance(result, ItemFailed):
-                raise HTTPException(500, str(result))
+        results = await answered(await accept("measure", how, items), request, whole=True)
         return {"reads": results}
 
-    async def answered(asks: list[PendingItem], request: Request) -> list[Any]:
-        """Return each item's row or `ItemFailed`; raises the pool's other errors."""
+    async def answered(asks: list[PendingItem], request: Request, *, whole: bool = False) -> list[Any]:
+        """Return each item's row, or its error of status 500 unless `whole`; raises the pool's other errors."""
         gathered = asyncio.gather(*(ask.done for ask in asks), return_exceptions=True)
         gathered.add_done_callback(
             lambda result: result.cancelled() or result.exception()
@@ -233,7 +221,7 @@ def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
             gone.cancel()
             await pool.cancel(asks)  # ends `whole`
         for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, ItemFailed):
+            if isinstance(result, BaseException) and (whole or getattr(result, "status", None) != 500):
                 raise result
         return results
 
@@ -268,23 +256,10 @@ def make_app(pool: WorkerPool, limits: BodyLimits, metrics: Metrics) -> FastAPI:
             return answer(422, f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}", at="body")
         return answer(422, first["msg"], at=".".join(str(key) for key in first["loc"][1:]) or "body")
 
-    @app.exception_handler(Wrong)
-    async def wrong(_: Request, error: Wrong) -> JSONResponse:
-        return answer(422, str(error), at=error.at)
-
-    @app.exception_handler(JudgeRefused)
-    async def refused(_: Request, error: JudgeRefused) -> JSONResponse:
-        if error.again:
-            return answer(503, str(error), {"Retry-After": str(AGAIN_S)})
-        return answer(422, str(error)) if error.at is None else answer(422, str(error), at=error.at)
-
-    @app.exception_handler(Full)
-    async def full(_: Request, error: Full) -> JSONResponse:
-        return answer(429, str(error), {"Retry-After": str(AGAIN_S)})
-
-    @app.exception_handler(TooMany)
-    async def too_many(_: Request, error: TooMany) -> JSONResponse:
-        return answer(413, str(error))
+    @app.exception_handler(RequestRefused)
+    async def refused(_: Request, error: RequestRefused) -> JSONResponse:
+        again = {"Retry-After": str(AGAIN_S)} if error.status in (429, 503) else None
+        return answer(error.status, str(error), again, **({} if error.at is None else {"at": error.at}))
 
     paths = frozenset(route.path for route in app.routes if isinstance(route, Route))
     app.add_middleware(RequestLimits, limits=limits, metrics=metrics, paths=paths)
@@ -298,16 +273,16 @@ async def left_us(request: Request) -> None:
 
 
 def items_of(elements: Sequence[Any], format: str, limits: BodyLimits) -> list[tuple[str, list[str]]]:
-    """Return each transcript as JSON for a worker, and its id; raises `Wrong`."""
+    """Return each transcript as JSON for a worker, and its id; raises `RequestRefused`."""
     unfolding = AttachmentBudget(limits.body_bytes)
     return [(text, [id]) for text, id in transcripts(elements, format, limits.transcripts, "transcripts", unfolding)]
 
 
 def grouped(body: RankRequest, limits: BodyLimits) -> list[tuple[str, list[str]]]:
-    """Return each group as JSON for a worker, and its attempts' ids, unique within it; raises `Wrong`."""
+    """Return each group as JSON for a worker, and its attempts' ids, unique within it; raises `RequestRefused`."""
     most, unfolding = limits.transcripts, AttachmentBudget(limits.body_bytes)
     if sum(map(len, body.groups)) > most:
-        raise Wrong(f"{sum(map(len, body.groups))} attempts, and a request may have {most}", "groups")
+        raise RequestRefused(f"{sum(map(len, body.groups))} attempts, and a request may have {most}", "groups")
     groups = []
     for number, group in enumerate(body.groups):
         rows = transcripts(group, body.format, most, f"groups.{number}", unfolding)
@@ -318,25 +293,25 @@ def grouped(body: RankRequest, limits: BodyLimits) -> list[tuple[str, list[str]]
 def transcripts(
     elements: Sequence[Any], format: str, most: int, path: str, unfolding: AttachmentBudget
 ) -> list[tuple[str, str]]:
-    """Return each element's run as JSON, and its id; `unfolding` limits attachments. Raises `Wrong`."""
+    """Return each element's run as JSON, and its id; `unfolding` limits attachments. Raises `RequestRefused`."""
     if len(elements) > most:
-        raise Wrong(f"{len(elements)} transcripts, and a request may have {most}: send them in several", path)
+        raise RequestRefused(f"{len(elements)} transcripts, and a request may have {most}: send them in several", path)
     texts: dict[str, str] = {}
     for number, data in enumerate(elements):
         element_path = f"{path}.{number}"
         try:
             runs = read_value(data, element_path, format=format, unfolding=unfolding)
         except ConfigError as error:
-            raise Wrong(str(error), "format") from error
+            raise RequestRefused(str(error), "format") from error
         if len(runs) != 1:
-            raise Wrong(f"holds {len(runs)} runs: send each as an element of its own", element_path)
+            raise RequestRefused(f"holds {len(runs)} runs: send each as an element of its own", element_path)
         run = runs[0]
         if isinstance(run, ReadError):
-            raise Wrong(str(run), element_path)
+            raise RequestRefused(str(run), element_path)
         if run.id in texts:
-            raise Wrong(f"the id {run.id!r} occurs twice; ids must be unique in a request", element_path)
+            raise RequestRefused(f"the id {run.id!r} occurs twice; ids must be unique in a request", element_path)
         try:
             texts[run.id] = dumps(run)
         except (ValueError, RecursionError) as error:
-            raise Wrong(f"cannot be handed on to the judge: {error}", element_path) from error
+            raise RequestRefused(f"cannot be handed on to the judge: {error}", element_path) from error
     return [(text, id) for id, text in texts.items()]

@@ -28,7 +28,7 @@ from rrm.judge.judge_request import OnReading
 from rrm.judge.rank import SIZE, Ranking
 from rrm.prompt.rendering import CHARACTERS_PER_TOKEN
 from rrm.serve.address import KEY as KEY
-from rrm.serve.address import TIMEOUT_S, Fault, ServerAddress, TooLarge, Unsendable
+from rrm.serve.address import TIMEOUT_S, RequestFailed, ServerAddress
 from rrm.serve.calls import PATIENCE_S, Backoff, Busy, Calls
 from rrm.serve.schemas import About, check_row
 
@@ -134,15 +134,15 @@ class RemoteJudge(AgentRRM):
                 except Busy as busy:
                     if not await pauses.wait(busy):
                         return failed(left, busy.why, calls)
-                except (TooLarge, Fault, Unsendable) as error:
-                    fault, faults = isinstance(error, Fault), faults + 1
+                except RequestFailed as error:
+                    fault, faults = error.kind == "fault", faults + 1
                     if fault and faults == 1 and not last:
                         calls.answered()  # it works, and fails at this request
                         await pauses.pause()
                         continue
                     if len(left) == 1:
                         return failed(left, str(error), calls)
-                    size = len(left) // 2 if isinstance(error, TooLarge) else 1
+                    size = len(left) // 2 if error.kind == "large" else 1
                     for start in range(0, len(left), size):
                         await ask(left[start : start + size], calls, last=last or fault)
                     return
@@ -214,7 +214,9 @@ class RemoteJudge(AgentRRM):
             try:
                 body = {**how, "groups": [group]}
                 rankings[number] = self._ranking(await self.address.ask("/v1/rank", body, calls), group)
-            except (ServerGone, Fault, TooLarge) as error:
+            except (ServerGone, RequestFailed) as error:
+                if isinstance(error, RequestFailed) and error.kind == "unsendable":
+                    raise
                 info, why = self.info("score", seed), str(error)
                 rankings[number] = Ranking(
                     [Feedback(id=t.id, status="judge_error", reason=why, judge=info) for t in group]
@@ -245,8 +247,8 @@ class RemoteJudge(AgentRRM):
             body = {"format": "canonical", "mode": mode, "samples": samples, "transcripts": rows}
             try:
                 answer = await self.address.ask("/v1/measure", body, calls)
-            except TooLarge:
-                if len(chunk) == 1:
+            except RequestFailed as error:
+                if error.kind != "large" or len(chunk) == 1:
                     raise
                 half = len(chunk) // 2
                 await ask(chunk[:half], calls)

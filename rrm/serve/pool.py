@@ -31,24 +31,12 @@ JOB_S = 1800.0  # between two rows of a worker that has items: longer is a worke
 T = TypeVar("T")
 
 
-class Full(RRMError):
-    """More items would wait than may."""
+class RequestRefused(RRMError):
+    """A request, or its field `at`, is refused with a status of HTTP; 500: no worker could judge an item."""
 
-
-class TooMany(RRMError):
-    """More items at once than may ever wait."""
-
-
-class JudgeRefused(RRMError):
-    """The judge refuses a request, or its field `at`; `again`: it may be retried, once there is money."""
-
-    def __init__(self, message: str, at: str | None = None, *, again: bool = False) -> None:
+    def __init__(self, message: str, at: str | None = None, status: int = 422) -> None:
         super().__init__(message)
-        self.at, self.again = at, again
-
-
-class ItemFailed(RRMError):
-    """No worker could judge an item."""
+        self.at, self.status = at, status
 
 
 @dataclass(eq=False)
@@ -141,7 +129,7 @@ class WorkerPool:
     async def submit(
         self, task: str, how: Mapping[str, Any], items: Sequence[tuple[str, Sequence[str]]]
     ) -> list[PendingItem]:
-        """Accept items, all or none; Full or TooMany where more would wait than may, now or ever.
+        """Accept items, all or none; RequestRefused where more would wait than may, now (429) or ever (413).
 
         Args:
             task: `score`, `rank` or `measure`.
@@ -149,9 +137,11 @@ class WorkerPool:
         """
         settings, loop = json.dumps(how, sort_keys=True), asyncio.get_running_loop()
         if len(items) > self.most_waiting:
-            raise TooMany(f"{len(items)} items at once, and at most {self.most_waiting} may wait: send fewer")
+            why = f"{len(items)} items at once, and at most {self.most_waiting} may wait: send fewer"
+            raise RequestRefused(why, status=413)
         if self.load.waiting + len(items) > self.most_waiting:
-            raise Full(f"{self.load.waiting} of at most {self.most_waiting} items wait: ask again later, or for fewer")
+            why = f"{self.load.waiting} of at most {self.most_waiting} items wait: ask again later, or for fewer"
+            raise RequestRefused(why, status=429)
         asks = [PendingItem(task, settings, item, frozenset(ids), loop.create_future()) for item, ids in items]
         for ask in asks:
             ask.done.add_done_callback(_looked_at)
@@ -218,11 +208,11 @@ class WorkerPool:
     async def _give_up(self, why: str) -> None:
         """Fail all items, those at workers too."""
         for ask in self._awaited():
-            ask.done.set_exception(ItemFailed(why))
+            ask.done.set_exception(RequestRefused(why, status=500))
         async with self._changed:
             for ask in [ask for waiting in self._requests.values() for ask in waiting]:
                 if not ask.done.done():
-                    ask.done.set_exception(ItemFailed(why))
+                    ask.done.set_exception(RequestRefused(why, status=500))
             self._requests.clear()
             self._count(waiting=-self.load.waiting)
             self._changed.notify_all()
@@ -292,11 +282,8 @@ class WorkerPool:
             return
         for ask in left.values():
             if not ask.done.done():
-                ask.done.set_exception(
-                    JudgeRefused(why, message.get("at"), again=message.get("again", False))
-                    if refused
-                    else ItemFailed(why)
-                )
+                status = 500 if not refused else 503 if message.get("again") else 422
+                ask.done.set_exception(RequestRefused(why, message.get("at"), status))
 
     def _died(self, jobs: Mapping[int, Mapping[int, PendingItem]], *, hung: bool) -> None:
         """Retry or fail a dead process's items; a batch handed over ahead had not begun."""
@@ -305,9 +292,11 @@ class WorkerPool:
         for ask in first.values():
             ask.deaths += ask.alone
             if ask.alone and hung and not ask.done.done():  # a second wait as long would tell no more
-                ask.done.set_exception(ItemFailed(f"the judge's process said nothing for {self.job_s:g} s at this one"))
+                why = f"the judge's process said nothing for {self.job_s:g} s at this one"
+                ask.done.set_exception(RequestRefused(why, status=500))
             elif ask.deaths >= TRIES and not ask.done.done():
-                ask.done.set_exception(ItemFailed(f"the judge's process ended {TRIES} times at this one"))
+                why = f"the judge's process ended {TRIES} times at this one"
+                ask.done.set_exception(RequestRefused(why, status=500))
             else:
                 again.append(ask)
         self._again([ask for left in ahead for ask in left.values()], alone=False)

@@ -10,12 +10,12 @@ import hashlib
 import json
 import logging
 import os
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rrm.data.output import drafted
 from rrm.errors import RRMError, is_disk_full
 
 logger = logging.getLogger(__name__)
@@ -25,13 +25,9 @@ UNFINISHED = f"it has no {MANIFEST}: its writing was cut short, or an earlier ve
 
 def seal(folder: Path) -> None:
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(MANIFEST)]
-    partial = (
-        folder / f"{MANIFEST}.{secrets.token_hex(4)}"
-    )  # of a sharded policy, two processes may write the same at once
-    partial.write_text(
-        json.dumps({"files": {str(path.relative_to(folder)): _facts(path) for path in files}}, indent=1) + "\n"
-    )
-    os.replace(partial, folder / MANIFEST)
+    manifest = {"files": {str(path.relative_to(folder)): _facts(path) for path in files}}
+    with drafted(folder / MANIFEST) as draft:  # of a sharded policy, two processes may write the same at once
+        draft.write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -13,7 +13,6 @@ module is a collective: a process with one more than another waits for ever (`eq
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rrm.data.output import drafted
 from rrm.errors import RRMError
 
 # safetensors header key with `{name: {"saved_offsets": [...]}}`, read by torch
@@ -177,9 +177,8 @@ def write_shard(tensors: Mapping[str, Tensor], folder: Path, rank: int, ranks: i
             local_tensors[name] = local.cpu().contiguous()
             offsets[name] = {"saved_offsets": offset}
     path = folder / f"shard-{rank + 1:05d}-of-{ranks:05d}.safetensors"
-    partial = path.with_suffix(".tmp")
-    save_file(local_tensors, partial, metadata={"format": "pt", OFFSETS: json.dumps(offsets)})
-    os.replace(partial, path)
+    with drafted(path, ".tmp") as draft:
+        save_file(local_tensors, draft, metadata={"format": "pt", OFFSETS: json.dumps(offsets)})
 
 
 def is_complete(folder: Path, ranks: int) -> bool:

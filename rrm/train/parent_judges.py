@@ -14,8 +14,9 @@ from pydantic import BaseModel
 from rrm.config import TrainConfig
 from rrm.data.extras import is_import_path
 from rrm.data.trajectory import Trajectory
-from rrm.engines.hf.hub import HubError, download
+from rrm.engines.hf.hub import download
 from rrm.engines.shipped_judges import FILE, judge_folder
+from rrm.errors import DownloadError
 from rrm.judge.judge_dir import load_settings
 from rrm.train.adapter import checked_adapter
 from rrm.train.run_folder import read_record
@@ -56,7 +57,7 @@ def _base_judge(base: str) -> Path | None:
     if folder is None:
         try:
             return download(base, weights=False)
-        except HubError as error:
+        except DownloadError as error:
             logger.warning("whether %s is a judge, and on which questions trained, cannot be seen: %s", base, error)
             return None
     if (folder / FILE).is_file():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from rrm.config import TrainConfig
 from rrm.data.annotation import Annotation, match, read_annotations
 from rrm.data.extras import call, is_import_path
 from rrm.data.labels import JudgementTarget, LabelCounts, StepTarget, merged, step_targets_of, targets_of
+from rrm.data.output import drafted
 from rrm.data.questions import seen_in_training, text_hash
 from rrm.data.splits import PARTS, apply_split, load_split, make_split
 from rrm.data.trajectory import Trajectory
@@ -201,9 +201,8 @@ def base_and_prompter(
 
 
 def write_whole(path: Path, text: str) -> None:
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    with drafted(path) as draft:
+        draft.write_text(text, encoding="utf-8")
 
 
 def prepare(config: TrainConfig) -> TrainingRun:

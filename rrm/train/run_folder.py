@@ -18,6 +18,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rrm.config import Section
+from rrm.data.output import drafted
 from rrm.data.plain_yaml import plain_yaml
 from rrm.engines.server_options import public
 from rrm.errors import ConfigError, RRMError
@@ -144,6 +145,5 @@ def sole_writer(folder: Path) -> Iterator[None]:
 
 def claim_folder(config: BaseModel, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"config.{os.getpid()}.partial"  # put in place whole: other processes may be reading it
-    partial.write_text(yaml.safe_dump(recorded(config), sort_keys=False), encoding="utf-8")
-    os.replace(partial, folder / "config.yaml")
+    with drafted(folder / "config.yaml") as draft:  # other processes may be reading it
+        draft.write_text(yaml.safe_dump(recorded(config), sort_keys=False), encoding="utf-8")

@@ -21,10 +21,10 @@ from reagent.env.parsers.near_calls import example_call, near_call
 from reagent.env.rewards import RewardWeights, Verdict, as_weights
 from reagent.env.task import Task
 from reagent.env.tool import EMPTY, Tool, ToolResult, by_name, declared_tools
-from reagent.errors import EnvironmentMisuse, GradeFailed, GradeUnknown, ToolError
+from reagent.errors import GradeFailed, GradeUnknown, ToolError
 from rrm.data.trajectory import ToolCall
 from rrm.engines.base import StopReason
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError
 from rrm.prompt.neutralise import neutralise_control
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class ToolEnv:
 
     Raises:
         ConfigError: an unknown format or reward weight.
-        ToolDefinitionError: a tool without a usable docstring, or two of one name.
+        RRMError: a tool without a usable docstring, or two of one name.
     """
 
     system: ClassVar[str] = ""  # the system message; the tools' description follows it
@@ -242,9 +242,9 @@ class ToolEnv:
     async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
         """Parse the turn and run its calls at the same time, or grade the answer.
         A result that the turn makes up and all that follows are not read (`invented_results` in `info`). Nothing of a turn that was cut
-        (`stop_reason` of `length`) is run or graded. Raises EnvironmentMisuse: there is no episode, or it is over; GradeUnknown."""
+        (`stop_reason` of `length`) is run or graded. Raises RRMError: there is no episode, or it is over; GradeUnknown."""
         if self.task is None:
-            raise EnvironmentMisuse("step without an episode: call reset(task) first, and again after an episode's end")
+            raise RRMError("step without an episode: call reset(task) first, and again after an episode's end")
         made_up = self.made_up_at(text)
         if made_up is not None:
             text, stop_reason = text[:made_up].rstrip(), "stop"

@@ -29,8 +29,9 @@ from typing import Any, Self, TypedDict, Unpack, overload
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from reagent.env.limiter import FairLimiter
-from reagent.errors import ToolDefinitionError, ToolError
+from reagent.errors import ToolError
 from rrm.engines.async_runner import in_thread
+from rrm.errors import RRMError
 
 EMPTY = "(no output)"  # shown to the agent for an empty result
 _ERROR_CHARS = 300
@@ -120,14 +121,14 @@ def _arguments_model(function: Callable[..., object], name: str) -> tuple[type[B
     try:
         hints = typing.get_type_hints(function)
     except (NameError, TypeError) as error:
-        raise ToolDefinitionError(f"tool {name!r}: its type hints cannot be read: {error}") from error
+        raise RRMError(f"tool {name!r}: its type hints cannot be read: {error}") from error
     fields: dict[str, Any] = {}
     names: list[str] = []
     for argument, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ToolDefinitionError(f"tool {name!r}: argument {argument!r} cannot be passed by name")
+            raise RRMError(f"tool {name!r}: argument {argument!r} cannot be passed by name")
         if argument not in hints:
-            raise ToolDefinitionError(f"tool {name!r}: argument {argument!r} has no type hint")
+            raise RRMError(f"tool {name!r}: argument {argument!r} has no type hint")
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[f"a{len(names)}"] = (hints[argument], Field(default, alias=argument))
         names.append(argument)
@@ -135,7 +136,7 @@ def _arguments_model(function: Callable[..., object], name: str) -> tuple[type[B
     try:
         return create_model(name, __config__=config, **fields), names
     except PydanticUserError as error:
-        raise ToolDefinitionError(f"tool {name!r}: an argument's type cannot be checked: {error}") from error
+        raise RRMError(f"tool {name!r}: an argument's type cannot be checked: {error}") from error
 
 
 def _schema_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def _schema_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         schema = get_json_schema(function)
     except (DocstringParsingException, TypeHintParsingException) as error:
-        raise ToolDefinitionError(
+        raise RRMError(
             f"tool {name!r}: {error} Write a docstring with a line for the tool and an `Args:` section with a line for each argument, "
             "and give each argument a plain type."
         ) from error
@@ -213,7 +214,7 @@ class Tool:
     @property
     def schema(self) -> dict[str, Any]:
         """The OpenAI form: `{"type": "function", "function": {"name", "description", "parameters"}}`.
-        Raises ToolDefinitionError: the docstring or a type says too little; the message says what to write."""
+        Raises RRMError: the docstring or a type says too little; the message says what to write."""
         if not self._schema:
             self._schema[""] = _schema_of(self._unbound, self.name)
         return self._schema[""]
@@ -305,7 +306,7 @@ def tool(
         limits: `ToolLimits`.
 
     Raises:
-        ToolDefinitionError: arguments without a type, or that cannot be passed by name.
+        RRMError: arguments without a type, or that cannot be passed by name.
     """
 
     return (lambda target: Tool(target, **limits)) if function is None else Tool(function, **limits)
@@ -320,11 +321,11 @@ def declared_tools(env: object) -> list[Tool]:
 
 
 def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
-    """Tools by their names. Raises ToolDefinitionError: two have one name."""
+    """Tools by their names. Raises RRMError: two have one name."""
     named: dict[str, Tool] = {}
     for item in tools:
         if item.name in named:
-            raise ToolDefinitionError(f"two tools are called {item.name!r}: rename one")
+            raise RRMError(f"two tools are called {item.name!r}: rename one")
         named[item.name] = item
     return named
 

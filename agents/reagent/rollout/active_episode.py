@@ -10,10 +10,6 @@ from reagent.rollout.templates import TurnTemplate
 from rrm.errors import RRMError
 
 
-class TokenDriftError(RRMError):
-    """An episode's tokens are not its engine's: nothing may be learned from it."""
-
-
 @dataclass
 class ActiveEpisode:
     attempt: Attempt
@@ -49,11 +45,11 @@ class ActiveEpisode:
         self.status, self.error = status, error
 
     def tokens(self) -> list[int]:
-        """Prompt, outputs and observations. Raises TokenDriftError: they do not begin with `engine_ids`."""
+        """Prompt, outputs and observations. Raises RRMError: they do not begin with `engine_ids`."""
         ids = self.prompt_ids + [i for turn in self.turns for i in (*turn.output_ids, *turn.observation_ids)]
         if ids[: len(self.engine_ids)] != self.engine_ids:
             position = next((i for i, (a, b) in enumerate(zip(ids, self.engine_ids, strict=False)) if a != b), len(ids))
-            raise TokenDriftError(
+            raise RRMError(
                 f"{self.attempt.key}, turn {len(self.turns)}: token {position} of {len(ids)} is not what the engine holds "
                 f"({len(self.engine_ids)} tokens): ids must be kept as they were sampled, never encoded again"
             )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from reagent.rollout.templates import TurnTemplate
-from rrm.prompt.rendering import MARKER, water_fill
+from rrm.prompt.rendering import head_and_tail, water_fill
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -24,11 +24,8 @@ def shorten(text: str, keep: int, tokenizer: PreTrainedTokenizerBase) -> tuple[s
     if len(ends) == len(text) and len(ids) <= keep:
         return text, 0
     room = max(keep - 2, 0)
-    tail = room // 3
-    head = str(tokenizer.decode(ids[: room - tail])).rstrip("\ufffd")
-    end = str(tokenizer.decode(ids[-tail:])).lstrip("\ufffd") if tail else ""
     total = round(len(ids) * len(text) / len(ends))
-    return head + MARKER + end, max(total - room, 0)
+    return head_and_tail(ids, room, tokenizer), max(total - room, 0)
 
 
 def fit(

@@ -26,7 +26,6 @@ from reagent.env.guarded import HALTED, GuardDecision, GuardedEnv
 from reagent.env.task import Task
 from reagent.errors import GradeFailed
 from reagent.rollout.active_episode import ActiveEpisode
-from reagent.rollout.active_episode import TokenDriftError as TokenDriftError
 from reagent.rollout.attempts import Attempt, PromptHook, plan
 from reagent.rollout.envloop import EnvLoop
 from reagent.rollout.episode import Episode, Stage, Turn, jsonable
@@ -87,7 +86,7 @@ def rollout(
         Episodes. What an environment raises ends its own episode (`env_error`), nobody else's.
 
     Raises:
-        ChatTemplateError: the tokenizer's chat template cannot be extended turn by turn.
+        RRMError: the tokenizer's chat template cannot be extended turn by turn.
         EngineError: the engine failed; all environments are closed and all keys released then, too.
     """
     own_attempts = [t for t in tasks if isinstance(t, Attempt)]

@@ -40,10 +40,6 @@ _OPENED = re.compile(r"<think>\s*\Z")
 _LAST = 16  # tokens at a prompt's end that may hold `<think>` and a newline, letter by letter
 
 
-class ChatTemplateError(RRMError):
-    """A chat template that cannot be extended turn by turn, or a tokenizer that does not fit its template."""
-
-
 @dataclass(frozen=True)
 class AppendStyle:
     """The way a template appends messages of a role to an assistant's turn."""
@@ -63,7 +59,7 @@ class TurnTemplate:
         options: further arguments of the template (`{"enable_thinking": False}`).
 
     Raises:
-        ChatTemplateError: no template, one that changes earlier text when messages are appended or ends a turn with another token than the
+        RRMError: no template, one that changes earlier text when messages are appended or ends a turn with another token than the
             engine, or an option that it never reads.
     """
 
@@ -76,7 +72,7 @@ class TurnTemplate:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         if not tokenizer.chat_template:
-            raise ChatTemplateError(
+            raise RRMError(
                 "the tokenizer has no chat template: set tokenizer.chat_template, or name one of "
                 f"reagent.rollout.templates ({', '.join(TEMPLATES)})"
             )
@@ -97,7 +93,7 @@ class TurnTemplate:
             else:
                 self._refused[role] = style
         if not self._ways:
-            raise ChatTemplateError(
+            raise RRMError(
                 f"this chat template cannot be extended turn by turn: {self._refused['user']}{self._advice()}"
             )
         named = {i for i in self.eos_ids if str(tokenizer.convert_ids_to_tokens(i)) in source}
@@ -107,20 +103,18 @@ class TurnTemplate:
 
     def prompt(self, messages: Messages) -> list[int]:
         """Ids of the messages, tools, and the first turn's opening.
-        Raises ChatTemplateError: messages the template refuses, or tools that nothing in the prompt names."""
+        Raises RRMError: messages the template refuses, or tools that nothing in the prompt names."""
         import jinja2
 
         try:
             text = self._render(self._disarmed(messages))
         except (jinja2.TemplateError, TypeError) as error:
             roles = [message.get("role") for message in messages]
-            raise ChatTemplateError(
-                f"the chat template cannot render messages of the roles {roles}: {error}"
-            ) from error
+            raise RRMError(f"the chat template cannot render messages of the roles {roles}: {error}") from error
         names = [str(tool.get("function", tool).get("name")) for tool in self.tools or ()]
         missing = [name for name in names if name not in text]
         if missing:
-            raise ChatTemplateError(
+            raise RRMError(
                 f"nothing in the prompt names the tool {missing[0]!r}: this chat template does not show tools; let the "
                 "messages describe them (environment.options.tool_prompt=schema or brief)"
             )
@@ -129,11 +123,11 @@ class TurnTemplate:
     def suffix(self, observations: Messages, output_ids: Sequence[int]) -> list[int]:
         """Ids that follow a turn: its end (unless the policy wrote it), the observations, the next opening.
         A turn that ends with another token (a user's `<|user|>` in front of a tool's result) keeps it, and the whole suffix follows. Raises
-        ChatTemplateError: an observation of a role the template cannot append. `output_ids`: the turn as it was sampled."""
+        RRMError: an observation of a role the template cannot append. `output_ids`: the turn as it was sampled."""
         roles = [str(message.get("role")) for message in observations] or [*self._ways][:1]
         for role in roles:
             if role in self._refused:
-                raise ChatTemplateError(
+                raise RRMError(
                     f"this chat template cannot append a {role} message: {self._refused[role]}{self._advice(role)}"
                 )
         way = next((self._ways[r] for r in roles if r in self._ways), next(iter(self._ways.values())))
@@ -247,7 +241,7 @@ class TurnTemplate:
         source = self.tokenizer.get_chat_template(tools=self.tools)  # pyright: ignore[reportArgumentType]
         problem = options_problem(source, self.options) if self.options else None
         if problem:
-            raise ChatTemplateError(f"rollout.template_options: {problem}")
+            raise RRMError(f"rollout.template_options: {problem}")
         return source
 
     def _dummy(self, after_a_call: bool = False, observations: Messages = ()) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from reagent.env.tool import shorten
 from reagent.errors import GradeFailed, GradeUnknown
 from reagent.tasks.base import Benchmark
 from rrm.engines.base import ChatEngine, SamplingParams
-from rrm.errors import ConfigError, EngineError, SchemaRefused
+from rrm.errors import ConfigError, EngineError
 from rrm.judge.score_text import outside_think
 from rrm.prompt.neutralise import neutralise_control
 
@@ -160,7 +160,9 @@ class AnswerJudge:
         params = replace(self.params, temperature=0.7 if number else 0.0, json_schema=schema_of(keys))
         try:
             reply = self.engine.complete(messages, params, key)
-        except SchemaRefused:
+        except EngineError as error:
+            if error.kind != "schema":
+                raise
             reply = self.engine.complete(messages, replace(params, json_schema=None), key)
         if reply.stop_reason == "length":  # what it would have said after its last brace is not known
             return Verdict("unreadable", why="the reply was cut off by length; raise judge_options.max_new_tokens")

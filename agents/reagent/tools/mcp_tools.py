@@ -22,9 +22,9 @@ from reagent.errors import ToolError
 from reagent.tools.audit import Arguments, ToolAudit
 from reagent.tools.deny import DenyList
 from reagent.tools.mcp_server import McpServer, ServerSpec
-from reagent.tools.schemas import SchemaChecker, Unfollowable
+from reagent.tools.schemas import SchemaChecker
 from rrm.data.extras import needs
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError
 from rrm.prompt.neutralise import neutralise_control
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def make_tool(
         # in here: within the call's slot and time, and not in the way of other episodes
         try:
             problem = await asyncio.to_thread(checker.problem, input_schema, arguments)
-        except (Unfollowable, RuntimeError) as error:
+        except (RRMError, RuntimeError) as error:
             raise ToolError(
                 f"{name}: its schema cannot be followed ({error}), so nothing was sent", "mcp_error"
             ) from error

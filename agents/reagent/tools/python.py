@@ -87,7 +87,7 @@ def python_tools(
         wall_s: and the others: `reagent.tools.sandbox.run.SandboxLimits`.
 
     Raises:
-        SandboxUnavailable: this machine cannot isolate programs.
+        RRMError: this machine cannot isolate programs.
         ConfigError: a limit out of range, no such folder, or something in it that programs may not read.
     """
     try:

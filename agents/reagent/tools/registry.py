@@ -42,7 +42,7 @@ def build(names: Sequence[str], options: Mapping[str, Mapping[str, Any]] | None 
 
     Raises:
         ConfigError: an unknown name or option, a missing option, or two tools of one name.
-        RRMError: something that a tool needs is absent, e.g. `MissingExtra` or `SandboxUnavailable`.
+        RRMError: something that a tool needs is absent, e.g. an extra, or a sandbox.
     """
     options = options or {}
     for name in options:

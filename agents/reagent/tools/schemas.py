@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from reagent.tools.line_worker import LineWorker
+from rrm.errors import RRMError
 
 CHECK_S = 2.0  # wall clock of one check
-
-
-class Unfollowable(Exception):
-    """The schema cannot be followed, or not in time; the message says which."""
 
 
 class SchemaChecker(LineWorker):
@@ -23,11 +20,11 @@ class SchemaChecker(LineWorker):
         super().__init__(Path(__file__).with_name("schema_worker.py"), check_s, "-I")
 
     def problem(self, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[str, str] | None:
-        """(dotted path, message) of the arguments' first problem. Blocks. Raises Unfollowable."""
+        """(dotted path, message) of the arguments' first problem. Blocks. Raises RRMError."""
         try:
             answer = json.loads(self.ask({"schema": schema, "arguments": arguments}))
         except OSError as error:
-            raise Unfollowable(str(error)) from error
+            raise RRMError(str(error)) from error
         if "cannot" in answer:
-            raise Unfollowable(answer["cannot"])
+            raise RRMError(answer["cannot"])
         return (answer["place"], answer["message"]) if answer else None

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import sys
 from collections.abc import Sequence
@@ -84,7 +83,7 @@ class SFTLearner(Learner):
     def imitate_episodes(self, episodes: Sequence[Episode], where: str) -> dict[str, float]:
         """One optimiser step; returns `nll` (before it), `tokens`, `grad_norm`, `learning_rate`.
 
-        Raises TrainingError: the loss or the gradient is not finite."""
+        Raises RRMError: the loss or the gradient is not finite."""
         batch = make_batch(episodes)
         batch.rollout_logprobs.zero_()
         mask = batch.action_mask
@@ -170,7 +169,7 @@ class Distilling:
     def run(self, train_tasks: Sequence[Task], eval_tasks: Sequence[Task]) -> dict[str, Any]:
         """Play, choose, learn, and evaluate before and after; returns the summary.
 
-        Raises JudgeFailure: too many judgements failed; RRMError: nothing to learn from; TrainingError."""
+        Raises JudgeFailure: too many judgements failed; RRMError: nothing to learn from; RRMError."""
         newest = newest_whole(checkpoints(self.folder / "checkpoints"))
         if newest is not None:
             restore_logs(newest, self.folder)
@@ -220,9 +219,7 @@ class Distilling:
                 path = self.folder / f"episodes-{number:04d}.jsonl"
                 if not path.is_file():
                     with self.stopping.at_once():
-                        partial = path.with_suffix(".partial")
-                        write_episodes(partial, self.player(batch))
-                        os.replace(partial, path)
+                        write_episodes(path, self.player(batch))
                 episodes += read_episodes(path)
                 progress.update(bar, advance=1)
         return episodes
@@ -357,7 +354,7 @@ def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]
     """Run or continue a distillation; returns the summary the CLI prints.
 
     Raises RRMError: another run's folder, several processes, a policy or judge that cannot be loaded, or nothing to learn from;
-    TrainingError: a loss that is not finite; JudgeFailure: too many judgements failed."""
+    RRMError: a loss that is not finite; JudgeFailure: too many judgements failed."""
     from transformers import set_seed
 
     if config.threads:

@@ -35,9 +35,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class TrainingError(RRMError): ...
-
-
 @dataclass(frozen=True)
 class Prepared:
     """A batch with its statistics before the first step. On the CPU, (B, T) each."""
@@ -190,7 +187,7 @@ class Learner(Forwards):
     ) -> tuple[list[LossMetrics], float]:
         """One optimiser step on this process's rows `index` and texts; (metrics, gradient norm).
 
-        Raises TrainingError: the loss or the gradient is not finite. `where`: for messages."""
+        Raises RRMError: the loss or the gradient is not finite. `where`: for messages."""
         mask = prepared.advantages.loss_mask
         denominator = float(self._sum(loss_denominator(mask[list(index)], self.config.loss.aggregation)))
         if denominator == 0:
@@ -214,14 +211,14 @@ class Learner(Forwards):
             with self.unsynced() if number + 1 < len(rounds) else contextlib.nullcontext():
                 loss, metrics = self._loss(prepared, rows or shortest, mask if rows else nothing, denominator)
                 if not math.isfinite(metrics.losses["loss"]):
-                    raise TrainingError(self._not_finite(where, number, rows or shortest, metrics))
+                    raise RRMError(self._not_finite(where, number, rows or shortest, metrics))
                 # data-parallel wrappers average gradients over processes; the denominator is already global
                 self.accelerator.backward(loss * self.accelerator.num_processes)
             results.append(metrics)
         norm = self.clip()
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
-            raise TrainingError(f"{where}: gradient norm is {norm}; {self._last_checkpoint()}")
+            raise RRMError(f"{where}: gradient norm is {norm}; {self._last_checkpoint()}")
         self.ddp_optimizer.step()
         self.ddp_optimizer.zero_grad(set_to_none=True)
         return results, norm

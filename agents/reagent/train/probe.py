@@ -19,17 +19,12 @@ from reagent.train.evaluate import EpisodeRunner, load_player, shared
 from reagent.train.metrics import episode_metrics, mean
 from reagent.train.warm_start import split, warm_started
 from rrm.data.seeds import derive_seed
-from rrm.errors import RRMError
 
 SUCCESS = (0.2, 0.6)
 LIVE_GROUPS, HEADROOM = 0.6, 0.15
 """Least share of groups whose rewards differ; least lead of the best attempt over greedy decoding."""
 TRUNCATED, MALFORMED = 0.1, 0.2
 """Shares of cut turns and malformed calls above which they are a likely cause."""
-
-
-class NotLearnable(RRMError):
-    """`gate.action=stop`: the policy as it stands can hardly learn the tasks by rewards."""
 
 
 @dataclass(frozen=True)

@@ -33,11 +33,10 @@ from reagent.train.engine import close, make_engine
 from reagent.train.evaluate import evaluate
 from reagent.train.export import export_policy
 from reagent.train.launch import is_sharded, main_decides, main_does, make_accelerator
-from reagent.train.learner import TrainingError
 from reagent.train.monitor_conditions import after
 from reagent.train.policy import load_policy
 from reagent.train.prepare import check_continues, prepare, with_horizon
-from reagent.train.probe import NotLearnable, probe
+from reagent.train.probe import probe
 from reagent.train.runlog import RunLog, plot_curves
 from reagent.train.signals import Stopping
 from reagent.train.trainer import AgentTrainer
@@ -92,7 +91,7 @@ def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM 
 
     An early end leaves a checkpoint: the same call goes on there. `stopped_by` names guards, which stop it again until changed.
     `judge`, `auditor`: in place of the config's. Raises RRMError: another run's folder, or a policy or judge that cannot be
-    loaded; TrainingError: a loss that is not finite."""
+    loaded; RRMError: a loss that is not finite."""
     import torch
     from transformers import set_seed
 
@@ -170,7 +169,7 @@ def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path |
 def check_gate(trainer: AgentTrainer) -> None:
     """Measure the untrained policy, unless no task is graded, and write `probe.json`.
 
-    Raises NotLearnable: with `gate.action=stop`, a policy that can hardly learn."""
+    Raises RRMError: with `gate.action=stop`, a policy that can hardly learn."""
     gate = trainer.config.gate
     if gate.action == "off" or not trainer.config.environment.label_share:
         return
@@ -182,7 +181,7 @@ def check_gate(trainer: AgentTrainer) -> None:
             file.write(json.dumps(result.figures(), indent=1) + "\n")
         logger.log(logging.INFO if result.learnable else logging.WARNING, "before training: %s", result.verdict)
     if gate.action == "stop" and result.learnable is False:
-        raise NotLearnable(f"{result.verdict}. gate=warn trains all the same")
+        raise RRMError(f"{result.verdict}. gate=warn trains all the same")
 
 
 def how_to_go_on(stopped: Sequence[str], update: int, best: dict[str, Any] | None) -> str:
@@ -249,7 +248,7 @@ def keep_checkpoint(trainer: AgentTrainer, error: BaseException) -> None:
     if not (main or trainer.sharded):
         return
     folder = trainer.folder / "checkpoints"
-    if trainer.consistent and trainer.update_index > trainer.kept_update and not isinstance(error, TrainingError):
+    if trainer.consistent and trainer.update_index > trainer.kept_update:
         try:
             trainer.save(together=False)
         except RRMError as problem:  # what ended the run is to be seen, not this

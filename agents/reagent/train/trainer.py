@@ -43,7 +43,7 @@ from rrm.judge.agent_rrm import AgentRRM
 
 
 class AgentTrainer(Learner):
-    """Trains a policy on an environment. Raises TrainingError: a loss that is not finite; JudgeFailure.
+    """Trains a policy on an environment. Raises RRMError: a loss that is not finite; JudgeFailure.
 
     Args:
         tasks: training tasks, used in order and again from the start.

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rrm.config import BaseSettings, LoraSettings
-from rrm.engines.hf.hub import HubError, download
+from rrm.engines.hf.hub import download
 from rrm.engines.shipped_judges import judge_folder
-from rrm.errors import RRMError
+from rrm.errors import DownloadError, RRMError
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +66,7 @@ def _place(config: BaseSettings) -> str:
     try:
         if not Path(path).is_dir():
             download(path, weights=False)  # asks once: a mistyped name is not worth a minute of retries for each file
-    except HubError as error:
+    except DownloadError as error:
         raise RRMError(
             f"cannot load model {config.base!r}: neither a directory nor a shipped model, and {error}"
         ) from error

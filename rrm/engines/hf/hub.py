@@ -7,16 +7,12 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from rrm.errors import RRMError
+from rrm.errors import DownloadError
 
 log = logging.getLogger(__name__)
 # no pickles, no other framework's weights
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "tokenizer.model", "README.md"]
 UNWANTED = ["onnx/*", "runs/*", "checkpoint-*/*"]
-
-
-class HubError(RRMError):
-    pass
 
 
 def download(
@@ -29,7 +25,7 @@ def download(
         code: fetch Python too; who loads it trusts it.
 
     Raises:
-        HubError: no such repository or revision, no access, or no network and not in the cache.
+        DownloadError: no such repository or revision, no access, or no network and not in the cache.
     """
     from huggingface_hub import snapshot_download
 
@@ -41,7 +37,7 @@ def download(
         )
     except (OSError, ValueError) as error:  # the hub's HTTP, cache and name errors all derive from these
         suffix = f" at {revision}" if revision else ""
-        raise HubError(f"the hub does not give {repo}{suffix}: {_first_line(error)}") from error
+        raise DownloadError(f"the hub does not give {repo}{suffix}: {_first_line(error)}") from error
 
 
 def commit_of(repo: str, *, revision: str | None = None, kind: Literal["model", "dataset"] = "model") -> str | None:
@@ -71,7 +67,7 @@ def upload(
 ) -> str:
     """Commit a folder to a repository, created where missing; returns the commit's address.
 
-    Raises HubError: no access, no network, or a name that the hub does not take."""
+    Raises DownloadError: no access, no network, or a name that the hub does not take."""
     from huggingface_hub import HfApi
 
     api = HfApi(token=token)
@@ -79,7 +75,7 @@ def upload(
         api.create_repo(repo, private=private, exist_ok=True)
         return str(api.upload_folder(repo_id=repo, folder_path=folder, revision=revision, commit_message=message))
     except (OSError, ValueError) as error:
-        raise HubError(f"cannot write {repo} on the hub: {_first_line(error)}") from error
+        raise DownloadError(f"cannot write {repo} on the hub: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

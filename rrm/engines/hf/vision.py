@@ -13,7 +13,7 @@ from rrm.data.pictures import Picture, decoded, picture_of
 from rrm.data.seeds import derive_seed
 from rrm.engines.base import Reply, SamplingParams
 from rrm.engines.hf.base_model import named_damage
-from rrm.errors import EngineError, RRMError, TooLong
+from rrm.errors import EngineError, RRMError
 from rrm.prompt.template import SpecialTokenEscaper
 
 
@@ -39,7 +39,7 @@ class VisionEngine:
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
 
     def complete(self, messages: list[dict[str, Any]], params: SamplingParams, key: str = "") -> Reply:
-        """Get one reply. Raises TooLong: prompt, pictures and reply exceed the model's positions;
+        """Get one reply. Raises EngineError: prompt, pictures and reply exceed the model's positions;
         EngineError: model or template refuses the messages, a picture cannot be shown, or memory is full."""
         import torch
 
@@ -60,9 +60,10 @@ class VisionEngine:
             inputs = self._inputs(messages)
             prompt_length = inputs["input_ids"].shape[1]
             if self.max_positions is not None and prompt_length + params.max_new_tokens > self.max_positions:
-                raise TooLong(
+                raise EngineError(
                     f"the prompt has {prompt_length} tokens with its images and a reply may have {params.max_new_tokens}, over the model's "
-                    f"{self.max_positions} positions: lower --images, --transcript-tokens or --max-new-tokens"
+                    f"{self.max_positions} positions: lower --images, --transcript-tokens or --max-new-tokens",
+                    "too_long",
                 )
             sampled = {"do_sample": True, "temperature": params.temperature, "top_p": params.top_p, "top_k": 0}
             how = self._generation(sampled if params.temperature > 0 else {"do_sample": False}, params.max_new_tokens)

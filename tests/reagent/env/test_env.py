@@ -16,12 +16,12 @@ from reagent.env.graders import Grader, f1, numeric
 from reagent.env.rewards import NO_PROCESS_REWARDS, RewardWeights
 from reagent.env.task import Task
 from reagent.env.tool import tool
-from reagent.errors import EnvironmentMisuse, GradeFailed, GradeUnknown, ToolDefinitionError
+from reagent.errors import GradeFailed, GradeUnknown
 from reagent.tasks.environments import make_factory, make_tasks
 from reagent.train.alarms import PATIENCE, Alarms
 from reagent.train.config import load_agent_config
 from rrm.data.trajectory import ToolCall, Trajectory
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError
 
 TASK = Task("t", "Where is the cat?", "under the Zanzibar sofa", seed=3, meta={"aliases": ["beneath Quixote"]})
 
@@ -183,7 +183,7 @@ def test_the_turn_limit_truncates() -> None:
     assert (second.truncated, second.terminated, second.outcome_reward) == (True, False, -0.1)
     assert second.reward == 0.0 and second.info["success"] is False
     assert len(second.observations) == 1
-    with pytest.raises(EnvironmentMisuse, match="reset"):
+    with pytest.raises(RRMError, match="reset"):
         asyncio.run(env.step("Answer: x"))
     assert play(HouseEnv(max_turns=1, rewards={"unanswered": -1}), call("knock"))[0].outcome_reward == -1
     assert play(HouseEnv(max_turns=1), "Answer: Quixote")[0].truncated is False
@@ -321,7 +321,7 @@ def test_reset_forgets_the_episode_before() -> None:
         (step,) = play(env, look)
         assert step.info["verdicts"] == ["useful"] and step.observations[0]["tool_call_id"] == "call_1"
     asyncio.run(env.close())
-    with pytest.raises(EnvironmentMisuse):
+    with pytest.raises(RRMError):
         asyncio.run(env.step(look))
 
 
@@ -352,7 +352,7 @@ def test_plain_functions_are_tools_too_and_a_subclass_replaces_its_base() -> Non
     assert [t["function"]["name"] for t in env.tools] == ["look", "knock", "fall", "sleep", "dig", "whisper", "add"]
     (step,) = play(env, call("add", a=2, b="3") + call("look", room="hall"))
     assert [o["content"] for o in step.observations] == ["5", "Dark."]
-    with pytest.raises(ToolDefinitionError, match="two tools are called 'add'"):
+    with pytest.raises(RRMError, match="two tools are called 'add'"):
         ToolEnv([add, add])
 
 

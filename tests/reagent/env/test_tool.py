@@ -13,7 +13,8 @@ import pytest
 
 from reagent.env.limiter import FairLimiter
 from reagent.env.tool import EMPTY, Tool, ToolResult, shorten, tool
-from reagent.errors import ToolDefinitionError, ToolError
+from reagent.errors import ToolError
+from rrm.errors import RRMError
 
 
 def run(tool: Tool, **arguments: object) -> ToolResult:
@@ -77,13 +78,13 @@ def test_arguments_may_have_any_name() -> None:
 
 
 def test_a_function_that_cannot_be_a_tool_is_refused_with_advice() -> None:
-    with pytest.raises(ToolDefinitionError, match="'x' has no type hint"):
+    with pytest.raises(RRMError, match="'x' has no type hint"):
 
         @tool
         def untyped(x) -> str:
             return x
 
-    with pytest.raises(ToolDefinitionError, match="'parts' cannot be passed by name"):
+    with pytest.raises(RRMError, match="'parts' cannot be passed by name"):
 
         @tool
         def many(*parts: str) -> str:
@@ -93,7 +94,7 @@ def test_a_function_that_cannot_be_a_tool_is_refused_with_advice() -> None:
     def undocumented(x: str) -> str:
         return x
 
-    with pytest.raises(ToolDefinitionError, match=r"'undocumented': .* Write a docstring"):
+    with pytest.raises(RRMError, match=r"'undocumented': .* Write a docstring"):
         _ = undocumented.schema
 
 

@@ -17,7 +17,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from reagent.env.env import StepResult, ToolEnv
 from reagent.env.task import Task
 from reagent.env.tool import tool
-from reagent.rollout.active_episode import ActiveEpisode, TokenDriftError
+from reagent.rollout.active_episode import ActiveEpisode
 from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode, Turn, jsonable, read_episodes, write_episodes
 from reagent.rollout.rollout import plan, rollout
@@ -26,7 +26,7 @@ from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import Completion, SamplingParams, StopReason
 from rrm.engines.hf.decoder import Decoder
 from rrm.engines.hf.engine import HFEngine
-from rrm.errors import EngineError, ReadError
+from rrm.errors import EngineError, ReadError, RRMError
 
 TEMPLATE_NAMES = ["lab", "chatml", "thinking", "llama3"]
 PARAMS = SamplingParams(max_new_tokens=12, temperature=1.2, seed=5)
@@ -138,7 +138,7 @@ def test_each_turns_prompt_is_the_full_rendering(name: str, ended: bool, env: ty
 
 def test_a_new_prompt_that_departs_from_what_is_held_is_an_error() -> None:
     row = ActiveEpisode(Attempt(Task("t", "q"), "t"), prompt_ids=[1, 2, 3], engine_ids=[1, 9])
-    with pytest.raises(TokenDriftError, match=r"t/initial/0, turn 0: token 1 of 3 is not what the engine holds"):
+    with pytest.raises(RRMError, match=r"t/initial/0, turn 0: token 1 of 3 is not what the engine holds"):
         row.tokens()
 
 

@@ -16,12 +16,12 @@ from reagent.rollout.episode import Episode
 from reagent.rollout.observations import fit, shorten
 from reagent.rollout.rollout import rollout
 from reagent.rollout.template_options import options_of
-from reagent.rollout.templates import LAB_TEMPLATE, TEMPLATES, ChatTemplateError, TurnTemplate, template
+from reagent.rollout.templates import LAB_TEMPLATE, TEMPLATES, TurnTemplate, template
 from reagent.train.config import RolloutConfig, load_agent_config
 from rrm.engines.base import SamplingParams
 from rrm.engines.hf.engine import HFEngine, eos_ids_of
 from rrm.engines.scripted import ScriptedEngine
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError
 from rrm.prompt.rendering import CHAT_TEMPLATE
 
 TOOL = [{"role": "tool", "content": "a"}, {"role": "tool", "content": "b"}]
@@ -91,9 +91,7 @@ def test_a_real_template_without_tools_takes_a_users_words() -> None:
         tokenizer.decode(turns.suffix([{"role": "user", "content": "a"}], [turns.end_id]))
         == "\n<|user|>\na<|end|>\n<|assistant|>\n"
     )
-    with pytest.raises(
-        ChatTemplateError, match="cannot append a tool message: it does not show what a tool message says"
-    ):
+    with pytest.raises(RRMError, match="cannot append a tool message: it does not show what a tool message says"):
         turns.suffix(TOOL, [turns.end_id])
 
 
@@ -159,14 +157,14 @@ BAD = {
 def test_templates_that_cannot_be_extended(name: str) -> None:
     tokenizer = make_tokenizer("lab")
     tokenizer.chat_template, error = BAD[name]
-    with pytest.raises(ChatTemplateError, match=error):
+    with pytest.raises(RRMError, match=error):
         TurnTemplate(tokenizer)
 
 
 def test_what_else_is_said_clearly() -> None:
     tokenizer = make_tokenizer("lab")
     tokenizer.chat_template = None
-    with pytest.raises(ChatTemplateError, match=r"has no chat template: .* \(lab, chatml, thinking, llama3\)"):
+    with pytest.raises(RRMError, match=r"has no chat template: .* \(lab, chatml, thinking, llama3\)"):
         TurnTemplate(tokenizer)
     tokenizer.chat_template = LAB_TEMPLATE.replace(
         "{%- for message", "{%- for message in messages if message.role == 'tool' %}{{ raise_exception('no tools') }}"
@@ -174,9 +172,9 @@ def test_what_else_is_said_clearly() -> None:
     )  # fmt: skip
     turns = TurnTemplate(tokenizer)  # it can still be extended by user messages
     assert turns.suffix([{"role": "user", "content": "x"}], [turns.end_id])
-    with pytest.raises(ChatTemplateError, match=r"cannot append a tool message: .*no tools"):
+    with pytest.raises(RRMError, match=r"cannot append a tool message: .*no tools"):
         turns.suffix(TOOL, [turns.end_id])
-    with pytest.raises(ChatTemplateError, match="cannot render"):
+    with pytest.raises(RRMError, match="cannot render"):
         turns.prompt([{"role": "tool", "content": "x"}])
     with pytest.raises(ConfigError, match="no chat template 'lama'"):
         template("lama")
@@ -372,7 +370,7 @@ def test_the_next_messages_opening_may_be_the_end() -> None:
 def test_an_engine_that_does_not_stop_where_turns_end_is_named(name: str, stops: list[str], says: str) -> None:
     tokenizer = tokenizer_of(FAMILIES[name])
     eos = [tokenizer.convert_tokens_to_ids(s) for s in stops]
-    with pytest.raises(ChatTemplateError, match=r"the engine stops only at .*generation_config.eos_token_id") as error:
+    with pytest.raises(RRMError, match=r"the engine stops only at .*generation_config.eos_token_id") as error:
         TurnTemplate(tokenizer, eos_ids=eos).suffix(TOOL_MESSAGES, [])  # type: ignore[arg-type]
     assert says in str(error.value)
 
@@ -472,7 +470,7 @@ def test_an_option_that_would_change_nothing_is_an_error(name: str, options: dic
     family = FAMILIES[name]
     tokenizer = tokenizer_of(family)
     engine = speaks(tokenizer, family, [family.nothing])
-    with pytest.raises(ChatTemplateError, match=rf"^rollout.template_options: .*{error}"):
+    with pytest.raises(RRMError, match=rf"^rollout.template_options: .*{error}"):
         rollout(engine, tokenizer, Echo, [Task("t", "?")], params=PARAMS, template_options=options)
     assert not engine.calls
 
@@ -483,7 +481,7 @@ def test_an_option_that_would_change_nothing_is_an_error(name: str, options: dic
 def test_a_template_that_shows_no_tools_is_not_silently_given_them() -> None:
     family = FAMILIES["deepseek v3"]
     template = TurnTemplate(tokenizer_of(family), [SEARCH])
-    with pytest.raises(ChatTemplateError, match=r"names the tool 'search'.*tool_prompt=schema"):
+    with pytest.raises(RRMError, match=r"names the tool 'search'.*tool_prompt=schema"):
         template.prompt(USER)
     described = [{"role": "system", "content": json.dumps(SEARCH)}, *USER]
     assert template.prompt(described)
@@ -499,12 +497,12 @@ def test_the_error_names_a_template_that_fits() -> None:
     ):
         tokenizer = make_tokenizer(name)
         tokenizer.chat_template = no_tools.replace("HEAD", head)
-        with pytest.raises(ChatTemplateError, match=rf"no tools.*\(policy.chat_template: {fits} would do"):
+        with pytest.raises(RRMError, match=rf"no tools.*\(policy.chat_template: {fits} would do"):
             TurnTemplate(tokenizer).suffix(TOOL_MESSAGES, [])
     tokenizer = make_tokenizer("lab")
     tokenizer.add_special_tokens({"eos_token": "</s>"})
     tokenizer.chat_template = no_tools.replace("HEAD", "{{ m.content + '</s>' }}")
-    with pytest.raises(ChatTemplateError, match="parser=react or search_tags gives results as user messages"):
+    with pytest.raises(RRMError, match="parser=react or search_tags gives results as user messages"):
         TurnTemplate(tokenizer).suffix(TOOL_MESSAGES, [])
 
 

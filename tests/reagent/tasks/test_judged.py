@@ -22,7 +22,7 @@ from reagent.tasks.webwalkerqa import WebWalkerQA
 from reagent.tasks.xbench import XBench
 from rrm.engines.base import Reply
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.errors import ConfigError, EngineError, ReadError, SchemaRefused
+from rrm.errors import ConfigError, EngineError, ReadError
 
 sys.path.append(str(Path(__file__).parents[2] / "rrm"))  # openai_server
 
@@ -118,7 +118,7 @@ def test_the_unreadable_is_asked_again_and_then_never_a_number() -> None:
 
 
 def test_a_server_without_schemas_is_asked_without() -> None:
-    answer_judge, engine = judge(SchemaRefused("no schema"), YES)
+    answer_judge, engine = judge(EngineError("no schema", "schema"), YES)
     assert answer_judge.grade(TASK, "A. Büki") == 1.0
     assert [call[1].json_schema is None for call in engine.calls] == [False, True]
 

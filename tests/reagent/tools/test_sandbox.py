@@ -27,8 +27,8 @@ from reagent.tools import build
 from reagent.tools.sandbox import run as run_module
 from reagent.tools.sandbox import seccomp
 from reagent.tools.sandbox.jail import within
-from reagent.tools.sandbox.run import CODE_CHARS, Ending, SandboxLimits, SandboxResult, SandboxUnavailable, check, run
-from rrm.errors import ConfigError
+from reagent.tools.sandbox.run import CODE_CHARS, Ending, SandboxLimits, SandboxResult, check, run
+from rrm.errors import ConfigError, RRMError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,7 +36,7 @@ def isolation() -> None:
     """Where a machine forbids namespaces there is nothing to attack. Any other refusal is a defect, and fails."""
     try:
         check()
-    except SandboxUnavailable as error:
+    except RRMError as error:
         if "no user namespace" not in str(error) or os.environ.get("SANDBOX_REQUIRED"):
             raise  # CI sets it: skipping everything would look like passing
         pytest.skip(str(error))
@@ -281,7 +281,7 @@ def test_of_the_interpreters_folder_only_what_it_needs_is_seen(monkeypatch: pyte
     names = set(json.loads(run("import json, os, sys\nprint(json.dumps(os.listdir(sys.prefix)))").output))
     assert {"bin", "lib"} <= names <= {"bin", "lib", "lib32", "lib64", "pyvenv.cfg"}
     monkeypatch.chdir(Path(np.__file__).parent)
-    with pytest.raises(SandboxUnavailable, match=r"the working folder .*numpy lies in the interpreter's"):
+    with pytest.raises(RRMError, match=r"the working folder .*numpy lies in the interpreter's"):
         run("print(1)")
 
 
@@ -357,7 +357,7 @@ def test_without_isolation_nothing_runs(tmp_path: Path, monkeypatch: pytest.Monk
     assert not mark.exists()
     check.cache_clear()
     try:
-        with pytest.raises(SandboxUnavailable, match="no sandbox on this machine"):
+        with pytest.raises(RRMError, match="no sandbox on this machine"):
             build(["python"])
     finally:
         check.cache_clear()

@@ -23,7 +23,7 @@ from reagent.train import run
 from reagent.train.choosing import Cost, at_equal_tokens, distinct_by_n, evaluate_chosen, policy_tokens
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.evaluate import evaluate_config, mean_interval, summarise, without_interval
-from reagent.train.probe import NotLearnable, Probe, measured
+from reagent.train.probe import Probe, measured
 from reagent.train.run import build, check_gate, train
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import ConfigError
@@ -400,7 +400,7 @@ def test_tasks_that_nobody_can_grade_say_nothing() -> None:
 
 def test_a_training_measures_first_and_is_the_same_without(base: Path, tmp_path: Path) -> None:
     gate = {"tasks": 4, "samples": 2}
-    with pytest.raises(NotLearnable, match="gate=warn trains all the same"):
+    with pytest.raises(RRMError, match="gate=warn trains all the same"):
         train(settings(base, tmp_path / "stopped", gate={"action": "stop", **gate}))
     runs = {
         name: settings(base, tmp_path / name, max_updates=1, gate=gate | {"action": name}) for name in ("warn", "off")
@@ -423,7 +423,7 @@ def test_tasks_that_a_judge_alone_pays_are_no_reason_to_stop(base, tmp_path, mon
     for sampled, stops in ((float("nan"), False), (GOOD.sampled, False), (0.0, True)):
         probed = replace(GOOD, sampled=sampled)
         monkeypatch.setattr(run, "probe", lambda *_, probed=probed: (probed, []))
-        with pytest.raises(NotLearnable) if stops else nullcontext():
+        with pytest.raises(RRMError) if stops else nullcontext():
             check_gate(trainer)
 
 

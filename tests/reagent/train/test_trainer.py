@@ -31,7 +31,7 @@ from reagent.rollout.batch import Batch, make_batch, microbatches, minibatches
 from reagent.rollout.episode import Episode
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.launch import refuse_launch
-from reagent.train.learner import Prepared, TrainingError
+from reagent.train.learner import Prepared
 from reagent.train.metrics import episode_metrics
 from reagent.train.optimizer import learning_rate_factor
 from reagent.train.policy import Policy
@@ -314,7 +314,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_batch_and_checkpoint(base, tm
     with torch.no_grad():
         trainer.policy.model.get_output_embeddings().weight[3] = float("nan")
     episodes = graded(make_trainer(settings(base, tmp_path / "other")).collect(0))
-    with pytest.raises(TrainingError, match=r"update 1, pass 0, minibatch 0, micro-batch 0.*checkpoint-000001"):
+    with pytest.raises(RRMError, match=r"update 1, pass 0, minibatch 0, micro-batch 0.*checkpoint-000001"):
         trainer.learn(episodes)
     assert kept is not None and kept.is_dir()
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from labelled_runs import WAITING, ask, at, complaints, opened, run, saved, served
 
 from benchmarks.speed.devtools import Chromium
+from rrm.annotate import label_journal
 from rrm.annotate.label_server import LabelServer
 from rrm.data.annotation import read_annotations
 
@@ -102,6 +108,39 @@ def test_what_nobody_can_mean_is_refused_with_a_reason(tmp_path: Path) -> None:
         assert tab.act(digest=DIGEST, change={"field": "step_comment", "step": 2, "value": "Hm."}) == 200
         assert server.labelling.summary()["comments_without_verdict"] == 1
         assert tab.look()["steps"]["1"] == {"verdict": "good", "category": None, "comment": ""}
+
+
+def test_a_page_that_closes_waits_for_the_action_under_way_and_takes_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels, begun, may_end = tmp_path / "labels.jsonl", threading.Event(), threading.Event()
+    file_when_whole = label_journal.file_when_whole
+
+    @contextmanager
+    def slow(path: Path, **how: Any) -> Iterator[Any]:
+        with file_when_whole(path, **how) as file:
+            if threading.current_thread() is not threading.main_thread():
+                begun.set()
+                may_end.wait(10)
+            yield file
+
+    def act(tab: Tab, value: str) -> None:
+        with suppress(ConnectionError, http.client.HTTPException):  # the page hangs up
+            tab.outcome(value)
+
+    with served([run(1)], labels) as server:
+        tabs = [Tab(server, "one"), Tab(server, "two")]
+        monkeypatch.setattr(label_journal, "file_when_whole", slow)
+        threads = [threading.Thread(target=act, args=sent) for sent in zip(tabs, ("good", "bad"), strict=True)]
+        threads[0].start()
+        assert begun.wait(10)
+        threads[1].start()  # waits behind the first
+        threading.Timer(0.3, may_end.set).start()
+    for thread in threads:
+        thread.join()
+    assert [found.score for found in read_annotations(labels)] == [1.0]
+    with served([run(1)], labels) as server:
+        assert Tab(server, "one").look()["outcome"] == "good"
 
 
 def test_a_stale_tab_says_so_and_shows_how_things_stand(browser: Chromium, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from openai_server import Answer, completion, failure, serve
 
 from rrm.cli.annotate_cmd import command
 from rrm.data.annotation import read_annotations
-from rrm.data.output import open_output
+from rrm.data.output import RowFile
 from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import ConfigError, RRMError
 from rrm.prompt import rules
@@ -52,7 +52,7 @@ def test_lines_of_another_making_are_not_mixed_in_and_a_running_one_is_left_alon
     assert out.read_bytes() == before
     assert invoke(command, *options, "--max-words", 30, "--overwrite")[1]["annotations"] == 2
     made_by = json.loads(Path(f"{out}.run.json").read_text())["fingerprint"]
-    with open_output(out, made_by), pytest.raises(RRMError, match=r"another run is writing .*ann\.jsonl"):
+    with RowFile.open(out, made_by), pytest.raises(RRMError, match=r"another run is writing .*ann\.jsonl"):
         invoke(command, *options, "--max-words", 30)
 
 

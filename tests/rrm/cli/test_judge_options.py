@@ -20,7 +20,7 @@ from rrm.data.questions import question_keys
 from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.errors import ConfigError, KeyRefused, ReadError, RRMError
+from rrm.errors import ConfigError, EngineError, ReadError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, save_settings
 
@@ -150,7 +150,7 @@ def test_a_refused_key_is_one_line(tmp_path: Path, invoke: Any) -> None:
     with serve(lambda n, body: failure(401, "bad key")) as server:
         spec = ("--model", f"openai:{server.url}#m", "--concurrency", "1")
         for command, more in ((score_cmd.command, ()), (annotate_cmd.command, ("--annotator", "llm"))):
-            with pytest.raises(KeyRefused) as caught:
+            with pytest.raises(EngineError, check=lambda error: error.kind == "refused") as caught:
                 invoke(command, source, "-o", tmp_path / f"{command.__module__}.jsonl", *spec, *more)
             assert "\n" not in str(caught.value)
     assert len(server.requests) == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rrm.data.output import file_when_whole, header_of, open_output, streams
+from rrm.data.output import RowFile, file_when_whole, header_of, streams
 from rrm.errors import RRMError
 
 
@@ -64,25 +64,25 @@ def test_the_systems_own_links_are_written_to_and_stay(tmp_path: Path) -> None:
 
 def test_replaced_rows_come_back_also_where_the_file_is_gone_or_a_run_was_killed(tmp_path: Path) -> None:
     path, made_by = tmp_path / "rows.jsonl", {"seed": 1}
-    with open_output(path, made_by) as output:
+    with RowFile.open(path, made_by) as output:
         output.append([{"id": "a"}])
     before, held = path.read_bytes(), names(tmp_path)
 
-    with pytest.raises(RRMError, match="refused"), open_output(path, {"seed": 2}, overwrite=True):
+    with pytest.raises(RRMError, match="refused"), RowFile.open(path, {"seed": 2}, overwrite=True):
         path.unlink()
         raise RRMError("refused")
     assert path.read_bytes() == before and header_of(path) == made_by and names(tmp_path) == held
 
     killed = (
-        "import os, pathlib, sys\nfrom rrm.data.output import open_output\n"
-        "with open_output(pathlib.Path(sys.argv[1]), {'seed': 2}, overwrite=True): os._exit(9)"
+        "import os, pathlib, sys\nfrom rrm.data.output import RowFile\n"
+        "with RowFile.open(pathlib.Path(sys.argv[1]), {'seed': 2}, overwrite=True): os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", killed, path], check=False).returncode == 9
     assert path.read_bytes() == b""
-    with pytest.raises(RRMError, match="refused"), open_output(path, {"seed": 3}, overwrite=True):
+    with pytest.raises(RRMError, match="refused"), RowFile.open(path, {"seed": 3}, overwrite=True):
         raise RRMError("refused")
     assert path.read_bytes() == before and header_of(path) == made_by and names(tmp_path) == held
 
-    with open_output(path, {"seed": 2}, overwrite=True) as output:
+    with RowFile.open(path, {"seed": 2}, overwrite=True) as output:
         output.append([{"id": "b"}])
     assert path.read_bytes() == b'{"id": "b"}\n' and names(tmp_path) == held

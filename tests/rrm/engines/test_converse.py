@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from rrm.engines.base import Reply, Request, SamplingParams, converse
-from rrm.errors import EngineError, KeyRefused
+from rrm.errors import EngineError
 
 BARRIER = threading.Barrier(3, timeout=10)
 
@@ -17,7 +17,7 @@ class Together:
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
         if key == "refused":
-            raise KeyRefused("no key")
+            raise EngineError("no key", "refused")
         BARRIER.wait()
         if key == "2":
             raise EngineError("failed")
@@ -38,6 +38,6 @@ def test_rows_are_asked_at_once_and_each_with_what_follows_it() -> None:
 def test_a_refused_key_ends_it_at_once() -> None:
     begun: list[int] = []
     rows = (Request([], "refused" if begun.append(i) is None else "") for i in range(1000))
-    with pytest.raises(KeyRefused):
+    with pytest.raises(EngineError, check=lambda error: error.kind == "refused"):
         converse(Together(), rows, SamplingParams(), lambda request, reply: None)
     assert len(begun) <= 10

@@ -15,7 +15,7 @@ from rrm.engines.endpoints import Endpoints
 from rrm.engines.http_errors import Retry
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.replies import MAX_WAIT_S, MOST_CHARS
-from rrm.errors import EngineError, KeyRefused
+from rrm.errors import EngineError
 from rrm.judge.chat import read_reply
 from rrm.judge.score_text import outside_think
 
@@ -76,7 +76,7 @@ def test_a_reply_without_end_is_cut_off_and_says_so() -> None:
 def test_a_server_that_closes_for_a_day_ends_the_run_at_once() -> None:
     said = r"asks to wait 86,\d{3} s: what was judged is kept; run the same command"
     closes = serve(lambda n, body: failure(429, "quota of today is used", retry_after="86400"))
-    with closes as server, pytest.raises(KeyRefused, match=said):
+    with closes as server, pytest.raises(EngineError, match=said, check=lambda error: error.kind == "refused"):
         complete_many(engine(server.url, concurrency=4), [ASK] * 20, PARAMS, [str(i) for i in range(20)])
     assert len(server.requests) <= 4
 
@@ -135,7 +135,10 @@ def test_blocks_are_read_as_they_were() -> None:
 def test_a_server_that_only_says_that_it_is_too_much_ends_the_run() -> None:
     """It took 22 rows 150 s to fail, and the other thousand were to take two hours."""
     said = r"HTTP 429: .*slow down.*; in 4 tries it answered nothing else: what was judged is kept"
-    with serve(lambda n, body: failure(429, "slow down")) as server, pytest.raises(KeyRefused, match=said):
+    with (
+        serve(lambda n, body: failure(429, "slow down")) as server,
+        pytest.raises(EngineError, match=said, check=lambda error: error.kind == "refused"),
+    ):
         complete_many(
             engine(server.url, concurrency=4, max_retries=1), [ASK] * 1000, PARAMS, [str(i) for i in range(1000)]
         )
@@ -148,7 +151,9 @@ def test_a_server_that_says_so_for_a_minute_ends_the_run_whatever_tries_are_left
         one, times = engine(server.url, concurrency=1, max_retries=1000), itertools.count(0, 10)
         one.endpoints.clock = lambda: next(times)
         with pytest.raises(
-            KeyRefused, match=r"in \d+ s it answered nothing else: .*; run the same command .* --concurrency"
+            EngineError,
+            match=r"in \d+ s it answered nothing else: .*; run the same command .* --concurrency",
+            check=lambda error: error.kind == "refused",
         ):
             one.complete(ASK, PARAMS)
     assert len(server.requests) <= 7

@@ -16,7 +16,7 @@ from rrm.engines.base import SamplingParams
 from rrm.engines.http_errors import Rejected, context_of, way_out_of
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
-from rrm.errors import EngineError, KeyRefused
+from rrm.errors import EngineError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.scoring.run import score_file
 
@@ -142,7 +142,11 @@ def test_a_refusal_that_goes_on_is_an_error_and_nothing_is_remembered() -> None:
 def test_a_refused_key_stops_at_once(status: int, tmp_path: Path) -> None:
     with serve(lambda n, body: failure(status, "no such key")) as server:
         judge = AgentRRM(OpenAIEngine(server.url, "m", concurrency=2), model="m")
-        with pytest.raises(KeyRefused, match=rf"HTTP {status}: .*no such key.*OPENAI_API_KEY"):
+        with pytest.raises(
+            EngineError,
+            match=rf"HTTP {status}: .*no such key.*OPENAI_API_KEY",
+            check=lambda error: error.kind == "refused",
+        ):
             score_file(judge, transcripts(30), tmp_path / "out.jsonl", mode="score")
     assert len(server.requests) <= 2
     assert not (tmp_path / "out.jsonl").exists()  # nothing was judged: the next run finds nothing in its way
@@ -151,7 +155,7 @@ def test_a_refused_key_stops_at_once(status: int, tmp_path: Path) -> None:
 def test_a_key_that_is_withdrawn_stops_the_run_and_keeps_its_rows(tmp_path: Path) -> None:
     with serve(lambda n, body: completion("<score>0.5</score>") if n < 3 else failure(401)) as server:
         judge = AgentRRM(OpenAIEngine(server.url, "m", concurrency=1), model="m")
-        with pytest.raises(KeyRefused):
+        with pytest.raises(EngineError, check=lambda error: error.kind == "refused"):
             score_file(judge, transcripts(9), tmp_path / "out.jsonl", mode="score")
     assert len(server.requests) == 4 and len(rows_of(tmp_path / "out.jsonl")) == 3
 
@@ -169,7 +173,7 @@ def test_a_filter_that_forbids_one_text_takes_one_row() -> None:
         engine = OpenAIEngine(server.url, "m", concurrency=1)
         rows = [[{"role": "user", "content": text}] for text in ("a", "bad", "b")]
         found = complete_many(engine, rows, PARAMS, ["1", "2", "3"])
-    assert first.is_set() and isinstance(found[1], EngineError) and not isinstance(found[1], KeyRefused)
+    assert first.is_set() and isinstance(found[1], EngineError) and found[1].kind == "failed"
 
 
 def test_a_403_for_log_probabilities_is_not_a_refused_key() -> None:
@@ -188,7 +192,7 @@ def test_a_403_for_log_probabilities_is_not_a_refused_key() -> None:
 def test_a_403_that_goes_on_without_log_probabilities_is_a_refused_key() -> None:
     with serve(lambda n, body: failure(403, "no logprobs, and nothing else either")) as server:
         judge = AgentRRM(OpenAIEngine(server.url, "m", concurrency=1), model="m")
-        with pytest.raises(KeyRefused):
+        with pytest.raises(EngineError, check=lambda error: error.kind == "refused"):
             judge.judge(transcripts(3), mode="score")
     assert len(server.requests) == 2
 

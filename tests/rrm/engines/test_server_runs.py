@@ -18,13 +18,13 @@ import pytest
 from chat_judge import rows_of, transcripts
 from openai_server import Answer, Server, completion, failure, serve
 
-from rrm.data.output import open_output
+from rrm.data.output import RowFile
 from rrm.data.stop_signals import STOPS
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.cost import Prices
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
-from rrm.errors import KeyRefused, RRMError
+from rrm.errors import EngineError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.scoring.run import score_file
@@ -180,7 +180,9 @@ def test_a_refused_key_or_an_empty_account_inside_a_200_stops_the_run(tmp_path: 
     """All 30 rows were asked for, four times each, and became `judge_error`."""
     for code, message in ((401, "No auth credentials found"), (402, "Insufficient credits")):
         body = json.dumps({"error": {"code": code, "message": message}}).encode()
-        refused = pytest.raises(KeyRefused, match=f"HTTP {code}: {message}")
+        refused = pytest.raises(
+            EngineError, match=f"HTTP {code}: {message}", check=lambda error: error.kind == "refused"
+        )
         with serve(lambda n, sent, body=body: Answer(body=body)) as server, refused:
             score_file(judge_at(server.url, concurrency=1), transcripts(30), tmp_path / str(code))
         assert len(server.requests) == 1
@@ -374,7 +376,7 @@ def test_an_unreadable_usage_is_named(tmp_path: Path) -> None:
         output.write_text(json.dumps(row) + "\n")
         with pytest.raises(RRMError, match=r"out\.jsonl:1: its usage cannot be read"):
             score_file(judge_at(server.url), transcripts(1), output)
-    with open_output(output, {}, overwrite=True):
+    with RowFile.open(output, {}, overwrite=True):
         pass  # and the lock was given back
 
 
@@ -382,15 +384,15 @@ def test_rows_of_a_server_that_was_down_are_not_thrown_away_for_its_context(tmp_
     """A server that does not answer does not say its context either: the error names what may be done before anything is made again."""
     path = tmp_path / "rows.jsonl"
     served = {"model": "openai:http://127.0.0.1:1/v1#m", "transcript_tokens": 8192}
-    with open_output(path, served) as output:
+    with RowFile.open(path, served) as output:
         output.append({"id": "a"})
     longer = {**served, "transcript_tokens": 4428}
     why = r"transcript_tokens was 8192 and is 4428; a server that is down .*--retry-errors.*; else choose"
-    with pytest.raises(RRMError, match=why), open_output(path, longer):
+    with pytest.raises(RRMError, match=why), RowFile.open(path, longer):
         pass
     with (
         pytest.raises(RRMError, match="seed was None and is 1; choose another"),
-        open_output(path, {**served, "seed": 1}),
+        RowFile.open(path, {**served, "seed": 1}),
     ):
         pass
     assert path.read_text()

@@ -12,9 +12,10 @@ from vllm_engines import Adapter, engine_at
 from vllm_server import VLLMServer, serve_vllm
 
 from rrm.engines.base import SamplingParams, Span, SyncedEngine
+from rrm.engines.http import UnreadableAnswer
 from rrm.engines.sessions import ContinuousEngine
 from rrm.engines.vllm import VLLMEngine
-from rrm.engines.vllm_http import WrongReply, completion_of, normalised, servers_of
+from rrm.engines.vllm_http import completion_of, normalised, servers_of
 from rrm.errors import ConfigError, EngineError
 
 GREEDY = SamplingParams(max_new_tokens=8)
@@ -258,7 +259,7 @@ def test_a_reply_is_read_without_a_server() -> None:
     }
     said = json.loads(json.dumps({"model": "m", "choices": [choice]}))
     assert completion_of(said, "m", [1], 1, {2}, None).ids == [4]
-    with pytest.raises(WrongReply, match="answers as 'm'"):
+    with pytest.raises(UnreadableAnswer, match="answers as 'm'"):
         completion_of(said, "policy-3", [1], 1, {2}, None)
-    with pytest.raises(WrongReply, match="none of the choices"):
+    with pytest.raises(UnreadableAnswer, match="none of the choices"):
         normalised([float("-inf")] * 2)

@@ -14,8 +14,8 @@ from rrm.data.questions import question_of
 from rrm.data.splits import grouped_folds
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import RRMError
-from rrm.evaluation.baselines import BaselineError, fit_agent, fit_tfidf, length_scores, out_of_fold, position_verdicts
-from rrm.evaluation.evaluate import FAILURES_HALF, HEADLINE, NO_LEAK, EvaluationError, evaluate_feedback
+from rrm.evaluation.baselines import fit_agent, fit_tfidf, length_scores, out_of_fold, position_verdicts
+from rrm.evaluation.evaluate import FAILURES_HALF, HEADLINE, NO_LEAK, evaluate_feedback
 from rrm.evaluation.reliability_plot import plot_reliability
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.train.export import write_card
@@ -135,7 +135,7 @@ def test_transcripts_that_reveal_the_verdict_are_counted_and_left_out_beside():
 )
 def test_rows_that_do_not_fit_together_are_an_error(change, message):
     given = {"feedback": [judged(t.id, 0.5) for t in four()], **change}
-    with pytest.raises(EvaluationError, match=message):
+    with pytest.raises(RRMError, match=message):
         evaluate_feedback(four(), **given)
 
 
@@ -205,7 +205,7 @@ def test_tfidf_baseline_learns_a_word_that_tells():
     score = fit_tfidf(rows, np.array([t.outcome for t in rows], dtype=float))
     fresh = score([run("x", "z", None, say="nicely"), run("y", "z", None, say="stuck")])
     assert 0 <= fresh[1] < 0.5 < fresh[0] <= 1
-    with pytest.raises(BaselineError, match="one class only"):
+    with pytest.raises(RRMError, match="one class only"):
         fit_tfidf(rows, np.ones(20))
 
 
@@ -214,7 +214,7 @@ def test_agent_baseline_is_the_training_rate_and_the_mean_for_strangers():
     score = fit_agent(rows, np.array([1.0, 0.0, 1.0]))
     found = score([run("4", "c", None, agent="x"), run("5", "c", None, agent="y"), run("6", "c", None, agent="z")])
     assert found.tolist() == pytest.approx([0.5, 1.0, 2 / 3])
-    with pytest.raises(BaselineError, match="no training row"):
+    with pytest.raises(RRMError, match="no training row"):
         fit_agent(four(), np.zeros(4))
 
 

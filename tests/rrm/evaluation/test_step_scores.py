@@ -18,14 +18,7 @@ from rrm.data.feedback import Feedback
 from rrm.data.localisation import OfConfusion, confusion
 from rrm.data.trajectory import Message, Trajectory
 from rrm.errors import RRMError
-from rrm.evaluation.baselines import (
-    BaselineError,
-    fit_step_position,
-    fit_step_tfidf,
-    prefix_text,
-    rules_step_scores,
-    step_scores_of,
-)
+from rrm.evaluation.baselines import fit_step_position, fit_step_tfidf, prefix_text, rules_step_scores, step_scores_of
 from rrm.evaluation.bootstrap import point
 from rrm.evaluation.evaluate import evaluate_feedback
 from rrm.evaluation.metrics.probability import Auroc
@@ -306,7 +299,7 @@ def test_position_is_the_share_at_the_place_shrunk_to_wider_ones() -> None:
         [pytest.approx((1 + 5 * first) / (2 + 5)), pytest.approx((0 + 5 * second) / (1 + 5))]
     ]
     assert score([run("x", "s", None, steps=3)])[0][2] == pytest.approx(mean)  # a place never seen
-    with pytest.raises(BaselineError, match="no training step"):
+    with pytest.raises(RRMError, match="no training step"):
         fit_step_position(rows, [None, None, None])
 
 
@@ -332,7 +325,7 @@ def test_tfidf_of_steps_learns_a_word_that_tells_and_sees_no_later_step() -> Non
     assert fine == score([talk("z", "s", ["search more"])])[0][0]
     assert score([]) == []
     assert fit_step_tfidf(rows, verdicts, most_steps=30, seed=1)(rows[:2]) != score(rows[:2])
-    with pytest.raises(BaselineError, match="one class"):
+    with pytest.raises(RRMError, match="one class"):
         fit_step_tfidf(rows, [labels("gg")] * 40)
 
 

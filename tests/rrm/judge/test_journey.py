@@ -17,10 +17,9 @@ from rrm.config import DataConfig
 from rrm.data.questions import question_hash, question_keys, seen_in_training
 from rrm.data.splits import apply_split, make_split
 from rrm.data.trajectory import Message, Trajectory
-from rrm.engines.hf.hub import HubError
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.scripted import ScriptedEngine
-from rrm.errors import ConfigError, RRMError
+from rrm.errors import ConfigError, DownloadError, RRMError
 from rrm.judge import loading, saving
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, base_of, content_hash, load_settings, save_settings
@@ -113,7 +112,7 @@ def test_what_only_this_machine_has_is_not_pushed(tmp_path: Path) -> None:
     with pytest.raises(RRMError, match="nobody else could load it"):
         judge.push_to_hub("org/judge")
     judge.settings.base = "org/base"
-    with pytest.raises(HubError, match="cannot write not//a//name on the hub"):
+    with pytest.raises(DownloadError, match="cannot write not//a//name on the hub"):
         judge.push_to_hub("not//a//name")
 
 

@@ -14,7 +14,7 @@ from ranked_attempts import attempt, honest, judge_of, merits_of, prompts
 
 from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import Reply
-from rrm.errors import ConfigError, EngineError, TooLong
+from rrm.errors import ConfigError, EngineError
 from rrm.judge.rank import bias_complaint, position_bias, rank_groups, read_ranking
 from rrm.prompt.criteria import parse_criteria
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_compared_is_typed() -> None:
         ("<think><ranking>A > B</ranking></think>", "unparsable", "no whole <ranking>"),
         (Reply("<ranking>A >", stop_reason="length"), "truncated", "cut off by length"),
         (EngineError("gone"), "judge_error", "gone"),
-        (TooLong("too much"), "too_long", "too much"),
+        (EngineError("too much", "too_long"), "too_long", "too much"),
     ],
 )  # fmt: skip
 def test_every_failure_is_typed_and_never_a_number(reply: Any, status: str, reason: str) -> None:

@@ -21,7 +21,7 @@ from rrm.engines.cost import Prices
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.engines.server_options import ServerOptions
-from rrm.errors import ConfigError, EngineError, KeyRefused, RRMError
+from rrm.errors import ConfigError, EngineError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.rank import rank_groups
@@ -59,11 +59,11 @@ def test_a_question_is_kept_as_soon_as_it_is_compared(tmp_path: Path) -> None:
     def twice(messages: list[dict[str, str]], params: Any, key: str) -> str:
         reply = next(replies, None)
         if reply is None:
-            raise KeyRefused("no credit left")
+            raise EngineError("no credit left", "refused")
         return reply(messages, params, key)
 
     refusing = judge_of(twice)
-    with pytest.raises(KeyRefused, match="no credit left"):
+    with pytest.raises(EngineError, match="no credit left", check=lambda error: error.kind == "refused"):
         run(refusing, rows, out)
     assert len(ranked(out)) == 4  # two questions were paid for
     judge = judge_of(honest)

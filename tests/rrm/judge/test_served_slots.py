@@ -20,7 +20,7 @@ from rrm.engines.cost import Prices
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
-from rrm.errors import EngineError, KeyRefused, RRMError
+from rrm.errors import EngineError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.steps import p_good
@@ -148,7 +148,10 @@ def test_a_server_of_another_model_is_no_judge(tokenizer: Any, local: AgentRRM) 
 
 
 def test_a_refused_key_ends_the_run(local: AgentRRM) -> None:
-    with serve(lambda n, body: failure(401)) as server, pytest.raises(KeyRefused):
+    with (
+        serve(lambda n, body: failure(401)) as server,
+        pytest.raises(EngineError, check=lambda error: error.kind == "refused"),
+    ):
         served_at(server.url, local).judge(ROWS, mode="steps")
 
 

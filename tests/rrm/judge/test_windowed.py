@@ -16,7 +16,7 @@ from rrm.data.trajectory import Message, Trajectory
 from rrm.engines.base import Completion, SamplingParams
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
-from rrm.errors import EngineError, RRMError, TooLong
+from rrm.errors import EngineError, RRMError
 from rrm.evaluation.fit_calibration import calibrate
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
@@ -131,7 +131,8 @@ def test_a_step_in_parts_is_bad_where_one_part_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(EngineError("server gone"), "judge_error"), (TooLong("too many"), "too_long")]
+    ("error", "status"),
+    [(EngineError("server gone"), "judge_error"), (EngineError("too many", "too_long"), "too_long")],
 )
 def test_a_reading_without_a_reply_fails_its_row_and_no_other(error: Exception, status: str) -> None:
     script = Judge(**{"a/reading2": error})

@@ -16,7 +16,7 @@ import pytest
 from chat_judge import ChatJudge, rows_of, transcripts
 
 from rrm.data.feedback import Feedback
-from rrm.data.output import open_output
+from rrm.data.output import RowFile
 from rrm.data.time_slices import windows
 from rrm.data.trajectory import Trajectory
 from rrm.engines.cost import Prices
@@ -251,7 +251,7 @@ def test_inputs_stream_through_windows(tmp_path: Path) -> None:
 
 def test_an_unwritable_output_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RRMError, match="cannot write"), open_output(tmp_path / "file" / "out.jsonl", {}):
+    with pytest.raises(RRMError, match="cannot write"), RowFile.open(tmp_path / "file" / "out.jsonl", {}):
         pass
 
 
@@ -260,7 +260,7 @@ def test_a_folder_that_cannot_be_written_is_no_other_run() -> None:
     """The lock's library says of it what it says of a lock that is held."""
     with (
         pytest.raises(RRMError, match=r"cannot write /proc/out\.jsonl\.lock: ") as refused,
-        open_output(Path("/proc/out.jsonl"), {}),
+        RowFile.open(Path("/proc/out.jsonl"), {}),
     ):
         pass
     assert "another run" not in str(refused.value)
@@ -315,7 +315,7 @@ def test_rows_that_a_killed_run_was_to_replace_come_back(
     """They stayed under the other name, while all was judged again; with half a row in their place --overwrite dropped them."""
     path, header = tmp_path / "out.jsonl", tmp_path / "out.jsonl.run.json"
     aside, said = tmp_path / "out.jsonl.replaced", tmp_path / "out.jsonl.replaced.run.json"
-    with open_output(path, {"seed": 1}) as out:
+    with RowFile.open(path, {"seed": 1}) as out:
         out.append([{"id": "a"}])
     kept = (path.read_bytes(), header.read_bytes())
     said.write_bytes(kept[1])
@@ -326,7 +326,7 @@ def test_rows_that_a_killed_run_was_to_replace_come_back(
             said.rename(header)
         else:
             header.write_text('{"fingerprint": {"seed": 2}}')
-    with pytest.raises(RRMError, match="the key is refused"), open_output(path, {"seed": 1}, overwrite=overwrite):
+    with pytest.raises(RRMError, match="the key is refused"), RowFile.open(path, {"seed": 1}, overwrite=overwrite):
         raise RRMError("the key is refused")
     assert (path.read_bytes(), header.read_bytes()) == kept and not (aside.exists() or said.exists())
     assert ("are back" in caplog.text) == (overwrite or left != "only its header is aside")
@@ -335,10 +335,10 @@ def test_rows_that_a_killed_run_was_to_replace_come_back(
 def test_rows_of_a_killed_run_drop_those_that_they_replace(tmp_path: Path) -> None:
     """Once the output was removed, those of long ago would come back."""
     path, aside = tmp_path / "out.jsonl", tmp_path / "out.jsonl.replaced"
-    with open_output(path, {}) as out:
+    with RowFile.open(path, {}) as out:
         out.append([{"id": "a"}])
     aside.write_text('{"id": "b"}\n')
-    with open_output(path, {}) as out:
+    with RowFile.open(path, {}) as out:
         assert [row for _, row in out.rows()] == [{"id": "a"}]
     assert not aside.exists()
 
@@ -353,7 +353,7 @@ def test_rows_go_through_a_link_and_into_no_device(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for target in (pipe, tmp_path, Path("-")):
-        with pytest.raises(RRMError, match="is not a file"), open_output(target, {}):
+        with pytest.raises(RRMError, match="is not a file"), RowFile.open(target, {}):
             pass
     assert sorted(os.listdir(tmp_path)) == ["disk", "link.jsonl", "pipe"] and not Path("-.lock").exists()
 
@@ -394,18 +394,18 @@ def test_the_lock_needs_no_fcntl(tmp_path: Path) -> None:
     code = f"""
 import pathlib, sys
 sys.modules["fcntl"] = None  # as on Windows: importing it fails
-from rrm.data.output import RRMError, open_output
+from rrm.data.output import RRMError, RowFile
 path = pathlib.Path({str(path)!r})
-with open_output(path, {{}}):
+with RowFile.open(path, {{}}):
     try:
-        with open_output(path, {{}}):
+        with RowFile.open(path, {{}}):
             pass
     except RRMError as error:
         print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "another run is writing" in done.stdout
-    with open_output(path, {}):  # and it was given back
+    with RowFile.open(path, {}):  # and it was given back
         pass
 
 

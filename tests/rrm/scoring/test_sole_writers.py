@@ -12,16 +12,16 @@ from subprocess import PIPE, Popen, run
 import pytest
 
 from rrm.cli.reading import ErrorLog, errors_path
-from rrm.data.output import file_when_whole, files_when_whole, folder_when_whole, open_output, write_lines
+from rrm.data.output import RowFile, file_when_whole, files_when_whole, folder_when_whole, write_lines
 from rrm.data.trajectory import write_jsonl
 from rrm.errors import ReadError, RRMError
 from rrm.evaluation.evaluate import EvaluationReport
 from rrm.scoring.sharding import merge
 
 HOLD = (
-    "import sys\nfrom pathlib import Path\nfrom rrm.data.output import file_when_whole, open_output\n"
+    "import sys\nfrom pathlib import Path\nfrom rrm.data.output import file_when_whole, RowFile\n"
     "path = Path(sys.argv[2])\n"
-    "with open_output(path, {}) if sys.argv[1] == 'rows' else file_when_whole(path):\n"
+    "with RowFile.open(path, {}) if sys.argv[1] == 'rows' else file_when_whole(path):\n"
     "    print('held', flush=True)\n    sys.stdin.read()\n"
 )
 
@@ -46,7 +46,7 @@ def whole(path: Path) -> None:
 
 
 def rows(path: Path) -> None:
-    with open_output(path, {}):
+    with RowFile.open(path, {}):
         pass
 
 

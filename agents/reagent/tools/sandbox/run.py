@@ -5,7 +5,7 @@
 
 A program has the interpreter and its packages (read-only), `/scratch` (in memory, bounded, emptied after each run), `/files` on request
 (read-only) and a few devices; no other file, network or sockets, environment, processes or capabilities. Linux only (5.12 or later; 5.14
-counts processes right), as root or where user namespaces are open to users; elsewhere `SandboxUnavailable`."""
+counts processes right), as root or where user namespaces are open to users; elsewhere an `RRMError`."""
 
 import contextlib
 import functools
@@ -24,10 +24,6 @@ from typing import Any
 
 import rrm
 from rrm.errors import RRMError
-
-
-class SandboxUnavailable(RRMError):
-    """This machine cannot isolate a program, so none is run."""
 
 
 class Ending(StrEnum):
@@ -103,7 +99,7 @@ def _shown() -> list[str]:
 
 
 def _interpreter() -> dict[str, Any]:
-    """Paths of the interpreter and its packages. Raises SandboxUnavailable: the user's files lie there."""
+    """Paths of the interpreter and its packages. Raises RRMError: the user's files lie there."""
     library = sysconfig.get_config_var("LIBDIR") or ""
     visible = _shown()
     private = {"home folder": Path.home().resolve()}
@@ -111,7 +107,7 @@ def _interpreter() -> dict[str, Any]:
         private["working folder"] = Path(os.getcwd())
     for (name, folder), path in itertools.product(private.items(), visible):
         if folder.is_relative_to(os.path.realpath(path)):
-            raise SandboxUnavailable(
+            raise RRMError(
                 f"the {name} {folder} lies in the interpreter's {path}, which a sandboxed program sees: use a Python of its own, for "
                 "example in a virtual environment"
             )
@@ -127,7 +123,7 @@ def _interpreter() -> dict[str, Any]:
 
 def run(code: str, limits: SandboxLimits | None = None, files: str | Path | None = None) -> SandboxResult:
     """Run a program to its end or to a limit. Blocks; safe from several threads at once.
-    `files`: a folder the program may read, as `/files`. Raises SandboxUnavailable: home or working folder would be seen; ValueError: the
+    `files`: a folder the program may read, as `/files`. Raises RRMError: home or working folder would be seen; ValueError: the
     program has more than `CODE_CHARS` characters."""
     if len(code) > CODE_CHARS:
         raise ValueError(f"the program has {len(code)} characters, and {CODE_CHARS} are taken at most")
@@ -183,9 +179,9 @@ def _ask(request: str, timeout_s: float) -> dict[str, Any]:
 
 @functools.cache
 def check() -> None:
-    """Run a program once, to test isolation. Raises SandboxUnavailable: the message says what is missing."""
+    """Run a program once, to test isolation. Raises RRMError: the message says what is missing."""
     outcome = run("print(6 * 7)", SandboxLimits(wall_s=30.0))
     if (outcome.ending, outcome.output) != (Ending.ok, "42\n"):
-        raise SandboxUnavailable(
+        raise RRMError(
             f"no sandbox on this machine: {outcome.reason or outcome.output[-300:] or outcome.ending}. Programs run nowhere else"
         )
