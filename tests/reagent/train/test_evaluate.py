@@ -26,7 +26,7 @@ from reagent.train.evaluate import evaluate_config, mean_interval, summarise, wi
 from reagent.train.probe import Probe, measured
 from reagent.train.run import build, check_gate, train
 from rrm.data.trajectory import Message, Trajectory
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError
 from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference
 
 
