@@ -14,8 +14,8 @@ from patterns import Found, patterns_of, texts_for, whole_texts
 
 from reagent.env.parsers.base import stated
 from reagent.tools import deny
-from rrm.annotate.proven import call_is_wrong
 from rrm.engines import hidden
+from rrm.prompt.proven import call_is_wrong
 from rrm.readers import chat_text, leaks, react
 
 ROOT = Path(__file__).parents[1]
