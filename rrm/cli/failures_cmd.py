@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
@@ -17,18 +17,23 @@ from rrm.cli import finish
 from rrm.cli.judge_options import ESCALATE, JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, counting, mapping_of, read_inputs
 from rrm.data.mistakes import DESCRIPTIONS, MISTAKE_KINDS
+from rrm.data.output import write_lines
 from rrm.data.printing import did_you_mean, printable
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError, SpendingLimit
+from rrm.scoring.row_matching import ScoredRows, digest_of
 
 if TYPE_CHECKING:
-    from rrm.data.feedback import Feedback
     from rrm.data.trajectory import Trajectory
-    from rrm.scoring.row_matching import ScoredRows
 
 log = logging.getLogger(__name__)
 RULES = "rules"
 CHAT = ("openai:", "command:", "vision:")  # judges that answer questions of ours
 GROUPS = 10  # of a field, in the table
+UNKNOWN = {
+    "unsure_runs": "have steps that the judge is unsure of: of these only the rules speak; --out-of-domain keep takes its verdicts, "
+    "--escalate asks a chat judge",
+    "unjudged": "have no judgement, so that only the rules speak of them; the same command asks again",
+}
 
 
 @with_judge_options
@@ -49,6 +54,7 @@ def command(
         None, metavar="OTHER.jsonl", help="rrm failures' rows of other runs: which failures grew since?"
     ),
     escalate: str | None = ESCALATE,
+    overwrite: bool = typer.Option(False, "--overwrite", help="Judge everything again, dropping OUT.scores.jsonl."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
     outcome: str | None = OUTCOME,
@@ -64,7 +70,7 @@ def command(
     from rrm.evaluation.failure_counts import count_failures, grown, read_failures
     from rrm.evaluation.failures import PROVABLE, failures_of
 
-    check_paths([*inputs, *map_paths(scores, categories, against)], output, html)
+    check_paths([*inputs, *(str(path) for path in (scores, categories, against) if path is not None)], output, html)
     kinds: Mapping[str, str] = dict(DESCRIPTIONS) if categories is None else read_categories(categories)
     check_options(judge, escalate, scores, inputs, kinds)
     if judge.model == RULES:
@@ -72,25 +78,25 @@ def command(
     before = None if against is None else read_failures(against)
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     with ErrorLog(output) as errors:
-        scored = judged(inputs, output, scores, judge, escalate, kinds, reading)
+        if scores is None and judge.model != RULES:
+            scores = output.with_name(f"{output.stem}.scores.jsonl")
+            score(inputs, scores, judge, escalate, kinds, reading, overwrite)
+        scored = None if scores is None else ScoredRows(scores)
         runs = counting(read_inputs(inputs, errors, **reading), "analysing")
         rows = [failures_of(run, scored and scored.of(run), kinds, by) for run in runs]
+    figures = count_failures(rows, list(kinds), by)
     if scored is not None:
         scored.check()
-    figures = count_failures(rows, list(kinds), by)
+        figures["unjudged"] += sum(row["judge"] is None for row in rows)
     if before is not None:
         figures["against"] = grown(before, rows, list(kinds))
         warn_of_judges(before, rows)
-    write_rows(output, rows)
+    write_lines(output, (json.dumps(row) for row in rows))
     if html is not None:
         write_page(html, read_inputs(inputs, None, **reading), rows, scored, {**figures, "descriptions": dict(kinds)})
-    if figures["unsure_runs"]:
-        log.warning(
-            "the judge is unsure of steps in %d of %d runs: of these steps only the rules speak; --out-of-domain keep takes its "
-            "verdicts, --escalate asks a chat judge",
-            figures["unsure_runs"],
-            len(rows),
-        )
+    for figure, text in UNKNOWN.items():
+        if figures[figure]:
+            log.warning("%d of %d runs %s", figures[figure], len(rows), text)
     if sys.stdout is not None and sys.stdout.isatty():
         show(figures)
     else:
@@ -98,10 +104,6 @@ def command(
         finish({**made, **figures, "unreadable": errors.count, "errors": errors.written_to})
     if errors.count or figures["unjudged"]:
         raise typer.Exit(1)
-
-
-def map_paths(*paths: Path | None) -> list[str]:
-    return [str(path) for path in paths if path is not None]
 
 
 def read_categories(path: Path) -> Mapping[str, str]:
@@ -139,50 +141,38 @@ def check_options(
         )
 
 
-def judged(
+def score(
     inputs: list[str],
-    output: Path,
-    scores: Path | None,
+    path: Path,
     judge: JudgeOptions,
     escalate: str | None,
     kinds: Mapping[str, str],
     reading: dict[str, Any],
-) -> ScoredRows | None:
-    """Return a judge's rows of the runs, those that are missing judged now; None: rules alone."""
-    from rrm.scoring.row_matching import ScoredRows
-
-    if scores is not None:
-        return ScoredRows(scores)
-    if judge.model == RULES:
-        return None
+    overwrite: bool,
+) -> None:
+    """Judge the runs that have no row in `path` yet; raises `SpendingLimit` where money runs out."""
     from rrm.cli.score_cmd import Modes, chosen_mode, count_inputs, escalation_of, mode_of_small
-    from rrm.errors import SpendingLimit
     from rrm.evaluation.failures import questions_of
     from rrm.scoring.cascade import score_cascade
     from rrm.scoring.run import score_file
 
-    path = output.with_name(f"{output.stem}.scores.jsonl")
+    def load(options: JudgeOptions) -> tuple[Any, Modes | None]:
+        if options.settings is not None or not (options.model or "").startswith(CHAT):
+            return options.load(), None
+        return replace(options, criteria=cast(Any, questions_of(kinds))).load(), Modes.score
+
     first, second = (judge, None) if escalate is None else judge.escalating(escalate)
-    loaded, stronger = (
-        None if one is None else replace(one, criteria=questions_of(kinds) if asks(one) else None).load()  # pyright: ignore[reportArgumentType]
-        for one in (first, second)
-    )
-    assert loaded is not None
-    mode = Modes.score if asks(first) else None
-    run: dict[str, Any] = {"mode": chosen_mode(mode, loaded, Modes.full), "total": count_inputs(inputs, reading)}
+    (loaded, mode), stronger = load(first), None if second is None else load(second)
+    run: dict[str, Any] = {"overwrite": overwrite, "retry_errors": True, "total": count_inputs(inputs, reading)}
+    run["mode"] = chosen_mode(mode, loaded, Modes.full)
     trajectories = read_inputs(inputs, None, **reading)
     if stronger is None:
         done = score_file(loaded, trajectories, path, **run)
     else:
-        run |= {"mode": mode_of_small(run["mode"], loaded), **escalation_of(stronger, None, 0.0)}
-        done = score_cascade(loaded, stronger, trajectories, path, **run)
+        run |= {"mode": mode_of_small(run["mode"], loaded), **escalation_of(*stronger, 0.0)}
+        done = score_cascade(loaded, stronger[0], trajectories, path, **run)
     if done.stopped is not None:
         raise SpendingLimit(f"{path}: {done.stopped}")
-    return ScoredRows(path)
-
-
-def asks(judge: JudgeOptions) -> bool:
-    return judge.model is not None and judge.model.startswith(CHAT) and judge.settings is None
 
 
 def warn_of_judges(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> None:
@@ -192,25 +182,24 @@ def warn_of_judges(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[st
         log.warning("--against was judged by %s and these runs by %s: a difference may be the judges'", *names)
 
 
-def write_rows(output: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    from rrm.data.output import write_lines
-
-    write_lines(output, (json.dumps(row) for row in rows))
-
-
 def write_page(
     html: Path,
     runs: Iterable[Trajectory],
-    rows: Sequence[Mapping[str, Any]],
+    rows: Iterable[dict[str, Any]],
     scored: ScoredRows | None,
     figures: dict[str, Any],
 ) -> None:
     from rrm.evaluation.failures import as_feedback
     from rrm.report import write_report
 
+    by_id = {row["id"]: row for row in rows}
+
     def pairs() -> Iterator[tuple[Trajectory, dict[str, Any]]]:
-        for run, row in zip(runs, rows, strict=True):
-            feedback: Feedback = as_feedback(row, scored and scored.of(run), figures["descriptions"])
+        for run in runs:
+            row = by_id.get(run.id)
+            if row is None or digest_of(row) != run.digest:
+                raise RRMError(f"{printable(run.id)!r} changed while it was read: run the same command again")
+            feedback = as_feedback(row, scored and scored.of(run), figures["descriptions"])
             yield run, {**feedback.model_dump(), "source": row["source"]}
 
     write_report(pairs(), html, title="Failures", failures=figures)

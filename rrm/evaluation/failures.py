@@ -19,6 +19,7 @@ from rrm.prompt.criteria import Criteria, parse_criteria
 from rrm.prompt.likely_kinds import likely_kinds
 from rrm.prompt.proven import proven_mistakes
 from rrm.prompt.rules import wasted_calls
+from rrm.scoring.label_estimates import field_of
 
 Row = dict[str, Any]
 QUOTE, LEAST_QUOTE = 200, 3
@@ -217,14 +218,6 @@ def groups_of(trajectory: Trajectory, field: str, tools: Mapping[int, Sequence[s
         return sorted({name for names in tools.values() for name in names})
     if field == "task":
         return [question_of(trajectory)]
-    paths = _MODEL_NAMES if field == "model" else (field,)
-    values = (_at(trajectory, path) for path in paths)
+    fields = trajectory.meta | trajectory.model_dump(include={"outcome", "source", "meta"})
+    values = (field_of(fields, path) for path in (_MODEL_NAMES if field == "model" else (field,)))
     return [str(value) for value in values if value is not None and not isinstance(value, dict | list)][:1]
-
-
-def _at(trajectory: Trajectory, path: str) -> Any:
-    value: Any = {**trajectory.meta, "outcome": trajectory.outcome, "meta": trajectory.meta}
-    value |= {"source": trajectory.source.model_dump() if trajectory.source else {}}
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 from benchmarks.speed.devtools import Chromium
 from rrm.cli import failures_cmd
 from rrm.data.feedback import Feedback
+from rrm.data.mistakes import MISTAKE_KINDS
 from rrm.data.trajectory import Message, ToolCall, Trajectory, write_jsonl
 from rrm.errors import RRMError
 from rrm.evaluation.failure_counts import difference, share
@@ -233,3 +234,16 @@ def test_a_bar_leads_to_the_step_and_nothing_executes(browser: Chromium, tmp_pat
         "document.querySelector('#step-2 .finding').textContent"
     )
     assert browser.evaluate("document.title") != "pwned" and not complaints(browser)
+
+
+def test_what_a_small_judge_is_unsure_of_a_chat_judge_names(tmp_path: Path) -> None:
+    answers = {kind: {"why": "", "steps": [], "answer": "no"} for kind in MISTAKE_KINDS}
+    answers["wrong_answer"] = {"why": '"Bonn" is not what came back', "steps": [2], "answer": "yes"}
+    with serve(lambda n, body: completion(json.dumps({"answers": answers}))) as server:
+        judge = ("--model", "small", "--escalate", f"openai:{server.url}#m")
+        found, rows = failures([run(0, LOOK, end="Bonn")], tmp_path, *judge)
+        assert len(server.requests) == 1
+    assert [(m["step"], m["kind"], m["by"], m["quote"]) for m in rows[0]["mistakes"]] == [
+        (2, "wrong_answer", "judge", "Bonn")
+    ]
+    assert found["unsure_runs"] == 0
