@@ -75,6 +75,8 @@ def command(
     check_options(judge, escalate, scores, inputs, kinds)
     if judge.model == RULES:
         kinds = {name: text for name, text in kinds.items() if name in PROVABLE}
+    if not kinds:
+        raise ConfigError(f"rules alone find {', '.join(PROVABLE)}, and {categories} has none of them: name a judge")
     before = None if against is None else read_failures(against)
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     with ErrorLog(output) as errors:

@@ -179,7 +179,7 @@ def standing(quote: str, step: Step) -> str | None:
     words = quote[: 2 * QUOTE].strip("… \t\n").split()
     if not words:
         return None
-    pattern = re.compile(r"\s+".join(map(re.escape, words)))
+    pattern = re.compile(r"\s++".join(map(re.escape, words)))
     return next((m[0] for text in texts_of(step) if (m := pattern.search(text))), None)
 
 
