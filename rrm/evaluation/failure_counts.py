@@ -135,12 +135,12 @@ def _groups(rows: Sequence[Row], kinds: Sequence[str], field: str) -> dict[str, 
             f"--by {field}: no run has such a field; model, task and tool are known, others are paths in meta"
         )
     groups = {}
-    for value, mine in sorted(members.items(), key=lambda item: -len(item[1])):
+    for value, mine in members.items():
         tool = value if field == "tool" else None
         shares = {kind: asdict(of) for kind, of in kind_shares(mine, kinds, tool).items() if of.runs}
         failing = [any(tool is None or tool in m["tools"] for m in row["mistakes"]) for row in mine]
         groups[value] = {"failing": asdict(share(failing, [r["question"] for r in mine])), "kinds": shares}
-    return groups
+    return dict(sorted(groups.items(), key=lambda item: -item[1]["failing"]["runs"]))
 
 
 def grown(before: Sequence[Row], now: Sequence[Row], kinds: Sequence[str]) -> dict[str, Any]:

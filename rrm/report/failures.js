@@ -34,7 +34,7 @@ function kindView(kind, of, most, { descriptions, against }) {
   return h("details", { class: "kind" },
     h("summary", { title: `${words(kind)}: ${points(of.value)} (${span(of)})` }, h("b", null, words(kind)), shareBar(of, most),
       h("span", { class: "num" }, points(of.value), h("span", { class: "muted" }, ` ${span(of)}`)),
-      h("span", { class: "num muted" }, count(of.runs, "run")), h("span", { class: "num muted" }, `from step ${of.first_step}`), change(against?.[kind])),
+      h("span", { class: "num muted" }, count(of.runs, "run")), h("span", { class: "num muted" }, of.first_step === null ? "" : `from step ${of.first_step}`), change(against?.[kind])),
     h("div", { class: "clearest" }, h("p", null, `A step that ${descriptions[kind]}; ${Object.entries(of.by).map(([by, n]) => `${count(n, "step")} ${BY[by]}`).join(", ")}. `, filter), h("ol", null, ...quotes)));
 }
 
@@ -60,9 +60,9 @@ function groupView(field, groups) {
 function failuresView() {
   const f = rows.failures;
   if (!f) return null;
-  const present = Object.entries(f.kinds).filter(([, { runs }]) => runs);
+  const present = Object.entries(f.kinds).filter(([kind, { runs }]) => runs || f.against?.[kind].before.runs);
   const most = Math.max(0.01, ...present.map(([, { high }]) => high));
-  const none = Object.keys(f.kinds).filter((kind) => !f.kinds[kind].runs);
+  const none = Object.keys(f.kinds).filter((kind) => !present.some(([name]) => name === kind));
   const { calls, identical, errored, never_used: unused } = f.calls;
   const of = (n) => points(calls ? n / calls : 0);
   const [longest] = f.loops;

@@ -38,7 +38,9 @@ def run(n: int, *steps: tuple[str, str, str], end: str = "It is Kassel.", model:
         call = ToolCall(name=name, arguments={"query": query})
         messages += [Message(role="assistant", content=words, tool_calls=[call]), Message(role="tool", content=result)]
     messages.append(Message(role="assistant", content=end))
-    return Trajectory(id=f"run-{n}", messages=messages, tools=TOOLS, meta={"model": model}, question_id=f"q{n}")
+    return Trajectory(
+        id=f"run-{n}", messages=messages, tools=TOOLS, meta={"model": model}, question_id=f"q{n}", outcome=float(n % 2)
+    )
 
 
 LOOK = ("I look\nit up.", "city", "It is Kassel, they say.")
