@@ -1,11 +1,12 @@
 """`rrm failures` on runs with known mistakes: are kinds right, do quotes stand in their step, how long do 10,000 runs take?
 
-    python -m benchmarks.studies.failures [--plants 2500] [--runs 10000] [--judge small]
+    python -m benchmarks.studies.failures [--plants 2500] [--runs 10000]
+    python -m benchmarks.studies.failures --judge small       # Who&When alone, failures_who_when.json
 
 A kind is given to a step that is known to be bad, of planted mistakes and of StepShield's runs, whose questions were left out when
 the rules were written (`part == "test"`); beside it the commonest kind of the other questions. StepShield has classes of its own: a
-false claim of success (DEC) is an unsupported claim, its others break a written constraint. Who&When says one step of a run: the first
-mistake that `--judge` (left out: rules alone) names, within one step of it or exactly, beside the commonest step of the other questions.
+false claim of success (DEC) is an unsupported claim, its others break a written constraint. Of each of Who&When's runs one step is known:
+how often is it the first mistake of rules, or with `--judge` of the 28 shorter runs, beside the commonest step of the other questions?
 Bars: kinds of plants ≥ 0.6, every quote verbatim, 10,000 runs by rules in at most two minutes of one core.
 """
 
@@ -34,8 +35,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.prompt.likely_kinds import likely_kinds
 from rrm.readers import read
 
-Pair = tuple[str, str, str]
-"""Known kind, given kind, source."""
+Pair = tuple[str, str, str]  # known kind, given kind, source
 
 
 def plants(runs: Sequence[LabelledRun], n: int) -> Iterator[Pair]:
@@ -58,7 +58,6 @@ def stepshield(runs: Sequence[LabelledRun]) -> Iterator[Pair]:
 
 
 def agreement(pairs: Sequence[Pair], others: Sequence[Pair]) -> dict[str, Any]:
-    """How often the given kind is the known one, and how often the commonest one of other questions is."""
     commonest = Counter(known for known, _, _ in others).most_common(1)[0][0]
     right = np.array([known == given for known, given, _ in pairs])
     of_kind = {kind: [k == g for k, g, _ in pairs if k == kind] for kind in sorted({k for k, _, _ in pairs})}
@@ -85,29 +84,23 @@ def verbatim(runs: Sequence[LabelledRun]) -> dict[str, int]:
 
 
 def who_and_when(judge: str | None) -> dict[str, Any] | None:
-    """The first mistake of Who&When's runs; each message is a step, as their labels count."""
     path = DATA.parent / "bench" / "who_when.jsonl"
     if not path.is_file():
         return None
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    runs = [
-        Trajectory(
-            id=row["id"],
-            task=row["question"],
-            messages=[Message(role="user", content=row["question"])]
-            + [Message(role="assistant", content=m["content"], name=m.get("name")) for m in row["history"]],
-        )
-        for row in rows
-    ]
+    rows = [row for row in rows if judge is None or row["subset"] == "Algorithm-Generated"]
+    runs = []
+    for row in rows:
+        steps = [Message(role="assistant", content=m["content"], name=m.get("name")) for m in row["history"]]
+        messages = [Message(role="user", content=row["question"]), *steps]
+        runs.append(Trajectory(id=row["id"], task=row["question"], messages=messages))
     known = [int(row["mistake_step"]) + 1 for row in rows]
     loaded = None if judge is None else AgentRRM.from_pretrained(judge, out_of_domain="keep")
     said = [None] * len(runs) if loaded is None else loaded.judge(runs, mode="steps")
     first = [failures_of(run, feedback)["first_step"] or 0 for run, feedback in zip(runs, said, strict=True)]
-    questions = [row["question_id"] for row in rows]
-    commonest = [
-        Counter(k for k, other in zip(known, questions, strict=True) if other != mine).most_common(1)[0][0]
-        for mine in questions
-    ]
+    asked = [row["question_id"] for row in rows]
+    others = [[k for k, other in zip(known, asked, strict=True) if other != mine] for mine in asked]
+    commonest = [Counter(steps).most_common(1)[0][0] for steps in others]
 
     def hits(guesses: Sequence[int], within: int) -> float:
         return round(float(np.mean([abs(g - k) <= within for g, k in zip(guesses, known, strict=True)])), 3)
@@ -135,8 +128,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plants", type=int, default=2500, help="tried, of left-out questions and as many of others")
     parser.add_argument("--runs", type=int, default=10_000, help="generated, timed")
-    parser.add_argument("--judge", help="for Who&When; default: rules alone")
+    parser.add_argument("--judge", help="measure this judge on Who&When alone")
     args = parser.parse_args()
+    made = {"command": record.command("studies.failures"), "commit": record.commit(), **record.made_with("numpy")}
+    if args.judge is not None:
+        record.write(record.RESULTS / "failures_who_when.json", {"who_and_when": who_and_when(args.judge), **made})
+        return
     runs = load()
     sound = [run for run in runs if run.succeeded and run.source in WEIGHTS and run.ships]
     parts = [[r for r in sound if (r.part == "test") is left_out] for left_out in (True, False)]
@@ -150,11 +147,8 @@ def main() -> None:
         "quotes": verbatim(random.Random(0).sample(runs, 1000)),
         "who_and_when": who_and_when(args.judge),
         "speed": speed(args.runs),
-        "command": record.command("studies.failures"),
-        "commit": record.commit(),
     }
-    print(json.dumps(found, indent=1))
-    record.write(record.RESULTS / "failures.json", found | record.made_with("numpy"))
+    record.write(record.RESULTS / "failures.json", found | made)
 
 
 if __name__ == "__main__":

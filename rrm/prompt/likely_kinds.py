@@ -34,8 +34,10 @@ _CLAIM = re.compile(
     r"\b(?:(?:i|we)(?:'ve| have)(?: \w+)? \w+ed|(?:has|have) been|(?:is|are) done|gone through|successfully|sent|booked|cancell?ed|updated)\b",
     re.IGNORECASE,
 )
-_BAN = re.compile(r"\b(?:do not|don't|never|must not|avoid|only)\b", re.IGNORECASE)
+_BAN = re.compile(r"\b(?:must|limit|maximum|at most|do not|don't|never|must not|avoid|only)\b", re.IGNORECASE)
 _SENTENCES = re.compile(r"(?<=[.!?])\s|\n")
+STEM = 5
+"""Letters by which a step's words are compared with an instruction's."""
 FAMILIAR = 0.25
 """Share of a call's words that stood before, from which the call is taken to be the right one with a wrong value."""
 
@@ -61,7 +63,7 @@ class _Context:
         head = "\n".join([trajectory.task, *(m.text() for m in trajectory.prelude)])
         self.instructions = [s for s in _SENTENCES.split(head) if _INSTRUCTION.search(s)]
         self.instructed = set[str]().union(*map(words_in, self.instructions))
-        self.topics = [(content_words(s), bool(_BAN.search(s))) for s in self.instructions]
+        self.topics = [(_stems(s), bool(_BAN.search(s))) for s in self.instructions]
         self.known, self.familiar = words_in(head), content_words(head)
         self.calls, self.tools = set[str](), set[str]()
         self.failed = self.changed = self.has_results = False
@@ -108,5 +110,9 @@ def _kind(step: CanonicalStep, before: _Context, changes: bool) -> MistakeKind:
 
 def _touches(step: CanonicalStep, before: _Context) -> bool:
     """Tell whether the step's words are those of an instruction."""
-    words = content_words(" ".join([step.thought, *(call.text for call in step.calls)]))
+    words = _stems(" ".join([step.thought, *(call.text for call in step.calls)]))
     return any(len(words & topic) >= (1 if ban else 2) for topic, ban in before.topics)
+
+
+def _stems(text: str) -> set[str]:
+    return {word[:STEM] for word in content_words(text)}
