@@ -71,7 +71,9 @@ def command(
     from rrm.evaluation.failures import PROVABLE, failures_of
 
     check_paths([*inputs, *(str(path) for path in (scores, categories, against) if path is not None)], output, html)
-    kinds: Mapping[str, str] = dict(DESCRIPTIONS) if categories is None else read_categories(categories)
+    kinds: Mapping[str, str] = (
+        read_categories(categories) if categories else {str(kind): text for kind, text in DESCRIPTIONS.items()}
+    )
     check_options(judge, escalate, scores, inputs, kinds)
     if judge.model == RULES:
         kinds = {name: text for name, text in kinds.items() if name in PROVABLE}

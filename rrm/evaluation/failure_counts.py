@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -160,7 +160,7 @@ def read_failures(path: Path) -> list[Row]:
 
 def _row(line: str) -> Row:
     row = json.loads(line)
-    mistakes = row.get("mistakes") if isinstance(row, Mapping) else None
+    mistakes = row.get("mistakes") if isinstance(row, dict) else None
     if not isinstance(mistakes, list) or not isinstance(row.get("question"), str):
         raise ValueError("it has no `mistakes` and `question`: write it with rrm failures RUNS -o FILE")
     if not all(isinstance(m, dict) and isinstance(m.get("kind"), str) for m in mistakes):

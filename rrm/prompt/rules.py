@@ -362,7 +362,7 @@ def wasted_calls(trajectory: Trajectory, repeated: Collection[int]) -> dict[str,
     """Count `calls`, and those that were `identical` (of the steps in `repeated`), `errored` or `never_used`, each once."""
     run = [_StepFacts(step) for step in trajectory.steps]
     task_words = content_words(trajectory.task or " ".join(m.text() for m in trajectory.prelude))
-    counts = dict.fromkeys(("calls", "identical", "errored", "never_used"), 0)
+    counts: dict[str, int] = {"calls": 0, "identical": 0, "errored": 0, "never_used": 0}
     for facts, used in zip(run, _check_results(run, task_words), strict=True):
         n = sum(action.kind != "answer" for action in facts.actions)
         counts["calls"] += n
