@@ -14,8 +14,8 @@ from patterns import Found, patterns_of, texts_for, whole_texts
 
 from reagent.env.parsers.base import stated
 from reagent.tools import deny
-from rrm.annotate.proven import call_is_wrong
 from rrm.engines import hidden
+from rrm.prompt.proven import call_is_wrong
 from rrm.readers import chat_text, leaks, react
 
 ROOT = Path(__file__).parents[1]
@@ -26,6 +26,7 @@ SAMPLES = {
     "rrm.data.pictures:parts": [r"\[image (\d{1,6}) 0f3a\]"],
     "rrm.engines.hidden:_compiled": _SECRET,
     "rrm.engines.hidden:_without": [f"(?=({''.join(_SECRET)}))"],
+    "rrm.evaluation.failures:standing": [r"look\s++it\s++up"],
     "rrm.judge.answers:answer_of": [r"(?<!\s)\s*+(?:/|out of)\s*+5\s*+\Z"],
     "rrm.prompt.neutralise:_control_and": [r"<\s*+/?\s*+(?:a|note)\s*+>"],
     "rrm.prompt.template:__init__": _SPECIAL,

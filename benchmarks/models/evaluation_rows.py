@@ -25,10 +25,10 @@ from benchmarks.models.rivals import Rivals, step_text
 from benchmarks.models.rows import BRANCHES, IN_HEAD, Maker, Row
 from benchmarks.models.sources import LabelledRun
 from rrm.annotate.planted import COUNTERPARTS, OPERATORS, Planted, counterpart, plant
-from rrm.annotate.proven import proven_mistakes
 from rrm.data.mistakes import MEANING_KINDS, MISTAKE_KINDS, MistakeKind
 from rrm.evaluation.baselines import transcript_length
 from rrm.prompt.prompter import Prompt, Prompter
+from rrm.prompt.proven import proven_mistakes
 from rrm.readers import read
 
 SHARES = {"whole": 2.0, "exact": 4.0, "ending": 2.0, "planted": 2.0}

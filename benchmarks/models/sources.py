@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import mint
-from rrm.annotate.proven import proven_mistakes
 from rrm.data.mistakes import MistakeKind
 from rrm.data.text import normalise
 from rrm.data.trajectory import Message, Trajectory
 from rrm.prompt.canonical import canonical_step
 from rrm.prompt.failures import error_of
+from rrm.prompt.proven import proven_mistakes
 from rrm.readers import read
 from rrm.readers.leaks import cut_verdicts
 

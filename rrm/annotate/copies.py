@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from rrm.annotate.proven import call_is_wrong
 from rrm.data.mistakes import MistakeKind
 from rrm.data.text import content_words
 from rrm.data.trajectory import Message, Trajectory
 from rrm.prompt.canonical import CanonicalCall, CanonicalStep, canonical_step, native_step
 from rrm.prompt.failures import error_of
+from rrm.prompt.proven import call_is_wrong
 
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]{0,30}(?:\.\d{1,30})?(?![\w.]{0,30}\d)")
 _NAME = re.compile(r"\b[A-Z][a-zé]+(?:[ -](?:of |the |de )?[A-Z][a-zé]+)+\b")

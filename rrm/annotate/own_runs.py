@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rrm.annotate.planted import Donors, Planted, SuccessfulRun, plant
-from rrm.annotate.proven import name_of, proven_mistakes
 from rrm.data.annotation import Annotation, Finding
 from rrm.data.feedback import format_findings
 from rrm.data.mistakes import DESCRIPTIONS, MISTAKE_KINDS, MistakeKind
@@ -17,6 +16,7 @@ from rrm.data.text import normalise
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
 from rrm.prompt.canonical import in_form
+from rrm.prompt.proven import name_of, proven_mistakes
 
 SUCCESS = 0.99
 NEED_CHANGES: frozenset[MistakeKind] = frozenset({"unsupported_claim", "needless_side_effect"})

@@ -18,8 +18,8 @@ from rrm.annotate.copies import (
     uses_result,
     values_in,
 )
-from rrm.annotate.proven import name_of
 from rrm.prompt.canonical import CanonicalCall, CanonicalStep
+from rrm.prompt.proven import name_of
 
 _ERRORS = (
     "Error: permission denied",

@@ -37,6 +37,7 @@ COMMANDS = (
     "eval",
     "calibrate",
     "report",
+    "failures",
     "compare",
     "serve",
     "guard",
@@ -44,7 +45,7 @@ COMMANDS = (
 )
 GROUPS = ("criteria",)  # commands with commands of their own
 # commands whose stopped runs go on when repeated
-CONTINUES = ("score", "rank", "annotate", "train", "eval", "calibrate")
+CONTINUES = ("score", "failures", "rank", "annotate", "train", "eval", "calibrate")
 PLANS = ("--plan", "--dry-run")  # options with which these do nothing that could go on
 INTERRUPTED = 130  # exit code after Ctrl-C; typer turns a KeyboardInterrupt into it without a word
 TERMINATED = 143  # exit code after SIGTERM, also of a training that took it where its state was complete

@@ -249,6 +249,12 @@ def load_criteria(name: str | Path) -> Criteria:
         ConfigError: no such file, no valid YAML, an unknown key (with the nearest known one) or a wrong value.
     """
     path = find_criteria(str(name))
+    tree = read_yaml(path)
+    return parse_criteria({"name": path.stem, **tree}, str(path))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a file's keys, strictly (`_Loader`); raises `ConfigError`."""
     try:
         with open(path, "rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -259,7 +265,7 @@ def load_criteria(name: str | Path) -> Criteria:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: expected keys such as `questions`, found {type(tree).__name__}")
-    return parse_criteria({"name": path.stem, **tree}, str(path))
+    return tree
 
 
 def parse_criteria(tree: Mapping[str, Any], where: str) -> Criteria:

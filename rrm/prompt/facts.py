@@ -35,7 +35,7 @@ _SENTENCE = re.compile(r"(?:^|[.!?:\n*>\"“(-])\s*$")
 def facts(trajectory: Trajectory) -> list[str]:
     """Return one line for each step, empty where there is no fact. Time is linear in the run's length."""
     offered = dict(_offered(trajectory))
-    words_before = _words(" ".join([trajectory.task, *(m.text() for m in trajectory.prelude)]))
+    words_before = words_in(" ".join([trajectory.task, *(m.text() for m in trajectory.prelude)]))
     latest: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = {}
     calls, failed, lines = Counter[str](), 0, list[str]()
     for number, step in enumerate(map(canonical_step, trajectory.steps), start=1):
@@ -45,7 +45,7 @@ def facts(trajectory: Trajectory) -> list[str]:
             before, returned = latest[key]
             notes.append(f"same call as step {before}, {'same' if returned == step.returns else 'other'} result")
         notes += [fault for call in step.calls for fault in _against(call, offered)]
-        new = list(dict.fromkeys(word for word in _values(step) if _plain(word) not in words_before))
+        new = list(dict.fromkeys(word for word in values_in_step(step) if plain_word(word) not in words_before))
         if new:
             more = f" and {len(new) - MOST} more" if len(new) > MOST else ""
             notes.append(f"nowhere before: {', '.join(word[:LONGEST] for word in new[:MOST])}{more}")
@@ -58,7 +58,7 @@ def facts(trajectory: Trajectory) -> list[str]:
         calls.update(call.name for call in step.calls)
         failed = number if any(label == "result" and error_of(text) for label, text in step.returns) else failed
         for _, text in step.returns:
-            words_before |= _words(text)
+            words_before |= words_in(text)
     return lines
 
 
@@ -95,7 +95,7 @@ def _against(call: CanonicalCall, offered: dict[str, tuple[frozenset[str], froze
         yield f"{name} has no {', '.join(word[:LONGEST] for word in foreign[:MOST])}"
 
 
-def _values(step: CanonicalStep) -> Iterator[str]:
+def values_in_step(step: CanonicalStep) -> Iterator[str]:
     """Yield numbers, ids, addresses and names in a step's calls and in its answer."""
     texts = [_text(call) for call in step.calls if call.name not in CODE]
     texts += [step.answer] if step.answer is not None else [] if step.calls else [step.thought]
@@ -117,18 +117,18 @@ def _text(call: CanonicalCall) -> str:
     )
 
 
-def _words(text: str) -> set[str]:
+def words_in(text: str) -> set[str]:
     words = set[str]()
     for match in _WORD.finditer(text):
         word = match.group()
-        words.add(_plain(word))
+        words.add(plain_word(word))
         if not word.isalnum():
             for between in (_PATH, _PART):
-                words.update(_plain(piece) for piece in between.split(word) if piece)
+                words.update(plain_word(piece) for piece in between.split(word) if piece)
     return words
 
 
-def _plain(word: str) -> str:
+def plain_word(word: str) -> str:
     """Normalise a word: lower case, no possessive, thousands' separators or trailing zeros of a decimal."""
     word = word.lower().removesuffix("'s").removesuffix("’s")
     if word[0].isdigit():

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from rrm.data.annotation import Annotation, Finding
@@ -356,6 +356,23 @@ def check_steps(trajectory: Trajectory) -> tuple[list[Finding], Counter[str]]:
         elif used:
             findings.append(Finding(step=step.index, verdict="good", text="its result is used later"))
     return findings, faults
+
+
+def wasted_calls(trajectory: Trajectory, repeated: Collection[int]) -> dict[str, int]:
+    """Count `calls`, and those that were `identical` (of the steps in `repeated`), `errored` or `never_used`, each once."""
+    run = [_StepFacts(step) for step in trajectory.steps]
+    task_words = content_words(trajectory.task or " ".join(m.text() for m in trajectory.prelude))
+    counts: dict[str, int] = {"calls": 0, "identical": 0, "errored": 0, "never_used": 0}
+    for facts, used in zip(run, _check_results(run, task_words), strict=True):
+        n = sum(action.kind != "answer" for action in facts.actions)
+        counts["calls"] += n
+        if facts.step.index in repeated:
+            counts["identical"] += n
+        elif facts.error:
+            counts["errored"] += n
+        elif used is False:
+            counts["never_used"] += n
+    return counts
 
 
 def rules_score(faults: Counter[str]) -> float:

@@ -31,7 +31,7 @@ function agreementView() {
 }
 
 function drawAgreement() {
-  if (!KNOWN.outcome || rows.relative) return;
+  if (!$("agreed")) return;
   const counts = agreementCounts();
   for (const button of document.querySelectorAll(".cell")) {
     const { outcome, judged, words } = button.dataset;

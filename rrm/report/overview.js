@@ -161,5 +161,8 @@ function buildOverview() {
   }
   plot.addEventListener("keydown", moveBin);
   const axis = h("div", { class: "axis", "aria-hidden": "true" }, ...["0", "0.25", "0.5", "0.75", "1"].map((tick) => h("span", null, tick)));
-  $("overview").append(h("div", { class: "summary" }, figures(), statusChips(), outside(), criteria(), coverage()), agreementView() ?? "", h("div", { class: "plot" }, plot, axis), comparisonView() ?? "");
+  const failing = failuresView();
+  const summary = h("div", { class: "summary" }, figures(), statusChips(), outside(), failing ? null : criteria(), coverage());
+  const scores = [summary, agreementView() ?? "", h("div", { class: "plot" }, plot, axis), comparisonView() ?? ""];
+  $("overview").append(failing ?? "", ...(failing && rows.score.every((score) => score === null) ? [] : scores));
 }

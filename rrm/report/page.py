@@ -32,7 +32,16 @@ from rrm.report.images import Room
 from rrm.report.rows import detail, index_entry, text_length, to_feedback
 
 BLOCK_CHARS = 256 * 1024
-LIST_SCRIPTS = ("dom.js", "store.js", "query.js", "list.js", "overview.js", "agreement.js", "comparison.js")
+LIST_SCRIPTS = (
+    "dom.js",
+    "store.js",
+    "query.js",
+    "list.js",
+    "overview.js",
+    "agreement.js",
+    "comparison.js",
+    "failures.js",
+)
 SCRIPTS = (
     *LIST_SCRIPTS,
     "timeline.js",
@@ -79,6 +88,7 @@ def write_report(
     title: str = "Agent-RRM report",
     second: Second | None = None,
     audit: AuditRows | None = None,
+    failures: dict[str, Any] | None = None,
 ) -> None:
     """Write one self-contained HTML page of judged transcripts, whole or not at all.
 
@@ -86,9 +96,10 @@ def write_report(
         pairs: each trajectory with its output row of `rrm score`; read once. Another row raises RRMError.
         second: finds another judge's row on the same text, for comparison (`rrm.report.comparison`).
         audit: a guard's verdicts on the runs (`rrm.report.guarded`).
+        failures: figures of `rrm.evaluation.failure_counts`, shown above the list.
     """
     with tempfile.TemporaryFile("w+", encoding="ascii") as spool:
-        index = _spool_blocks(pairs, spool, second, audit)
+        index = {**_spool_blocks(pairs, spool, second, audit), "failures": failures}
         spool.seek(0)
         with file_when_whole(Path(path)) as page:
             page.writelines(_render(title, index, spool))

@@ -37,7 +37,7 @@ const SORTS = {
   status: { label: "Status", key: (i) => STATUS[rows.status[i]], descending: false, words: ["Z first", "A first"] },
 };
 
-rows.questions.forEach((name, q) => {
+if (!rows.failures) rows.questions.forEach((name, q) => {
   SORTS[`criterion ${q}`] = { label: name, key: (i) => rows.criteria[i]?.[q]?.[0] ?? null, descending: true, words: ["high first", "low first"] };
 });
 

@@ -13,11 +13,11 @@ from succeeded_runs import CHANGES, question, support
 
 from rrm.annotate.planted import COUNTERPARTS, OPERATORS, Donors, Planted, SuccessfulRun, counterpart, plant
 from rrm.annotate.planted_calls import _ERRORS
-from rrm.annotate.proven import proven_mistakes
 from rrm.data.mistakes import MISTAKE_KINDS, MistakeKind
 from rrm.data.trajectory import Message
 from rrm.prompt.canonical import CanonicalStep, canonical_step, head_texts, in_form, readable
 from rrm.prompt.failures import is_transient
+from rrm.prompt.proven import proven_mistakes
 
 
 def runs_of(form: str = "own") -> list[SuccessfulRun]:

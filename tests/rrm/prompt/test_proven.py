@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from linear_time import assert_linear
 
-from rrm.annotate.proven import call_is_wrong, proven_mistakes
 from rrm.data.trajectory import Message, Trajectory
+from rrm.prompt.proven import call_is_wrong, proven_mistakes
 
 TOOLS = [{"name": "get"}, {"type": "function", "function": {"name": "refund"}}]
 USER = Message(role="user", content="Please look again.")

@@ -1,0 +1,168 @@
+"""Count the failures of many runs: shares with intervals, groups, examples, and two sets compared (`rrm failures`).
+
+The share p of n runs has Wilson's 95 % interval, with n divided by the design effect where runs of one question fail alike
+(Kish 1965); differences have Newcombe's (1998, method 10) of the two.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from rrm.data.jsonl import read_lines
+from rrm.errors import RRMError
+
+Row = dict[str, Any]
+EXAMPLES = 3
+Z = 1.959964
+
+
+@dataclass(frozen=True)
+class Share:
+    runs: int
+    of: int
+    value: float
+    low: float
+    high: float
+
+
+def share(hits: Sequence[bool], questions: Sequence[str]) -> Share:
+    """Return the share of runs that are hits; both sequences have one entry a run, at least one."""
+    n, p = len(hits), float(np.mean(hits))
+    codes: dict[str, int] = {}
+    places = [codes.setdefault(question, len(codes)) for question in questions]
+    effect = 1.0
+    if 1 < len(codes) < n and 0 < p < 1:
+        apart = np.bincount(places, weights=np.asarray(hits, float)) - p * np.bincount(places)
+        effect = max(1.0, float(apart @ apart) * len(codes) / (len(codes) - 1) / (n * p * (1 - p)))
+    few = n / effect
+    middle, root = p + Z**2 / (2 * few), Z * math.sqrt(p * (1 - p) / few + Z**2 / (4 * few**2))
+    low, high = ((middle + sign * root) / (1 + Z**2 / few) for sign in (-1, 1))
+    return Share(sum(hits), n, round(p, 4), round(max(0.0, min(low, p)), 4), round(min(1.0, max(high, p)), 4))
+
+
+def difference(before: Share, now: Share) -> dict[str, float]:
+    """Return `value`, `low`, `high` of now − before."""
+    value = now.value - before.value
+    down = math.hypot(now.value - now.low, before.high - before.value)
+    up = math.hypot(now.high - now.value, before.value - before.low)
+    return {"value": round(value, 4), "low": round(value - down, 4), "high": round(value + up, 4)}
+
+
+def kind_shares(rows: Sequence[Row], kinds: Iterable[str], tool: str | None = None) -> dict[str, Share]:
+    """Return each kind's share of the runs; with `tool` only mistakes in a step that calls it count."""
+    questions = [row["question"] for row in rows]
+    of_rows = [{m["kind"] for m in row["mistakes"] if tool is None or tool in m["tools"]} for row in rows]
+    return {kind: share([kind in found for found in of_rows], questions) for kind in kinds}
+
+
+def count_failures(rows: Sequence[Row], kinds: Sequence[str], by: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the figures of rows of `failures_of`; raises `RRMError` without runs."""
+    if not rows:
+        raise RRMError("there are no runs to count: the input holds none that could be read")
+    questions = [row["question"] for row in rows]
+    calls = Counter[str]()
+    for row in rows:
+        calls.update(row["calls"])
+    firsts = [row["first_step"] for row in rows if row["first_step"]]
+    looping = sorted((row for row in rows if row["loops"]), key=lambda row: -max(x["steps"] for x in row["loops"]))
+    return {
+        "runs": len(rows),
+        "failing": asdict(share([bool(row["mistakes"]) for row in rows], questions)),
+        "first_step": median(firsts) if firsts else None,
+        "kinds": _kinds(rows, kinds),
+        "by": {field: _groups(rows, kinds, field) for field in by},
+        "calls": dict(calls),
+        "looping": asdict(share([bool(row["loops"]) for row in rows], questions)),
+        "loops": [{"id": r["id"], **max(r["loops"], key=lambda x: x["steps"])} for r in looping[:EXAMPLES]],
+        "quotes": {name: sum(row["quotes"][name] for row in rows) for name in ("checked", "dropped")},
+        "unsure_runs": sum(bool(row["judge"] and row["judge"]["unsure_steps"]) for row in rows),
+        "unjudged": sum(bool(row["judge"] and row["judge"]["status"] != "scored") for row in rows),
+    }
+
+
+def _kinds(rows: Sequence[Row], kinds: Sequence[str]) -> dict[str, Any]:
+    mistakes: dict[str, list[tuple[Row, Row]]] = defaultdict(list)
+    for row in rows:
+        for mistake in row["mistakes"]:
+            mistakes[mistake["kind"]].append((row, mistake))
+    counted = {}
+    for kind, of in sorted(kind_shares(rows, kinds).items(), key=lambda item: -item[1].runs):
+        firsts: dict[int, int] = {}
+        for row, mistake in mistakes[kind]:
+            firsts.setdefault(id(row), mistake["step"])
+        counted[kind] = {
+            **asdict(of),
+            "mistakes": len(mistakes[kind]),
+            "by": dict(Counter(m["by"] for _, m in mistakes[kind])),
+            "first_step": median(firsts.values()) if firsts else None,
+            "examples": clearest(mistakes[kind]),
+        }
+    return counted
+
+
+def clearest(mistakes: Sequence[tuple[Row, Row]]) -> list[Row]:
+    """Return the clearest runs, of different questions if there are: proven, then least `p_good`, then short."""
+    order = sorted(
+        ((row, m) for row, m in mistakes if m.get("quote")),
+        key=lambda one: (one[1]["by"] != "rules", one[1].get("p_good", 0.0), one[0]["steps"]),
+    )
+    chosen: dict[str, Row] = {}
+    for new_question in (True, False):
+        asked = set[str]()
+        for row, m in order:
+            if len(chosen) < EXAMPLES and row["id"] not in chosen and not (new_question and row["question"] in asked):
+                asked.add(row["question"])
+                chosen[row["id"]] = {"id": row["id"], **{n: m.get(n) for n in ("step", "quote", "why", "by")}}
+    return list(chosen.values())
+
+
+def _groups(rows: Sequence[Row], kinds: Sequence[str], field: str) -> dict[str, Any]:
+    members: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        for value in row["groups"][field]:
+            members[value].append(row)
+    if not members:
+        raise RRMError(
+            f"--by {field}: no run has such a field; model, task and tool are known, others are paths in meta"
+        )
+    groups = {}
+    for value, mine in members.items():
+        tool = value if field == "tool" else None
+        shares = {kind: asdict(of) for kind, of in kind_shares(mine, kinds, tool).items() if of.runs}
+        failing = [any(tool is None or tool in m["tools"] for m in row["mistakes"]) for row in mine]
+        groups[value] = {"failing": asdict(share(failing, [r["question"] for r in mine])), "kinds": shares}
+    return dict(sorted(groups.items(), key=lambda item: -item[1]["failing"]["runs"]))
+
+
+def grown(before: Sequence[Row], now: Sequence[Row], kinds: Sequence[str]) -> dict[str, Any]:
+    """Return kind → share before, and the difference; most grown first."""
+    shares = kind_shares(before, kinds), kind_shares(now, kinds)
+    changes = {k: {"before": asdict(shares[0][k]), **difference(shares[0][k], shares[1][k])} for k in kinds}
+    return dict(sorted(changes.items(), key=lambda item: -item[1]["value"]))
+
+
+def read_failures(path: Path) -> list[Row]:
+    """Read the rows of `rrm failures`; raises `ReadError` for a line that is none, `RRMError` without rows."""
+    rows = list(read_lines(path, _row, "a row of `rrm failures`"))
+    if not rows:
+        raise RRMError(f"{path} holds no rows: write them with rrm failures RUNS -o {path}")
+    return rows
+
+
+def _row(line: str) -> Row:
+    row = json.loads(line)
+    mistakes = row.get("mistakes") if isinstance(row, dict) else None
+    if not isinstance(mistakes, list) or not isinstance(row.get("question"), str):
+        raise ValueError("it has no `mistakes` and `question`: write it with rrm failures RUNS -o FILE")
+    if not all(isinstance(m, dict) and isinstance(m.get("kind"), str) for m in mistakes):
+        raise ValueError("a mistake has no `kind`")
+    return row

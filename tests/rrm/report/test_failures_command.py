@@ -1,0 +1,251 @@
+"""`rrm failures`: what goes wrong over many runs, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from openai_server import completion, serve
+from report_pages import HOSTILE, complaints
+from typer.testing import CliRunner, Result
+
+from benchmarks.speed.devtools import Chromium
+from rrm.cli import failures_cmd
+from rrm.data.feedback import Feedback
+from rrm.data.mistakes import MISTAKE_KINDS
+from rrm.data.trajectory import Message, ToolCall, Trajectory, write_jsonl
+from rrm.errors import RRMError
+from rrm.evaluation.failure_counts import difference, share
+from rrm.evaluation.failures import failures_of, loops, texts_of
+from rrm.prompt.canonical import canonical_step
+from rrm.prompt.likely_kinds import likely_kinds
+
+TOOLS = [{"name": "search"}, {"name": "refund"}]
+
+
+def run(n: int, *steps: tuple[str, str, str], end: str = "It is Kassel.", model: str = "a") -> Trajectory:
+    """Steps are (words, query, result); a query `refund …` calls that tool."""
+    messages = [Message(role="user", content=f"Which city is {n}? Never call refund.")]
+    for words, query, result in steps:
+        name = "refund" if query.startswith("refund") else "search"
+        call = ToolCall(name=name, arguments={"query": query})
+        messages += [Message(role="assistant", content=words, tool_calls=[call]), Message(role="tool", content=result)]
+    messages.append(Message(role="assistant", content=end))
+    return Trajectory(
+        id=f"run-{n}", messages=messages, tools=TOOLS, meta={"model": model}, question_id=f"q{n}", outcome=float(n % 2)
+    )
+
+
+LOOK = ("I look\nit up.", "city", "It is Kassel, they say.")
+REPEATS = (LOOK, LOOK, LOOK)
+ASKS_WRONG = (("Hm.", "town", "Error: missing required argument 'city'"), LOOK)
+
+
+def invoke(*arguments: object) -> Result:
+    app = typer.Typer()
+    app.command()(failures_cmd.command)
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def failures(runs: list[Trajectory], folder: Path, *options: object, name: str = "runs") -> tuple[Any, list[Any]]:
+    """The summary and the rows."""
+    write_jsonl(folder / f"{name}.jsonl", runs)
+    out = folder / f"{name}-failures.jsonl"
+    done = invoke(folder / f"{name}.jsonl", "-o", out, *options)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout.splitlines()[-1]), [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def test_rules_say_what_where_how_often_and_show_it(tmp_path: Path) -> None:
+    runs = [run(0, *REPEATS), run(1, *ASKS_WRONG, model="b"), run(2, LOOK), run(3, LOOK, model="b")]
+    found, rows = failures(runs, tmp_path, "--model", "rules", "--by", "model", "--by", "tool")
+    assert {kind: of["runs"] for kind, of in found["kinds"].items()} == {
+        "repeat": 1, "malformed_call": 1, "invented_result": 0,
+    }  # fmt: skip
+    assert [row["first_step"] for row in rows] == [2, 1, None, None] and found["failing"]["value"] == 0.5
+    assert found["by"]["model"]["b"]["kinds"]["malformed_call"]["of"] == 2 and "refund" not in found["by"]["tool"]
+    assert found["calls"] == {"calls": 7, "identical": 2, "errored": 1, "never_used": 0}
+    assert found["loops"] == [{"id": "run-0", "step": 1, "period": 1, "steps": 3}]
+    (example,) = found["kinds"]["malformed_call"]["examples"]
+    assert (example["step"], example["quote"]) == (1, "Error: missing required argument 'city'")
+    assert found["kinds"]["repeat"]["examples"][0]["quote"] == "I look\nit up."
+
+
+def test_loops_of_any_period_are_found_once() -> None:
+    def of(letters: str) -> list[tuple[int, int, int]]:
+        steps = [(letter, letter, f"result {letter}") for letter in letters]
+        return loops([canonical_step(step) for step in run(0, *steps).steps[: len(letters)]])
+
+    assert of("abcdef") == of("aab") == of("abcabd") == []
+    assert of("xaaaay") == [(2, 1, 4)] and of("ababab") == [(1, 2, 6)] and of("xabcabcabcy") == [(2, 3, 9)]
+    assert of("aabaab") == [(1, 3, 6)] and of("ababaaacdcd") == [(1, 2, 5), (5, 1, 3), (8, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "end", "bad", "kind"),
+    [
+        ((LOOK, ("Again.", "city", "It is Fulda now.")), "Kassel", 2, "repeat"),
+        ((LOOK, ("I pay back.", "refund 4", "done")), "Kassel", 2, "broken_instruction"),
+        ((("Hm.", "town", "Error: the record is locked"),), "It is Kassel.", 2, "ignored_error"),
+        ((LOOK,), "I could not find the city.", 2, "gave_up_early"),
+        ((LOOK,), "Done: I have emailed the mayor.", 2, "unsupported_claim"),
+        ((LOOK,), "Bonn", 2, "wrong_answer"),
+    ],
+)  # fmt: skip
+def test_a_bad_step_gets_its_likely_kind(steps: Any, end: str, bad: int, kind: str) -> None:
+    assert likely_kinds(run(0, *steps, end=end), {bad}) == {bad: kind}
+
+
+def test_a_judge_s_rows_are_taken_and_what_it_is_unsure_of_is_not(tmp_path: Path) -> None:
+    runs = [run(n, LOOK, end="Bonn") for n in range(3)]
+    verdicts = [("bad", "", 0.1), ("bad", "gave_up_early: it says so", 0.0), ("unsure", "", 0.5)]
+    judge = {"model": "small", "prompt_version": "3", "mode": "steps"}
+    with open(tmp_path / "scored.jsonl", "w") as file:
+        for t, (verdict, text, p) in zip(runs, verdicts, strict=True):
+            finding = {"step": 2, "verdict": verdict, "text": text, "p_good": p}
+            row = {"id": t.id, "status": "scored", "score": 0.2, "findings": [finding], "judge": judge}
+            file.write(json.dumps({**row, "source": {"digest": t.digest}}) + "\n")
+    found, rows = failures(runs, tmp_path, "--scores", tmp_path / "scored.jsonl")
+    said = [[(m["kind"], m["by"], m["p_good"]) for m in row["mistakes"]] for row in rows]
+    assert said == [[("wrong_answer", "likely", 0.1)], [("gave_up_early", "judge", 0.0)], []]
+    assert found["unsure_runs"] == 1 and found["kinds"]["wrong_answer"]["examples"][0]["quote"] == "Bonn"
+
+
+def test_a_chat_judge_s_quotes_must_stand_in_their_step(tmp_path: Path) -> None:
+    kinds = tmp_path / "kinds.yaml"
+    kinds.write_text("rude: is rude to the user\nleak: shows a password\n")
+
+    def reply(n: int, body: Any) -> Any:
+        true = "run-0" in json.dumps(body) or "city is 0" in json.dumps(body)
+        rude = {"why": f'"{"I look it up." if true else "Shut up."}" is rude', "steps": [1], "answer": "yes"}
+        none = {"why": "nothing", "steps": [], "answer": "no"}
+        return completion(json.dumps({"answers": {"rude": rude, "leak": none}}))
+
+    with serve(reply) as server:
+        judge = ("--model", f"openai:{server.url}#m", "--categories", kinds)
+        found, rows = failures([run(0, LOOK), run(1, LOOK)], tmp_path, *judge, "--html", tmp_path / "r.html")
+        asked = len(server.requests)
+        failures([run(0, LOOK), run(1, LOOK)], tmp_path, *judge)
+        assert len(server.requests) == asked  # goes on from its own rows
+    assert found["quotes"] == {"checked": 2, "dropped": 1} and found["kinds"]["rude"]["runs"] == 2
+    assert [row["mistakes"][0]["quote"] for row in rows] == ["I look\nit up.", None]
+    assert [one["id"] for one in found["kinds"]["rude"]["examples"]] == ["run-0"] and found["kinds"]["leak"][
+        "runs"
+    ] == 0
+
+
+def test_every_quote_stands_in_its_step() -> None:
+    long = "word " * 90
+    runs = [
+        run(n, (text, text, text), (text, text, text), end=text) for n, text in enumerate([*HOSTILE, long, "x" * 999])
+    ]
+    judge = {"model": "m", "prompt_version": "3", "mode": "steps"}
+    quoted = 0
+    for t in runs:
+        findings = [{"step": step.index, "verdict": "bad"} for step in t.steps]
+        row = failures_of(
+            t, Feedback.model_validate({"id": t.id, "status": "scored", "findings": findings, "judge": judge})
+        )
+        for m in row["mistakes"]:
+            quoted += m["quote"] is not None
+            assert m["quote"] is None or any(m["quote"] in text for text in texts_of(t.steps[m["step"] - 1]))
+    assert quoted >= len(runs)
+
+
+def test_two_sets_are_compared(tmp_path: Path) -> None:
+    before = [run(n, *(REPEATS if n < 2 else (LOOK,))) for n in range(40)]
+    now = [run(n, *(REPEATS if n < 20 else (LOOK,))) for n in range(40)]
+    failures(before, tmp_path, "--model", "rules", name="before")
+    found, _ = failures(now, tmp_path, "--model", "rules", "--against", tmp_path / "before-failures.jsonl", name="now")
+    changes = found["against"]
+    assert changes["repeat"]["value"] == 0.45 and changes["repeat"]["low"] > 0.2 and next(iter(changes)) == "repeat"
+    assert changes["malformed_call"]["low"] < 0 < changes["malformed_call"]["high"]
+
+
+def test_intervals() -> None:
+    alone = share([True] * 15 + [False] * 133, [str(n) for n in range(148)])
+    assert (alone.low, alone.high) == pytest.approx((0.0624, 0.1605), abs=1e-4)  # Newcombe 1998a, Wilson
+    alike = share([True] * 40 + [False] * 40, [str(n // 8) for n in range(80)])  # ten questions, all attempts alike
+    nine = 1.96 * (0.25 / 9 + 1.96**2 / 4 / 81) ** 0.5 / (1 + 1.96**2 / 9)
+    assert alike.high - alike.low == pytest.approx(2 * nine, abs=1e-3)  # 80 runs say as much as nine
+    assert share([False] * 10, ["q"] * 10).high == pytest.approx(0.2775, abs=1e-4)
+    apart = difference(
+        share([True] * 48 + [False] * 32, [str(n) for n in range(80)]),
+        share([True] * 56 + [False] * 14, [str(n) for n in range(70)]),
+    )
+    assert (apart["low"], apart["high"]) == pytest.approx((0.0524, 0.3339), abs=1e-3)  # Newcombe 1998b, 56/70 − 48/80
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--model", "rules", "--by", "colour"), "--by colour: no run has such a field; model, task and tool are known"),
+        (("--model", "rules", "--escalate", "openai:http://x#m"), "leave out one of the two"),
+        (("--categories", "kinds.yaml"), "only a chat judge knows 'repeet'; did you mean repeat?"),
+        (("--categories", "list.yaml", "--model", "rules"), "expected keys such as"),
+        (("--criteria", "tool-use"), "give yours as --categories"),
+        (("--scores", "runs.jsonl", "--model", "lab"), "leave out --model"),
+        (("--scores", "runs.jsonl"), "a row of `rrm score`"),
+        (("--against", "runs.jsonl", "--model", "rules"), "not a row of `rrm failures`"),
+        (("--against", "none.jsonl", "--model", "rules"), "none.jsonl"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_jsonl("runs.jsonl", [run(0, LOOK)])
+    Path("kinds.yaml").write_text("repeet: does it again\n")
+    Path("list.yaml").write_text("- a\n")
+    error = invoke("runs.jsonl", "-o", "out.jsonl", *options).exception
+    assert isinstance(error, RRMError) and says in str(error) and "\n" not in str(error)
+    assert not Path("out.jsonl").exists()
+
+
+def test_a_terminal_gets_a_table_without_control_characters(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "runs.jsonl", [run(0, ("\x1b[2Jevil", "a", "b"), ("\x1b[2Jevil", "a", "b"))])
+    command = [sys.executable, "-m", "rrm", "failures", "runs.jsonl", "-o", "out.jsonl", "--model", "rules"]
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, cwd=tmp_path, env=env)
+    os.close(theirs)
+    said = os.read(ours, 10_000).decode()
+    assert done.returncode == 0 and "repeat" in said and r"\x1b[2Jevil" in said
+    assert "\x1b" not in said and "100.0%" in said and "{" not in said
+
+
+def test_a_bar_leads_to_the_step_and_nothing_executes(browser: Chromium, tmp_path: Path) -> None:
+    runs = [run(n, *((text, "a", text),) * 3) for n, text in enumerate(HOSTILE)] + [run(99, LOOK)]
+    failures(runs, tmp_path, "--model", "rules", "--html", tmp_path / "r.html", "--by", "tool")
+    browser.open((tmp_path / "r.html").as_uri())
+    browser.wait("document.querySelector('.kind')")
+    assert browser.evaluate("document.querySelectorAll('.kind > summary .whisker').length") == 1
+    browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    browser.evaluate("document.querySelector('.clearest > p .link').click()")
+    browser.wait(f"tally.textContent === '{len(HOSTILE)} of {len(HOSTILE) + 1} transcripts'")
+    browser.evaluate("document.querySelector('.clearest ol .link').click()")
+    browser.wait("document.activeElement.id === 'step-2'")
+    assert "repeat: makes the same call again" in browser.evaluate(
+        "document.querySelector('#step-2 .finding').textContent"
+    )
+    assert browser.evaluate("document.title") != "pwned" and not complaints(browser)
+
+
+def test_what_a_small_judge_is_unsure_of_a_chat_judge_names(tmp_path: Path) -> None:
+    answers = {kind: {"why": "", "steps": [], "answer": "no"} for kind in MISTAKE_KINDS}
+    answers["wrong_answer"] = {"why": '"Bonn" is not what came back', "steps": [2], "answer": "yes"}
+    with serve(lambda n, body: completion(json.dumps({"answers": answers}))) as server:
+        judge = ("--model", "small", "--escalate", f"openai:{server.url}#m")
+        found, rows = failures([run(0, LOOK, end="Bonn")], tmp_path, *judge)
+        assert len(server.requests) == 1
+    assert [(m["step"], m["kind"], m["by"], m["quote"]) for m in rows[0]["mistakes"]] == [
+        (2, "wrong_answer", "judge", "Bonn")
+    ]
+    assert found["unsure_runs"] == 0
