@@ -19,7 +19,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from rrm.data.feedback import Mode
 from rrm.data.trajectory import Message, Step, Trajectory
@@ -118,7 +118,7 @@ def _shorten(text: str, ids: list[int], keep: int, tokenizer: Tokenizer) -> str:
     return text if len(ids) <= keep else head_and_tail(ids, max(keep - 2, 0), tokenizer)
 
 
-def head_and_tail(ids: list[int], room: int, tokenizer: Tokenizer, marker: str = MARKER) -> str:
+def head_and_tail(ids: list[int], room: int, tokenizer: Any, marker: str = MARKER) -> str:
     """Write the first two thirds of `room` tokens, the marker, and the last third."""
     tail = room // 3
     end = str(tokenizer.decode(ids[-tail:])).lstrip("�") if tail else ""
