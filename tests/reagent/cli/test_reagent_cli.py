@@ -25,7 +25,7 @@ SMALL = ["environment.train_tasks=1", "environment.eval_tasks=3", "environment.e
     [
         (
             ["train", "--config", "labb"],
-            "no config 'labb': not a file, and the shipped ones are lab, paper, paper-code, qwen3-0.6b, qwen3-8b, qwen3-8b-full, smollm2, task; did you mean 'lab'?",
+            "no config 'labb': not a file, and the shipped ones are lab, paper, paper-code, qwen3-0.6b, qwen3-8b, qwen3-8b-full, reading, smollm2, task; did you mean 'lab'?",
         ),
         (["train", "rollout.max_turn=3"], "unknown key 'rollout.max_turn'; nearest valid key: rollout.max_turns"),
         (["eval", "policy.bas=x"], "unknown key 'policy.bas'; nearest valid key: policy.base"),
