@@ -148,9 +148,7 @@ class ToolEnv:
         self._tools = by_name([*declared_tools(self), *tools])
         if not self._tools and (methods := undeclared_tools(self)):
             names = ", ".join(methods)
-            raise RRMError(
-                f"{type(self).__name__} has no tool. If {names} is one (else call it _{methods[0]}): {HOW}"
-            )
+            raise RRMError(f"{type(self).__name__} has no tool. If {names} is one (else call it _{methods[0]}): {HOW}")
         self.tools: list[dict[str, Any]] = [t.schema for t in self._tools.values()]
         self._named = parser
         self.parser = (
