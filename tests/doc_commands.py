@@ -88,7 +88,7 @@ def app(name: str) -> typer.Typer:
         made.command(command)(importlib.import_module(f"{name}.cli.{command}_cmd").command)
     if name == "rrm":
         for group in cli.GROUPS:
-            made.add_typer(importlib.import_module(f"rrm.cli.{group}_cmd").group, name=group)
+            made.add_typer(importlib.import_module(f"rrm.cli.{group}_cmd").app, name=group)
     else:
         made.add_typer(importlib.import_module("reagent.cli.lab_cmd").app, name="lab")
     return made

@@ -128,7 +128,10 @@ def test_a_half_done_run_goes_on(run: Run) -> None:
     assert "--out-of-domain keep goes on so" in run(line, 2)[1]
     line += " --out-of-domain keep"
     # the rules that mark steps are others since: nothing else of the header has changed
-    only = re.search(r"rows made otherwise: rules was 3 and is (\d+); choose another -o", run(line, 2)[1])
+    only = re.search(
+        r"rows made otherwise: the version of the checks by program was 3 and is (\d+); choose another -o",
+        run(line, 2)[1],
+    )
     assert only
     header = json.loads(Path("half.jsonl.run.json").read_text(encoding="utf-8"))
     header["fingerprint"]["rules"] = int(only[1])

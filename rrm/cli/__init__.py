@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import typer
 from rich.console import Console
 
 from rrm import __version__
+from rrm.cli.commands import Command, Group, with_shared_options
+from rrm.cli.tables import finish as finish
 from rrm.data.extras import explain
 from rrm.data.stop_signals import STOPS
 from rrm.errors import RRMError, SpendingLimit, file_problem
 from rrm.removed import COMMANDS as COMMANDS_REMOVED
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 COMMANDS = (
     "convert",
     "check",
@@ -52,11 +55,6 @@ TERMINATED = 143  # exit code after SIGTERM, also of a training that took it whe
 STOPPED = 4  # exit code of a run that a limit of money ended
 
 
-def finish(summary: dict[str, Any], *, err: bool = False) -> None:
-    """Print the summary as one line of JSON, with `err` on standard error, where rows went to the other."""
-    typer.echo(json.dumps(summary), err=err)
-
-
 def _show_version(value: bool) -> None:
     if value:
         typer.echo(f"agent-rrm {__version__}")
@@ -71,13 +69,20 @@ def options(
     """Options before a command."""
 
 
-def _register() -> None:
+def register(app: typer.Typer, package: str, commands: Sequence[str], groups: Sequence[str]) -> None:
+    """Give an app the commands, and groups of commands, of the modules `NAME_cmd` of a package."""
     app.registered_commands, app.registered_groups = [], []  # of an earlier call in this process
-    for name in COMMANDS:
-        module = importlib.import_module(f"rrm.cli.{name}_cmd")
-        app.command(name)(module.command)
-    for name in GROUPS:
-        app.add_typer(importlib.import_module(f"rrm.cli.{name}_cmd").group, name=name)
+    for name in commands:
+        module = importlib.import_module(f"{package}.{name}_cmd")
+        app.command(name, cls=Command)(with_shared_options(module.command))
+    for name in groups:
+        app.add_typer(importlib.import_module(f"{package}.{name}_cmd").app, name=name)
+
+
+class _Plain(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
+        return level + super().format(record)
 
 
 def run(app: typer.Typer, continues: Sequence[str]) -> None:
@@ -87,8 +92,11 @@ def run(app: typer.Typer, continues: Sequence[str]) -> None:
     of money reached, 130 interrupted, 143 terminated.
     """
     app.callback(help=app.info.help if isinstance(app.info.help, str) else "")(options)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("rrm.data.progress").setLevel(logging.INFO)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Plain())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    for package in ("rrm", "reagent"):
+        logging.getLogger(package).setLevel(logging.INFO)
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")  # transformers' own, of its own code
     with STOPS:
         _run(app, continues)
@@ -181,5 +189,5 @@ def main() -> None:
     quiet_off_terminals()
     if (name := "".join(sys.argv[1:2])) in COMMANDS_REMOVED:
         _fail(RRMError(f"rrm {name} is gone: {COMMANDS_REMOVED[name]}"))
-    _register()
+    register(app, "rrm.cli", COMMANDS, GROUPS)
     run(app, CONTINUES)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
-from rrm.cli.paths import check_folder
+from rrm.cli.paths import beside, check_folder
 from rrm.cli.reading import OUTCOME, ErrorLog, mapping_of, read_inputs, refuse_missing, refuse_overlap
 from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
 from rrm.data.annotation import match, read_annotations
@@ -35,7 +35,9 @@ class Methods(StrEnum):
 @with_judge_options
 def command(
     inputs: list[str] = typer.Argument(..., metavar="LABELLED...", help="Files, folders, or - for standard input."),
-    output: Path = typer.Option(..., "-o", "--output", metavar="DIR", help="The new judge's directory."),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="DIR", help="The new judge's directory. Default: LABELLED.judge."
+    ),
     mode: Modes | None = typer.Option(
         None,
         help="The mode whose scores are calibrated, and which DIR then has as its own. Default: the judge's own, full where it "
@@ -89,6 +91,7 @@ def command(
     from rrm.judge.judge_dir import JudgeSettings
     from rrm.scoring.unsupported_media import unsupported_media
 
+    output = output or beside(inputs, ".judge")
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     paths = [*inputs, *([str(annotations)] if annotations else [])]
     refuse_missing(paths)
@@ -132,7 +135,8 @@ def command(
     fields["unsupported_media"] = unsupported_media(
         [*labelled.rows, *labelled.steps_only], warn=False
     )  # of which `score_file` has warned
-    finish({"output": str(output), **fields, "unreadable": errors.count, "errors": errors.written_to})
+    summary = {"output": str(output), **fields, "unreadable": errors.count, "errors": errors.written_to}
+    finish(summary, [("judge", str(output)), ("use it", f"rrm score LOGS --model {output}")])
     if errors.count or failed:
         raise typer.Exit(1)
 

@@ -9,12 +9,10 @@ import typer
 from rrm.cli import finish
 from rrm.errors import ConfigError
 
-group = typer.Typer(
-    no_args_is_help=True, help="Questions for `rrm score --criteria`: list, init.", rich_markup_mode=None
-)
+app = typer.Typer(no_args_is_help=True, help="Questions for `rrm score --criteria`: list, init.", rich_markup_mode=None)
 
 
-@group.command("list")
+@app.command("list")
 def list_() -> None:
     """List the criteria that are shipped, with their questions."""
     from rrm.prompt.criteria import load_criteria, shipped
@@ -28,7 +26,7 @@ def list_() -> None:
     finish({"criteria": names})
 
 
-@group.command("init")
+@app.command("init")
 def init(
     name: str | None = typer.Argument(
         None, metavar="[NAME]", help="Shipped criteria to start from; default: a start of all keys."

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import typer
 
-from rrm.cli import finish
 from rrm.readers.base import printable
 
 WIDTH = 22  # columns of a line's name
@@ -38,7 +38,7 @@ def command(
 
     report = examine(server, measured=measure or model is not None, model=model)
     if as_json:
-        finish(report)
+        typer.echo(json.dumps(report))
     else:
         for name, text in report_lines(report):
             typer.echo(f"{printable(name):<{WIDTH}} {printable(text)}")

@@ -37,7 +37,7 @@ def command(
     The judge's scores of all runs and the labels of a few are put together (prediction-powered inference), so that the interval holds whatever the judge is
     worth, and is narrower than by labels alone where it knows something. Labels must be of runs drawn at random, or by rrm label --choose.
     """
-    finish(estimates_of(scored, labels, chosen, by))
+    finish(estimates_of(scored, labels, chosen, by), ())
 
 
 def estimates_of(

@@ -12,6 +12,7 @@ import typer
 from rrm.cli import finish
 from rrm.cli.eval_tables import show, summary
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
+from rrm.cli.paths import beside
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
 from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
 from rrm.data.annotation import Annotation, match, read_annotations
@@ -39,7 +40,9 @@ Labels = list[float | None]
 @with_judge_options
 def command(
     inputs: list[str] = typer.Argument(..., metavar="LABELLED...", help="Files, folders, or - for standard input."),
-    output: Path = typer.Option(..., "-o", "--output", metavar="METRICS.json", help="Where the metrics go."),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="METRICS.json", help="Where the metrics go. Default: LABELLED.metrics.json."
+    ),
     feedback: list[Path] = typer.Option(
         [], help="Rows of `rrm score` instead of judging now; further files are re-runs of the same rows."
     ),
@@ -88,6 +91,7 @@ def command(
     if feedback and (judge.given or reruns):
         options = ", ".join([*judge.given, *(["--reruns"] if reruns else [])])
         raise ConfigError(f"--feedback brings its own judgements: leave out {options}")
+    output = output or beside(inputs, ".metrics.json")
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     files = [*inputs, *(str(p) for p in feedback), *(str(p) for p in (split, annotations) if p is not None)]
     if plot is not None:
@@ -161,7 +165,7 @@ def command(
         }
     )  # of which `score_file` has warned
     rest = {"unreadable": errors.count, "errors": errors.written_to, "output": str(output)}
-    finish(summary(report) | unshown | rest)
+    finish(summary(report) | unshown | rest, [("metrics", str(output))])
     if errors.count or failed:
         raise typer.Exit(1)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
+
+from rrm.cli.commands import KEYWORD, with_signature
 
 if TYPE_CHECKING:
     from rrm.data.annotation import OutOfDomain
@@ -233,21 +234,16 @@ ESCALATE: Any = typer.Option(
 )
 
 
-def with_judge_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `JudgeOptions`, which it takes as its argument `judge`."""
-    names = [f.name for f in fields(JudgeOptions)]
+def with_judge_options(command: Callable[..., None], only: Sequence[str] = ()) -> Callable[..., None]:
+    """Give a command the options of `JudgeOptions` (`only` these), which it takes as its argument `judge`."""
+    names = only or [f.name for f in fields(JudgeOptions)]
     hints = get_type_hints(JudgeOptions, include_extras=True)
     own = inspect.signature(command, eval_str=True).parameters.values()
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [p.replace(kind=keyword) for p in own if p.name != "judge"]
-    parameters += [inspect.Parameter(name, keyword, default=None, annotation=hints[name]) for name in names]
+    parameters = [p for p in own if p.name != "judge"]
+    parameters += [inspect.Parameter(name, KEYWORD, default=None, annotation=hints[name]) for name in names]
 
-    @functools.wraps(command)
     def run(**values: Any) -> None:
         judge = JudgeOptions(**{name: values.pop(name) for name in names})
         command(**values, judge=judge)
 
-    del run.__wrapped__  # its signature would be taken for this one's
-    vars(run)["__signature__"] = inspect.Signature(parameters)
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    return run
+    return with_signature(run, command, parameters)

@@ -125,7 +125,7 @@ class ErrorLog:
 
     def __init__(self, output: Path | None) -> None:
         self.path = None if output is None else errors_path(output)
-        self.count = 0
+        self.count, self._of_lines = 0, False
         self._file: IO[str] | None = None
         self._held = ExitStack()
         # reason without `_DIFFERS` → the first error and how many; of `KINDS` kinds
@@ -146,9 +146,15 @@ class ErrorLog:
         if self._file is not None:
             self._file.close()
             if error_type is None or not issubclass(error_type, ReadError):  # which says it
-                log.warning("%d lines could not be read: %s; all stand in %s", self.count, self._reasons(), self.path)
+                log.warning("%s could not be read: %s; see %s", self.what, self._reasons(), self.path)
         elif error_type is None and self.path is not None:
             self.path.unlink(missing_ok=True)  # an earlier run's, whose lines have been mended since
+
+    @property
+    def what(self) -> str:
+        """`3 lines`, or `1 file` where none is of a line."""
+        name = "line" if self._of_lines else "file"
+        return f"{self.count} {name}{'' if self.count == 1 else 's'}"
 
     @property
     def written_to(self) -> str | None:
@@ -157,6 +163,7 @@ class ErrorLog:
     def add(self, error: ReadError) -> None:
         """Count and record one line."""
         self.count += 1
+        self._of_lines |= error.line is not None
         if self.path is None:
             log.warning("%s", error)
             return

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from enum import StrEnum
@@ -14,7 +17,10 @@ import typer
 
 from rrm.cli import STOPPED, finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
+from rrm.cli.paths import beside
 from rrm.cli.reading import OUTCOME, ErrorLog, begun, check_paths, mapping_of, read_inputs
+from rrm.cli.score_table import score_lines
+from rrm.cli.tables import for_people
 from rrm.data.trajectory import Trajectory
 from rrm.errors import ConfigError, RRMError
 from rrm.readers.base import printable
@@ -38,7 +44,14 @@ class Modes(StrEnum):
 @with_judge_options
 def command(
     inputs: list[str] = typer.Argument(..., metavar="IN...", help="Files, folders, or - for standard input."),
-    output: Path | None = typer.Option(None, "-o", "--output", metavar="OUT.jsonl", help="One row per transcript."),
+    output: Path | None = typer.Option(
+        None,
+        "-o",
+        "--output",
+        metavar="OUT.jsonl",
+        help="One row per transcript; - for standard output. Default: IN.scored.jsonl.",
+        show_default=False,
+    ),
     mode: Modes | None = typer.Option(
         None,
         help="full: trace, critique, score; critique: without trace; score: alone; steps: the probability that each step was "
@@ -94,8 +107,12 @@ def command(
     from rrm.scoring.estimate import estimate
     from rrm.scoring.run import score_file
 
-    if output is None and not dry_run:
-        raise RRMError("say where the rows go: -o OUT.jsonl (or --dry-run for an estimate)")
+    to_stdout, default = str(output) == "-" and not dry_run, output is None and not dry_run
+    scratch = tempfile.TemporaryDirectory()
+    if to_stdout:
+        output = Path(scratch.name, "rows.jsonl")
+    elif default:
+        output = beside(inputs, ".scored.jsonl")
     if escalate is None and escalate_share is not None:
         raise ConfigError("--escalate-share is of --escalate: name the stronger judge")
     if escalate is not None and dry_run:
@@ -103,12 +120,14 @@ def command(
             "--dry-run knows no --escalate: which rows go on shows once --model has read them; estimate each judge by --model"
         )
     check_paths(inputs, *((None, None) if dry_run else (output, html)))
+    if default:
+        log.info("the rows go to %s", output)
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     chosen = None if shard is None else Shard.parse(shard)
-    with ErrorLog(None if dry_run else output) as errors:
+    with ErrorLog(None if dry_run or to_stdout else output) as errors:
         rows = begun(read_inputs(inputs, errors, strict=strict, **reading))
         if rows is None and chosen is None:
-            finish_empty(output, dry_run, errors)
+            finish_empty(Path("-") if to_stdout else output, dry_run, errors)
         first, second = (judge, None) if escalate is None else judge.escalating(escalate)
         loaded, stronger = load_judge(first), None if second is None else load_judge(second)
         total = None if dry_run and chosen is None else count_inputs(inputs, reading)
@@ -146,7 +165,7 @@ def command(
     empty = chosen is not None and not summary.get("rows") and not errors.count  # more shards than transcripts
     useless = not dry_run and not stopped and not empty and not summary.get("statuses", {}).get("scored")
     if useless:
-        log.error("no transcript has a usable score: %s", printable(why_useless(summary, errors.count)))
+        log.error("no transcript has a usable score: %s", printable(why_useless(summary, errors)))
     elif unjudged:
         reason = summary["first_error"] or "see their reason"
         log.warning(
@@ -157,7 +176,15 @@ def command(
     failed = warn_of_escalation(summary.get("escalation"))
     if stopped:
         log.warning("stopped: %s%s", stopped, "; the report is written once all is judged" if html is not None else "")
-    finish({**summary, "unreadable": errors.count, "errors": errors.written_to})
+    summary |= {"unreadable": errors.count, "errors": errors.written_to}
+    if to_stdout and output is not None:
+        with open(output, encoding="utf-8") as rows_file:
+            shutil.copyfileobj(rows_file, sys.stdout)
+    lines = None
+    if output is not None and not dry_run and for_people(err=to_stdout):
+        again = part_of(read_inputs(inputs, None, **reading), chosen, total) if "-" not in inputs else ()
+        lines = list(score_lines(summary, again))
+    finish(summary | ({"output": "-"} if to_stdout else {}), lines, err=to_stdout)
     if stopped:
         raise typer.Exit(STOPPED)
     if errors.count or unjudged or useless or failed:
@@ -199,15 +226,15 @@ def finish_empty(output: Path | None, dry_run: bool, errors: ErrorLog) -> NoRetu
         summary = {"dry_run": True, **asdict(Estimate()), **asdict(FileFormats())}
     else:
         summary = asdict(ScoreSummary(str(output)))
-        log.error("no transcript has a usable score: %s", why_useless(summary, errors.count))
-    finish({**summary, "unreadable": errors.count, "errors": errors.written_to})
+        log.error("no transcript has a usable score: %s", why_useless(summary, errors))
+    finish({**summary, "unreadable": errors.count, "errors": errors.written_to}, err=str(output) == "-")
     raise typer.Exit(0 if dry_run and not errors.count else 1)
 
 
-def why_useless(summary: dict[str, Any], unreadable: int) -> str:
+def why_useless(summary: dict[str, Any], errors: ErrorLog) -> str:
     """Say why a run gave no score at all, and what to do."""
     if not summary["rows"]:
-        return f"none was read ({unreadable} lines could not be read)" if unreadable else "the input holds none"
+        return f"none was read ({errors.what} could not be read)" if errors.count else "the input holds none"
     counts = ", ".join(f"{n} {status}" for status, n in summary["statuses"].items())
     first = (
         f"; the first: {summary['first_failure']}" if summary["first_failure"] else "; why stands in the rows' `reason`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,7 +12,7 @@ from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, mapping_of, read_inputs
 from rrm.cli.score_cmd import Modes, chosen_mode
-from rrm.errors import ConfigError, RRMError
+from rrm.errors import RRMError
 from rrm.readers.base import printable
 
 if TYPE_CHECKING:
@@ -20,14 +21,11 @@ if TYPE_CHECKING:
     from rrm.judge.prompt_preview import Shown
 
 # options that decide what is read; the others are of a model that runs
-READERS = {"--model", "--settings", "--revision", "--token", "--transcript-tokens", "--trust-remote-code"} | {
-    "--max-windows",
-    "--context",
-    "--max-new-tokens",
-}
+READERS = ["model", "settings", "revision", "token", "transcript_tokens", "trust_remote_code", "max_windows"]
+READERS += ["context", "max_new_tokens"]
 
 
-@with_judge_options
+@partial(with_judge_options, only=READERS)
 def command(
     runs: str = typer.Argument(..., metavar="RUNS", help="A file or folder of transcripts."),
     id: str | None = typer.Argument(None, metavar="[ID]", help="Which transcript; default: the first."),
@@ -55,8 +53,6 @@ def command(
 
     if not Path(runs).exists():
         raise RRMError(f"no such file or folder: {runs}")
-    if others := [name for name in judge.given if name not in READERS]:
-        raise ConfigError(f"rrm show runs no model: it takes no {', '.join(others)}")
     settings, prompter = load_reader(judge.model, LoadOptions(**judge.how()))
     trajectory = find(read_inputs([runs], None, format=format, mapping=mapping_of(map), outcome=outcome), id, runs)
     served = settings.engine is not None or (judge.model or "").startswith("openai:")

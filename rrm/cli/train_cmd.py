@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rrm.cli import finish
+from rrm.cli.tables import figure_lines
 from rrm.data.extras import needs, needs_trackers
 from rrm.errors import ConfigError
 
@@ -38,7 +39,19 @@ def command(
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="output_dir.")] = None,
 ) -> None:
-    """Train a judge: SFT, RL, calibration. Repeat the command to continue a run that was stopped."""
+    """Train a judge: SFT, RL, calibration. Repeat the command to continue a run that was stopped.
+
+    Main keys (more: docs/training.md):
+
+    \b
+    data.trajectories=[FILE,…]  labelled transcripts
+    data.annotations=[FILE,…]   their labels, where they hold none
+    model.base=NAME             the model that learns: a folder or hub id
+    sft.epochs=N                passes over the data; sft.max_steps=N ends earlier
+    sft.learning_rate=X
+    transcript_tokens=N         what is read of a transcript at once
+    output_dir=DIR
+    """
     from rrm.config import config_names, load_config
 
     if config is None and not own:
@@ -77,4 +90,4 @@ def command(
 
         summary = train(settings)
     if summary is not None:  # of several processes the main one speaks
-        finish(summary)
+        finish(summary, [*figure_lines(summary), ("use it", f"rrm score LOGS --model {summary['judge']}")])

@@ -336,6 +336,8 @@ def _compare(path: Path, header: str, made_by: Mapping[str, Any]) -> bool:
     differs = differences(
         *({name: v for name, v in settings.items() if name not in freed} for settings in (before, now))
     )
+    if before.get("model") != now.get("model") and any(text.startswith("model was") for text in differs):
+        raise RRMError(f"{path} was made by {before.get('model')}, now {now.get('model')}; {way_out}")
     if differs:
         context = any(text.startswith("transcript_tokens ") for text in differs) and _served_name(now) is not None
         first = f"{CONTEXT}; else " if context else ""
@@ -377,6 +379,10 @@ def header_of(path: Path) -> dict[str, Any]:
     return made_by
 
 
+# setting → what it is called where it differs
+WORDS = {"rules": "the version of the checks by program", "prompt_version": "the version of the prompt"}
+
+
 def _difference(name: str, before: Any, now: Any) -> str:
     if name == "blend":
         return "their scores were blended with a lexical model, which judges have no longer"
@@ -392,7 +398,10 @@ def _difference(name: str, before: Any, now: Any) -> str:
         return f"they answer {was} and further ones would answer {now_is} (--criteria)"
     if name == "dtype" and before and now:  # an extra that was installed meanwhile changes the default
         return f"dtype was {before!r} and is {now!r} (--dtype {before} goes on so)"
-    return f"{name} was {before!r} and is {now!r}"
+    if name == "model_hash":
+        return "the judge's weights or settings have changed"
+    was, now_is = ("not set" if value is None else repr(value) for value in (before, now))
+    return f"{WORDS.get(name, name)} was {was} and is {now_is}"
 
 
 def _served_name(made_by: Mapping[str, Any]) -> str | None:

@@ -152,7 +152,7 @@ class Int8Engine:
 
     @cached_property
     def floats(self) -> HFEngine:
-        log.info("loading the float weights: only verdicts run in int8")
+        log.debug("loading the float weights: only verdicts run in int8")
         return self._floats()
 
     @property

@@ -142,6 +142,11 @@ def find_folder(model: str | None, options: LoadOptions, *, weights: bool = True
             f"no judge at {model!r}: the folder {str(here.parent)!r} is here and has no {here.name!r} in it. If you mean "
             "the hub's, say so with --revision main"
         )
+    if "/" not in model and options.revision is None:
+        raise RRMError(
+            f"no judge {model!r}: neither a folder here nor a shipped judge. A model behind an API is openai:URL#{model}, for example "
+            f"openai:https://api.openai.com/v1#{model}; one on the hub is OWNER/{model}"
+        )
     try:
         folder = download(
             model, revision=options.revision, token=options.hub_token, weights=weights, code=options.trust_remote_code
@@ -312,6 +317,10 @@ def load_reader(model: str | None, options: LoadOptions) -> tuple[JudgeSettings,
 
 def _load_local(folder: Path, settings: JudgeSettings, model: str | None, options: LoadOptions) -> Loaded:
     """Load a judge with an in-process engine; an adapter is merged into its base."""
+    if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json", FILE)):
+        raise RRMError(
+            f"no judge in {folder}: it has no config.json, adapter_config.json or {FILE}; rrm train makes one"
+        )
     needs("local", "a judge whose weights run in this process", "torch", "transformers")
     import torch
 

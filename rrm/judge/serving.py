@@ -53,7 +53,7 @@ def fitted(
     if context is None and chosen:
         return settings
     if context is None:
-        log.warning(
+        log.info(
             "%s does not say how long its context is: %d tokens are assumed; say it with --context",
             engine.model,
             UNKNOWN,

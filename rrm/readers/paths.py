@@ -101,14 +101,15 @@ def names_data(member: str) -> bool:
 
 
 def say_left_out(source: str, count: int, names: Iterable[str]) -> None:
-    """Warn of a folder's files, or an archive's members, that are not read, with some names."""
-    _say_once(f"{source}: {count} files are not data files and were left out: {sorted(names)[:5]}")
+    """Tell of a folder's files, or an archive's members, that are not read, with some names."""
+    files = "1 file is not a data file and was" if count == 1 else f"{count} files are not data files and were"
+    _say_once(f"{source}: {files} left out: {', '.join(sorted(names)[:5])}")
 
 
 @functools.lru_cache(maxsize=256)
 def _say_once(message: str) -> None:
-    """Warn once, also where a run reads its input twice (to count, to report)."""
-    log.warning("%s", message)
+    """Tell once, also where a run reads its input twice (to count, to report)."""
+    log.info("%s", message)
 
 
 def _nearest(path: Path) -> str:

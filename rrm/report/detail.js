@@ -80,10 +80,11 @@ function criterion([name, label, value, why, on], steps) {
   return h("div", { class: "criterion" }, h("dt", null, name), h("dd", null, h("strong", null, said), value === null ? null : scoreBar(value), why ? anchored(why, steps) : null, links.length ? h("span", { class: "on" }, ...links) : null));
 }
 
-const FINDING = { good: "Good", bad: "Bad", unclear: "No clear verdict", unsure: "Unsure" };
+const FINDING = { good: "Good", weak: "Good by the threshold", bad: "Bad", unclear: "No clear verdict", unsure: "Unsure" };
 const verdictIcon = (verdict) => icon(verdict === "unclear" ? "warn" : verdict);
 
-function finding([, verdict, text, p, who]) {
+function finding([, given, text, p, who]) {
+  const verdict = markOf(given, p);
   const sure = p === undefined ? null : h("span", { class: "num" }, `good with probability ${p.toFixed(2)}`);
   const said = sure && text.startsWith("good with probability") ? null : text;
   return h("li", { class: `finding ${verdict}` }, verdictIcon(verdict), h("div", null, h("strong", null, who ? `${who}: ${FINDING[verdict].toLowerCase()}` : FINDING[verdict]), said ? h("span", null, said, " ") : null, sure));
@@ -99,10 +100,11 @@ function strip(byStep, steps, threshold) {
   const unsure = known.length - sure.length;
   const notes = [threshold === undefined ? null : `from ${threshold.toFixed(2)} on it is called good`, lowest ? `the lowest is step ${lowest[0]} with ${lowest[3].toFixed(2)}` : null, unsure ? `of ${count(unsure, "step")} the judge is unsure` : null];
   const bar = (one, n) => {
-    const label = one ? `Step ${n + 1}: ${FINDING[one[1]].toLowerCase()}, good with probability ${one[3].toFixed(2)}` : `Step ${n + 1}: not judged`;
+    const verdict = one && markOf(one[1], one[3]);
+    const label = one ? `Step ${n + 1}: ${FINDING[verdict].toLowerCase()}, good with probability ${one[3].toFixed(2)}` : `Step ${n + 1}: not judged`;
     const fill = h("i", { "aria-hidden": "true" });
     fill.style.height = `${one ? Math.max(4, 100 * one[3]) : 0}%`;
-    return h("button", { type: "button", class: `p-step ${one ? one[1] : "none"}`, "aria-label": label, title: label, onclick: () => showStep(n + 1) }, h("span", { class: "p-bar", "aria-hidden": "true" }, fill), one ? verdictIcon(one[1]) : null, h("span", { class: "p-k num", "aria-hidden": "true" }, String(n + 1)));
+    return h("button", { type: "button", class: `p-step ${verdict ?? "none"}`, "aria-label": label, title: label, onclick: () => showStep(n + 1) }, h("span", { class: "p-bar", "aria-hidden": "true" }, fill), one ? verdictIcon(verdict) : null, h("span", { class: "p-k num", "aria-hidden": "true" }, String(n + 1)));
   };
   return h("section", { class: "strip", "aria-label": "Probability of each step to be good" },
     h("h3", null, "Steps"),
@@ -118,7 +120,7 @@ function stepView(k, step, findings, others) {
   return h("li", { class: `step ${verdictOf(findings)}`, id: `step-${k}`, tabindex: "-1" }, title, said, beside);
 }
 
-const verdictOf = (findings) => ["bad", "good", "unsure"].find((wanted) => findings.some(([, v]) => v === wanted)) ?? "";
+const verdictOf = (findings) => ["bad", "good", "weak", "unsure"].find((wanted) => findings.some(([, v, , p]) => markOf(v, p) === wanted)) ?? "";
 
 function outline(byStep, steps) {
   const pill = (k) => {

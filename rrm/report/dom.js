@@ -30,6 +30,10 @@ const percent = (share) => `${Math.floor(share * 100)} %`;
 /** What is said of a transcript whose form is unlike all the judge was trained on. */
 const OUTSIDE = "outside what this judge was measured on";
 
+/** Verdict as it is shown: a good one of a probability below one half passed the judge's threshold, and no more. */
+const markOf = (verdict, p) => (verdict === "good" && p !== undefined && p < 0.5 ? "weak" : verdict);
+const WEAK = "Good by the judge's threshold, with a probability below one half";
+
 const icon = (name) => svg("svg", { class: `icon icon-${name}`, "aria-hidden": "true" }, svg("use", { href: `#i-${name}` }));
 
 const whole = new Intl.NumberFormat("en");

@@ -9,14 +9,14 @@ list.el.append(list.inner);
 
 /** The columns: what sorts by them, their width where there is room for columns, and what fills a cell (null: `fillRow`). */
 const CELLS_SHOWN = [
-  { sort: "score", width: "40px 104px" },
+  { sort: "score", label: "Score, 0–1", width: "40px 104px" },
   { sort: "id", label: "Transcript", width: "minmax(0, 1fr)" },
   { sort: "second", width: "40px", fill: (cell, i) => (cell.textContent = score2(rows.second[i])) },
   { sort: "outcome", width: "84px", fill: fillOutcome },
-  { sort: "bad", width: "84px" },
-  { sort: "lowest", width: "76px", fill: (cell, i) => (cell.textContent = score2(rows.lowest[i])) },
+  { sort: "bad", label: "Verdicts on steps", width: "118px" },
+  { sort: "lowest", label: "Worst p(good)", width: "96px", fill: (cell, i) => (cell.textContent = score2(rows.lowest[i])) },
   { sort: "steps", width: "52px" },
-  { sort: "chars", width: "60px", fill: (cell, i) => (cell.textContent = short(rows.chars[i])) },
+  { sort: "chars", label: "Characters", width: "76px", fill: (cell, i) => (cell.textContent = short(rows.chars[i])) },
   { sort: "seconds", width: "72px", fill: (cell, i) => (cell.textContent = rows.seconds[i] === null ? "–" : duration(rows.seconds[i])) },
   { sort: "status", width: "108px" },
 ].filter(({ sort }) => SORTS[sort]);
@@ -30,9 +30,9 @@ function fillOutcome(cell, i) {
 
 function newRow() {
   const cell = (name) => h("span", { class: name });
-  const parts = { score: cell("num score"), bar: scoreBar(null), task: cell("task"), id: cell("id"), bad: cell("mark bad"), good: cell("mark good") };
+  const parts = { score: cell("num score"), bar: scoreBar(null), task: cell("task"), id: cell("id"), bad: cell("mark bad"), good: cell("mark good"), weak: cell("mark weak"), unsure: cell("mark unsure") };
   for (const { sort } of CELLS_SHOWN) if (sort !== "bad") parts[sort] ??= cell(`num ${sort}`);
-  const cells = CELLS_SHOWN.slice(2).map(({ sort }) => (sort === "bad" ? h("span", { class: "marks" }, parts.bad, parts.good) : parts[sort]));
+  const cells = CELLS_SHOWN.slice(2).map(({ sort }) => (sort === "bad" ? h("span", { class: "marks" }, parts.bad, parts.good, parts.weak, parts.unsure) : parts[sort]));
   const meta = h("span", { class: "meta" }, ...cells);
   const el = h("div", { class: "row", role: "option" }, parts.score, parts.bar, h("span", { class: "what" }, parts.task, parts.id), meta);
   return { el, parts, position: -1, version: -1 };
@@ -58,7 +58,10 @@ function fillRow(item, position) {
   parts.task.textContent = rows.task[i] || "(no task)";
   parts.id.textContent = [rows.id[i], scored ? answersOf(i) : rows.note[i]].filter(Boolean).join(" · ");
   mark(parts.bad, "bad", rows.bad[i]);
-  mark(parts.good, "good", rows.good[i]);
+  mark(parts.good, "good", rows.good[i] - rows.weak[i]);
+  mark(parts.weak, "weak", rows.weak[i]);
+  mark(parts.unsure, "unsure", rows.unsure[i]);
+  parts.weak.title = WEAK;
   parts.steps.textContent = rows.steps[i];
   parts.steps.classList.toggle("one", rows.steps[i] === 1);
   for (const { sort, fill } of CELLS_SHOWN) fill?.(parts[sort], i);
@@ -76,7 +79,7 @@ function rowLabel(i) {
   const outside = rows.outside[i] ? `, ${OUTSIDE}` : "";
   const said = answersOf(i);
   const ended = rows.outcome[i] === null ? "" : `, outcome ${outcomeText(rows.outcome[i])}${agrees(i) === false ? `: ${WHAT.disagree}` : ""}`;
-  return `${rows.task[i] || "no task"}, ${rows.id[i]}, ${verdict}${ended}${said ? `, ${said}` : ""}${read}${outside}, ${count(rows.bad[i], "bad finding")}, ${count(rows.steps[i], "step")}`;
+  return `${rows.task[i] || "no task"}, ${rows.id[i]}, ${verdict}${ended}${said ? `, ${said}` : ""}${read}${outside}, ${count(rows.bad[i], "bad finding")}${rows.unsure[i] ? `, ${rows.unsure[i]} unsure` : ""}, ${count(rows.steps[i], "step")}`;
 }
 
 function drawList() {

@@ -81,6 +81,9 @@ function quantile(ordered, q) {
 
 const shareOf = (marks) => `${((100 * marks.filter(Boolean).length) / marks.length).toFixed(1)} % of ${whole.format(marks.length)}`;
 
+const totalOf = (numbers) => numbers.reduce((all, n) => all + n, 0);
+const countsText = (counts) => Object.entries(counts).filter(([, n]) => n).map(([name, n]) => `${whole.format(n)} ${name}`).join(", ") || "not judged";
+
 function figures() {
   const scores = rows.score.filter((score) => score !== null).sort((a, b) => a - b);
   if (!scores.length) return h("p", { class: "figures" }, "No transcript has a score.");
@@ -93,6 +96,8 @@ function figures() {
     figure("Mean score", mean.toFixed(3)),
     figure("Median", quantile(scores, 0.5).toFixed(3)),
     figure("Middle half", `${quantile(scores, 0.25).toFixed(2)}–${quantile(scores, 0.75).toFixed(2)}`),
+    figure("Steps", countsText({ bad: totalOf(rows.bad), good: totalOf(rows.good), unsure: totalOf(rows.unsure) })),
+    rows.verdict.some(Boolean) ? figure("Runs", countsText(Object.fromEntries(["bad", "good", "unsure"].map((one) => [one, rows.verdict.filter((v) => v === one).length])))) : null,
     KNOWN.outcome ? figure("Successes", shareOf(everyRow.flatMap((i) => success(i) ?? []))) : null,
   );
 }

@@ -75,7 +75,9 @@ COLUMNS = (
     "lowest",
     "coverage",
     "outside",
+    "weak",
     "unsure",
+    "verdict",
     "criteria",
     "note",
 )

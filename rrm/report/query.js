@@ -2,7 +2,7 @@
 
 /** A score from which on one calls a run good, as long as nobody says another; an outcome from this on is a success. */
 const HALF = 0.5;
-const UNASKED = { text: "", low: null, high: null, verdict: "any", outcome: "any", judged: "any", answer: "any", from: HALF, sort: "score", descending: true };
+const UNASKED = { text: "", low: null, high: null, verdict: "any", outcome: "any", judged: "any", answer: "any", from: HALF, sort: "score", descending: false };
 const query = { ...UNASKED, statuses: new Set() };
 
 const success = (i) => (rows.outcome[i] === null ? null : rows.outcome[i] >= HALF);
@@ -19,7 +19,7 @@ const KNOWN = { outcome: has("outcome"), second: Boolean(rows.comparison), answe
 
 /** What the list can be sorted by; `words` say both directions, the first is descending. */
 const SORTS = {
-  score: { label: "Score", key: (i) => rows.score[i], descending: true, words: ["high first", "low first"] },
+  score: { label: "Score", key: (i) => rows.score[i], descending: false, words: ["high first", "low first"] },
   id: { label: "Id", key: (i) => rows.id[i], descending: false, words: ["Z first", "A first"] },
   ...(KNOWN.outcome && {
     outcome: { label: "Outcome", key: (i) => rows.outcome[i], descending: true, words: ["successes first", "failures first"] },
@@ -52,6 +52,7 @@ const VERDICTS = {
   any: () => true,
   bad: (i) => rows.bad[i] > 0,
   good: (i) => rows.good[i] > 0 && rows.bad[i] === 0,
+  unsure: (i) => rows.unsure[i] > 0,
   none: (i) => rows.good[i] + rows.bad[i] === 0,
 };
 const OUTCOMES = {

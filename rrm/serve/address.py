@@ -75,8 +75,8 @@ class ServerAddress:
         self.short_s = min(timeout_s, max(patience_s, LEAST_S))  # for a connection, and for what is answered at once
         self._key = key_of(os.environ.get(KEY) if key is None else key)
 
-    def calls(self) -> Calls:
-        return Calls(self.patience_s, self.url, self.is_there, self.until)
+    def calls(self, absent_s: float | None = None) -> Calls:
+        return Calls(self.patience_s, self.url, self.is_there, self.until, absent_s)
 
     async def is_there(self) -> bool:
         """Check that a server answers and takes requests."""
@@ -119,7 +119,8 @@ class ServerAddress:
                 "late": f"nothing came from {self.url} for {timeout_s:.4g} s",
                 "broken": f"the connection to {self.url} broke off ({error})",
             }[error.kind]
-            raise Busy(why, timed_out=error.kind in ("silent", "late")) from error
+            absent = error.kind in ("unconnected", "silent")
+            raise Busy(why, timed_out=error.kind in ("silent", "late"), absent=absent) from error
 
     async def lines(
         self, path: str, body: Mapping[str, Any] | None = None, calls: Calls | None = None

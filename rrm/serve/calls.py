@@ -21,9 +21,12 @@ class Busy(Exception):
     """Retry a request, after `after_s` seconds where the server says when."""
 
     # silent: nobody answered, or the answer broke off; else the server asks for patience. timed_out: the answer's time limit was over.
-    def __init__(self, why: str, after_s: float = 0.0, *, silent: bool = True, timed_out: bool = False) -> None:
+    # absent: no connection came about.
+    def __init__(
+        self, why: str, after_s: float = 0.0, *, silent: bool = True, timed_out: bool = False, absent: bool = False
+    ) -> None:
         super().__init__(why)
-        self.why, self.after_s, self.silent, self.timed_out = why, after_s, silent, timed_out
+        self.why, self.after_s, self.silent, self.timed_out, self.absent = why, after_s, silent, timed_out, absent
 
 
 async def _nobody() -> bool:
@@ -37,6 +40,7 @@ class Calls:
         patience_s: seconds of retries of all together while none is answered, from the first failure.
         is_there: asks the server, once the patience is over.
         until: time (`time.monotonic`) after which nobody waits; a time-out is then not retried.
+        absent_s: `patience_s` while no connection comes about.
     """
 
     def __init__(
@@ -45,7 +49,9 @@ class Calls:
         where: str = "the server",
         is_there: Callable[[], Awaitable[bool]] = _nobody,
         until: float | None = None,
+        absent_s: float | None = None,
     ) -> None:
+        self.absent_s = patience_s if absent_s is None else absent_s
         self.patience_s, self.where, self.is_there, self.until = patience_s, where, is_there, until
         self.over: str | None = None  # why nothing more is sent: the patience is over, and nobody is there
         self._looking = asyncio.Lock()
@@ -74,10 +80,11 @@ class Calls:
         if self.over is not None or waited <= 0:
             return 0.0
         first = self._since = now if self._since is None else self._since
+        patience_s = self.absent_s if busy.absent else self.patience_s
         if busy.silent and not self._told:
             self._told = True
-            log.warning("%s; it is asked again, for %g s if nothing is answered", busy.why, self.patience_s)
-        own, all_together = since + self.patience_s - now, first + self.patience_s - now
+            log.warning("%s; it is asked again, for %g s if nothing is answered", busy.why, patience_s)
+        own, all_together = since + patience_s - now, first + patience_s - now
         if all_together > AT_ONCE_S:
             return min(own, all_together, waited)
         if not self._accepted and await self._is_gone(busy, first):
@@ -95,7 +102,7 @@ class Calls:
             if there:
                 self._since = monotonic()
             else:
-                self.over = f"{busy.why}; asked for {self.patience_s:g} s"
+                self.over = f"{busy.why}; asked for {self.absent_s if busy.absent else self.patience_s:g} s"
             return not there
 
 

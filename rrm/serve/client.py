@@ -28,10 +28,11 @@ from rrm.judge.judge_request import OnReading
 from rrm.judge.rank import SIZE, Ranking
 from rrm.prompt.rendering import CHARACTERS_PER_TOKEN
 from rrm.serve.address import KEY as KEY
-from rrm.serve.address import TIMEOUT_S, RequestFailed, ServerAddress
+from rrm.serve.address import LOOK_S, TIMEOUT_S, RequestFailed, ServerAddress
 from rrm.serve.calls import PATIENCE_S, Backoff, Busy, Calls
 from rrm.serve.schemas import About, check_row
 
+ABSENT_S = 2.0  # of retries at first, where nobody answers and no --timeout was given
 CHUNK = 8  # transcripts of a request
 CONCURRENCY = 8
 
@@ -53,7 +54,8 @@ class RemoteJudge(AgentRRM):
         self, address: ServerAddress, *, concurrency: int = CONCURRENCY, out_of_domain: OutOfDomain | None = None
     ) -> None:
         self.address, self.concurrency, self._asked_of_domain = address, concurrency, out_of_domain
-        answer = run(address.ask("/v1/judge", timeout_s=address.short_s))
+        absent_s, within_s = (ABSENT_S, LOOK_S) if address.patience_s == PATIENCE_S else (None, address.short_s)
+        answer = run(address.ask("/v1/judge", calls=address.calls(absent_s), timeout_s=within_s))
         if not (isinstance(answer, dict) and "describe" in answer):
             raise address.another(ValueError("its /v1/judge describes no judge"))
         try:

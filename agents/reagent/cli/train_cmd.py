@@ -29,6 +29,17 @@ def command(
 ) -> None:
     """Train an agent: algorithm=ppo|grpo|rloo|reinforce++. Repeat the command to continue a run that was stopped.
 
+    Main keys (more: docs/agents.md):
+
+    \b
+    environment.name=NAME       the task: gsm8k, … (reagent tasks), or module:Class
+    policy.base=NAME            the model that learns: a folder or hub id
+    feedback.mode=none|c|r|u    critiques, rewards or both, by feedback.judge=NAME
+    max_updates=N               eval.every=N measures in between
+    rollout.tasks_per_update=N  with rollout.group_size=N attempts at each
+    optim.learning_rate=X
+    output_dir=DIR
+
     Exit code 3: a guard stopped it (guards.NAME.action=stop), with a checkpoint and the best policy kept.
     """
     needs("agents", "training an agent", "torch", "transformers", "accelerate", "matplotlib")

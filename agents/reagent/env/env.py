@@ -20,7 +20,7 @@ from reagent.env.parsers.base import made_up_at
 from reagent.env.parsers.near_calls import example_call, near_call
 from reagent.env.rewards import RewardWeights, Verdict, as_weights
 from reagent.env.task import Task
-from reagent.env.tool import EMPTY, Tool, ToolResult, by_name, declared_tools
+from reagent.env.tool import EMPTY, HOW, Tool, ToolResult, by_name, declared_tools, undeclared_tools
 from reagent.errors import GradeFailed, GradeUnknown, ToolError
 from rrm.data.trajectory import ToolCall
 from rrm.engines.base import StopReason
@@ -146,6 +146,9 @@ class ToolEnv:
                 f"max_turns and max_calls_per_turn must be at least 1, got {max_turns}, {max_calls_per_turn}"
             )
         self._tools = by_name([*declared_tools(self), *tools])
+        if not self._tools and (methods := undeclared_tools(self)):
+            names = ", ".join(methods)
+            raise RRMError(f"{type(self).__name__} has no tool. If {names} is one (else call it _{methods[0]}): {HOW}")
         self.tools: list[dict[str, Any]] = [t.schema for t in self._tools.values()]
         self._named = parser
         self.parser = (

@@ -115,6 +115,17 @@ async def _settle_async(function: Callable[..., Awaitable[object]], values: dict
         return _raised(error)
 
 
+HOW = '''Write a docstring: a tool has `@tool`, a docstring and, in it, `Args:` with a line for each argument, which has a type:
+
+    @tool
+    def search(self, query: str) -> str:
+        """Search the pages.
+
+        Args:
+            query: The words to look for.
+        """'''
+
+
 def _arguments_model(function: Callable[..., object], name: str) -> tuple[type[BaseModel], list[str]]:
     """(a pydantic model of the function's arguments, their names).
     Its fields are numbered, with the names as aliases, so that an argument may be called `json` or `_x`."""
@@ -128,7 +139,7 @@ def _arguments_model(function: Callable[..., object], name: str) -> tuple[type[B
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise RRMError(f"tool {name!r}: argument {argument!r} cannot be passed by name")
         if argument not in hints:
-            raise RRMError(f"tool {name!r}: argument {argument!r} has no type hint")
+            raise RRMError(f"tool {name!r}: argument {argument!r} has no type hint. {HOW}")
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[f"a{len(names)}"] = (hints[argument], Field(default, alias=argument))
         names.append(argument)
@@ -146,12 +157,21 @@ def _schema_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         schema = get_json_schema(function)
     except (DocstringParsingException, TypeHintParsingException) as error:
-        raise RRMError(
-            f"tool {name!r}: {error} Write a docstring with a line for the tool and an `Args:` section with a line for each argument, "
-            "and give each argument a plain type."
-        ) from error
+        raise RRMError(f"tool {name!r}: {error} {HOW}") from error
     schema["function"].pop("return", None)
     return schema
+
+
+def undeclared_tools(env: object) -> list[str]:
+    """Return names of public methods with arguments that an environment of a user's own adds to ours."""
+    ours = [one for one in type(env).__mro__ if one.__module__.startswith(("reagent.", "builtins", "abc", "typing"))]
+    return [
+        name
+        for one in type(env).__mro__
+        for name, value in vars(one).items()
+        if one not in ours and inspect.isfunction(value) and not name.startswith("_")
+        if not any(name in vars(base) for base in ours) and len(inspect.signature(value).parameters) > 1
+    ]
 
 
 class Tool:

@@ -423,7 +423,7 @@ def _other_environment(path: Path, overrides: Sequence[str]) -> list[str]:
         for key, value in dropped.items()
         if value and f"environment.{key}" not in overridden
     ]:
-        log.warning("environment.name=%s: left out what is meant for %r: %s", named[-1], own, ", ".join(unsaid))
+        log.info("environment.name=%s: left out what is meant for %r: %s", named[-1], own, ", ".join(unsaid))
     if own_rewards and "environment.rewards" not in overridden:
         log.warning(
             "environment.name=%s: earns what the config says for %r, too: environment.rewards=%s",

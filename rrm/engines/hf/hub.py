@@ -49,7 +49,7 @@ def commit_of(repo: str, *, revision: str | None = None, kind: Literal["model", 
     try:
         return HfApi().repo_info(repo, revision=revision, repo_type=kind, timeout=10).sha
     except Exception as error:  # noqa: BLE001 - without a network it is the HTTP library's own errors, whichever that is
-        log.info("the hub does not say at which commit %s is: %s", repo, _first_line(error))
+        log.debug("the hub does not say at which commit %s is: %s", repo, _first_line(error))
     if kind == "dataset":  # its rows are streamed, whatever the cache has
         return None
     ref_file = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}" / "refs" / (revision or "main")

@@ -540,3 +540,12 @@ def test_an_episode_as_gymnasium_plays_it() -> None:
     assert env.reset(seed=5)[1]["task_id"] == env.reset(seed=5)[1]["task_id"]
     with pytest.raises(ValueError, match="at least one task"):
         GymEnv(make_factory("search")(), [])
+
+
+def test_the_first_error_of_a_class_without_tools_says_all_that_a_tool_has() -> None:
+    class Guess(ToolEnv):
+        def larger_than(self, number: int) -> bool:
+            return number < 3
+
+    with pytest.raises(RRMError, match=r"(?s)Guess has no tool. If larger_than is one.*@tool.*Args:"):
+        Guess()

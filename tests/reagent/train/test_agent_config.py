@@ -122,6 +122,7 @@ def test_engine_limits_reach_the_engine(base, tmp_path) -> None:
 
 
 def test_another_environment_leaves_out_what_the_file_says_for_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     mine = load_agent_config(
         "lab", ["environment.name=my_env:GuessEnv", "environment.eval={path: t.jsonl}"]
     ).environment

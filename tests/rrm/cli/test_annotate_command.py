@@ -140,5 +140,5 @@ def test_labels_of_other_rules_are_not_mixed_in(tmp_path: Path, invoke, monkeypa
     assert invoke(command, *options)[0] == invoke(command, *options)[0] == 0
     before = rules.VERSION
     monkeypatch.setattr(rules, "VERSION", 99)
-    with pytest.raises(RRMError, match=rf"rules was {before} and is 99.*--overwrite"):
+    with pytest.raises(RRMError, match=rf"checks by program was {before} and is 99.*--overwrite"):
         invoke(command, *options)

@@ -20,7 +20,7 @@ from rrm.prompt.criteria import load_criteria
 def invoke(*args: str) -> Result:
     app = typer.Typer()
     app.command("score")(score_cmd.command)
-    app.add_typer(criteria_cmd.group, name="criteria")
+    app.add_typer(criteria_cmd.app, name="criteria")
     return CliRunner().invoke(app, [str(a) for a in args])
 
 

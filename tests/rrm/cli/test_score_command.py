@@ -85,7 +85,7 @@ def test_the_first_lines_of_each_kind_that_cannot_be_read_are_said(
     lines = [json.loads(line) for line in (tmp_path / "out.errors.jsonl").read_text().splitlines()]
     assert said.startswith(f"5 lines could not be read: {source}:3: {lines[0]['reason'][:20]}")
     assert f"{source}:4: {lines[1]['reason']} (and 1 like it)" in said and f"{source}:5:" not in said
-    assert said.endswith(f"all stand in {tmp_path / 'out.errors.jsonl'}")
+    assert said.endswith(f"see {tmp_path / 'out.errors.jsonl'}")
 
 
 def test_command_refuses_what_would_hurt(tmp_path: Path) -> None:

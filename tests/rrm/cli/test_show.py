@@ -34,7 +34,7 @@ def runs(folder: Path) -> Path:
 
 def show(*arguments: str) -> tuple[int, str]:
     if not cli.app.registered_commands:
-        cli._register()
+        cli.register(cli.app, "rrm.cli", cli.COMMANDS, cli.GROUPS)
     result = RUNNER.invoke(cli.app, ["show", *arguments])
     return result.exit_code, result.output if result.exception is None else f"{result.output}{result.exception}"
 
@@ -78,5 +78,5 @@ def test_the_judges_own_plan_is_shown(tmp_path: Path) -> None:
 def test_an_unknown_id_and_an_option_of_a_running_model_are_refused(tmp_path: Path) -> None:
     path = str(runs(tmp_path))
     assert "holds no transcript 'none'; there are 2, e.g. short, long" in show(path, "none", "--model", SERVER)[1]
-    assert "takes no --device" in show(path, "--model", SERVER, "--device", "cpu")[1]
+    assert "No such option: --device" in show(path, "--model", SERVER, "--device", "cpu")[1]
     assert "no such file" in show(str(tmp_path / "gone.jsonl"))[1]

@@ -152,6 +152,7 @@ def test_wrong_path_names_the_nearest(tmp_path: Path) -> None:
 
 
 def test_folder_is_sorted_recursive_and_ids_stay_unique(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     (tmp_path / "b").mkdir()
     (tmp_path / ".git").mkdir()
     (tmp_path / "b" / "x.jsonl").write_text(JSONL)
@@ -171,6 +172,7 @@ def test_what_a_file_holds_decides_in_a_folder_too(tmp_path: Path, caplog: pytes
     (tmp_path / "b.log.1").write_text(json.dumps([run("b")]))
     for name, text in (("conf.toml", "[tool]\n"), ("x.py", "{1: 2}"), ("notes.md", "words"), ("c.css", "{a: b}")):
         (tmp_path / name).write_text(text)
+    caplog.set_level("INFO")
     for _ in range(2):  # read twice, said once
         found, errors = collect(tmp_path)
         assert errors == [] and [t.id for t in found] == ["ra", "rb"]

@@ -37,16 +37,17 @@ def test_list_sorts_filters_and_opens_from_the_keyboard(browser: Chromium, tmp_p
     pairs = [pair(n, score=n / 100, text="needle in here" if n == 7 else "hay") for n in range(100)]
     pairs.append(pair(100, status="judge_error", score=None, raw_score=None, findings=[], reason="HTTP 500"))
     opened(browser, tmp_path / "report.html", pairs)
-    assert shown_ids(browser)[:2] == ["run/99", "run/98"]
+    assert shown_ids(browser)[:2] == ["run/0", "run/1"]  # the worst first
     assert browser.evaluate("document.querySelectorAll('.row').length") < 60  # only what is in view exists
     browser.evaluate("document.querySelector('[data-sort=score]').click()")
-    assert shown_ids(browser)[:2] == ["run/0", "run/1"]
+    assert shown_ids(browser)[:2] == ["run/99", "run/98"]
     browser.press("j")
     browser.press("Enter")
-    browser.wait("location.hash === '#run%2F1?sort=score'")
+    browser.wait("location.hash === '#run%2F98?sort=-score'")
     browser.wait("document.querySelector('.finding.bad strong')?.textContent === 'Bad'")
     browser.press("Escape")
     browser.wait("document.getElementById('main').hidden")
+    browser.evaluate("document.querySelector('[data-sort=score]').click()")
 
     browser.press("/")
     browser.send("Input.insertText", text="needle")
@@ -253,7 +254,7 @@ def test_a_bin_shows_all_that_it_counts(browser: Chromium, tmp_path: Path) -> No
     opened(browser, tmp_path / "report.html", [pair(n, score=s, raw_score=s) for n, s in enumerate(scores)])
     browser.evaluate("document.querySelectorAll('.bin')[3].dispatchEvent(new MouseEvent('click', {bubbles: true}))")
     assert browser.evaluate("document.querySelectorAll('.bin')[3].ariaLabel") == "Scores 0.15 to 0.20: 3 transcripts"
-    assert shown_ids(browser) == ["run/2", "run/1", "run/0"]
+    assert shown_ids(browser) == ["run/0", "run/1", "run/2"]
 
 
 def test_many_attempts_are_drawn_when_they_are_asked_for(browser: Chromium, tmp_path: Path) -> None:
@@ -306,12 +307,12 @@ def test_what_is_filtered_is_exported_in_its_order(browser: Chromium, tmp_path: 
     browser.evaluate("document.getElementById('export-csv').click()")
     text = browser.evaluate("window.exported")
     lines = list(csv.DictReader(io.StringIO(text, newline="")))
-    assert [line["id"] for line in lines] == [f"'=hostile {n}" for n in range(5, 0, -1)] + ["run/9", "'=hostile 0"]
+    assert [line["id"] for line in lines] == ["run/9"] + [f"'=hostile {n}" for n in range(6)]
     assert not [cell for line in lines for cell in line.values() if cell[:1] in ("=", "+", "-", "@", "\t", " ", "\x01")]
     assert (
-        lines[0]["outcome"] == "1"
-        and float(lines[0]["score"]) == pytest.approx(0.95)
-        and lines[0]["judge_and_outcome"] == "agree"
+        lines[-1]["outcome"] == "1"
+        and float(lines[-1]["score"]) == pytest.approx(0.95)
+        and lines[-1]["judge_and_outcome"] == "agree"
     )
     assert browser.evaluate("window.named") == "transcripts.csv"
 
@@ -427,3 +428,15 @@ def test_no_table_sticks_out_of_a_phones_screen(browser: Chromium, tmp_path: Pat
     assert max(browser.evaluate(wide)) <= 304 and browser.evaluate("document.documentElement.scrollWidth") == 320
     browser.resize(1280, 800)
     assert not complaints(browser)
+
+
+def test_a_tick_is_green_from_one_half_on_and_unsure_steps_are_counted(browser: Chromium, tmp_path: Path) -> None:
+    """A step that passed a threshold of 0.28 with a probability of 0.38 had the tick of a sure one."""
+    verdicts = [("good", 0.38), ("good", 0.9), ("unsure", 0.6)]
+    pairs = [pair(n, findings=[{"step": 1, "verdict": v, "p_good": p}]) for n, (v, p) in enumerate(verdicts)]
+    opened(browser, tmp_path / "report.html", pairs)
+    marks = "[...document.querySelectorAll('.row .marks')].map(one => one.querySelector('svg').classList[1])"
+    assert browser.evaluate(marks) == ["icon-weak", "icon-good", "icon-unsure"]
+    assert "2 good, 1 unsure" in browser.evaluate("document.querySelector('.figures').textContent")
+    browser.press("Enter")
+    browser.wait("document.querySelector('.finding.weak strong')?.textContent === 'Good by the threshold'")

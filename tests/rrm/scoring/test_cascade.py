@@ -348,7 +348,7 @@ def test_rows_that_the_small_judge_made_alone_are_gone_on_with(tmp_path: Path) -
     with serve(calls_all_bad) as server:
         score_cascade(small, stronger_at(server.url), transcripts(6), output, share=0.0, progress=False)
         assert set(small.asked.values()) == {1} and (tmp_path / "out.small.jsonl").read_bytes() == alone
-        with pytest.raises(RRMError, match="escalate was 'big' and is None"):
+        with pytest.raises(RRMError, match="escalate was 'big' and is not set"):
             score_file(small, transcripts(6), output, mode="steps", progress=False)
         other = stronger_at(server.url)
         other.model = f"openai:{server.url}#other"

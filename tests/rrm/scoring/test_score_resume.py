@@ -116,12 +116,12 @@ def test_rows_and_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("about", "options", "said"),
     [
-        ({"prompt_version": "2"}, {}, "prompt_version was '1' and is '2'"),
-        ({"model": "other"}, {}, "model was 'scripted' and is 'other'"),
+        ({"prompt_version": "2"}, {}, "the version of the prompt was '1' and is '2'"),
+        ({"model": "other"}, {}, "was made by scripted, now other"),
         ({}, {"seed": 1}, "seed was 0 and is 1"),
         ({}, {"samples": 2}, "samples was 1 and is 2"),
         ({}, {"mode": "score"}, "mode was 'full' and is 'score'"),
-        ({}, {"settings": {"max_tokens": 99}}, "max_tokens was None and is 99"),
+        ({}, {"settings": {"max_tokens": 99}}, "max_tokens was not set and is 99"),
     ],
 )
 def test_rows_of_another_making_are_not_mixed_in(
@@ -165,7 +165,7 @@ def test_a_server_under_another_address_continues(tmp_path: Path, caplog: pytest
     moved = ChatJudge(model="openai:http://new:2/v1#m")
     assert score_file(moved, transcripts(3), output, retry_errors=True).statuses == {"scored": 3}
     assert "its rows came from openai:http://old:1/v1#m, further ones come from openai:http://new:2/v1#m" in caplog.text
-    with pytest.raises(RRMError, match="model was 'openai:http://old:1/v1#m' and is 'openai:http://new:2/v1#other'"):
+    with pytest.raises(RRMError, match="was made by openai:http://old:1/v1#m, now openai:http://new:2/v1#other"):
         score_file(ChatJudge(model="openai:http://new:2/v1#other"), transcripts(3), output)
 
 
@@ -173,7 +173,7 @@ def test_rows_that_only_failed_bind_a_retry_to_nothing(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     score_file(ChatJudge(model="openai:http://a/v1#typo", down=("t0", "t1")), transcripts(2), output)
     mended = ChatJudge(model="openai:http://a/v1#name")
-    with pytest.raises(RRMError, match="#typo' and is"):
+    with pytest.raises(RRMError, match="#typo, now openai"):
         score_file(mended, transcripts(2), output)
     assert score_file(mended, transcripts(2), output, retry_errors=True, seed=3).statuses == {"scored": 2}
     assert score_file(mended, transcripts(2), output, seed=3).resumed == 2

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from openai_server import completion, serve
 from typer.testing import CliRunner
 
-from rrm.cli import _register, app
+from rrm.cli import COMMANDS, GROUPS, app, register
 from rrm.data.trajectory import Trajectory, write_jsonl
 from rrm.errors import ConfigError, RRMError
 from rrm.scoring.row_index import facts_of, order_of
@@ -89,7 +89,7 @@ def test_a_shard_of_another_run_is_refused(tmp_path: Path) -> None:
     part = Shard(1, 3)
     with pytest.raises(RRMError, match="inputs was 9 and is 12"):  # the input has grown: its parts are others
         score_file(ChatJudge(), part.of_rows(transcripts(12), 12), first, settings=part.settings(12))
-    with pytest.raises(RRMError, match="shard was '1/3' and is None"):
+    with pytest.raises(RRMError, match="shard was '1/3' and is not set"):
         score_file(ChatJudge(), transcripts(9), first)
 
 
@@ -119,7 +119,7 @@ def test_only_rows_of_one_making_are_put_together(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     for given_paths, why in (
         (["a", "b"], r"b\.jsonl:1: its id has a row in another place"),
-        (["a", "c"], "made otherwise: transcript_tokens was None and is 9"),
+        (["a", "c"], "made otherwise: transcript_tokens was not set and is 9"),
         (["a", "a"], "a file is named twice"),
         (["a"], "is there already"),
     ):
@@ -128,7 +128,7 @@ def test_only_rows_of_one_making_are_put_together(tmp_path: Path) -> None:
         with pytest.raises(RRMError, match=why):
             merge([runs[name] for name in given_paths], out)
     assert out.read_text() == "x"
-    with pytest.raises(RRMError, match="made otherwise: inputs was None and is 4"):
+    with pytest.raises(RRMError, match="made otherwise: inputs was not set and is 4"):
         merge([runs["a"], whole], out, overwrite=True)
     assert merge([runs["a"], runs["d"]], out, overwrite=True).rows == 8
     Path(f"{runs['a']}.run.json").unlink()
@@ -139,7 +139,7 @@ def test_only_rows_of_one_making_are_put_together(tmp_path: Path) -> None:
 def test_the_commands(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "in.jsonl", transcripts(7))
     if not app.registered_commands:
-        _register()
+        register(app, "rrm.cli", COMMANDS, GROUPS)
 
     def rrm(*args: object) -> Any:
         return CliRunner().invoke(app, [str(a) for a in args])
