@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,9 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.judge_options import ESCALATE, JudgeOptions, with_judge_options
+from rrm.cli.paths import beside
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, counting, mapping_of, read_inputs
+from rrm.cli.tables import for_people
 from rrm.data.mistakes import DESCRIPTIONS, MISTAKE_KINDS
 from rrm.data.output import write_lines
 from rrm.data.printing import did_you_mean, printable
@@ -39,7 +40,9 @@ UNKNOWN = {
 @with_judge_options
 def command(
     inputs: list[str] = typer.Argument(..., metavar="RUNS...", help="Files or folders of transcripts."),
-    output: Path = typer.Option(..., "-o", "--output", metavar="FAILURES.jsonl", help="A row a run: its mistakes."),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="OUT.jsonl", help="A row a run: its mistakes. Default: RUNS.failures.jsonl."
+    ),
     html: Path | None = typer.Option(None, metavar="REPORT.html", help="Also write a page: a bar a kind, to the step."),
     scores: Path | None = typer.Option(
         None, metavar="SCORED.jsonl", help="Take these rows of rrm score; no judge is asked."
@@ -70,6 +73,7 @@ def command(
     from rrm.evaluation.failure_counts import count_failures, grown, read_failures
     from rrm.evaluation.failures import PROVABLE, failures_of
 
+    output = output or beside(inputs, ".failures.jsonl")
     check_paths([*inputs, *(str(path) for path in (scores, categories, against) if path is not None)], output, html)
     kinds: Mapping[str, str] = (
         read_categories(categories) if categories else {str(kind): text for kind, text in DESCRIPTIONS.items()}
@@ -101,11 +105,12 @@ def command(
     for figure, text in UNKNOWN.items():
         if figures[figure]:
             log.warning("%d of %d runs %s", figures[figure], len(rows), text)
-    if sys.stdout is not None and sys.stdout.isatty():
+    made = {"output": str(output), "html": None if html is None else str(html), "errors": errors.written_to}
+    if for_people():
         show(figures)
+        typer.echo("  ".join(f"{name}: {path}" for name, path in made.items() if path))
     else:
-        made = {"output": str(output), "html": None if html is None else str(html)}
-        finish({**made, **figures, "unreadable": errors.count, "errors": errors.written_to})
+        finish({**made, **figures, "unreadable": errors.count})
     if errors.count or figures["unjudged"]:
         raise typer.Exit(1)
 
